@@ -1,5 +1,7 @@
-"""Spark looks for packages named `pyspark_…` and registers their `DefaultSource` by itself, so that
-`format("penstock")` works in every session of a Python that has Penstock."""
+"""Registers `format("penstock")` in every Spark session of a Python that has Penstock installed.
+
+Spark imports packages named `pyspark_…` and registers their `DefaultSource` automatically.
+"""
 
 from penstock.spark.source.datasource import PenstockDataSource as DefaultSource
 

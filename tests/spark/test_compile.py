@@ -258,7 +258,7 @@ def test_what_cannot_be_compiled_is_said(
     fails = StepSpec(name="step", function=lambda views: views["clcks"], line=9)
     assert problem(fails) == "step step (line 9): KeyError: 'clcks'"
     gives_text = StepSpec(name="step", function=lambda views: "text")  # type: ignore[arg-type,return-value]
-    assert "gave str instead of a DataFrame" in problem(gives_text)
+    assert "returned str instead of a DataFrame" in problem(gives_text)
 
 
 def test_only_checkpoints_of_this_machine_are_written_as_plain_files(spark: "SparkSession") -> None:

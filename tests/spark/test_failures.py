@@ -179,7 +179,7 @@ def test_a_topic_that_was_made_again_is_refused_with_and_without_a_checkpoint(
     broker.create_topic(world.topic, 2)
     world.produce(20)
     for _ in range(2):
-        with pytest.raises(DataLossError, match="deleted and made again"):
+        with pytest.raises(DataLossError, match="deleted and created again"):
             world.once(spark)
         world.lose_checkpoint()
     assert world.found() == before

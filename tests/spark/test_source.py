@@ -285,7 +285,9 @@ def test_a_checkpoint_of_sparks_own_source_goes_on_and_losses_stop_it(
     topics.delete(name)
     topics.create(name)
     topics.fill(name, {0: 12})
-    with pytest.raises(Exception, match=f"DataLossError: topic {name} was deleted and made again"):
+    with pytest.raises(
+        Exception, match=f"DataLossError: topic {name} was deleted and created again"
+    ):
         rows()
     assert rows(failOnDataLoss="false") == numbers(0, 0, 12)
 

@@ -1,4 +1,4 @@
-"""Topics in Spark: the `penstock` data source and sink, and pipelines that are exactly-once."""
+"""Kafka topics in Spark: the `penstock` data source and sink, and exactly-once pipelines."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ __all__ = ["Pipeline"]
 
 
 def __getattr__(name: str) -> object:
-    # Executors import this package for the data source alone.
+    # Imported on demand: executors import this package only for the data source.
     if name == "Pipeline":
         from penstock.spark.pipeline.api import Pipeline
 

@@ -1,4 +1,4 @@
-"""Our Kafka clients from Kafka's dotted settings, as Spark's options have them after `kafka.`."""
+"""Penstock's clients, created from Kafka's dotted settings (Spark's options without `kafka.`)."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 def new_admin(client: Mapping[str, str], **more: object) -> "Admin":
-    """Settings of other clients, or of Java alone, are left out; `more` wins."""
+    """Returns an admin client with these settings; the options in `more` take precedence.
+
+    Settings that only other clients or Java have are ignored.
+    """
     from penstock.client.admin.admin import Admin
     from penstock.client.settings import AdminOptions
 
@@ -18,7 +21,7 @@ def new_admin(client: Mapping[str, str], **more: object) -> "Admin":
 
 
 def new_consumer(client: Mapping[str, str], **more: object) -> "Consumer":
-    """As `new_admin`."""
+    """Like `new_admin`, for a consumer."""
     from penstock.client.consumer.consumer import Consumer
     from penstock.client.settings import ConsumerOptions
 
@@ -26,7 +29,7 @@ def new_consumer(client: Mapping[str, str], **more: object) -> "Consumer":
 
 
 def new_producer(client: Mapping[str, str], **more: object) -> "Producer":
-    """As `new_admin`."""
+    """Like `new_admin`, for a producer."""
     from penstock.client.producer.producer import Producer
     from penstock.client.settings import ProducerOptions
 

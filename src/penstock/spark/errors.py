@@ -1,16 +1,16 @@
-"""What the Spark part raises. Every message says what is wrong and what to do."""
+"""The exceptions of `penstock.spark`. Every message says what is wrong and what to do."""
 
 
 class SparkPartError(Exception):
-    """The base of all of them."""
+    """The base class of all of them."""
 
 
 class OptionError(SparkPartError, ValueError):
-    """An option of the source or the sink is wrong, missing, or does not go with another."""
+    """An option of the source or the sink is wrong, missing, or conflicts with another one."""
 
 
 class DataLossError(SparkPartError):
-    """Records between two offsets are gone, or the topic is another one than before."""
+    """Records between two offsets no longer exist, or the topic was created again."""
 
 
 class MissingPartError(SparkPartError):
@@ -18,7 +18,7 @@ class MissingPartError(SparkPartError):
 
 
 class PipelineError(SparkPartError):
-    """A pipeline cannot start, or must stop. Nothing of the batch at hand was stored."""
+    """A pipeline cannot start, or must stop. Nothing of the current batch was stored."""
 
 
 class FencedError(PipelineError):
@@ -26,12 +26,12 @@ class FencedError(PipelineError):
 
 
 class ProgressError(PipelineError):
-    """What the sink has stored is neither the start nor the end of the batch at hand."""
+    """The stored offsets are neither the start nor the end of the current batch."""
 
 
 class CheckpointLostError(PipelineError):
-    """The pipeline keeps state, and its checkpoint is gone."""
+    """The pipeline keeps state, and its checkpoint is missing."""
 
 
 class TooManyDeadLettersError(PipelineError):
-    """More records cannot be read than the pipeline may leave out."""
+    """More records of a batch are unreadable than the pipeline allows."""

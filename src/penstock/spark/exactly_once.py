@@ -1,12 +1,16 @@
-"""Whether a batch is new, done already, or not to be explained: the heart of exactly-once (D3).
+"""The rule of exactly-once: whether a micro-batch is new, stored already, or neither.
 
-The sink keeps how far it has come in the same transaction as the results. A batch that Spark runs
-again after a crash is known by its offsets. Its number alone says nothing: a new checkpoint counts
-from zero, and fresh data would be taken for done.
+A sink stores the offsets that it has reached in the same transaction as the results. When Spark
+runs a batch again after a crash, the offsets show that it is stored. The number of the batch alone
+does not: a new checkpoint counts from zero, and new data would be taken for stored data.
 
-A stateful query also has batches that read nothing: the watermark has moved, and rows come out of
-the state. Their offsets are the same before and after, so there the number counts, among batches
-of one checkpoint. That is enough, because a stateful query does not go on with another checkpoint.
+A stateful query also has batches that read nothing: the watermark has advanced, and rows leave the
+state. Their start and end offsets are equal, so the number decides among batches of one checkpoint.
+That is enough, because a stateful query never continues with another checkpoint.
+
+The query applies the rule before it runs a plan, so that the plan of a stored batch need not run.
+The database sink applies it again inside its transaction, because there the response to a COMMIT
+can be lost: only the database knows then whether the batch is stored.
 """
 
 from enum import Enum
@@ -21,57 +25,61 @@ class Decision(Enum):
 
 
 def decide(stored: StoredProgress, batch: Batch) -> Decision:
-    """What to do with the batch.
+    """Returns whether to apply the batch or to skip it.
 
-    `ProgressError` where the sink is neither at its start nor at its end: to go on would lose or
-    double rows.
+    Raises `ProgressError` if the sink is neither at its start nor at its end: to continue would
+    lose or duplicate rows.
     """
-    at_end = _is_at(stored.progress, batch.end)
-    at_start = _is_at(stored.progress, batch.start)
-    if at_end and at_start:
-        done = stored.query_id == batch.query_id and stored.batch_id >= batch.batch_id
-        return Decision.SKIP if done else Decision.APPLY
-    if at_end:
+    is_at_end = _is_at(stored.progress, batch.end)
+    is_at_start = _is_at(stored.progress, batch.start)
+    if is_at_end and is_at_start:
+        is_stored = stored.query_id == batch.query_id and stored.batch_id >= batch.batch_id
+        return Decision.SKIP if is_stored else Decision.APPLY
+    if is_at_end:
         return Decision.SKIP
-    if at_start:
+    if is_at_start:
         return Decision.APPLY
     raise ProgressError(
         "the sink has stored other offsets than the checkpoint: "
         + "; ".join(_differences(stored.progress, batch))
-        + ". Rows would be lost or doubled. If the checkpoint is that of another run, remove it "
-        "and start again: the sink's own offsets count then. If the results may be made anew, "
-        "`penstock pipeline rebuild` clears results and offsets together"
+        + ". Rows would be lost or duplicated. If the checkpoint is that of another run, remove it "
+        "and start again: the pipeline then continues from the offsets of the sink. If the results "
+        "may be recreated, `penstock pipeline rebuild` clears results and offsets together"
     )
 
 
 def _is_at(stored: Progress, offsets: Progress) -> bool:
-    """Whether the sink is exactly there, partition by partition."""
+    """Whether the sink is exactly at these offsets, partition by partition."""
     for name in stored.keys() | offsets.keys():
-        have = stored.get(name, SourceOffsets({}))
-        other = offsets.get(name, SourceOffsets({}))
-        if recreated_topics(have, other) or have.offsets != other.offsets:
+        reached = stored.get(name, SourceOffsets({}))
+        expected = offsets.get(name, SourceOffsets({}))
+        if recreated_topics(reached, expected) or reached.offsets != expected.offsets:
             return False
     return True
 
 
-def recreated_topics(have: SourceOffsets, now: SourceOffsets) -> set[str]:
-    """Topics that were deleted and made again in between."""
+def recreated_topics(before: SourceOffsets, now: SourceOffsets) -> set[str]:
+    """Returns the topics that were deleted and created again between the two."""
     return {
-        topic for topic, found in now.topic_ids.items() if have.topic_ids.get(topic, found) != found
+        topic
+        for topic, topic_id in now.topic_ids.items()
+        if before.topic_ids.get(topic, topic_id) != topic_id
     }
 
 
 def _differences(stored: Progress, batch: Batch) -> list[str]:
-    found: list[str] = []
-    for name, source in batch.end.items():
-        have = stored.get(name, SourceOffsets({}))
-        first = batch.start.get(name, SourceOffsets({}))
-        found += [
-            f"topic {topic} was deleted and made again since they were stored"
-            for topic in sorted(recreated_topics(have, source))
+    differences: list[str] = []
+    for name, end in batch.end.items():
+        reached = stored.get(name, SourceOffsets({}))
+        start = batch.start.get(name, SourceOffsets({}))
+        differences += [
+            f"topic {topic} was deleted and created again since they were stored"
+            for topic in sorted(recreated_topics(reached, end))
         ]
-        for partition in sorted(source.offsets.keys() | have.offsets.keys()):
-            at, begin, last = (one.offsets.get(partition) for one in (have, first, source))
-            if at not in (begin, last):
-                found.append(f"{partition}: stored {at}, the batch goes from {begin} to {last}")
-    return found[:10] or ["some partitions are at the start of the batch, others at its end"]
+        for partition in sorted(end.offsets.keys() | reached.offsets.keys()):
+            at, first, last = (source.offsets.get(partition) for source in (reached, start, end))
+            if at not in (first, last):
+                differences.append(
+                    f"{partition}: stored {at}, the batch goes from {first} to {last}"
+                )
+    return differences[:10] or ["some partitions are at the start of the batch, others at its end"]

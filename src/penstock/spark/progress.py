@@ -1,13 +1,13 @@
-"""How far a query has read: offsets of its sources, as Spark and the sinks keep them.
+"""The progress of a query: the offsets of its sources, as Spark and the sinks store them.
 
-A source's offsets are, in Spark's offset log, the JSON of Spark's own Kafka source with one entry
-more, whose name cannot be that of a topic:
+In Spark's offset log, the offsets of a source are the JSON of Spark's own Kafka source with one
+more entry, whose name cannot be the name of a topic:
 
     {"#penstock": {"source": "clicks", "topicIds": {"clicks": "Zm9v…"}}, "clicks": {"0": 17}}
 
-The ids are there because offsets of a topic mean nothing once it was deleted and made again.
-Spark compares offsets as text, so the order of the keys is fixed. The end of a query's first batch
-says in the same entry where the batch began, because Spark keeps ends alone.
+The topic ids are stored because the offsets of a topic are meaningless once it was deleted and
+created again. Spark compares offsets as text, so the order of the keys is fixed. The end offsets of
+a query's first batch contain its start offsets in the same entry, because Spark stores only ends.
 """
 
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 @dataclass(frozen=True)
 class SourceOffsets:
-    """The next offset to be read of each partition of a source."""
+    """The next offset to read of each partition of a source."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """By topic; none for a topic whose broker has no ids (before Kafka 2.8)."""
+    """By topic; brokers before Kafka 2.8 have none."""
     source: str = ""
-    """The name that a pipeline gave to the source."""
+    """The name of the source in a pipeline; empty outside of pipelines."""
 
     def to_json(self) -> dict[str, Json]:
-        """As Spark writes it down."""
+        """Returns the offsets as Spark stores them."""
         topics: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in self.offsets.items():
             topics.setdefault(topic, {})[partition] = offset
@@ -43,46 +43,49 @@ class SourceOffsets:
             ours["source"] = self.source
         if self.topic_ids:
             ours["topicIds"] = {name: self.topic_ids[name] for name in sorted(self.topic_ids)}
-        found: dict[str, Json] = {_OURS: ours} if ours else {}
+        document: dict[str, Json] = {_OURS: ours} if ours else {}
         for topic in sorted(topics):
             partitions = topics[topic]
-            found[topic] = {
+            document[topic] = {
                 str(partition): partitions[partition] for partition in sorted(partitions)
             }
-        return found
+        return document
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Json]) -> "SourceOffsets":
-        """Also of a checkpoint that Spark's own Kafka source has written, which has no ids."""
-        ours = written.get(_OURS, {})
+    def from_json(cls, document: Mapping[str, Json]) -> "SourceOffsets":
+        """Also reads what Spark's own Kafka source has written, which has no topic ids.
+
+        Raises `ProgressError` if the document is neither.
+        """
+        ours = document.get(_OURS, {})
         if not isinstance(ours, dict):
-            raise ProgressError(f"{_OURS!r} in the offsets is not an object: {written}")
+            raise ProgressError(f"{_OURS!r} in the offsets is not an object: {document}")
         ids = ours.get("topicIds", {})
         source = ours.get("source", "")
         if not isinstance(ids, dict) or not isinstance(source, str):
-            raise ProgressError(f"the offsets are not those of this source: {written}")
+            raise ProgressError(f"the offsets are not those of this source: {document}")
         offsets: dict[TopicPartition, int] = {}
-        for topic, partitions in written.items():
+        for topic, partitions in document.items():
             if topic == _OURS:
                 continue
             if not isinstance(partitions, dict):
-                raise ProgressError(f"the offsets of topic {topic} are not an object: {written}")
+                raise ProgressError(f"the offsets of topic {topic} are not an object: {document}")
             for partition, offset in partitions.items():
                 if not isinstance(offset, int) or not partition.isdecimal():
                     raise ProgressError(f"{topic}: {partition}: {offset} is not an offset")
                 offsets[TopicPartition(topic, int(partition))] = offset
-        return cls(offsets, {name: str(each) for name, each in ids.items()}, source)
+        return cls(offsets, {name: str(topic_id) for name, topic_id in ids.items()}, source)
 
 
 def with_first_batch_start(end: Mapping[str, Json], begin: dict[str, Json]) -> dict[str, Json]:
-    """Where a first batch ends, and where it began."""
+    """Returns the end offsets of a first batch, with its start offsets added."""
     ours = end.get(_OURS, {})
     assert isinstance(ours, dict)
     return {**end, _OURS: {**ours, _BEGIN: begin}}
 
 
 def first_batch_start(end: Mapping[str, Json]) -> Mapping[str, Json] | None:
-    """Where a batch began, if this is the end of a first one."""
+    """Returns the start offsets that `with_first_batch_start` has added; None if there are none."""
     ours = end.get(_OURS)
     begin = ours.get(_BEGIN) if isinstance(ours, dict) else None
     return begin if isinstance(begin, dict) else None
@@ -94,10 +97,10 @@ Progress: TypeAlias = Mapping[str, SourceOffsets]
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch of a query: what it reads."""
+    """A micro-batch of a query: the offsets that it reads."""
 
     query_id: str
-    """Spark's: it lives as long as the checkpoint."""
+    """Spark's id of the query; it is the same as long as the checkpoint exists."""
     batch_id: int
     start: Progress
     end: Progress
@@ -105,22 +108,25 @@ class Batch:
 
 @dataclass(frozen=True)
 class StoredProgress:
-    """How far a sink has come, as it was stored with the results."""
+    """The progress that a sink has stored with the results."""
 
     progress: Progress
     query_id: str = ""
     """Of the last batch."""
     batch_id: int = -1
+    """Of the last batch; -1 if none was stored yet."""
 
     def to_json(self) -> dict[str, Json]:
-        """As sinks write it down that keep no tables."""
-        progress: dict[str, Json] = {name: each.to_json() for name, each in self.progress.items()}
+        """Returns the form that sinks without tables store."""
+        progress: dict[str, Json] = {
+            name: offsets.to_json() for name, offsets in self.progress.items()
+        }
         return {"queryId": self.query_id, "batchId": self.batch_id, "progress": progress}
 
     @classmethod
-    def from_json(cls, written: Mapping[str, Any]) -> "StoredProgress":
-        """`KeyError`, `ValueError` and the like where it was written by something else."""
+    def from_json(cls, document: Mapping[str, Any]) -> "StoredProgress":
+        """Raises `KeyError`, `ValueError` and the like if something else has written it."""
         progress = {
-            name: SourceOffsets.from_json(each) for name, each in written["progress"].items()
+            name: SourceOffsets.from_json(offsets) for name, offsets in document["progress"].items()
         }
-        return cls(progress, written["queryId"], int(written["batchId"]))
+        return cls(progress, document["queryId"], int(document["batchId"]))

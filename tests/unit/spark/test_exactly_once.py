@@ -56,8 +56,8 @@ def test_a_partition_that_is_new_in_the_batch_has_no_start() -> None:
         (at(12), r"orders-0: stored 12"),
         (at(5, 1), r"orders-1: stored 1, the batch goes from None to None"),
         ({}, r"orders-0: stored None"),
-        (at(5, topic_id="id-0"), "topic orders was deleted and made again"),
-        (at(9, topic_id="id-0"), "topic orders was deleted and made again"),
+        (at(5, topic_id="id-0"), "topic orders was deleted and created again"),
+        (at(9, topic_id="id-0"), "topic orders was deleted and created again"),
     ],
 )
 def test_anything_else_is_refused_with_what_is_there(stored: Progress, said: str) -> None:

@@ -1,4 +1,4 @@
-"""From a pipeline as data to Spark's frames: what one query reads, does, and gives to its sink."""
+"""Compiles a pipeline to DataFrames: the sources, tables and steps that feed one sink."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompiledQuery:
-    """A query, ready to be started."""
+    """The DataFrame of a query, ready to be started."""
 
     frame: "DataFrame"
-    needs: QueryPlan
+    plan: QueryPlan
     output_mode: OutputMode
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """In the order of Spark's offset log."""
-        return self.needs.sources
+        """The unique names of the sources, in the order of Spark's offset log."""
+        return self.plan.sources
 
     @property
     def stateful(self) -> bool:
-        return self.needs.stateful
+        return self.plan.stateful
 
 
 def compile_query(
@@ -52,13 +52,13 @@ def compile_query(
     sink: SinkSpec,
     start: "Callable[[SourceSpec], SourceOffsets]",
 ) -> CompiledQuery:
-    """The query that feeds a sink, in a session of its own, whose views it makes.
+    """Returns the query that feeds a sink; creates its views in `spark`, a session of its own.
 
-    `start` says where a source begins if there is no checkpoint; it is asked for sources that the
-    query may need.
+    `start` returns the offsets at which a source starts without a checkpoint. It is called for each
+    source that the query may read.
     """
-    wanted = views_needed(spec, sink.view)
-    sources = [source for source in spec.sources if source.name in wanted]
+    needed = views_needed(spec, sink.view)
+    sources = [source for source in spec.sources if source.name in needed]
     views: dict[str, DataFrame] = {}
 
     def define(name: str, frame: "DataFrame", watermark: Watermark | None = None) -> None:
@@ -71,25 +71,25 @@ def compile_query(
         limit = max(1, spec.max_batch_records // len(sources))
         define(source.name, _stream(spark, spec, source, start(source), limit), source.watermark)
     for table in spec.tables:
-        if table.name in wanted:
+        if table.name in needed:
             from penstock.spark.run.static_source import static_frame
 
             define(table.name, static_frame(spark, table))
-    folder = Path(spec.file).absolute().parent if spec.file else Path.cwd()
+    directory = Path(spec.file).absolute().parent if spec.file else Path.cwd()
     for step in spec.steps:
-        if step.name in wanted:
-            define(step.name, _step(spark, step, views, folder), step.watermark)
+        if step.name in needed:
+            define(step.name, _step(spark, step, views, directory), step.watermark)
     if sink.view not in views:
         raise PipelineError(f"sink {sink.name}: there is no view {sink.view}")
     frame = views[sink.view]
     if not frame.isStreaming:
         raise PipelineError(
-            f"sink {sink.name}: view {sink.view} reads no topic. A pipeline copies what arrives"
+            f"sink {sink.name}: view {sink.view} reads no topic, so it never gets new rows"
         )
     facts = facts_of(frame)
     return CompiledQuery(
         frame=frame,
-        needs=QueryPlan(
+        plan=QueryPlan(
             sources=tuple(number_repeated(facts.sources)),
             stateful=facts.stateful,
             patterns=frozenset(source.name for source in sources if source.pattern is not None),
@@ -99,16 +99,16 @@ def compile_query(
 
 
 def views_needed(spec: PipelineSpec, view: str) -> frozenset[str]:
-    """The view and whatever may be read to make it, by name; rather too many than too few."""
+    """Returns the view and all views that it may depend on; rather too many than too few."""
     steps = {each.name: index for index, each in enumerate(spec.steps)}
-    given = [*(source.name for source in spec.sources), *(table.name for table in spec.tables)]
-    found = {view}
-    # Steps read earlier ones only, so one look at each, from the last, is enough.
+    inputs = [*(source.name for source in spec.sources), *(table.name for table in spec.tables)]
+    needed = {view}
+    # Steps read only earlier views, so one pass from the last step to the first is enough.
     for step in reversed(spec.steps):
-        if step.name in found:
-            earlier = [*given, *(each.name for each in spec.steps[: steps[step.name]])]
-            found.update(each for each in earlier if _may_read(step, each))
-    return frozenset(found)
+        if step.name in needed:
+            earlier = [*inputs, *(other.name for other in spec.steps[: steps[step.name]])]
+            needed.update(name for name in earlier if _may_read(step, name))
+    return frozenset(needed)
 
 
 def _may_read(step: StepSpec, view: str) -> bool:
@@ -124,7 +124,7 @@ def _stream(
     start: "SourceOffsets",
     limit: int,
 ) -> "DataFrame":
-    """The rows of a source that can be read; Spark counts the others."""
+    """Returns the readable rows of a source; Spark counts the others."""
     from pyspark.sql import functions as sql
 
     from penstock.spark.decode.decode import decode
@@ -136,7 +136,7 @@ def _stream(
 
 
 def _step(
-    spark: "SparkSession", step: StepSpec, views: "Mapping[str, DataFrame]", folder: Path
+    spark: "SparkSession", step: StepSpec, views: "Mapping[str, DataFrame]", directory: Path
 ) -> "DataFrame":
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import DataFrame
@@ -147,22 +147,23 @@ def _step(
         if step.sql is not None:
             return spark.sql(step.sql)
         if step.deduplicate:
-            read = views[step.source or ""]
+            source = views[step.source or ""]
             columns = list(step.deduplicate)
             if step.unbounded_state:
-                return read.dropDuplicates(columns)
-            return read.dropDuplicatesWithinWatermark(columns)
-        made: object = function_of(step, folder)(dict(views))
+                return source.dropDuplicates(columns)
+            return source.dropDuplicatesWithinWatermark(columns)
+        result: object = function_of(step, directory)(dict(views))
     except SparkPartError:
         raise
     except Exception as error:
         place = f" (line {step.sql_line or step.line})" if step.sql_line or step.line else ""
-        said = (str(error).splitlines() or [""])[0]
+        reason = (str(error).splitlines() or [""])[0]
         if not isinstance(error, AnalysisException | ParseException):
-            said = f"{type(error).__name__}: {said}"
-        raise PipelineError(f"step {step.name}{place}: {said}") from error
-    if not isinstance(made, DataFrame):
+            reason = f"{type(error).__name__}: {reason}"
+        raise PipelineError(f"step {step.name}{place}: {reason}") from error
+    if not isinstance(result, DataFrame):
         raise PipelineError(
-            f"step {step.name}: its function gave {type(made).__name__} instead of a DataFrame"
+            f"step {step.name}: its function returned {type(result).__name__} instead of a "
+            "DataFrame"
         )
-    return made
+    return result

@@ -1,4 +1,8 @@
-"""The records of a batch that could not be read: found again, counted, put where they belong."""
+"""The dead letters of a batch: records that its sources could not decode.
+
+Spark only counts them while the plan runs. If there are any, their ranges of offsets are read again
+to collect them; the pipeline's limits are checked, and they are stored with the rows or in a topic.
+"""
 
 from math import floor
 from typing import TYPE_CHECKING
@@ -8,6 +12,7 @@ from penstock.spark.pipeline.model import DeadLetterSpec, PipelineSpec, SourceSp
 from penstock.spark.progress import Batch, SourceOffsets
 from penstock.spark.run.record_counts import read_counts
 from penstock.spark.run.source_options import range_options_of
+from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,25 +20,22 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.spark.sinks.port import Sink
-    from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic as _Topic
 
 SMALLEST_SHARED = 100
-"""Records from which on a share of a batch says something."""
+"""The number of records from which on `max_share` applies to a batch."""
 
 
 class DeadLetterReader:
-    """For one query. `sink` takes dead letters itself, or a topic of their own does."""
+    """Collects the dead letters of one query. A topic stores them unless the sink does."""
 
     def __init__(self, spark: "SparkSession", spec: PipelineSpec, key: str, sink: "Sink") -> None:
         self._spark = spark
         self._spec = spec
         self._key = key
         self._sources = {source.name: source for source in spec.sources}
-        self._topic: _Topic | None = None
+        self._topic: DeadLetterTopic | None = None
         letters = spec.dead_letters
         if letters is not None and letters.topic is not None and not sink.takes_dead_letters:
-            from penstock.spark.sinks.topic.dead_letters import DeadLetterTopic
-
             self._topic = DeadLetterTopic(letters.topic, key, spec.client_settings)
 
     def open(self, owner: str) -> None:
@@ -44,38 +46,39 @@ class DeadLetterReader:
         if self._topic is not None:
             self._topic.close()
 
-    def of_batch(self, query: "StreamingQuery", batch: Batch) -> "tuple[pa.Table | None, int]":
-        """What the sink is to store, and how many were written elsewhere. The plan has run.
+    def read(self, query: "StreamingQuery", batch: Batch) -> "tuple[pa.Table | None, int]":
+        """Returns the dead letters that the sink must store, and how many the topic has stored.
 
-        Raises where the pipeline does not allow so many: nothing of the batch is stored then.
+        Call it after the plan has run. Raises `TooManyDeadLettersError` if the pipeline does not
+        allow so many; nothing of the batch may be stored then.
         """
         import pyarrow as pa
 
         ranges: list[tuple[SourceSpec, SourceOffsets, SourceOffsets]] = []
         records = bad = counted_bad = 0
         for name, end in batch.end.items():
-            # A source that the plan reads twice is looked at once.
+            # A source that the plan reads twice has a second name, which is no source.
             source = self._sources.get(name)
             if source is None:
                 continue
             start = batch.start.get(name, SourceOffsets({}))
-            counted = read_counts(query, name)
-            records += counted.records if counted else span(start, end)
-            bad += counted.bad if counted else span(start, end)
-            counted_bad += counted.bad if counted else 0
-            if start.offsets != end.offsets and (counted is None or counted.bad):
+            counts = read_counts(query, name)
+            records += counts.records if counts else span(start, end)
+            bad += counts.bad if counts else span(start, end)
+            counted_bad += counts.bad if counts else 0
+            if start.offsets != end.offsets and (counts is None or counts.bad):
                 ranges.append((source, start, end))
         most = most_allowed(self._spec.dead_letters, records)
-        # One too many is enough to know: a wrong schema must not fill the driver's memory.
+        # One too many is enough to fail: a wrong schema must not fill the driver's memory.
         at_most = None if most is None or bad <= most else most + 1
         parts = [self._read_again(*range_, at_most=at_most) for range_ in ranges]
-        found = pa.concat_tables(parts) if parts else None
-        if found is None or found.num_rows == 0:
+        letters = pa.concat_tables(parts) if parts else None
+        if letters is None or letters.num_rows == 0:
             return None, 0
-        check_limits(self._key, self._spec.dead_letters, found, records, counted_bad)
+        check_limits(self._key, self._spec.dead_letters, letters, records, counted_bad)
         if self._topic is not None:
-            return None, self._topic.write(found, batch)
-        return found, 0
+            return None, self._topic.write(letters, batch)
+        return letters, 0
 
     def _read_again(
         self,
@@ -93,12 +96,12 @@ class DeadLetterReader:
 
 
 def span(start: SourceOffsets, end: SourceOffsets) -> int:
-    """Offsets between two places: at least as many as there are records."""
+    """Returns the number of offsets between two positions, an upper bound of the records."""
     return sum(last - start.offsets.get(each, 0) for each, last in end.offsets.items())
 
 
 def most_allowed(allowed: DeadLetterSpec | None, records: int) -> int | None:
-    """How many of so many records may be unreadable; None: all of them."""
+    """Returns how many of `records` may be dead letters; None if all may be."""
     if allowed is None:
         return 0
     limits = [] if allowed.max_count is None else [allowed.max_count]
@@ -108,26 +111,28 @@ def most_allowed(allowed: DeadLetterSpec | None, records: int) -> int | None:
 
 
 def check_limits(
-    key: str, allowed: DeadLetterSpec | None, found: "pa.Table", records: int, bad: int = 0
+    key: str, allowed: DeadLetterSpec | None, letters: "pa.Table", records: int, bad: int = 0
 ) -> None:
-    """`TooManyDeadLettersError` where there are more than the pipeline leaves out.
+    """Raises `TooManyDeadLettersError` if there are more dead letters than the pipeline allows.
 
-    `found` may be only as many as tell that; `bad` is what Spark has counted.
+    `letters` may be a part of them, just large enough to exceed the limit; `bad` is Spark's count.
     """
     most = most_allowed(allowed, records)
-    if most is None or found.num_rows <= most:
+    if most is None or letters.num_rows <= most:
         return
-    count = max(found.num_rows, bad)
-    one = found.slice(0, 1).to_pylist()[0]
+    count = max(letters.num_rows, bad)
+    first = letters.slice(0, 1).to_pylist()[0]
     example = (
-        f"offset {one['offset']} of {one['topic']}-{one['partition']} for one: {one['reason']}"
+        f"for example offset {first['offset']} of {first['topic']}-{first['partition']}: "
+        f"{first['reason']}"
     )
     if allowed is None:
         raise TooManyDeadLettersError(
             f"{key}: {count} of {records} records cannot be read; {example}. Name a dead-letter "
-            "topic or table in the pipeline to go on without them, or correct the source's schema"
+            "topic or table in the pipeline to continue without them, or correct the schema of the "
+            "source"
         )
-    if allowed.max_count is not None and found.num_rows > allowed.max_count:
+    if allowed.max_count is not None and letters.num_rows > allowed.max_count:
         raise TooManyDeadLettersError(
             f"{key}: {count} records of a batch cannot be read, and max_count allows "
             f"{allowed.max_count}; {example}. Nothing of the batch was stored"

@@ -1,4 +1,4 @@
-"""What went wrong in a query, out of what Spark makes of it."""
+"""Translates the errors of Spark and its processes into one line about a query."""
 
 import re
 
@@ -24,30 +24,31 @@ class SparkStoppedError(PipelineError):
 
 
 def failure_of(key: str, error: BaseException) -> Exception:
-    """Our own error, if that is what was raised in some process of Spark's; else one line."""
+    """Returns the error of Penstock that was raised in a process of Spark; else one of one line."""
     if isinstance(error, SparkPartError):
         return error
-    found = _translated(key, error)
-    found.__cause__ = error
-    return found
+    failure = _translate(key, error)
+    failure.__cause__ = error
+    return failure
 
 
 def is_spark_gone(error: BaseException) -> bool:
-    """Of what was raised by a call of Spark: whether its process does not answer any more."""
+    """Whether a call of Spark failed because its process has ended."""
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, Py4JNetworkError | ConnectionError)
 
 
-def spark_gone_error(who: str) -> SparkStoppedError:
+def spark_gone_error(name: str) -> SparkStoppedError:
+    """Returns the error for a pipeline or query whose Spark process has ended."""
     return SparkStoppedError(
-        f"{who}: the Java process of Spark has ended. If nobody has stopped it, it had too little "
+        f"{name}: the Java process of Spark has ended. If nobody has stopped it, it had too little "
         "memory: raise spark.driver.memory, or make batches smaller with max_batch_records. Start "
-        "the pipeline again: it goes on where it was"
+        "the pipeline again: it continues where it stopped"
     )
 
 
-def _translated(key: str, error: BaseException) -> SparkPartError:
+def _translate(key: str, error: BaseException) -> SparkPartError:
     if isinstance(error, KafkaError):
         return PipelineError(f"{key}: {error}")
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
@@ -55,33 +56,33 @@ def _translated(key: str, error: BaseException) -> SparkPartError:
     if is_spark_gone(error):
         return spark_gone_error(key)
     text = _with_causes(error)
-    if any(each in text for each in _OTHER_DRIVER):
+    if any(message in text for message in _OTHER_DRIVER):
         return FencedError(
             f"{key}: another driver writes to the same checkpoint. Only one may run a pipeline: "
             "stop the other, or leave this one stopped"
         )
-    for found in reversed(_OURS.findall(text)):
-        kind = getattr(errors, found[0], None)
-        if isinstance(kind, type) and issubclass(kind, SparkPartError):
-            return kind(found[1].strip())
+    for name, message in reversed(_OURS.findall(text)):
+        error_type = getattr(errors, name, None)
+        if isinstance(error_type, type) and issubclass(error_type, SparkPartError):
+            return error_type(message.strip())
     if was_stopped(text):
         return SparkStoppedError(
-            f"{key}: Spark was stopped while the query ran, by its cluster or by a signal; what it "
-            "says is above. Start the pipeline again: it goes on where it was"
+            f"{key}: Spark was stopped while the query ran, by its cluster or by a signal; its "
+            "output is above. Start the pipeline again: it continues where it stopped"
         )
     return PipelineError(f"{key}: {_summary(text)}")
 
 
 def _summary(text: str) -> str:
-    """The line that says most."""
+    """Returns the most informative line."""
     for pattern in (_CLIENTS, _PYTHON):
-        found = pattern.findall(text)
-        if found:
-            last = found[-1]
+        matches = pattern.findall(text)
+        if matches:
+            last = matches[-1]
             return last.strip() if isinstance(last, str) else f"{last[0]}: {last[1].strip()}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):
-        # The innermost cause; Spark puts several of them into one line, too.
+        # The innermost cause; Spark also puts several causes into one line.
         reason = line.rpartition("Exception: ")[2]
         if reason != line and not reason.endswith(":"):
             return reason
@@ -90,8 +91,8 @@ def _summary(text: str) -> str:
 
 def _with_causes(error: BaseException) -> str:
     parts: list[str] = []
-    seen: BaseException | None = error
-    while seen is not None and len(parts) < 10:
-        parts.append(str(seen) or type(seen).__name__)
-        seen = seen.__cause__
+    cause: BaseException | None = error
+    while cause is not None and len(parts) < 10:
+        parts.append(str(cause) or type(cause).__name__)
+        cause = cause.__cause__
     return "\n".join(parts)

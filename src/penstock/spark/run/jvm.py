@@ -1,6 +1,6 @@
-"""Objects of Spark's JVM."""
+"""The type of objects in Spark's JVM."""
 
 from typing import Any, TypeAlias
 
 JavaObject: TypeAlias = Any
-"""py4j gives no types: whatever is asked of one is asked by name, at run time."""
+"""py4j has no static types: it looks up attributes by name at run time."""

@@ -1,7 +1,7 @@
-"""Spark's classes, loaded once and kept in a file (Java calls it AppCDS): starts in half the time.
+"""A class data sharing archive (AppCDS) of Spark's classes: with it Spark starts in half the time.
 
-The file has about 160 MB, and to make it takes longer than some runs: so it is made when somebody
-asks for it, and used wherever it is there.
+The file has about 160 MB, and creating it takes longer than some runs. So it is created on request
+only, and used whenever it exists:
 
     python -m penstock.spark.run.jvm_archive
 """
@@ -21,7 +21,7 @@ import sys
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.session import query_session, session
 
-options, folder = sys.argv[1:]
+options, checkpoint = sys.argv[1:]
 settings = {"spark.driver.extraJavaOptions": options, "spark.sql.shuffle.partitions": "1"}
 spec = PipelineSpec(name="p", bootstrap_servers="", sources=(), sinks=(), spark=settings)
 spark = session(spec, "local[1]", short=True)
@@ -30,7 +30,7 @@ frame = frame.option("rowsPerBatch", 9).load()
 counted = frame.groupBy("value").count()
 query = (
     counted.writeStream.outputMode("update")
-    .option("checkpointLocation", folder)
+    .option("checkpointLocation", checkpoint)
     .foreachBatch(lambda rows, number: rows.toArrow())
     .trigger(once=True)
     .start()
@@ -45,7 +45,7 @@ gateway.proc.wait()
 
 
 def archive_of(java: Java, cache: Path) -> Path:
-    """Where the file for this Java and this Spark is, or would be."""
+    """Returns the path of the archive for this Java and this Spark, whether it exists or not."""
     from pyspark import __file__ as spark_file
     from pyspark import __version__
 
@@ -54,34 +54,34 @@ def archive_of(java: Java, cache: Path) -> Path:
 
 
 def options_for(archive: Path) -> str:
-    """For the JVM; it goes on without a file that does not fit."""
+    """Returns the JVM's options; the JVM ignores an archive that does not match."""
     return f'"-XX:SharedArchiveFile={archive}" -Xshare:auto -Xlog:disable -Xlog:all=error:stderr'
 
 
 def make_archive(cache: Path | None = None) -> Path:
-    """Make the file, unless it is there. Takes half a minute."""
+    """Creates the archive unless it exists, and returns its path. Takes half a minute."""
     require_spark()
-    folder = cache_directory(os.environ) if cache is None else cache
-    made = archive_of(find_java(os.environ, folder), folder)
-    if made.exists():
-        return made
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+    directory = cache_directory(os.environ) if cache is None else cache
+    archive = archive_of(find_java(os.environ, directory), directory)
+    if archive.exists():
+        return archive
+    with tempfile.TemporaryDirectory(dir=directory) as temporary:
         written = Path(temporary) / "archive.jsa"
         options = f'"-XX:ArchiveClassesAtExit={written}" -Xlog:disable -Xlog:all=error:stderr'
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", _WORK, options, f"{temporary}/checkpoint"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             check=False,
         )
-        if done.returncode or not written.exists():
+        if process.returncode or not written.exists():
             raise MissingPartError(
-                f"Java made no archive of Spark's classes: {done.stderr[-1000:]}"
+                f"Java created no archive of Spark's classes: {process.stderr[-1000:]}"
             )
-        # Whoever was faster made the same.
-        os.replace(written, made)
-    return made
+        # Another process may have created the same archive first.
+        os.replace(written, archive)
+    return archive
 
 
 if __name__ == "__main__":

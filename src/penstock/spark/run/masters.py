@@ -1,4 +1,4 @@
-"""Where Spark runs: what can be said of a master before Spark starts, and when it does not."""
+"""Spark masters: checks before Spark starts, and the errors of a master that cannot be used."""
 
 import socket
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from penstock.spark.errors import PipelineError
 
 CONNECT_SECONDS = 5.0
-"""For each of several masters. Spark itself would try for a minute, and then say little."""
+"""For each of several masters. Spark would retry for a minute and report less."""
 
 _STOPPED = ("stopped SparkContext", "SparkContext was shut down")
 
@@ -16,30 +16,30 @@ def is_local(master: str) -> bool:
 
 
 def check_master(master: str, environment: Mapping[str, str]) -> None:
-    """`PipelineError` where Spark is sure not to start there. All else is left to Spark."""
+    """Raises `PipelineError` if Spark is sure not to start with this master."""
     if master.startswith("spark://"):
         _check_reachable(master)
     elif master == "yarn" and not (
         environment.get("HADOOP_CONF_DIR") or environment.get("YARN_CONF_DIR")
     ):
         raise PipelineError(
-            "master yarn: set HADOOP_CONF_DIR or YARN_CONF_DIR to the folder with yarn-site.xml "
+            "master yarn: set HADOOP_CONF_DIR or YARN_CONF_DIR to the directory with yarn-site.xml "
             "and core-site.xml, which say where the cluster is"
         )
 
 
 def _check_reachable(master: str) -> None:
-    """One of them is enough: the others may be in reserve."""
+    """Raises `PipelineError` if none of the masters can be reached; one is enough."""
     failures: list[str] = []
-    for part in master.removeprefix("spark://").split(","):
-        host, colon, port = part.rpartition(":")
+    for address in master.removeprefix("spark://").split(","):
+        host, colon, port = address.rpartition(":")
         if not colon or not host or not port.isdecimal():
             raise PipelineError(f"master {master}: write spark://host:port, such as spark://a:7077")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS):
                 return
         except (OSError, OverflowError) as error:
-            failures.append(f"{part} ({error})")
+            failures.append(f"{address} ({error})")
     raise PipelineError(
         f"no Spark master can be reached at {', '.join(failures)}. Check that it runs, that "
         "its address is the one that its log names (`Starting Spark master at spark://…`), "
@@ -48,7 +48,7 @@ def _check_reachable(master: str) -> None:
 
 
 def startup_error(master: str, error: Exception) -> PipelineError:
-    """What kept a session from starting, on one line."""
+    """Returns why a session could not start, in one line."""
     if was_stopped(str(error)):
         return PipelineError(
             f"the Spark cluster at {master} gave the application up; its reason is above. Check "
@@ -62,12 +62,12 @@ def startup_error(master: str, error: Exception) -> PipelineError:
 
 
 def was_stopped(text: str) -> bool:
-    """Whether Spark says that it was stopped, which we never do while it is at work."""
-    return any(each in text for each in _STOPPED)
+    """Whether Spark reports that it was stopped. Penstock never stops it while it works."""
+    return any(message in text for message in _STOPPED)
 
 
 def _root(error: Exception) -> str:
-    """The first line of the last cause, which is where Java says what it is about."""
+    """Returns the first line of the last cause, where Java states the problem."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     raised = [line.removeprefix(": ") for line in lines if line.startswith(": ")]

@@ -1,8 +1,8 @@
-"""Spark's offset log: which offsets the micro-batches of a query end at.
+"""The checkpoint of a query: the end offsets of its micro-batches, as Spark stores them.
 
-A checkpoint has a file `offsets/<n>` for each batch that was planned, `commits/<n>` for each that
-is done, and `metadata` with the id of the query. Besides, we keep in it where the query began:
-Spark does not write that down, and asks the source again when it repeats the first batch.
+A checkpoint has a file `offsets/<n>` for each planned batch, `commits/<n>` for each finished batch,
+and `metadata` with the id of the query. Penstock adds the offsets at which the query began: Spark
+does not store them, and asks the source again when it repeats the first batch.
 """
 
 import json
@@ -21,78 +21,78 @@ _NO_OFFSET = "-"
 
 
 def parse_offsets(text: str) -> list[SourceOffsets]:
-    """What a file of the offset log says, source by source."""
+    """Returns the offsets in a file of the offset log, one item per source."""
     version, _, rest = text.partition("\n")
     if version.strip() not in ("v1", "v2"):
         raise PipelineError(
-            f"the offset log of the checkpoint is of a format that is not known ({version[:20]!r}):"
-            " it was written by a newer version of Spark. Use that version"
+            f"the offset log of the checkpoint has an unknown format ({version[:20]!r}): it was "
+            "written by a newer version of Spark. Use that version"
         )
-    found: list[SourceOffsets] = []
+    sources: list[SourceOffsets] = []
     for line in rest.split("\n")[1:]:
-        # In v2 a name comes first; `{` is part of no name.
+        # In v2 each line starts with a name, which cannot contain `{`.
         offsets = line[line.find("{") :] if version.strip() == "v2" and "{" in line else line
         if not offsets.strip():
             continue
         if offsets.endswith(_NO_OFFSET):
-            found.append(SourceOffsets({}))
+            sources.append(SourceOffsets({}))
         else:
-            found.append(SourceOffsets.from_json(json.loads(offsets)))
-    return found
+            sources.append(SourceOffsets.from_json(json.loads(offsets)))
+    return sources
 
 
 def number_repeated(names: Iterable[str]) -> list[str]:
-    """Names for the sources of a plan: one that is read twice is `clicks`, then `clicks#2`."""
-    seen: Counter[str] = Counter()
-    found: list[str] = []
+    """Returns unique names: a name that occurs twice becomes `clicks`, then `clicks#2`."""
+    counts: Counter[str] = Counter()
+    unique: list[str] = []
     for name in names:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}#{seen[name]}")
-    return found
+        counts[name] += 1
+        unique.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
+    return unique
 
 
-def source_of(occurrence: str) -> str:
-    """The name of the source, as the pipeline has it."""
-    return occurrence.partition("#")[0]
+def source_of(unique_name: str) -> str:
+    """Returns the name of the source in the pipeline: `clicks` for `clicks#2`."""
+    return unique_name.partition("#")[0]
 
 
 def by_name(sources: Sequence[SourceOffsets]) -> Progress:
-    """The offsets of a batch by the names of its sources, in the order of the plan."""
+    """Returns the offsets of a batch by the unique names of its sources, in the plan's order."""
     names = number_repeated(source.source for source in sources)
     return dict(zip(names, sources, strict=True))
 
 
 class Files(Protocol):
-    """The folder of a checkpoint, wherever it is. Paths are below it."""
+    """The files of a checkpoint. Paths are relative to its directory."""
 
     def read(self, path: str) -> str | None:
-        """None if there is no such file."""
+        """Returns None if the file does not exist."""
 
     def write(self, path: str, text: str) -> None:
-        """All of it or, if this process dies, none."""
+        """Writes the file atomically."""
 
-    def names(self, folder: str) -> list[str]:
-        """None if there is no such folder."""
+    def names(self, directory: str) -> list[str]:
+        """Returns the names in a directory; none if it does not exist."""
 
     def remove(self) -> None:
-        """The folder with everything in it."""
+        """Removes the checkpoint."""
 
 
 class Checkpoint:
-    """What is to be known of a query from its checkpoint."""
+    """A query's checkpoint, as far as a pipeline needs it."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
 
     @property
     def query_id(self) -> str | None:
-        """Spark's id of the query; it is the same as long as the checkpoint lives."""
+        """Spark's id of the query; it is the same as long as the checkpoint exists."""
         written = self._files.read("metadata")
         return None if written is None else str(json.loads(written)["id"])
 
     @property
     def last_planned(self) -> int | None:
-        """The last batch whose offsets are fixed; done or not."""
+        """The last batch whose offsets are fixed, finished or not."""
         return max(self._batches("offsets"), default=None)
 
     @property
@@ -101,37 +101,37 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Whether there is anything of one."""
+        """Whether the checkpoint has any file."""
         return bool(self._files.names(""))
 
     def end_of(self, batch_id: int) -> Progress | None:
-        """Where a batch ends; None if that is not known (any more)."""
+        """Returns where a batch ends; None if Spark has no file of it, or has removed it."""
         written = self._files.read(f"offsets/{batch_id}")
         return None if written is None else by_name(parse_offsets(written))
 
     @property
     def begin(self) -> Progress | None:
-        """Where the first batch begins."""
+        """Where the first batch starts; None if that was not stored."""
         written = self._files.read(_BEGIN)
         if written is None:
             return None
-        found: dict[str, dict[str, Json]] = json.loads(written)
-        return {name: SourceOffsets.from_json(each) for name, each in found.items()}
+        sources: dict[str, dict[str, Json]] = json.loads(written)
+        return {name: SourceOffsets.from_json(offsets) for name, offsets in sources.items()}
 
     def write_begin(self, begin: Progress) -> None:
-        """Before Spark plans the first batch."""
-        written = {name: each.to_json() for name, each in begin.items()}
-        self._files.write(_BEGIN, json.dumps(written))
+        """Stores where the first batch starts. Must be called before Spark plans it."""
+        sources = {name: offsets.to_json() for name, offsets in begin.items()}
+        self._files.write(_BEGIN, json.dumps(sources))
 
     def remove(self) -> None:
         self._files.remove()
 
-    def _batches(self, folder: str) -> list[int]:
-        return [int(name) for name in self._files.names(folder) if name.isdecimal()]
+    def _batches(self, directory: str) -> list[int]:
+        return [int(name) for name in self._files.names(directory) if name.isdecimal()]
 
 
 class CheckpointFiles:
-    """`Files` of any file system that Spark can reach."""
+    """The `Files` of a checkpoint on any file system that Spark can reach."""
 
     def __init__(self, spark: "SparkSession", location: str) -> None:
         from penstock.spark.sinks.hadoop_files import HadoopFiles
@@ -149,12 +149,12 @@ class CheckpointFiles:
             raise
 
     def write(self, path: str, text: str) -> None:
-        # Whoever calls this means the new one.
+        # `create` would keep an existing file.
         self._files.delete(path)
         self._files.create(path, text.encode())
 
-    def names(self, folder: str) -> list[str]:
-        return self._files.names(folder)
+    def names(self, directory: str) -> list[str]:
+        return self._files.names(directory)
 
     def remove(self) -> None:
         self._files.delete("")

@@ -1,4 +1,4 @@
-"""Names for drivers: no two of them are ever the same, and a person can tell where one runs."""
+"""Names of drivers: unique, and readable enough to find the driver's host and process."""
 
 import os
 import secrets
@@ -7,6 +7,6 @@ from datetime import UTC, datetime
 
 
 def new_owner() -> str:
-    """The name of this driver: host, process, chance, and when it started."""
+    """Returns a name for this driver: host, process id, a random part, and the start time."""
     started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}:{started}"

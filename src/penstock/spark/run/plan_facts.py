@@ -1,4 +1,4 @@
-"""What Spark's analysed plan says of a query: the streams that it reads, and the state it keeps."""
+"""Facts from Spark's analysed plan of a query: the streams that it reads and its state."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ _STATEFUL_BY_PREFIX = ("FlatMapGroups", "TransformWithState")
 @dataclass(frozen=True)
 class PlanFacts:
     sources: tuple[str, ...]
-    """The option `sourceName` of each stream, in Spark's order; one that is read twice is twice
-    here."""
+    """The option `sourceName` of each stream, in Spark's order; a source that is read twice occurs
+    twice."""
     stateful: bool
     updates: bool
-    """Whether it makes aggregates that Spark can give out while they change."""
+    """Whether the plan has aggregates that Spark can emit each time they change."""
 
 
 def facts_of(frame: "DataFrame") -> PlanFacts:
-    """Of a streaming frame."""
+    """Returns the facts of a streaming frame; `PipelineError` for streams that are no sources."""
     sources: list[str] = []
     stateful = aggregates = sessions = False
     for node in _nodes(frame._jdf.queryExecution().analyzed()):
@@ -62,12 +62,12 @@ def _keeps_state(kind: str, node: JavaObject) -> bool:
 
 
 def _nodes(node: JavaObject) -> Iterator[JavaObject]:
-    """In the order in which Spark numbers its sources."""
+    """Yields the nodes in the order in which Spark numbers its sources."""
     yield node
     for child in _children(node):
         yield from _nodes(child)
 
 
 def _children(node: JavaObject) -> list[JavaObject]:
-    found = node.children()
-    return [found.apply(index) for index in range(found.size())]
+    children = node.children()
+    return [children.apply(index) for index in range(children.size())]

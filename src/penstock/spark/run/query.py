@@ -1,4 +1,7 @@
-"""One query of a pipeline, exactly once: from its sources to its sink."""
+"""One query of a pipeline: Spark runs its batches, and each is stored exactly once.
+
+`run.py` creates one `Query` for each sink, starts it, waits for its end and stops it.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -30,37 +33,37 @@ if TYPE_CHECKING:
     from penstock.spark.sinks.port import Sink
     from penstock.spark.watch.batch_reporter import BatchReporter
 
-_TRIGGER_PATIENCE_S = 20.0
-_REPORT_PATIENCE_S = 10.0
+_TRIGGER_TIMEOUT_S = 20.0
+_REPORT_TIMEOUT_S = 10.0
 
 StepHook = Callable[[str], None]
-"""Called with the name of each step that a query takes, for tests that stop it there: `opened`,
-`begun`, `batch`, `rows` (the plan has run), `dead-letters` (they are known; nothing is stored yet),
+"""Called with the name of each step that a query reaches, for tests that stop it there: `opened`,
+`begun`, `batch`, `rows` (the plan has run), `dead-letters` (they were read; nothing is stored yet),
 `stored` (the sink has committed, Spark has not), `skipped`."""
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a query has done in one run."""
+    """The numbers of one query in one run."""
 
     key: str
     batches: int = 0
-    """That were stored."""
+    """Batches that were stored."""
     skipped: int = 0
-    """That had been stored before."""
+    """Batches that an earlier run had stored."""
     rows: int = 0
     dead_letters: int = 0
     end: Progress | None = None
-    """How far the sink is."""
+    """The progress of the sink."""
     seconds: float = 0.0
 
 
 class _StoppedError(Exception):
-    """A batch came after somebody had asked to stop; it is left for the next run."""
+    """Spark began a batch after a request to stop; the next run reads it."""
 
 
 class Query:
-    """Used by one thread; Spark calls back in one of its own."""
+    """One running query. Used by one thread; Spark runs the batches in a thread of its own."""
 
     def __init__(
         self,
@@ -97,12 +100,12 @@ class Query:
         self._result = QueryResult(self.key)
         self._began_at = time.monotonic()
 
-    # --- Start ------------------------------------------------------------------------------------
+    # --- start
 
     def start(self, *, once: bool) -> None:
-        """Take the sink over, find out where to go on, and let Spark run.
+        """Takes the sink over, finds the position to resume from, and starts Spark's query.
 
-        `once`: read what is there now, and end.
+        With `once` the query reads the records that exist now, and ends.
         """
         try:
             compiled = self._prepare()
@@ -136,21 +139,21 @@ class Query:
         stored = self._sink.open(self._owner)
         self._dead_letters.open(self._owner)
         self._at("opened")
-        seen = self._look()
+        checkpoint = self._read_checkpoint()
         if stored is None:
-            check_first_run(self.key, seen, self.location)
-        known = stored.progress if stored is not None else {}
-        if seen.planned is not None and seen.begin is not None:
-            known = seen.begin
+            check_first_run(self.key, checkpoint, self.location)
+        known_starts = stored.progress if stored is not None else {}
+        if checkpoint.planned is not None and checkpoint.begin is not None:
+            known_starts = checkpoint.begin
         starts: dict[str, SourceOffsets] = {}
 
         def start(source: SourceSpec) -> SourceOffsets:
             if source.name not in starts:
-                found = known.get(source.name)
-                if found is None and stored is not None and source.pattern is not None:
-                    # No topic matched the pattern so far: all that come are new.
-                    found = SourceOffsets({}, {}, source.name)
-                starts[source.name] = found or self._first_offsets(source)
+                offsets = known_starts.get(source.name)
+                if offsets is None and stored is not None and source.pattern is not None:
+                    # No topic matched the pattern so far, so every match is a new topic.
+                    offsets = SourceOffsets({}, {}, source.name)
+                starts[source.name] = offsets or self._first_offsets(source)
             return starts[source.name]
 
         compiled = compile_query(self._spark, self._spec, self._sink_spec, start)
@@ -158,23 +161,23 @@ class Query:
             stored = StoredProgress({name: starts[source_of(name)] for name in compiled.sources})
             self._sink.begin_at(stored.progress)
             self._at("begun")
-        begin = resume_position(self.key, stored, seen, compiled.needs)
-        if seen.planned is None and seen.begin != begin:
+        begin = resume_position(self.key, stored, checkpoint, compiled.plan)
+        if checkpoint.planned is None and checkpoint.begin != begin:
             self._checkpoint.write_begin(begin)
         self._stored, self._begin = stored, begin
         return compiled
 
-    def _look(self) -> CheckpointState:
-        found = self._checkpoint
-        planned = found.last_planned
+    def _read_checkpoint(self) -> CheckpointState:
+        checkpoint = self._checkpoint
+        planned = checkpoint.last_planned
         return CheckpointState(
-            exists=found.exists,
-            query_id=found.query_id or "",
-            begin=found.begin,
+            exists=checkpoint.exists,
+            query_id=checkpoint.query_id or "",
+            begin=checkpoint.begin,
             planned=planned,
-            done=found.last_done,
-            start=found.end_of(planned - 1) if planned else None,
-            end=None if planned is None else found.end_of(planned),
+            done=checkpoint.last_done,
+            start=checkpoint.end_of(planned - 1) if planned else None,
+            end=None if planned is None else checkpoint.end_of(planned),
         )
 
     def _first_offsets(self, source: SourceSpec) -> SourceOffsets:
@@ -185,7 +188,7 @@ class Query:
         with BrokerOffsets(options) as broker:
             return broker.resolve(options.starting, is_start=True)
 
-    # --- A batch ----------------------------------------------------------------------------------
+    # --- batches
 
     def _run_batch(self, compiled: CompiledQuery, frame: "DataFrame", batch_id: int) -> None:
         with self._busy:
@@ -204,8 +207,10 @@ class Query:
             raise ProgressError(f"the checkpoint has no offsets of batch {batch_id}")
         start: Progress | None = self._begin
         if batch_id > 0:
-            known = self._last is not None and self._last[0] == batch_id - 1
-            start = self._last[1] if known and self._last else self._checkpoint.end_of(batch_id - 1)
+            if self._last is not None and self._last[0] == batch_id - 1:
+                start = self._last[1]
+            else:
+                start = self._checkpoint.end_of(batch_id - 1)
         if start is None:
             raise ProgressError(f"the checkpoint has no offsets of batch {batch_id - 1}")
         self._last = batch_id, end
@@ -214,7 +219,7 @@ class Query:
     def _apply(self, compiled: CompiledQuery, frame: "DataFrame", batch: Batch) -> None:
         if decide(self._stored, batch) is Decision.SKIP:
             if compiled.stateful:
-                # The state must be made, or Spark finds it missing in the next batch.
+                # Running the plan writes the state, which Spark expects in the next batch.
                 frame.write.format("noop").mode("append").save()
             self._result = replace(self._result, skipped=self._result.skipped + 1)
             self._at("skipped")
@@ -227,24 +232,24 @@ class Query:
             self._has_started.wait()
             if self._query is None:
                 raise PipelineError(f"{self.key} was stopped")
-            found, written = self._dead_letters.of_batch(self._query, batch)
+            letters, written = self._dead_letters.read(self._query, batch)
             self._at("dead-letters")
-            return found
+            return letters
 
-        applied = self._sink.write(frame, batch, dead_letters)
+        result = self._sink.write(frame, batch, dead_letters)
         self._at("stored")
         self._stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
-        applied = replace(applied, dead_letters=applied.dead_letters + written)
+        result = replace(result, dead_letters=result.dead_letters + written)
         self._result = replace(
             self._result,
             batches=self._result.batches + 1,
-            rows=self._result.rows + applied.rows,
-            dead_letters=self._result.dead_letters + applied.dead_letters,
+            rows=self._result.rows + result.rows,
+            dead_letters=self._result.dead_letters + result.dead_letters,
         )
         for listener in self._listeners:
-            listener.stored(self.key, batch, applied)
+            listener.stored(self.key, batch, result)
 
-    # --- End --------------------------------------------------------------------------------------
+    # --- end
 
     @property
     def is_active(self) -> bool:
@@ -252,7 +257,7 @@ class Query:
 
     @property
     def error(self) -> Exception | None:
-        """Why the query ended, if not because it was done or asked to."""
+        """Why the query failed; None if it runs, has finished or was stopped."""
         if isinstance(self._error, _StoppedError) or self._query is None:
             return None
         if self._error is not None:
@@ -271,36 +276,37 @@ class Query:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """`stop`, at the end of a block. After a KeyboardInterrupt the batch at hand is cancelled;
-        the next run makes it."""
+        """The exit callback of a block. After a KeyboardInterrupt it cancels the current batch,
+        which the next run reads again."""
         self.stop(is_patient=kind is not KeyboardInterrupt)
 
     def begin_no_batch(self) -> None:
-        """The one at hand is the last."""
+        """Makes the current batch the last one."""
         self._stopping.set()
 
     def stop(self, *, is_patient: bool = True) -> None:
-        """Let the batch at hand finish, then end."""
+        """Stops the query, after the current batch unless `is_patient` is false."""
         self.begin_no_batch()
         query = self._query
         if query is None:
             return
         if is_patient:
             with self._busy:
-                deadline = time.monotonic() + _TRIGGER_PATIENCE_S
-            # Spark's own commit follows the sink's; without it the batch would run again. And what
-            # is interrupted while it prepares a batch logs errors: if one comes, it ends itself.
-            while query.isActive and _is_at_work(query) and time.monotonic() < deadline:
+                deadline = time.monotonic() + _TRIGGER_TIMEOUT_S
+            # Spark's own commit follows that of the sink; without it the batch would run again.
+            # Besides, Spark logs errors if it is interrupted while it prepares a batch; such a
+            # batch ends with `_StoppedError`.
+            while query.isActive and _is_trigger_active(query) and time.monotonic() < deadline:
                 time.sleep(0.01)
         query.stop()
 
     def close(self) -> None:
-        """After the query has ended."""
+        """Closes the sink and the listeners. Call it after the query has ended."""
         reports, self._reports = self._reports, None
         try:
             if reports is not None:
                 if self._query is not None and not self._query.isActive:
-                    reports.ended.wait(_REPORT_PATIENCE_S)
+                    reports.ended.wait(_REPORT_TIMEOUT_S)
                 self._spark.streams.removeListener(reports)
         finally:
             self._latest_offsets.close()
@@ -309,11 +315,11 @@ class Query:
             self._sink.close()
 
 
-def _is_at_work(query: "StreamingQuery") -> bool:
-    """Whether it is not waiting for the next trigger."""
+def _is_trigger_active(query: "StreamingQuery") -> bool:
+    """Whether the query does more than wait for the next trigger."""
     return bool(query.status["isTriggerActive"])
 
 
 def location_of(spec: PipelineSpec, sink: SinkSpec) -> str:
-    """The folder of the query's checkpoint."""
+    """Returns the directory of the query's checkpoint."""
     return f"{spec.checkpoint.rstrip('/')}/{spec.name}/{sink.name}"

@@ -1,8 +1,8 @@
-"""Makes the results of a pipeline anew: first they, their progress and the state must go.
+"""Removes results, progress and state of a pipeline, so that the next run recreates the results.
 
-The order is: take the sink over, so that a driver that still runs is refused; clear the sink, which
-is one transaction; remove the checkpoint. After a crash in between, the sink has no progress and
-there is a checkpoint, or a part of one: `run` refuses that, and a second `rebuild` finishes it.
+The order is: take the sink over, so that a driver that still runs is refused; clear the sink in one
+transaction; remove the checkpoint. After a crash in between, the sink has no progress and there is
+a checkpoint, or a part of one: `run` refuses that, and a second `rebuild` finishes it.
 """
 
 from collections.abc import Sequence
@@ -27,8 +27,10 @@ def rebuild(
     sinks: SinkFactory = create_sink,
     at: StepHook = lambda step: None,
 ) -> list[str]:
-    """Clear the sinks of these names, or all; the keys of their queries. The next `run` reads
-    everything again, from where `starting` says."""
+    """Clears the sinks of these names, or all, and returns the keys of their queries.
+
+    The next `run` reads everything again, from the position that `starting` names.
+    """
     unknown = set(names) - {sink.name for sink in spec.sinks}
     if unknown:
         raise PipelineError(
@@ -37,10 +39,10 @@ def rebuild(
         )
     owner = new_owner()
     cleared: list[str] = []
-    for each in spec.sinks:
-        if names and each.name not in names:
+    for sink_spec in spec.sinks:
+        if names and sink_spec.name not in names:
             continue
-        sink = sinks(spec, each, spark)
+        sink = sinks(spec, sink_spec, spark)
         try:
             sink.open(owner)
             at("opened")
@@ -48,7 +50,7 @@ def rebuild(
             at("cleared")
         finally:
             sink.close()
-        Checkpoint(CheckpointFiles(spark, location_of(spec, each))).remove()
+        Checkpoint(CheckpointFiles(spark, location_of(spec, sink_spec))).remove()
         at("removed")
-        cleared.append(spec.query(each))
+        cleared.append(spec.query(sink_spec))
     return cleared

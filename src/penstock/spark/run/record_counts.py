@@ -1,4 +1,4 @@
-"""What Spark has counted while it ran the plan of a batch."""
+"""The numbers of records of each source that Spark counts while the plan of a batch runs."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,14 +12,14 @@ _PREFIX = "penstock_records_"
 
 @dataclass(frozen=True)
 class RecordCounts:
-    """Of one source. A task that ran twice may be counted twice: only zero is exact."""
+    """The records of one source. A task that ran twice may be counted twice: only 0 is exact."""
 
     records: int
     bad: int
 
 
 def count_records(frame: "DataFrame", source: str) -> "DataFrame":
-    """The same rows, decoded ones, counted on their way."""
+    """Returns a frame of decoded rows that Spark counts while they pass."""
     from pyspark.sql import functions as sql
 
     return frame.observe(
@@ -30,7 +30,10 @@ def count_records(frame: "DataFrame", source: str) -> "DataFrame":
 
 
 def read_counts(query: "StreamingQuery", source: str) -> RecordCounts | None:
-    """Of the batch at hand, whose plan has run; None where Spark left that part of it out."""
+    """Returns the counts of the current batch, whose plan has run.
+
+    Returns None if Spark's optimizer left the source out of the plan.
+    """
     execution = query._jsq.streamingQuery().lastExecution()
     if execution is None:
         return None

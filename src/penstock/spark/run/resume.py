@@ -1,4 +1,7 @@
-"""Where a query goes on: what the sink has stored, against what the checkpoint says. Pure."""
+"""Where a query resumes: the stored progress of its sink compared with its checkpoint.
+
+Pure: the query reads both and calls `check_first_run` and `resume_position` before it starts.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,29 +11,36 @@ from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgress
 from penstock.spark.run.offset_log import source_of
 
-_REBUILD = "`penstock pipeline rebuild` clears results and progress, and makes them anew"
+_REBUILD = "`penstock pipeline rebuild` clears results and progress; the next run recreates them"
 
 
 @dataclass(frozen=True)
 class CheckpointState:
-    """What there is of a checkpoint when a query is to start."""
+    """What a query's checkpoint contains when the query starts."""
 
     exists: bool = False
-    """Whether there is any file."""
+    """Whether the checkpoint has any file."""
     query_id: str = ""
     begin: Progress | None = None
+    """Where the first batch starts."""
     planned: int | None = None
+    """The last batch whose offsets are fixed."""
     done: int | None = None
+    """The last batch that Spark has committed."""
     start: Progress | None = None
-    """Of the last planned batch, where its predecessor is known."""
+    """Where the last planned batch starts, if the end of its predecessor is known."""
     end: Progress | None = None
+    """Where the last planned batch ends."""
 
 
-def check_first_run(key: str, seen: CheckpointState, location: str) -> None:
-    """Of a sink that has stored nothing yet: a checkpoint would make it miss records."""
-    if seen.exists:
+def check_first_run(key: str, checkpoint: CheckpointState, location: str) -> None:
+    """Raises `PipelineError` if a sink has no progress but its query has a checkpoint.
+
+    The query would continue from the checkpoint, and the sink would miss the records before it.
+    """
+    if checkpoint.exists:
         raise PipelineError(
-            f"{key}: the sink has stored no progress, and yet there is a checkpoint in {location}. "
+            f"{key}: the sink has stored no progress, but there is a checkpoint in {location}. "
             "Either a rebuild was interrupted, or this is another database than before. "
             f"{_REBUILD}; or remove the checkpoint"
         )
@@ -38,88 +48,90 @@ def check_first_run(key: str, seen: CheckpointState, location: str) -> None:
 
 @dataclass(frozen=True)
 class QueryPlan:
-    """What the plan of a query says."""
+    """The sources and the state of a query, taken from its plan."""
 
     sources: tuple[str, ...]
-    """One that is read twice is `clicks`, then `clicks#2`."""
+    """A source that the query reads twice is `clicks`, then `clicks#2`."""
     stateful: bool
     patterns: frozenset[str] = frozenset()
-    """Sources that read what matches a pattern: there may be nothing yet."""
+    """Sources that read topics by a pattern: no topic may match it yet."""
 
 
 def resume_position(
-    key: str, stored: StoredProgress, seen: CheckpointState, needs: QueryPlan
+    key: str, stored: StoredProgress, checkpoint: CheckpointState, plan: QueryPlan
 ) -> Progress:
-    """Where the first batch of the checkpoint begins, be there one or not.
+    """Returns where the first batch of the checkpoint starts.
 
-    Raises where the query cannot go on: its state is gone, or belongs to other results, or its
-    sources are other ones.
+    Without a checkpoint that is the stored progress. Raises `PipelineError` or one of its
+    subclasses if the query cannot resume: its state is missing or belongs to other results, or its
+    sources have changed.
     """
-    _check_sources(key, "the sink has", stored.progress, needs)
+    _check_sources(key, "the sink has", stored.progress, plan)
     has_run = stored.batch_id >= 0
-    if seen.planned is None:
-        if needs.stateful and has_run:
+    if checkpoint.planned is None:
+        if plan.stateful and has_run:
             raise CheckpointLostError(
-                f"{key} keeps state (windows, joins, …), and its checkpoint is gone: without the "
-                f"state, later results would be wrong. {_REBUILD}"
+                f"{key} keeps state (windows, joins, …), and its checkpoint is missing: without "
+                f"the state, later results would be wrong. {_REBUILD}"
             )
-        _check_same_place(key, stored.progress)
+        _check_same_position(key, stored.progress)
         return stored.progress
-    if seen.end is not None:
-        _check_sources(key, "the checkpoint has", seen.end, needs)
-    if needs.stateful and has_run and stored.query_id != seen.query_id:
+    if checkpoint.end is not None:
+        _check_sources(key, "the checkpoint has", checkpoint.end, plan)
+    if plan.stateful and has_run and stored.query_id != checkpoint.query_id:
         raise CheckpointLostError(
             f"{key} keeps state, and this checkpoint is not the one to which the results belong. "
             f"Put that one back; or {_REBUILD}"
         )
-    _check_last(key, stored, seen)
-    if seen.begin is not None:
-        return seen.begin
-    if seen.done is None:
+    _check_last(key, stored, checkpoint)
+    if checkpoint.begin is not None:
+        return checkpoint.begin
+    if checkpoint.done is None:
         raise ProgressError(
             f"{key}: the checkpoint does not say where the query began. Remove it and start "
-            "again: the sink's own offsets count then"
+            "again: the query then continues from the offsets of the sink"
         )
     return stored.progress
 
 
-def _check_last(key: str, stored: StoredProgress, seen: CheckpointState) -> None:
-    """The last batch of the checkpoint, before any new one hides the difference."""
-    start = seen.start if seen.planned else seen.begin
-    if seen.planned is None or seen.end is None or start is None:
+def _check_last(key: str, stored: StoredProgress, checkpoint: CheckpointState) -> None:
+    """Compares the last batch of the checkpoint with the sink, before a new batch starts."""
+    start = checkpoint.start if checkpoint.planned else checkpoint.begin
+    if checkpoint.planned is None or checkpoint.end is None or start is None:
         return
-    last = Batch(seen.query_id, seen.planned, start, seen.end)
-    if decide(stored, last) is Decision.APPLY and seen.done == seen.planned:
+    last = Batch(checkpoint.query_id, checkpoint.planned, start, checkpoint.end)
+    if decide(stored, last) is Decision.APPLY and checkpoint.done == checkpoint.planned:
         raise ProgressError(
-            f"{key}: the checkpoint says that batch {seen.done} is stored, and the sink does not "
-            "have it: was the database restored? Remove the checkpoint and start again, the "
-            f"sink's own offsets count then; a query that keeps state must be rebuilt: {_REBUILD}"
+            f"{key}: the checkpoint says that batch {checkpoint.done} is stored, and the sink does "
+            "not have it: was the database restored? Remove the checkpoint and start again, the "
+            "query then continues from the offsets of the sink; a query that keeps state must be "
+            f"rebuilt: {_REBUILD}"
         )
 
 
-def _check_sources(key: str, who: str, progress: Progress, needs: QueryPlan) -> None:
-    sources = set(needs.sources)
+def _check_sources(key: str, holder: str, progress: Progress, plan: QueryPlan) -> None:
+    sources = set(plan.sources)
     missing = {
-        source for source in sources - progress.keys() if source_of(source) not in needs.patterns
+        source for source in sources - progress.keys() if source_of(source) not in plan.patterns
     }
     if missing or progress.keys() - sources:
         raise PipelineError(
-            f"{key}: {who} progress of the sources {_listed(progress)}, and now the query reads "
-            f"{_listed(sources)}. Give the sink another name to start with no progress, or "
-            f"rebuild it: {_REBUILD}"
+            f"{key}: {holder} progress of the sources {_join_names(progress)}, and now the query "
+            f"reads {_join_names(sources)}. Give the sink another name to start with no progress, "
+            f"or rebuild it: {_REBUILD}"
         )
 
 
-def _check_same_place(key: str, progress: Progress) -> None:
-    """A source that is read twice starts both times at the same place."""
-    places: dict[str, SourceOffsets] = {}
+def _check_same_position(key: str, progress: Progress) -> None:
+    """Raises if a source that is read twice would start at two different positions."""
+    positions: dict[str, SourceOffsets] = {}
     for name, offsets in progress.items():
-        if places.setdefault(source_of(name), offsets).offsets != offsets.offsets:
+        if positions.setdefault(source_of(name), offsets).offsets != offsets.offsets:
             raise CheckpointLostError(
                 f"{key} reads {source_of(name)} in two places which were at different offsets, and "
-                f"its checkpoint is gone. {_REBUILD}"
+                f"its checkpoint is missing. {_REBUILD}"
             )
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"

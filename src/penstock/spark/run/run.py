@@ -1,4 +1,4 @@
-"""Runs a pipeline: all its queries in one Spark session, until they are done or one fails."""
+"""Runs a pipeline: all its queries in one Spark session, until they end or one fails."""
 
 import logging
 import signal
@@ -21,12 +21,14 @@ from penstock.spark.watch.run_listener import RunListener
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_log = logging.getLogger(__name__)
-_LOOK_S = 0.05
+logger = logging.getLogger(__name__)
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True)
 class RunResult:
+    """The numbers of all queries of a run."""
+
     queries: tuple[QueryResult, ...]
 
     @property
@@ -49,34 +51,41 @@ def run(
     sinks: SinkFactory = create_sink,
     at: StepHook = lambda step: None,
 ) -> RunResult:
-    """Run until `stop` is set, or SIGINT or SIGTERM comes; with `once`, until what was there when
-    it started is read. A batch that is under way is finished first; a second signal cancels it.
+    """Runs until `stop` is set, or until SIGINT or SIGTERM; with `once`, until the records that
+    existed at the start are read. The current batch is finished first; a second signal cancels it.
 
-    Without `spark`, and if this process has none, a session is made, and ended with it. Raises the
-    error of the first query that fails, after all others were stopped: `FencedError`,
+    Without `spark` it uses the active session of this process, or creates one and ends it. If a
+    query fails, it stops all others and raises the error of the first one: `FencedError`,
     `CheckpointLostError`, ….
     """
-    asked = Event() if stop is None else stop
+    stop = Event() if stop is None else stop
     queries: list[Query] = []
     try:
-        with _spark_watched(spec), ExitStack() as open_things:
-            open_things.enter_context(_signals_set(asked))
+        with _spark_exit_explained(spec), ExitStack() as stack:
+            stack.enter_context(_signals_set(stop))
             spark = spark or active_session()
             if spark is None:
                 spark = session(spec, master, short=once)
-                open_things.callback(end_session, spark)
+                stack.callback(end_session, spark)
             owner = new_owner()
             for sink in spec.sinks:
-                if asked.is_set():
+                if stop.is_set():
                     break
-                made = sinks(spec, sink, spark)
-                query = Query(spark, spec, sink, made, owner=owner, listeners=listeners, at=at)
-                open_things.callback(query.close)
-                # Whatever happens from here on, nothing goes on running; the last thing first.
-                open_things.push(query.stop_after)
+                query = Query(
+                    spark,
+                    spec,
+                    sink,
+                    sinks(spec, sink, spark),
+                    owner=owner,
+                    listeners=listeners,
+                    at=at,
+                )
+                stack.callback(query.close)
+                # Whatever happens from here on, no query continues to run.
+                stack.push(query.stop_after)
                 queries.append(query)
                 query.start(once=once)
-            _wait(queries, asked)
+            _wait(queries, stop)
             for query in queries:
                 query.begin_no_batch()
             for query in queries:
@@ -85,24 +94,24 @@ def run(
                 if query.error is not None:
                     raise query.error
     except SparkStoppedError as error:
-        # A signal to a group of processes is one to Spark's as well.
-        if not asked.is_set():
+        # A signal to a process group stops Spark's process, too.
+        if not stop.is_set():
             raise
-        _log.warning("the batch at hand was not finished: %s", error)
+        logger.warning("the current batch was not finished: %s", error)
     return RunResult(tuple(query.result for query in queries))
 
 
-def _wait(queries: Sequence[Query], asked: Event) -> None:
-    """Until all are done, one has failed, or somebody asks to stop."""
-    while not asked.wait(_LOOK_S):
+def _wait(queries: Sequence[Query], stop: Event) -> None:
+    """Returns when all queries have ended, one has failed, or `stop` is set."""
+    while not stop.wait(_POLL_S):
         ended = [query for query in queries if not query.is_active]
-        if len(ended) == len(queries) or any(each.error is not None for each in ended):
+        if len(ended) == len(queries) or any(query.error is not None for query in ended):
             return
 
 
 @contextmanager
-def _spark_watched(spec: PipelineSpec) -> Iterator[None]:
-    """Where Spark's process is gone, whatever we ask of it fails in a way of its own."""
+def _spark_exit_explained(spec: PipelineSpec) -> Iterator[None]:
+    """Replaces the many errors that calls raise after Spark's process has ended by one."""
     try:
         yield
     except Exception as error:
@@ -112,20 +121,25 @@ def _spark_watched(spec: PipelineSpec) -> Iterator[None]:
 
 
 @contextmanager
-def _signals_set(asked: Event) -> Iterator[None]:
-    """SIGINT and SIGTERM ask to stop; the second one insists. Only the main thread may say so."""
+def _signals_set(stop: Event) -> Iterator[None]:
+    """SIGINT and SIGTERM set `stop`; the second one raises KeyboardInterrupt.
+
+    Does nothing outside of the main thread, where Python sets no signal handlers.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        stop.set()
 
-    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {
+        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

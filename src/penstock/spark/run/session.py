@@ -1,4 +1,4 @@
-"""The Spark session of a pipeline: defaults for streaming, settings of the pipeline on top."""
+"""The Spark session of a pipeline: defaults for streaming, and the pipeline's own settings."""
 
 import os
 import signal
@@ -33,23 +33,23 @@ appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{short}
-# The same level as above, or Spark says that it changes it.
+# The same level as above, otherwise Spark logs that it changes it.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
-# A query that fails is reported once, by whoever runs the pipeline.
+# A query that fails is reported once, by the caller of `run`.
 logger.batch.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
 logger.batch.level = off
 logger.task.name = org.apache.spark.executor.Executor
 logger.task.level = off
 logger.stage.name = org.apache.spark.scheduler.TaskSetManager
 logger.stage.level = off
-# That a cluster has no free machines for us is nowhere else to be seen.
+# Nothing else reports that a cluster has no free resources.
 logger.resources.name = org.apache.spark.scheduler.TaskSchedulerImpl
 logger.resources.level = warn
 """
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For jobs of seconds: the second compiler costs more than it brings."""
+"""For jobs of seconds, in which the second compiler costs more than it gains."""
 
 SQL_DEFAULTS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -59,56 +59,59 @@ SQL_DEFAULTS: Mapping[str, str] = {
     ),
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
-"""Those that can be set for each query, whatever session there is."""
+"""Settings that can be set for each query, in any session."""
 
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _PLAIN_FILES = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
-"""For a checkpoint in a folder of this machine: as safe there as the usual one, which starts a
-process for each name that may be a link, fifty times for a small batch."""
+"""For checkpoints in a local directory: as safe there as Spark's default, which starts a process
+for each name that may be a link, fifty times in a small batch."""
 
 
-_TASK_PATIENCE_S = 10.0
+_TASK_TIMEOUT_S = 10.0
 
 
 def settings(
     spec: PipelineSpec, master: str | None = None, *, short: bool = False
 ) -> dict[str, str]:
-    """All settings of the session. `short` is for jobs of seconds. Those of the pipeline win."""
+    """Returns all settings of the session; those of the pipeline take precedence.
+
+    `short` optimizes for jobs that run for seconds.
+    """
     chosen = master or spec.spark.get("spark.master") or "local[*]"
-    found = {
+    values = {
         "spark.app.name": f"penstock {spec.name}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # The rows of a batch go through the driver, whose size `max_batch_records` bounds.
+        # The rows of a batch pass through the driver; `max_batch_records` bounds their number.
         "spark.driver.maxResultSize": "0",
         **SQL_DEFAULTS,
     }
     if is_local(chosen):
-        found |= {
+        values |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "2g",
             "spark.sql.shuffle.partitions": str(_local_cores(chosen)),
         }
-    found |= spec.spark
-    found["spark.master"] = chosen
+    values |= spec.spark
+    values["spark.master"] = chosen
     options = [f'"-Dlog4j2.configurationFile={_log_settings()}"']
     if short:
         options.append(_QUICK_JVM)
-    given = spec.spark.get("spark.driver.extraJavaOptions")
-    found["spark.driver.extraJavaOptions"] = " ".join([*options, given] if given else options)
-    return found
+    extra = spec.spark.get("spark.driver.extraJavaOptions")
+    values["spark.driver.extraJavaOptions"] = " ".join([*options, extra] if extra else options)
+    return values
 
 
 def session(
     spec: PipelineSpec, master: str | None = None, *, short: bool = False
 ) -> "SparkSession":
-    """A session for the pipeline; the one that this process has already, if it has one.
+    """Returns the active session of this process, or creates one for the pipeline.
 
-    `master` is passed on as it is: `local[*]`, `spark://…`, `yarn`, `k8s://…`. `MissingPartError`
-    says what to install, `PipelineError` why a cluster cannot be used.
+    `master` is passed to Spark unchanged: `local[*]`, `spark://…`, `yarn`, `k8s://…`. Raises
+    `MissingPartError` with what to install, `PipelineError` if a cluster cannot be used.
     """
     require_spark()
     with warnings.catch_warnings():
@@ -133,7 +136,7 @@ def session(
         builder = builder.config(name, value)
     if is_local(chosen["spark.master"]):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # YARN copies Spark's Python to its machines, from the zip.
+    # YARN copies Spark's Python packages to its machines from the zip files.
     unpacked = unpacked_home(cache) if chosen["spark.master"] != "yarn" else nullcontext()
     try:
         with unpacked, _java_home(java.home), _interrupted_later():
@@ -142,9 +145,9 @@ def session(
     except PySparkRuntimeError as error:
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise MissingPartError(
-                f"Java {java.version} ({java.found}: {java.home}) could not start Spark with "
-                f"master {chosen['spark.master']}; what it says is above. Another Java is used "
-                "where JAVA_HOME names it"
+                f"Java {java.version} ({java.origin}: {java.home}) could not start Spark with "
+                f"master {chosen['spark.master']}; its output is above. Set JAVA_HOME to use "
+                "another Java"
             ) from error
         raise PipelineError(f"Spark could not start: {error}") from error
     except Py4JError as error:
@@ -152,12 +155,12 @@ def session(
 
 
 def end_session(spark: "SparkSession") -> None:
-    """Stop Spark, when its last task has ended.
+    """Stops Spark after its last task has ended.
 
-    A batch that has just begun when its query is stopped may be reading a static table already; if
-    Spark is stopped before that task is, it logs an error.
+    A batch that has just begun when its query is stopped may already read a static table, and Spark
+    logs an error if it is stopped before that task.
     """
-    deadline = time.monotonic() + _TASK_PATIENCE_S
+    deadline = time.monotonic() + _TASK_TIMEOUT_S
     try:
         while time.monotonic() < deadline and _is_busy(spark):
             time.sleep(0.01)
@@ -178,7 +181,7 @@ def _is_busy(spark: "SparkSession") -> bool:
 
 @contextmanager
 def _java_home(home: Path) -> Iterator[None]:
-    """Only Spark is to use it: a script is all there is in it."""
+    """Sets JAVA_HOME for Spark only: the directory contains nothing but a script."""
     before = os.environ.get("JAVA_HOME")
     os.environ["JAVA_HOME"] = str(home)
     try:
@@ -191,15 +194,15 @@ def _java_home(home: Path) -> Iterator[None]:
 
 @contextmanager
 def _interrupted_later() -> Iterator[None]:
-    """Ctrl-C waits for the JVM: one that its Python gives up while it starts stays for ever.
+    """Delays Ctrl-C until the JVM has started: a JVM that is abandoned before never ends.
 
-    Spark leaves a handler of its own behind, unless the caller has one.
+    Spark installs a SIGINT handler of its own, which stays unless the caller has one.
     """
     if current_thread() is not main_thread():
         yield
         return
     interrupts: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda *given: interrupts.append(given))
+    before = signal.signal(signal.SIGINT, lambda *arguments: interrupts.append(arguments))
     try:
         yield
     finally:
@@ -210,7 +213,7 @@ def _interrupted_later() -> Iterator[None]:
 
 
 def active_session() -> "SparkSession | None":
-    """The one that this process has already."""
+    """Returns the active session of this process; None if there is none."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -219,27 +222,30 @@ def active_session() -> "SparkSession | None":
 
 
 def query_session(base: "SparkSession", spec: PipelineSpec) -> "SparkSession":
-    """A session on the same cluster with views and settings of its own, for one query."""
-    made = base.newSession()
-    _quieten_python()
-    wanted = {name: each for name, each in spec.spark.items() if name.startswith("spark.sql.")}
-    for name, value in {**SQL_DEFAULTS, **wanted}.items():
-        if made.conf.isModifiable(name):
-            made.conf.set(name, value)
+    """Returns a session for one query, on the same cluster, with its own views and settings."""
+    session = base.newSession()
+    _disable_python_loggers()
+    sql_settings = {
+        name: value for name, value in spec.spark.items() if name.startswith("spark.sql.")
+    }
+    for name, value in {**SQL_DEFAULTS, **sql_settings}.items():
+        if session.conf.isModifiable(name):
+            session.conf.set(name, value)
     context = base.sparkContext
-    here = is_local(context.master or "")
-    if "spark.sql.shuffle.partitions" not in wanted and not here:
-        made.conf.set("spark.sql.shuffle.partitions", str(max(8, context.defaultParallelism)))
-    if _FILE_MANAGER not in wanted and here and urlsplit(spec.checkpoint).scheme in ("", "file"):
+    runs_here = is_local(context.master or "")
+    if "spark.sql.shuffle.partitions" not in sql_settings and not runs_here:
+        partitions = max(8, context.defaultParallelism)
+        session.conf.set("spark.sql.shuffle.partitions", str(partitions))
+    is_local_directory = runs_here and urlsplit(spec.checkpoint).scheme in ("", "file")
+    if _FILE_MANAGER not in sql_settings and is_local_directory:
         jvm: JavaObject = context._jvm
         if jvm.org.apache.spark.util.Utils.classIsLoadable(_PLAIN_FILES):
-            made.conf.set(_FILE_MANAGER, _PLAIN_FILES)
-    return made
+            session.conf.set(_FILE_MANAGER, _PLAIN_FILES)
+    return session
 
 
-def _quieten_python() -> None:
-    """pyspark writes whole stack traces to the terminal; who runs the pipeline says what is
-    wrong."""
+def _disable_python_loggers() -> None:
+    """Disables loggers of pyspark that print whole stack traces; `run` reports the error."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -247,10 +253,10 @@ def _quieten_python() -> None:
 
 
 def _local_cores(master: str) -> int:
-    inside = master.removeprefix("local").strip("[]").split(",")[0]
-    if inside == "":
+    cores = master.removeprefix("local").strip("[]").split(",")[0]
+    if cores == "":
         return 1
-    return int(inside) if inside.isdecimal() else os.cpu_count() or 1
+    return int(cores) if cores.isdecimal() else os.cpu_count() or 1
 
 
 def _log_settings() -> Path:

@@ -1,4 +1,4 @@
-"""The options with which a pipeline's sources are read, as streams and to ask the broker."""
+"""The options of `format("penstock")` with which a pipeline reads its sources."""
 
 import json
 from datetime import UTC, datetime
@@ -9,40 +9,40 @@ from penstock.spark.progress import SourceOffsets
 
 
 def producer_options_of(spec: PipelineSpec) -> dict[str, str]:
-    """The settings that only producers have: sources would not know them."""
+    """Returns the settings that only producers have; sources would refuse them."""
     from penstock.client.settings import ConsumerOptions, ProducerOptions, settings_of
 
     names = settings_of(ProducerOptions).keys() - settings_of(ConsumerOptions).keys()
-    found = {name.replace(".", "_"): value for name, value in spec.kafka.items()}
-    return {name: value for name, value in found.items() if name in names}
+    options = {name.replace(".", "_"): value for name, value in spec.kafka.items()}
+    return {name: value for name, value in options.items() if name in names}
 
 
 def options_of(spec: PipelineSpec, source: SourceSpec) -> dict[str, str]:
-    """What is to be read, without where to start."""
+    """Returns the options of a source, without a starting position."""
     from penstock.spark.decode.options import source_options
 
-    writing = producer_options_of(spec)
-    found = {
+    producer_options = producer_options_of(spec)
+    options = {
         f"kafka.{name}": value
         for name, value in spec.client_settings.items()
-        if name.replace(".", "_") not in writing
+        if name.replace(".", "_") not in producer_options
     }
-    found["kafka.isolation.level"] = spec.kafka.get("isolation.level", "read_committed")
-    found["failOnDataLoss"] = "true"
-    found |= source_options(source)
-    found["sourceName"] = source.name
-    found["includeHeaders"] = str(source.headers).lower()
+    options["kafka.isolation.level"] = spec.kafka.get("isolation.level", "read_committed")
+    options["failOnDataLoss"] = "true"
+    options |= source_options(source)
+    options["sourceName"] = source.name
+    options["includeHeaders"] = str(source.headers).lower()
     if source.pattern is not None:
-        found["subscribePattern"] = source.pattern
+        options["subscribePattern"] = source.pattern
     else:
-        found["subscribe"] = ",".join(source.topics)
-    return found
+        options["subscribe"] = ",".join(source.topics)
+    return options
 
 
 def stream_options_of(
     spec: PipelineSpec, source: SourceSpec, start: SourceOffsets, limit: int
 ) -> dict[str, str]:
-    """For `readStream`. `limit`: records of a batch."""
+    """Returns the options for `readStream`; `limit` is the number of records of a batch."""
     return {
         "maxOffsetsPerTrigger": str(limit),
         **options_of(spec, source),
@@ -53,7 +53,7 @@ def stream_options_of(
 def range_options_of(
     spec: PipelineSpec, source: SourceSpec, start: SourceOffsets, end: SourceOffsets
 ) -> dict[str, str]:
-    """For `read`: the records between these offsets. A partition without a start is a new one."""
+    """Returns the options for `read` of a range; partitions without a start are new ones."""
     first = {partition: start.offsets.get(partition, 0) for partition in end.offsets}
     return {
         **options_of(spec, source),
@@ -63,10 +63,10 @@ def range_options_of(
 
 
 def starting_options_of(spec: PipelineSpec, source: SourceSpec) -> dict[str, str]:
-    """With where a source begins that has never been read: `starting`."""
-    found = options_of(spec, source)
+    """Returns the options of a source that was never read: they start at its `starting`."""
+    options = options_of(spec, source)
     if source.starting in ("earliest", "latest"):
-        return {**found, "startingOffsets": source.starting}
+        return {**options, "startingOffsets": source.starting}
     try:
         time = datetime.fromisoformat(source.starting)
     except ValueError:
@@ -77,7 +77,7 @@ def starting_options_of(spec: PipelineSpec, source: SourceSpec) -> dict[str, str
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     return {
-        **found,
+        **options,
         "startingTimestamp": str(int(time.timestamp() * 1000)),
         "startingOffsetsByTimestampStrategy": "latest",
     }

@@ -1,9 +1,9 @@
-"""Spark's folder, as pip installs it, with its Python compiled.
+"""A SPARK_HOME whose Python packages are not zipped, so that Python workers start faster.
 
-Spark puts `python/lib/pyspark.zip` of its folder before everything else on the path of each Python
-process that it starts. What is in a zip is compiled by each of them anew, which takes two thirds
-of a start. So Spark is given a folder of links, where the names of the zips are folders with links
-to the very packages that this process runs.
+Spark puts `python/lib/pyspark.zip` of its directory first on the path of each Python process that
+it starts. Each process compiles the modules of a zip again, which takes two thirds of its start. So
+Spark gets a directory of links, in which the names of the zip files are directories with links to
+the packages of this process.
 """
 
 import os
@@ -19,7 +19,7 @@ _ZIPS = {"pyspark.zip": "pyspark", "py4j-*-src.zip": "py4j"}
 
 @contextmanager
 def unpacked_home(cache: Path) -> Iterator[None]:
-    """A JVM that is started in the block uses the folder; a SPARK_HOME of the user stays."""
+    """Sets SPARK_HOME for a JVM that is started in the block, unless the user has set it."""
     home = None if os.environ.get("SPARK_HOME") else _linked_home(cache)
     if home is None:
         yield
@@ -32,12 +32,12 @@ def unpacked_home(cache: Path) -> Iterator[None]:
 
 
 def _linked_home(cache: Path) -> Path | None:
-    """The folder of links; None where a link cannot be made."""
+    """Returns the directory of links; None if links cannot be created."""
     links = _links()
     if not links:
         return None
-    named = "\n".join(f"{path}={target}" for path, target in sorted(links.items()))
-    home = cache / f"spark-home-{sha256(named.encode()).hexdigest()[:12]}"
+    listing = "\n".join(f"{path}={target}" for path, target in sorted(links.items()))
+    home = cache / f"spark-home-{sha256(listing.encode()).hexdigest()[:12]}"
     try:
         for path, target in links.items():
             _link(home / path, target)
@@ -47,7 +47,7 @@ def _linked_home(cache: Path) -> Path | None:
 
 
 def _links() -> dict[str, Path]:
-    packages = {name: _folder(name) for name in _ZIPS.values()}
+    packages = {name: _package_directory(name) for name in _ZIPS.values()}
     spark = packages["pyspark"]
     if spark is None or not (spark / "jars").is_dir():
         return {}
@@ -56,21 +56,21 @@ def _links() -> dict[str, Path]:
         package = packages[name]
         if package is None:
             continue
-        for found in (spark / "python" / "lib").glob(pattern):
-            links[f"python/lib/{found.name}/{name}"] = package
+        for path in (spark / "python" / "lib").glob(pattern):
+            links[f"python/lib/{path.name}/{name}"] = package
     return links
 
 
-def _folder(package: str) -> Path | None:
-    found = find_spec(package)
-    if found is None or found.origin is None:
+def _package_directory(package: str) -> Path | None:
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
         return None
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _link(path: Path, target: Path) -> None:
     if path.is_symlink():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):  # another process has just made the same
+    with suppress(FileExistsError):  # another process has created it concurrently
         path.symlink_to(target, target_is_directory=True)

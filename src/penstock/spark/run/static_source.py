@@ -1,6 +1,6 @@
 """`format("penstock_table")`: a static table that is read again in every batch of a stream.
 
-Spark's own readers will not do: of files they keep the list that they saw at the start, and a
+Spark's own readers cannot do that: they keep the list of files from the start of the query, and a
 database needs the jar of its driver.
 """
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ROWS_TO_BROADCAST = 1_000_000
-"""Tables up to this size are given to every task whole, so that the stream need not be sorted."""
+"""Smaller tables are broadcast to every task, so that the stream need not be sorted."""
 
 
 class TableDataSource(DataSource):
+    """The data source that Spark instantiates for `penstock_table`."""
+
     @classmethod
     def name(cls) -> str:
         return "penstock_table"
@@ -44,10 +46,10 @@ class _TableReader(DataSourceReader):
 
 
 def static_frame(spark: "SparkSession", spec: TableSpec) -> "DataFrame":
-    """The table of the pipeline as a frame."""
+    """Returns a static table of the pipeline as a frame."""
     spark.dataSource.register(TableDataSource)
-    given = {"database": spec.database, "table": spec.table, "path": spec.path}
-    options = {name: value for name, value in given.items() if value is not None}
+    fields = {"database": spec.database, "table": spec.table, "path": spec.path}
+    options = {name: value for name, value in fields.items() if value is not None}
     table = StaticTable(options)
     schema = spec.schema or from_arrow_schema(table.schema())
     frame = spark.read.format("penstock_table").schema(schema).options(**options).load()

@@ -1,7 +1,6 @@
-"""Static tables as Arrow: from a database through SQLAlchemy, or from files.
+"""Static tables as Arrow batches: from a database through SQLAlchemy, or from files.
 
-They are read where and when Spark asks, once in every batch, so that a batch sees the table as it
-is then.
+Tasks read them once in every batch, so each batch sees the table as it is at that time.
 """
 
 import json
@@ -25,7 +24,7 @@ _FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "js
 
 
 class StaticTable:
-    """A table by what its `TableSpec` says: `database` and `table`, or `path`."""
+    """A table that is named by the options `database` and `table`, or `path`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._database = options.get("database")
@@ -33,7 +32,7 @@ class StaticTable:
         self._path = options.get("path", "")
 
     def schema(self) -> "pa.Schema":
-        """All columns. `PipelineError` where there is no such table."""
+        """Returns all columns; raises `PipelineError` if the table does not exist."""
         if self._database is None:
             return self._dataset().schema
         import pyarrow as pa
@@ -43,7 +42,7 @@ class StaticTable:
             return pa.schema([(column.name, _arrow_type(column.type)) for column in columns])
 
     def count(self) -> int:
-        """How many rows there are now."""
+        """Returns the current number of rows."""
         if self._database is None:
             return int(self._dataset().count_rows())
         from sqlalchemy import func, select
@@ -54,7 +53,7 @@ class StaticTable:
             )
 
     def batches(self, schema: "pa.Schema") -> "Iterator[pa.RecordBatch]":
-        """The rows, with these columns and types."""
+        """Yields the rows with these columns and types."""
         if self._database is None:
             for batch in self._dataset().to_batches(columns=schema.names):
                 yield batch.cast(schema)
@@ -73,13 +72,13 @@ class StaticTable:
                     f"table {self._table} has no column {', '.join(missing)}: it was changed, or "
                     "the schema of the static table in the pipeline is wrong"
                 )
-            wanted = select(*(table.columns[name] for name in schema.names))
-            # Spark need not read to the end.
+            query = select(*(table.columns[name] for name in schema.names))
+            # `with`, because Spark need not read to the end.
             with (
                 engine.connect().execution_options(yield_per=_CHUNK) as connection,
-                connection.execute(wanted) as found,
+                connection.execute(query) as result,
             ):
-                for rows in found.partitions():
+                for rows in result.partitions():
                     columns = zip(*rows, strict=True)
                     yield pa.RecordBatch.from_arrays(
                         [
@@ -96,7 +95,7 @@ class StaticTable:
             return pa.array([_text(value) for value in values], field.type)
         try:
             if pa.types.is_floating(field.type):
-                # MySQL's driver gives decimals for doubles.
+                # MySQL's driver returns decimals for doubles.
                 values = tuple(None if value is None else float(value) for value in values)  # type: ignore[arg-type]
             return pa.array(values, field.type)
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
@@ -115,25 +114,25 @@ class StaticTable:
             raise MissingPartError(
                 'static tables in databases need SQLAlchemy: pip install "penstock[sql]"'
             ) from None
-        address = self._database or ""
-        if address.startswith("sqlite:"):
-            file = make_url(address).database
+        url = self._database or ""
+        if url.startswith("sqlite:"):
+            file = make_url(url).database
             if file and not file.startswith(("file:", ":memory:")) and not Path(file).exists():
-                # To connect would make it.
+                # Connecting would create it.
                 raise PipelineError(f"static table {self._table}: there is no file {file}")
-            # Not as a sink opens it: readers need not wait for each other.
+            # Not with `open_engine`: readers need not wait for each other.
             engine = create_engine(
-                address, poolclass=NullPool, connect_args={"timeout": _LOCK_WAIT_SECONDS}
+                url, poolclass=NullPool, connect_args={"timeout": _LOCK_WAIT_SECONDS}
             )
         else:
             from penstock.spark.sinks.database.engines import open_engine
 
-            engine = open_engine(address, _LOCK_WAIT_SECONDS)
+            engine = open_engine(url, _LOCK_WAIT_SECONDS)
         try:
             yield engine
         except SQLAlchemyError as error:
-            url = engine.url.render_as_string(hide_password=True)
-            raise PipelineError(f"static table {self._table} in {url}: {error}") from error
+            shown = engine.url.render_as_string(hide_password=True)
+            raise PipelineError(f"static table {self._table} in {shown}: {error}") from error
         finally:
             engine.dispose()
 
@@ -154,7 +153,7 @@ class StaticTable:
 
         try:
             return ds.dataset(
-                # Arrow knows Hadoop's name for S3 by another.
+                # Hadoop's `s3a` is `s3` to Arrow.
                 self._path.replace("s3a://", "s3://", 1)
                 if "://" in self._path
                 else str(Path(self._path).absolute()),
@@ -166,7 +165,7 @@ class StaticTable:
 
 
 def _format(path: str) -> str:
-    """By the name; that of a folder, by the names in it."""
+    """Returns the format by the file's name, or by the names in a directory."""
     here = Path(path)
     names = [path]
     if "://" not in path and here.is_dir():
@@ -196,7 +195,7 @@ def _arrow_type(kind: "TypeEngine[Any]") -> "pa.DataType":
     if isinstance(kind, sql.Float):
         return pa.float64()
     if isinstance(kind, sql.Numeric):
-        # No decimal of Spark's has more digits.
+        # Spark's decimals have at most 38 digits.
         precision = min(kind.precision or _MAX_DIGITS, _MAX_DIGITS)
         return pa.decimal128(precision, kind.scale or (0 if kind.precision else 18))
     if isinstance(kind, sql.DateTime):

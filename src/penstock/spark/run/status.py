@@ -1,11 +1,16 @@
-"""How far a pipeline is, from what its sinks have stored and its topics hold: without Spark."""
+"""The status of a pipeline: the progress of its queries and their lag, without Spark.
 
-from collections.abc import Mapping
+`penstock pipeline status` shows it, and `plan` takes progress and partition counts from it.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import SparkPartError
+from penstock.spark.exactly_once import recreated_topics
 from penstock.spark.pipeline.model import PipelineSpec, SinkSpec, SourceSpec
 from penstock.spark.progress import Progress, SourceOffsets
 from penstock.spark.run.compile import views_needed
@@ -17,25 +22,36 @@ from penstock.spark.sinks.registry import kind_of
 _TIMEOUT_MS = 10_000
 
 
+class LogEnds(NamedTuple):
+    """The first and the next offsets of the partitions of a source."""
+
+    latest: SourceOffsets
+    earliest: Mapping[TopicPartition, int]
+
+
 @dataclass(frozen=True)
 class PartitionStatus:
+    """The progress of a query in one partition."""
+
     source: str
     partition: TopicPartition
     next_offset: int | None
-    """None: nothing of it was read."""
+    """None: nothing of the partition was read."""
     end: int | None
-    """None: the broker does not have it, or could not be asked."""
+    """None: the broker does not have the partition, or did not respond."""
     lag: int | None
 
 
 @dataclass(frozen=True)
 class QueryStatus:
+    """The progress of one query."""
+
     key: str
     state: SinkState | None
-    """None: it has never run."""
+    """None: the query has never run, or its state could not be read."""
     partitions: tuple[PartitionStatus, ...]
     problems: tuple[str, ...] = ()
-    """What could not be found out, or is wrong."""
+    """What could not be read, or is wrong."""
 
     @property
     def lag(self) -> int:
@@ -44,33 +60,40 @@ class QueryStatus:
 
 @dataclass(frozen=True)
 class Status:
+    """The progress of all queries of a pipeline."""
+
     pipeline: str
     queries: tuple[QueryStatus, ...]
 
     @property
     def lag(self) -> int:
-        """Of the query that is furthest behind."""
+        """The lag of the query that is furthest behind."""
         return max((query.lag for query in self.queries), default=0)
 
 
 def status(spec: PipelineSpec) -> Status:
-    """Looks, and changes nothing: a driver that runs is not disturbed.
+    """Returns the status of a pipeline. Changes nothing and does not disturb a running driver.
 
-    A broker that does not answer is waited for once, for ten seconds unless the pipeline says
-    otherwise (`default.api.timeout.ms`).
+    Waits only once for a broker that does not respond, for ten seconds unless the pipeline sets
+    `default.api.timeout.ms`.
     """
-    silent = _silent(spec)
-    ends: dict[str, tuple[SourceOffsets, Mapping[TopicPartition, int]] | str] = {}
+    broker_problem = _broker_problem(spec)
+    log_ends: dict[str, LogEnds | str] = {}
     for source in spec.sources:
         try:
-            ends[source.name] = f"source {source.name}: {silent}" if silent else _ends(spec, source)
+            log_ends[source.name] = (
+                f"source {source.name}: {broker_problem}"
+                if broker_problem
+                else _read_log_ends(spec, source)
+            )
         except KafkaError as error:
-            ends[source.name] = f"source {source.name}: {error.message}"
-    return Status(spec.name, tuple(_query(spec, sink, ends, silent) for sink in spec.sinks))
+            log_ends[source.name] = f"source {source.name}: {error.message}"
+    queries = (_query_status(spec, sink, log_ends, broker_problem) for sink in spec.sinks)
+    return Status(spec.name, tuple(queries))
 
 
-def _silent(spec: PipelineSpec) -> str | None:
-    """Why the broker cannot be asked; None if it can."""
+def _broker_problem(spec: PipelineSpec) -> str | None:
+    """Returns why the brokers do not respond; None if they do."""
     from penstock.spark.clients import new_admin
 
     limits = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_TIMEOUT_MS))
@@ -83,26 +106,24 @@ def _silent(spec: PipelineSpec) -> str | None:
     return None
 
 
-def _ends(
-    spec: PipelineSpec, source: SourceSpec
-) -> tuple[SourceOffsets, Mapping[TopicPartition, int]]:
+def _read_log_ends(spec: PipelineSpec, source: SourceSpec) -> LogEnds:
     from penstock.spark.source.broker_offsets import BrokerOffsets
     from penstock.spark.source.options import stream_options
 
     with BrokerOffsets(stream_options(options_of(spec, source))) as broker:
         latest = broker.latest()
-        return latest, broker.earliest(latest.offsets)
+        return LogEnds(latest, broker.earliest(latest.offsets))
 
 
-def _query(
+def _query_status(
     spec: PipelineSpec,
     sink: SinkSpec,
-    ends: Mapping[str, tuple[SourceOffsets, Mapping[TopicPartition, int]] | str],
-    silent: str | None,
+    log_ends: Mapping[str, LogEnds | str],
+    broker_problem: str | None,
 ) -> QueryStatus:
     state: SinkState | None = None
-    problems: tuple[str, ...] = (f"sink {sink.name}: {silent}",)
-    if not silent or not kind_of(sink).state_needs_broker:
+    problems: tuple[str, ...] = (f"sink {sink.name}: {broker_problem}",)
+    if not broker_problem or not kind_of(sink).state_needs_broker:
         state, problems = read_state(spec, sink)
     stored: Progress = state.stored.progress if state and state.stored else {}
     names = list(stored)
@@ -114,15 +135,15 @@ def _query(
     ]
     partitions: list[PartitionStatus] = []
     for name in names:
-        known = ends.get(source_of(name))
-        if known is None:
-            problems = (*problems, f"source {name} is not in the pipeline any more")
-        elif isinstance(known, str):
-            problems = (*problems, known)
+        ends = log_ends.get(source_of(name))
+        if ends is None:
+            problems = (*problems, f"source {name} is no longer in the pipeline")
+        elif isinstance(ends, str):
+            problems = (*problems, ends)
         else:
             read = stored.get(name, SourceOffsets({}))
-            problems = (*problems, *_replaced(read, known[0]))
-            partitions += _partitions(name, read, *known)
+            problems = (*problems, *_recreated_topic_problems(read, ends.latest))
+            partitions += _partition_statuses(name, read, ends)
     return QueryStatus(spec.query(sink), state, tuple(partitions), problems)
 
 
@@ -134,27 +155,18 @@ def read_state(spec: PipelineSpec, sink: SinkSpec) -> tuple[SinkState | None, tu
         return None, (f"sink {sink.name}: {error}",)
 
 
-def _replaced(read: SourceOffsets, now: SourceOffsets) -> list[str]:
+def _recreated_topic_problems(read: SourceOffsets, now: SourceOffsets) -> list[str]:
     return [
-        f"topic {topic} was deleted and made again: the pipeline stops there"
-        for topic, found in sorted(now.topic_ids.items())
-        if read.topic_ids.get(topic, found) != found
+        f"topic {topic} was deleted and created again: the pipeline stops there"
+        for topic in sorted(recreated_topics(read, now))
     ]
 
 
-def _partitions(
-    source: str,
-    read: SourceOffsets,
-    latest: SourceOffsets,
-    earliest: Mapping[TopicPartition, int],
-) -> list[PartitionStatus]:
-    found: list[PartitionStatus] = []
-    for partition in sorted(read.offsets.keys() | latest.offsets.keys()):
-        at, end = read.offsets.get(partition), latest.offsets.get(partition)
-        lag = (
-            None
-            if end is None
-            else max(0, end - (earliest.get(partition, 0) if at is None else at))
-        )
-        found.append(PartitionStatus(source, partition, at, end, lag))
-    return found
+def _partition_statuses(
+    source: str, read: SourceOffsets, ends: LogEnds
+) -> Iterator[PartitionStatus]:
+    for partition in sorted(read.offsets.keys() | ends.latest.offsets.keys()):
+        position, end = read.offsets.get(partition), ends.latest.offsets.get(partition)
+        start = ends.earliest.get(partition, 0) if position is None else position
+        lag = None if end is None else max(0, end - start)
+        yield PartitionStatus(source, partition, position, end, lag)

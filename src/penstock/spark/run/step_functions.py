@@ -1,4 +1,4 @@
-"""Functions that steps name: `module:function`, or `path/to/file.py:function`."""
+"""The Python functions of steps: `module:function`, or `path/to/file.py:function`."""
 
 import importlib
 import importlib.util
@@ -13,44 +13,50 @@ from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import StepFunction, StepSpec
 
 
-def function_of(step: StepSpec, folder: Path) -> StepFunction:
-    """The function of a step. Files, and modules that are not installed, are looked for in
-    `folder`, which is that of the pipeline's file."""
-    given = step.function
-    if given is None:
+def function_of(step: StepSpec, directory: Path) -> StepFunction:
+    """Returns the function of a step.
+
+    Files, and modules that are not installed, are searched in `directory`, which is the directory
+    of the pipeline's file.
+    """
+    reference = step.function
+    if reference is None:
         raise PipelineError(f"step {step.name} has no function")
-    if not isinstance(given, str):
-        return given
-    place, _, name = given.rpartition(":")
-    if not place or not name:
+    if not isinstance(reference, str):
+        return reference
+    location, _, name = reference.rpartition(":")
+    if not location or not name:
         raise PipelineError(
-            f"step {step.name}: {given!r} names no function: write module:function, or "
+            f"step {step.name}: {reference!r} names no function: write module:function, or "
             "path/to/file.py:function"
         )
-    module = _from_file(step, folder / place) if place.endswith(".py") else _module(place, folder)
-    found = getattr(module, name, None)
-    if not callable(found):
-        raise PipelineError(f"step {step.name}: there is no function {name} in {place}")
-    return cast(StepFunction, found)
+    if location.endswith(".py"):
+        module = _load_file(step, directory / location)
+    else:
+        module = _import_module(location, directory)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise PipelineError(f"step {step.name}: there is no function {name} in {location}")
+    return cast(StepFunction, function)
 
 
-def _module(name: str, folder: Path) -> ModuleType:
-    if str(folder) not in sys.path:
-        sys.path.append(str(folder))
+def _import_module(name: str, directory: Path) -> ModuleType:
+    if str(directory) not in sys.path:
+        sys.path.append(str(directory))
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise PipelineError(
             f"module {name} cannot be imported ({error}): install it, or put it next to the "
-            f"pipeline's file, in {folder}"
+            f"pipeline's file, in {directory}"
         ) from error
-    place = Path(module.__file__ or "")
-    if place.is_relative_to(folder) and "site-packages" not in place.parts:
-        _send_along(sys.modules[name.partition(".")[0]])
+    path = Path(module.__file__ or "")
+    if path.is_relative_to(directory) and "site-packages" not in path.parts:
+        _pickle_by_value(sys.modules[name.partition(".")[0]])
     return module
 
 
-def _from_file(step: StepSpec, path: Path) -> ModuleType:
+def _load_file(step: StepSpec, path: Path) -> ModuleType:
     if not path.is_file():
         raise PipelineError(f"step {step.name}: there is no file {path}")
     name = f"penstock_step_{path.stem}_{sha256(str(path.resolve()).encode()).hexdigest()[:8]}"
@@ -66,12 +72,12 @@ def _from_file(step: StepSpec, path: Path) -> ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
-    _send_along(module)
+    _pickle_by_value(module)
     return module
 
 
-def _send_along(module: ModuleType) -> None:
-    """Executors cannot import it: what they need of it travels with the plan."""
+def _pickle_by_value(module: ModuleType) -> None:
+    """Sends the module's functions with the plan, because executors cannot import it."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     register: Callable[[ModuleType], None] = register_pickle_by_value

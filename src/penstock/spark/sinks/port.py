@@ -1,8 +1,8 @@
-"""The port of every sink: a place that keeps rows and, in the same transaction, how far we are.
+"""The interface of a sink: it stores rows and, in the same transaction, the query's progress.
 
-A sink belongs to one query of a pipeline, named by its key `<pipeline>.<sink>`. What a new kind of
-sink (a table format, say) must bring is an atomic commit of rows and a few hundred bytes of
-progress, and a way to refuse the commit of an owner that another has replaced.
+A sink belongs to one query of a pipeline, named by its key `<pipeline>.<sink>`. Whatever a sink
+writes to needs two abilities: an atomic commit of rows together with a few hundred bytes of
+progress, and the refusal of commits by an owner that another one has replaced.
 """
 
 from abc import ABC, abstractmethod
@@ -18,54 +18,54 @@ if TYPE_CHECKING:
 
 
 DeadLetters: TypeAlias = "Callable[[], pa.Table | None]"
-"""Looks for records of the batch that could not be read; None if there are none.
+"""Returns the unreadable records of the batch that the sink must store; None if there are none.
 
-Only after the plan of the rows has run is it known whether there are any: Spark counts them on the
-way. So a sink calls this once, when the plan has run and before it commits. What it raises (too
-many of them) ends the batch: nothing of it may be stored then.
+Spark counts them while the plan of the rows runs, so a sink calls this once, after the plan has run
+and before it commits. If it raises (too many of them), nothing of the batch may be stored.
 """
 
 
 @dataclass(frozen=True)
 class WriteResult:
-    """What a batch has stored."""
+    """The numbers of rows and dead letters that a batch has stored."""
 
     rows: int
     dead_letters: int = 0
 
 
 class Sink(ABC):
-    """Used by one driver, from one thread."""
+    """The sink of one query. Used by one driver, from one thread."""
 
     takes_dead_letters: bool = False
     """Whether `write` stores dead letters in the same transaction as the rows."""
 
     @abstractmethod
     def open(self, owner: str) -> StoredProgress | None:
-        """Take the query over and say how far it is; None if it has never run.
+        """Takes the query over and returns its progress; None if it has never run.
 
-        From here on every other owner is refused with `FencedError`, also one that is in the
-        middle of a transaction: either that is committed, and counted here, or it never will be.
+        From now on every other owner gets `FencedError`. A transaction that another owner has open
+        is either committed and included in the returned progress, or it never will be committed.
         """
 
     @abstractmethod
     def begin_at(self, start: Progress) -> None:
-        """Store where a query that has never run begins, before its first batch."""
+        """Stores the start offsets of a query that has never run, before its first batch."""
 
     @abstractmethod
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
     ) -> WriteResult:
-        """Store rows, dead letters and `batch.end` in one transaction. `FencedError` if replaced.
+        """Stores rows, dead letters and `batch.end` in one transaction.
 
-        Runs the plan of `rows` exactly once, then calls `dead_letters` (also where
-        `takes_dead_letters` is false: it gives None there, and may raise), then commits.
+        Runs the plan of `rows` exactly once, then calls `dead_letters`, then commits. It calls
+        `dead_letters` also if `takes_dead_letters` is false: it then returns None, and may raise.
+        Raises `FencedError` if another owner has taken the query over.
         """
 
     @abstractmethod
     def clear(self) -> None:
-        """Results, their dead letters and progress are gone, in one transaction (`rebuild`)."""
+        """Removes results, their dead letters and the progress, in one transaction (`rebuild`)."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back connections. The query stays owned until another driver takes it."""
+        """Closes connections. The query keeps its owner until another driver takes it over."""

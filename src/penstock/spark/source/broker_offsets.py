@@ -1,4 +1,4 @@
-"""What the broker says: which partitions there are, and their offsets."""
+"""The partitions of a source and their offsets, as the brokers report them."""
 
 import logging
 import time
@@ -32,17 +32,17 @@ _ABSENT = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 @dataclass(frozen=True)
 class CurrentPartitions:
-    """The partitions to read, as they are now."""
+    """The partitions to read that exist now."""
 
     partitions: frozenset[TopicPartition]
     topic_ids: Mapping[str, str]
-    """Also of a topic none of whose partitions is read; none where the broker has no ids."""
+    """Also of topics of which no partition is read; empty if the broker has no ids."""
 
 
 class BrokerOffsets:
-    """Asks the broker, again where that may help: `fetchOffset.numRetries` times in all.
+    """Reads partitions and offsets from the brokers, in up to `fetchOffset.numRetries` attempts.
 
-    It connects when first asked. Not for several threads. Close it.
+    Connects at the first call. Used by one thread, which must close it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class BrokerOffsets:
         self._interval_ms = options.fetch_offset_retry_interval_ms
         self._source = options.source_name
         self._sleep = sleep
-        self._connections: Admin | None = None
+        self._connected_admin: Admin | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -66,31 +66,33 @@ class BrokerOffsets:
         self.close()
 
     def close(self) -> None:
-        if self._connections is not None:
-            self._connections.close()
-            self._connections = None
+        if self._connected_admin is not None:
+            self._connected_admin.close()
+            self._connected_admin = None
 
-    # --- What there is ----------------------------------------------------------------------------
+    # --- partitions
 
-    def found(self) -> CurrentPartitions:
-        """Topics that are named and do not exist are left out."""
-        return self._retried(self._find)
+    def current_partitions(self) -> CurrentPartitions:
+        """Returns the partitions to read, without those of topics that do not exist."""
+        return self._retry(self._find)
 
     def _find_all(self) -> CurrentPartitions:
-        """UnknownTopicError where something that is named is not there."""
-        found = self._find()
+        """Raises `UnknownTopicError` if a topic or partition of the options does not exist."""
+        current = self._find()
         missing: set[str] = set()
         if isinstance(self._topics, Subscribe):
-            missing = set(self._topics.topics) - {partition.topic for partition in found.partitions}
+            missing = set(self._topics.topics) - {
+                partition.topic for partition in current.partitions
+            }
         elif isinstance(self._topics, Assign):
-            missing = set(map(str, self._topics.partitions - found.partitions))
+            missing = set(map(str, self._topics.partitions - current.partitions))
         if missing:
             kind = "partition" if isinstance(self._topics, Assign) else "topic"
             raise UnknownTopicError(
                 f"{', '.join(sorted(missing))}: there is no such {kind}. Create it first, or "
                 "correct the name; subscribePattern waits for topics to come"
             )
-        return found
+        return current
 
     def _find(self) -> CurrentPartitions:
         if isinstance(self._topics, SubscribePattern):
@@ -117,115 +119,117 @@ class BrokerOffsets:
         try:
             return list(self._admin.describe_topics(names).values())
         except AdminError as error:
-            for other in error.errors.values():
-                if other.code not in _ABSENT:
-                    raise other from None
+            for cause in error.errors.values():
+                if cause.code not in _ABSENT:
+                    raise cause from None
             return cast("list[TopicDescription]", list(error.results.values()))
 
-    # --- Offsets ----------------------------------------------------------------------------------
+    # --- offsets
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each; partitions that are gone are left out."""
-        return self._listed(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+        """Returns the first offsets, without partitions that no longer exist."""
+        return self._list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
 
     def latest(self, known: SourceOffsets | None = None) -> SourceOffsets:
-        """The ends of all partitions to read: of the last stable offset where only committed
-        records are read.
+        """Returns the end offsets of all partitions to read; the last stable offsets if only
+        committed records are read.
 
-        All offsets belong to the topics whose ids come with them, unless topics change whenever
-        they are asked for: tasks notice that. An end below one that is known, and a partition that
-        is gone, is asked for again, because a broker may lag behind what another one has said
-        before; if it stays so, it is the truth.
+        The offsets belong to the topics whose ids are returned with them, unless topics are
+        recreated during every attempt; tasks detect that. If an end is lower than a known one, or a
+        partition is missing, it asks again, because the broker may lag behind another one. A
+        result that stays the same is returned.
         """
         attempt = 0
         while True:
             attempt += 1
-            found = self.found()
-            ends = self._listed(dict.fromkeys(found.partitions, OffsetSpec.LATEST))
-            whole = SourceOffsets(ends, _of(found.topic_ids, ends), self._source)
+            current = self.current_partitions()
+            ends = self._list_offsets(dict.fromkeys(current.partitions, OffsetSpec.LATEST))
+            whole = SourceOffsets(ends, _ids_of(current.topic_ids, ends), self._source)
             if known is not None and known.offsets == ends and known.topic_ids == whole.topic_ids:
                 return whole
             if attempt >= self._attempts:
                 return whole
-            if self.found() != found or len(ends) < len(found.partitions):
-                logger.info("topics change while their offsets are asked for")
-            elif back := self._backwards(known, whole):
-                logger.warning("offsets went back, asking again: %s", back)
+            if self.current_partitions() != current or len(ends) < len(current.partitions):
+                logger.info("topics change while their offsets are read")
+            elif decreased := self._decreased(known, whole):
+                logger.warning("offsets have decreased, reading them again: %s", decreased)
                 self._sleep(self._interval_ms / 1000)
             else:
                 return whole
 
     def resolve(self, position: Position, *, is_start: bool) -> SourceOffsets:
-        """Where reading starts, or ends. Everything that is named must exist.
+        """Returns the offsets of a starting or ending position.
 
-        Where ids came with the offsets they are kept: they say which topic was meant.
+        Raises `UnknownTopicError` if a topic or partition of the options does not exist. Topic ids
+        that the position contains are kept: they say which topic was meant.
         """
-        found = self._retried(self._find_all)
-        wanted = _wanted(position, found, is_start=is_start)
-        by_name = {each: spec for each, spec in wanted.items() if spec < 0}
-        offsets = {**wanted, **self._listed(by_name)}
+        current = self._retry(self._find_all)
+        specs = _offset_specs(position, current, is_start=is_start)
+        boundaries = {partition: spec for partition, spec in specs.items() if spec < 0}
+        offsets = {**specs, **self._list_offsets(boundaries)}
         if isinstance(position, AtTime | AtTimes):
-            offsets = self._at_times(wanted, latest_if_none=position.latest_if_none)
-        if gone := wanted.keys() - offsets.keys():
-            raise UnknownTopicError(f"{listed(gone)} went away while the offsets were asked for")
-        ids = _of(found.topic_ids, offsets)
+            offsets = self._offsets_at_times(specs, latest_if_none=position.latest_if_none)
+        if missing := specs.keys() - offsets.keys():
+            raise UnknownTopicError(f"{listed(missing)} was deleted while its offsets were read")
+        ids = _ids_of(current.topic_ids, offsets)
         if isinstance(position, AtOffsets):
-            ids |= _of(position.offsets.topic_ids, offsets)
+            ids |= _ids_of(position.offsets.topic_ids, offsets)
         return SourceOffsets(offsets, ids, self._source)
 
-    def _at_times(
+    def _offsets_at_times(
         self, times: Mapping[TopicPartition, int], *, latest_if_none: bool
     ) -> dict[TopicPartition, int]:
-        offsets = self._listed(times)
-        without = {each for each, offset in offsets.items() if offset < 0}
-        if without and not latest_if_none:
-            partition = min(without)
+        offsets = self._list_offsets(times)
+        without_record = {partition for partition, offset in offsets.items() if offset < 0}
+        if without_record and not latest_if_none:
+            partition = min(without_record)
             raise OptionError(
                 f"no record of {partition} is as late as {times[partition]} (ms since 1970): "
                 "choose an earlier time, or set startingOffsetsByTimestampStrategy to latest"
             )
-        return {**offsets, **self._listed(dict.fromkeys(without, OffsetSpec.LATEST))}
+        latest = self._list_offsets(dict.fromkeys(without_record, OffsetSpec.LATEST))
+        return {**offsets, **latest}
 
-    def _listed(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Offsets by name or by time; partitions that are gone are left out."""
+    def _list_offsets(self, specs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Returns offsets by boundary or by time, without partitions that no longer exist."""
         if not specs:
             return {}
 
-        def ask() -> dict[TopicPartition, int]:
+        def request() -> dict[TopicPartition, int]:
             try:
-                answer = self._admin.list_offsets(specs, isolation_level=self._isolation)
+                results = self._admin.list_offsets(specs, isolation_level=self._isolation)
             except AdminError as error:
-                for other in error.errors.values():
-                    if other.code not in _ABSENT:
-                        raise other from None
-                answer = error.results
-            return {partition: each.offset for partition, each in answer.items()}
+                for cause in error.errors.values():
+                    if cause.code not in _ABSENT:
+                        raise cause from None
+                results = error.results
+            return {partition: result.offset for partition, result in results.items()}
 
-        return self._retried(ask)
+        return self._retry(request)
 
-    def _backwards(self, known: SourceOffsets | None, now: SourceOffsets) -> str:
-        """Partitions whose end was further, or that are gone; but not those of a new topic."""
+    def _decreased(self, known: SourceOffsets | None, now: SourceOffsets) -> str:
+        """Returns the partitions with a lower end than before, except those of recreated topics."""
         if known is None:
             return ""
-        others = recreated_topics(known, now)
+        recreated = recreated_topics(known, now)
         return ", ".join(
-            f"{each} from {offset} to {now.offsets.get(each, 'nothing')}"
-            for each, offset in known.offsets.items()
-            if each.topic not in others and now.offsets.get(each, -1) < offset
+            f"{partition} from {offset} to {now.offsets.get(partition, 'nothing')}"
+            for partition, offset in known.offsets.items()
+            if partition.topic not in recreated and now.offsets.get(partition, -1) < offset
         )
 
-    # --- How --------------------------------------------------------------------------------------
+    # --- requests
 
     @property
     def _admin(self) -> "Admin":
-        if self._connections is None:
-            self._connections = new_admin(self._client)
-        return self._connections
+        if self._connected_admin is None:
+            self._connected_admin = new_admin(self._client)
+        return self._connected_admin
 
-    def _retried(self, ask: Callable[[], T]) -> T:
+    def _retry(self, request: Callable[[], T]) -> T:
         for attempt in range(1, self._attempts + 1):
             try:
-                return ask()
+                return request()
             except KafkaError as error:
                 if attempt == self._attempts or not error.code.retriable:
                     raise
@@ -235,26 +239,26 @@ class BrokerOffsets:
         raise AssertionError("there is at least one attempt")
 
 
-def _wanted(
-    position: Position, found: CurrentPartitions, *, is_start: bool
+def _offset_specs(
+    position: Position, current: CurrentPartitions, *, is_start: bool
 ) -> dict[TopicPartition, int]:
-    """An offset, a time, EARLIEST or LATEST for each partition."""
+    """Returns an offset, a time, EARLIEST or LATEST for each partition."""
     if isinstance(position, LogBoundary):
-        return dict.fromkeys(found.partitions, position.value)
+        return dict.fromkeys(current.partitions, position.value)
     if isinstance(position, AtTime):
-        return dict.fromkeys(found.partitions, position.time)
+        return dict.fromkeys(current.partitions, position.time)
     named = position.offsets.offsets if isinstance(position, AtOffsets) else position.times
-    if named.keys() != found.partitions:
+    if named.keys() != current.partitions:
         which = "starting" if is_start else "ending"
         option = f"{which}Offsets" + ("" if isinstance(position, AtOffsets) else "ByTimestamp")
-        missing, more = found.partitions - named.keys(), named.keys() - found.partitions
-        said = [f"{listed(missing)} is missing"] if missing else []
-        said += [f"{listed(more)} is not read"] if more else []
+        missing, more = current.partitions - named.keys(), named.keys() - current.partitions
+        problems = [f"{listed(missing)} is missing"] if missing else []
+        problems += [f"{listed(more)} is not read"] if more else []
         hint = f" ({LATEST} is latest, -2 earliest)" if isinstance(position, AtOffsets) else ""
-        raise OptionError(f"{option} must name each partition{hint}: {' and '.join(said)}")
+        raise OptionError(f"{option} must name each partition{hint}: {' and '.join(problems)}")
     return dict(named)
 
 
-def _of(topic_ids: Mapping[str, str], partitions: Iterable[TopicPartition]) -> dict[str, str]:
+def _ids_of(topic_ids: Mapping[str, str], partitions: Iterable[TopicPartition]) -> dict[str, str]:
     topics = {partition.topic for partition in partitions}
-    return {name: each for name, each in topic_ids.items() if name in topics}
+    return {name: topic_id for name, topic_id in topic_ids.items() if name in topics}

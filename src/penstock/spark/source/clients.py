@@ -1,8 +1,8 @@
-"""The connections of an executor's Python worker, kept from one task to the next.
+"""A cache of the clients of an executor's Python worker, kept from one task to the next.
 
-To connect, log in and learn the cluster takes longer than to read a small micro-batch, and Spark
-uses a worker for many tasks. A client serves any number of readers at once; a few are kept, for a
-few clusters or users.
+Connecting, logging in and fetching metadata takes longer than reading a small micro-batch, and
+Spark uses a worker for many tasks. A client serves any number of readers at once; a few clients are
+kept, for a few clusters or users.
 """
 
 import atexit
@@ -22,7 +22,7 @@ _METADATA_MAX_IDLE_MS: Final = 300_000
 
 _DEFAULTS: Final[Mapping[str, object]] = {
     "client_id": "penstock-spark",
-    # A reader asks for one partition, so that this is an answer's size.
+    # A reader fetches one partition, so this is the size of a response.
     "max_partition_fetch_bytes": 2 * 1024 * 1024,
 }
 
@@ -30,10 +30,10 @@ _Key = tuple[int, frozenset[tuple[str, str]]]
 
 
 class FetchClient:
-    """A thread with a loop, and on it the brokers of one cluster."""
+    """A thread with an event loop, and the connections to the brokers of one cluster."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        """`properties` have Kafka's names; those of other clients, or of Java, are left out."""
+        """`properties` have Kafka's names; those of other clients or of Java are ignored."""
         known, _ = from_properties(ConsumerOptions, properties)
         self.settings: ConsumerOptions = resolve(ConsumerOptions, {**_DEFAULTS, **known})
         self.users = 0
@@ -56,13 +56,13 @@ class FetchClient:
 
 _lock = threading.Lock()
 _clients: dict[_Key, FetchClient] = {}
-"""The one used last is at the end."""
+"""The most recently used one is the last."""
 
 
 @contextmanager
 def client_for(properties: Mapping[str, str]) -> Iterator[FetchClient]:
-    """The client of these settings; it stays for others when the block ends."""
-    # A process that was forked has the clients of its parent, but not their threads.
+    """Returns the client with these settings, which stays open for others after the block."""
+    # A forked process inherits the clients of its parent, but not their threads.
     key = (os.getpid(), frozenset(properties.items()))
     with _lock:
         client = _clients.pop(key, None) or FetchClient(properties)
@@ -74,17 +74,17 @@ def client_for(properties: Mapping[str, str]) -> Iterator[FetchClient]:
         with _lock:
             client.users -= 1
             surplus = _take_surplus()
-        for each in surplus:
-            each.close()
+        for unused_client in surplus:
+            unused_client.close()
 
 
 def close_clients() -> None:
-    """Close those that nobody uses."""
+    """Closes the clients that are not in use."""
     with _lock:
         unused = [key for key, client in _clients.items() if not client.users]
         closing = [_clients.pop(key) for key in unused if key[0] == os.getpid()]
-    for each in closing:
-        each.close()
+    for client in closing:
+        client.close()
 
 
 def _take_surplus() -> list[FetchClient]:

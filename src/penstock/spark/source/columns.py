@@ -1,8 +1,8 @@
-"""Records in the columns of Spark's Kafka source, as Arrow arrays.
+"""Arrow batches with the columns of Spark's Kafka source.
 
-The schema is what Spark expects of a Python data source to the letter: the Arrow form of the
-source's own schema, with timestamps in microseconds UTC. What is the same for all rows of a
-partition, its topic and its number, is made once and cut to the length of each batch.
+The schema is exactly the one that Spark expects: the Arrow form of the source's own schema, with
+timestamps in microseconds UTC. The columns for topic and partition are constant; they are created
+once and sliced to the length of each batch.
 """
 
 from array import array
@@ -33,7 +33,7 @@ _LEAST_ROWS: Final = 4096
 
 
 class SparkColumns:
-    """Makes the batches of one partition."""
+    """Builds the batches of one partition."""
 
     def __init__(self, topic: str, partition: int, *, headers: bool) -> None:
         self._topic = topic.encode()
@@ -47,8 +47,7 @@ class SparkColumns:
     def record_batch(
         self, records: pa.RecordBatch, timestamp_types: Sequence[tuple[int, int]]
     ) -> pa.RecordBatch:
-        """`records` as an `ArrowDecoder` gives them, which counts in microseconds, with what it
-        says of their timestamps."""
+        """Returns the batch for Spark from the records and timestamp types of an ArrowDecoder."""
         rows = records.num_rows
         if rows > self._rows:
             self._grow(max(rows, 2 * self._rows, _LEAST_ROWS))
@@ -80,20 +79,20 @@ class SparkColumns:
         return self._types[kind].slice(0, rows)
 
 
-# Made of buffers: Arrow's own ways to do this import pandas, or its functions, which takes longer
-# than to read a small batch.
+# Built from buffers: Arrow's own functions for this import pandas or its compute functions, which
+# takes longer than reading a small batch.
 
 
 def _numbers(runs: Sequence[tuple[int, int]]) -> pa.Array:
-    """Numbers, each as often as said."""
-    found = array("i")
+    """Returns an array of runs: pairs of a number and its count."""
+    numbers = array("i")
     for number, count in runs:
-        found += array("i", [number]) * count
-    return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)], 0)
+        numbers += array("i", [number]) * count
+    return pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)], 0)
 
 
 def _texts(text: bytes, count: int) -> pa.Array:
-    """The same text so many times."""
+    """Returns an array with the same text `count` times."""
     size = len(text)
     ends = array("i", range(0, size * count + 1, size)) if size else array("i", [0]) * (count + 1)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(text * count)]
@@ -101,7 +100,7 @@ def _texts(text: bytes, count: int) -> pa.Array:
 
 
 def _headers(lists: pa.ListArray) -> pa.ListArray:
-    """The same as Spark's own source has it: null where a record has none, under Spark's names."""
+    """Returns headers as Spark's own source does: null if a record has none."""
     entries = lists.values
     renamed = pa.Array.from_buffers(
         _HEADER, len(entries), [None], 0, children=[entries.field(0), entries.field(1)]

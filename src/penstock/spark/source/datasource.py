@@ -1,4 +1,4 @@
-"""`format("penstock")`: what Spark asks for readers and writers."""
+"""`format("penstock")`: the data source that creates readers and writers for Spark."""
 
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def schema_of(*, include_headers: bool) -> StructType:
-    """The columns, which are those of Spark's own Kafka source."""
+    """Returns the columns, which are those of Spark's own Kafka source."""
     fields = [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
@@ -85,8 +85,8 @@ class PenstockDataSource(DataSource):
 
     def _check(self, schema: StructType) -> None:
         fixed = schema_of(include_headers=wants_headers(self.options))
-        if [(each.name, each.dataType) for each in schema] != [
-            (each.name, each.dataType) for each in fixed
+        if [(field.name, field.dataType) for field in schema] != [
+            (field.name, field.dataType) for field in fixed
         ]:
             raise OptionError(
                 f"the columns of this source are fixed: {fixed.simpleString()}. Leave out "

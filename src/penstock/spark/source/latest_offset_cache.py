@@ -1,8 +1,8 @@
-"""How far the partitions reach, for a query that asks all the time.
+"""A cache of end offsets, for idle queries that request them all the time.
 
-Spark asks a query that has nothing to do about 90 times a second. The broker is asked as often as
-it matters: soon after the last change every 20 ms, later at a tenth of the time that nothing has
-come, at most every tenth of a second.
+Spark calls an idle query about 90 times a second. The cache asks the broker every 20 ms soon after
+the last change, and then ever less often: after a tenth of the time since that change, but at least
+every 100 ms.
 """
 
 from collections.abc import Callable
@@ -15,37 +15,37 @@ _LONGEST_S = 0.1
 _SHARE = 10
 
 
-class Ends(Protocol):
-    """What knows the ends of the partitions: `BrokerOffsets`."""
+class LatestOffsetReader(Protocol):
+    """Reads the end offsets of the partitions: `BrokerOffsets`."""
 
     def latest(self, known: SourceOffsets | None = None) -> SourceOffsets: ...
 
 
 class LatestOffsetCache:
-    """The ends of the partitions, a little old where nothing happens."""
+    """The end offsets of the partitions, up to 100 ms old."""
 
-    def __init__(self, ends: Ends, clock: Callable[[], float]) -> None:
-        self._ends = ends
+    def __init__(self, reader: LatestOffsetReader, clock: Callable[[], float]) -> None:
+        self._reader = reader
         self._clock = clock
-        self._seen: SourceOffsets | None = None
-        self._asked = 0.0
-        self._changed = clock()
+        self._last: SourceOffsets | None = None
+        self._read_at = 0.0
+        self._changed_at = clock()
 
     @property
-    def seen(self) -> SourceOffsets | None:
-        """What was heard last."""
-        return self._seen
+    def last(self) -> SourceOffsets | None:
+        """The end offsets that were read last; None before the first call of `latest`."""
+        return self._last
 
     def latest(self, start: SourceOffsets) -> SourceOffsets:
-        """`start`: up to where everything was read."""
+        """Returns the end offsets. The query has read everything up to `start`."""
         now = self._clock()
-        if self._seen is not None and now < self._asked + self._pause(now):
-            return self._seen
-        found = self._ends.latest(start if self._seen is None else self._seen)
-        if found != self._seen:
-            self._changed = now
-        self._seen, self._asked = found, self._clock()
-        return found
+        if self._last is not None and now < self._read_at + self._pause(now):
+            return self._last
+        latest = self._reader.latest(start if self._last is None else self._last)
+        if latest != self._last:
+            self._changed_at = now
+        self._last, self._read_at = latest, self._clock()
+        return latest
 
     def _pause(self, now: float) -> float:
-        return min(max((now - self._changed) / _SHARE, _SHORTEST_S), _LONGEST_S)
+        return min(max((now - self._changed_at) / _SHARE, _SHORTEST_S), _LONGEST_S)

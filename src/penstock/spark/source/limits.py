@@ -1,6 +1,6 @@
-"""How much of what is there a micro-batch takes: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger`.
+"""The size of micro-batches: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger`.
 
-The shares are those of Spark's own Kafka source, to the offset.
+Partitions get exactly the shares that they get from Spark's own Kafka source.
 """
 
 import math
@@ -12,24 +12,27 @@ from penstock.core.ids import TopicPartition
 def limit_ends(
     limit: int, begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Ends of a batch of about `limit` offsets, shared out by what each partition has to read.
+    """Returns the end offsets of a batch of about `limit` offsets.
 
-    A share below one is rounded up, all others down: no partition starves, and the sum may pass the
-    limit by as many offsets as there are partitions with such a share.
+    Each partition gets a share in proportion to its unread offsets. A share below one is rounded
+    up, all others down: no partition starves, and the sum may exceed the limit by as many offsets
+    as there are partitions with such a share.
     """
-    sizes = {each: end[each] - begin[each] for each in end if each in begin}
+    sizes = {
+        partition: last - begin[partition] for partition, last in end.items() if partition in begin
+    }
     total = sum(size for size in sizes.values() if size > 0)
-    found = dict(end)
-    for each, size in sizes.items():
+    ends = dict(end)
+    for partition, size in sizes.items():
         if size > 0:
             share = limit * (size / total)
-            taken = math.ceil(share) if share < 1 else math.floor(share)
-            found[each] = min(end[each], begin[each] + taken)
-    return found
+            count = math.ceil(share) if share < 1 else math.floor(share)
+            ends[partition] = min(end[partition], begin[partition] + count)
+    return ends
 
 
 class Delay:
-    """Holds a batch back until there are enough offsets, but not for ever."""
+    """Delays a batch until there are enough offsets, or until the maximum delay is over."""
 
     def __init__(self, at_least: int, max_delay_ms: int) -> None:
         self._at_least = at_least
@@ -42,10 +45,10 @@ class Delay:
         end: Mapping[TopicPartition, int],
         now_ms: float,
     ) -> bool:
-        """Whether to wait; the first batch never does."""
+        """Whether to delay the batch; the first batch is never delayed."""
         waited = math.inf if self._last_ms is None else now_ms - self._last_ms
-        there = sum(end[each] - begin.get(each, 0) for each in end)
-        if waited < self._max_delay_ms and there < self._at_least:
+        unread = sum(last - begin.get(partition, 0) for partition, last in end.items())
+        if waited < self._max_delay_ms and unread < self._at_least:
             return True
         self._last_ms = now_ms
         return False

@@ -1,7 +1,7 @@
-"""What a batch reads of each partition, and what is lost already: pure, from what the broker says.
+"""Where a batch starts in each partition, and which records are lost. Pure.
 
-Lost are records that a query would have read and that are not there any more, and the offsets of a
-topic that was deleted and made again: they are offsets of other records.
+Records are lost if a query would have read them and they no longer exist. The offsets of a topic
+that was deleted and created again are lost, too: they now belong to other records.
 """
 
 from collections.abc import Mapping
@@ -16,76 +16,85 @@ from penstock.spark.source.ranges import OffsetRange
 
 @dataclass(frozen=True)
 class BatchStart:
-    """Where a batch begins to read, and what was lost before."""
+    """Where a batch starts to read, and what was lost before."""
 
     offsets: Mapping[TopicPartition, int]
-    """None for a partition of which nothing can be read."""
+    """Without partitions of which nothing can be read."""
     losses: tuple[str, ...]
 
 
 def new_partitions(start: SourceOffsets, end: SourceOffsets) -> frozenset[TopicPartition]:
-    """Partitions that are read from their beginning: they, or their topics, came after `start`."""
-    others = recreated_topics(start, end)
+    """Returns the partitions that are read from their start: they, or their topics, are new."""
+    recreated = recreated_topics(start, end)
     return frozenset(
         partition
         for partition in end.offsets
-        if partition not in start.offsets or partition.topic in others
+        if partition not in start.offsets or partition.topic in recreated
     )
 
 
 def batch_start(
     start: SourceOffsets, end: SourceOffsets, earliest: Mapping[TopicPartition, int]
 ) -> BatchStart:
-    """`earliest` has the first offset of each new partition, and of as many others as are to be
-    checked; a new partition that is not in it is gone again."""
-    others = recreated_topics(start, end)
+    """Returns where a batch from `start` to `end` starts, and what is lost.
+
+    `earliest` has the first offset of each new partition that still exists, and of the other
+    partitions that are to be checked.
+    """
+    recreated = recreated_topics(start, end)
     losses = [
-        f"topic {name} was deleted and made again: its offsets are those of other records now"
-        for name in sorted(others)
+        f"topic {name} was deleted and created again: its offsets now belong to other records"
+        for name in sorted(recreated)
     ]
-    gone = {
+    removed = {
         partition
         for partition in start.offsets.keys() - end.offsets.keys()
-        if partition.topic not in others
+        if partition.topic not in recreated
     }
     fresh = new_partitions(start, end)
-    if lost := gone | (fresh - earliest.keys()):
+    if lost := removed | (fresh - earliest.keys()):
         losses.append(f"{listed(lost)} is gone")
-    found: dict[TopicPartition, int] = {}
-    for each, until in sorted(end.offsets.items()):
-        first = earliest.get(each)
-        if each in fresh:
+    offsets: dict[TopicPartition, int] = {}
+    for partition, until in sorted(end.offsets.items()):
+        first = earliest.get(partition)
+        if partition in fresh:
             if first is None:
                 continue
-            found[each] = first
-            if first > 0 and each.topic not in others:
-                losses.append(f"new partition {each} starts at offset {first} instead of 0")
+            offsets[partition] = first
+            if first > 0 and partition.topic not in recreated:
+                losses.append(f"new partition {partition} starts at offset {first} instead of 0")
             continue
-        at = start.offsets[each]
-        found[each] = at
-        if until < at:
+        position = start.offsets[partition]
+        offsets[partition] = position
+        if until < position:
             losses.append(
-                f"{each} ends at offset {until}, and was read up to {at}. Either startingOffsets "
-                "lies behind its end, or its log was cut"
+                f"{partition} ends at offset {until}, and was read up to {position}. Either "
+                "startingOffsets lies behind its end, or its log was cut"
             )
-        elif first is not None and at < min(first, until):
-            found[each] = min(first, until)
-            losses.append(f"{each} starts at offset {first} now, and was read up to {at} only")
-    return BatchStart(found, tuple(losses))
+        elif first is not None and position < min(first, until):
+            offsets[partition] = min(first, until)
+            losses.append(
+                f"{partition} starts at offset {first} now, and was read up to {position} only"
+            )
+    return BatchStart(offsets, tuple(losses))
 
 
 def ranges_between(begin: BatchStart, end: SourceOffsets) -> list[OffsetRange]:
-    """By topic and partition, also those with nothing in them."""
+    """Returns the ranges by topic and partition, including empty ones."""
     return [
         OffsetRange(
-            each.topic, each.partition, at, end.offsets[each], end.topic_ids.get(each.topic, "")
+            partition.topic,
+            partition.partition,
+            position,
+            end.offsets[partition],
+            end.topic_ids.get(partition.topic, ""),
         )
-        for each, at in sorted(begin.offsets.items())
+        for partition, position in sorted(begin.offsets.items())
     ]
 
 
 def recreated_since(end: SourceOffsets, now: Mapping[str, str]) -> frozenset[str]:
-    """Topics that were made again after a batch was planned: its offsets are not theirs."""
+    """Returns the topics that were created again after a batch was planned."""
     return frozenset(
         topic for topic, planned in end.topic_ids.items() if now.get(topic, planned) != planned
     )

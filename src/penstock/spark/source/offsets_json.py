@@ -1,4 +1,4 @@
-"""The JSON in options: partitions, and an offset or a time for each partition."""
+"""The JSON of options: partitions, and an offset or a time for each partition."""
 
 import json
 from collections.abc import Mapping
@@ -10,72 +10,72 @@ from penstock.spark.errors import OptionError, ProgressError
 from penstock.spark.progress import Json, SourceOffsets
 
 LATEST = -1
-"""In place of an offset: the end of the partition."""
+"""Stands for the end of the partition."""
 EARLIEST = -2
-"""In place of an offset: the first record that is still there."""
+"""Stands for the start of the partition."""
 MAX_LONG = 2**63 - 1
-"""Offsets and times are Java's long."""
+"""The maximum of offsets and times, which are Java's long."""
 
 
 def partitions_of(option: str, text: str) -> frozenset[TopicPartition]:
-    """Of `{"a": [0, 1], "b": [0]}`."""
+    """Parses `{"a": [0, 1], "b": [0]}`."""
     example = '{"a": [0, 1], "b": [0]}'
-    found: set[TopicPartition] = set()
+    partitions: set[TopicPartition] = set()
     for topic, numbers in _object(option, text, example).items():
         if not isinstance(numbers, list):
             raise _unlike(option, text, example)
         for number in numbers:
             if not _is_whole(number) or number < 0:
                 raise _unlike(option, text, example)
-            found.add(TopicPartition(topic, number))
-    if not found:
+            partitions.add(TopicPartition(topic, number))
+    if not partitions:
         raise OptionError(f"{option} names no partition: it is e.g. {example}")
-    return frozenset(found)
+    return frozenset(partitions)
 
 
 def offsets_of(option: str, text: str) -> SourceOffsets:
-    """Of `{"a": {"0": 23, "1": -1}, "b": {"0": -2}}`; also with the topic ids of a checkpoint."""
+    """Parses `{"a": {"0": 23, "1": -1}}`; topic ids as in a checkpoint are allowed."""
     example = '{"a": {"0": 23, "1": -1}, "b": {"0": -2}}'
     try:
-        found = SourceOffsets.from_json(_object(option, text, example))
+        source = SourceOffsets.from_json(_object(option, text, example))
     except ProgressError:
         raise _unlike(option, text, example) from None
-    for partition, offset in found.offsets.items():
+    for partition, offset in source.offsets.items():
         if not _is_whole(offset) or not EARLIEST <= offset <= MAX_LONG:
             raise OptionError(
                 f"{option}: {offset} is no offset of {partition}: it is 0 or more, "
                 f"{LATEST} (latest) or {EARLIEST} (earliest)"
             )
-    return found
+    return source
 
 
 def times_of(option: str, text: str) -> Mapping[TopicPartition, int]:
-    """Of `{"a": {"0": 1700000000000}}`: milliseconds since 1970."""
+    """Parses `{"a": {"0": 1700000000000}}`: milliseconds since 1970."""
     example = '{"a": {"0": 1700000000000, "1": 1700000000000}}'
     try:
-        found = SourceOffsets.from_json(_object(option, text, example)).offsets
+        times = SourceOffsets.from_json(_object(option, text, example)).offsets
     except ProgressError:
         raise _unlike(option, text, example) from None
-    for partition, time in found.items():
+    for partition, time in times.items():
         if not _is_whole(time) or not 0 <= time <= MAX_LONG:
             raise OptionError(f"{option}: {time} is no time for {partition}: ms since 1970")
-    return found
+    return times
 
 
 def listed(partitions: AbstractSet[TopicPartition]) -> str:
-    """Partitions in a message."""
+    """Returns up to ten partitions as text, for a message."""
     names = sorted(map(str, partitions))
     return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _object(option: str, text: str, example: str) -> dict[str, Json]:
     try:
-        read = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         raise _unlike(option, text, example) from None
-    if not isinstance(read, dict):
+    if not isinstance(document, dict):
         raise _unlike(option, text, example)
-    return read
+    return document
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -1,7 +1,7 @@
 """The options of the source: those of Spark's own Kafka source, by the same names.
 
-Names are case-insensitive, as everywhere in Spark. What Spark ignores because it does not know it
-is ignored here too, unless it looks like the misspelling of an option.
+Names are case-insensitive, as everywhere in Spark. Unknown options are ignored, as by Spark, unless
+they look like a misspelt option.
 """
 
 import difflib
@@ -65,20 +65,20 @@ NAMES = (
     "groupIdPrefix",
     "sourceName",
 )
-"""All options but the client's, which begin with `kafka.`."""
+"""All options except those of the client, which begin with `kafka.`."""
 
 _REFUSED = {
-    "auto.offset.reset": "use startingOffsets: earliest or latest. It counts for a new query; "
-    "one that is started again goes on where it stopped",
+    "auto.offset.reset": "use startingOffsets: earliest or latest. It applies to a new query; "
+    "one that is started again continues where it stopped",
     "key.deserializer": "keys are bytes. Cast or decode the column `key`",
     "value.deserializer": "values are bytes. Cast or decode the column `value`",
     "enable.auto.commit": "Spark's checkpoint keeps the offsets, and nothing is committed",
     "interceptor.classes": "what an interceptor does to records, a query can do",
 }
-"""Settings of the client that make no sense here, and what to do instead."""
+"""Settings of the client that cannot be set, and what to do instead."""
 
 _UNUSED = {"group.id", "group.instance.id", "group.protocol", "auto.commit.interval.ms"}
-"""Accepted because queries set them for Spark's own source: this one needs no group."""
+"""Accepted because queries set them for Spark's own source; this source needs no group."""
 
 _JAVA = {
     "client.dns.lookup",
@@ -92,26 +92,26 @@ _JAVA = {
     "ssl.secure.random.implementation",
     "ssl.trustmanager.algorithm",
 }
-"""Accepted for the same reason: they say how Java does what Python does in its own way."""
+"""Accepted for the same reason: they configure details of Java's client."""
 
 
 @dataclass(frozen=True)
 class Subscribe:
-    """These topics."""
+    """Topics by name."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """All topics, but internal ones, in whose name the expression is found."""
+    """All topics, except internal ones, whose name contains a match of the expression."""
 
     pattern: re.Pattern[str]
 
 
 @dataclass(frozen=True)
 class Assign:
-    """These partitions."""
+    """Single partitions."""
 
     partitions: frozenset[TopicPartition]
 
@@ -121,11 +121,11 @@ Topics: TypeAlias = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """All options, checked."""
+    """All options, parsed and checked."""
 
     topics: Topics
     client: Mapping[str, str] = field(repr=False)
-    """Settings of the client, by Kafka's names; passwords are among them."""
+    """Settings of the client by Kafka's names, including passwords."""
     starting: Position
     ending: Position
     max_offsets_per_trigger: int | None
@@ -146,33 +146,33 @@ class SourceOptions:
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """Of `spark.read`. OptionError says what is wrong."""
-    given = _RawOptions(options)
-    found = _parsed(given, LogBoundary.EARLIEST)
-    _check_batch(given, found)
-    return found
+    """Returns the options of `spark.read`; raises `OptionError` for the first that is wrong."""
+    raw = _RawOptions(options)
+    parsed = _parse(raw, LogBoundary.EARLIEST)
+    _check_batch(raw, parsed)
+    return parsed
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """Of `spark.readStream`. OptionError says what is wrong."""
-    given = _RawOptions(options)
-    found = _parsed(given, LogBoundary.LATEST)
-    _check_stream(given)
-    return found
+    """Like `batch_options`, for `spark.readStream`."""
+    raw = _RawOptions(options)
+    parsed = _parse(raw, LogBoundary.LATEST)
+    _check_stream(raw)
+    return parsed
 
 
 def check_options(options: Mapping[str, str]) -> None:
-    """OptionError for what is wrong in a batch and in a stream."""
-    _parsed(_RawOptions(options), LogBoundary.EARLIEST)
+    """Raises `OptionError` for options that are wrong in a batch and in a stream."""
+    _parse(_RawOptions(options), LogBoundary.EARLIEST)
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
-    """Whether there is a column `headers`."""
+    """Whether the source has a column `headers`."""
     return _RawOptions(options).bool("includeHeaders", False)
 
 
 class _RawOptions:
-    """Options as they were given, by name whatever its case."""
+    """The options as text, looked up by name without regard to case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values = {name.lower(): value.strip() for name, value in options.items()}
@@ -186,12 +186,12 @@ class _RawOptions:
     def text(self, name: str) -> str | None:
         return self._values.get(name.lower())
 
-    def read(self, name: str, reading: Callable[[str, str], T], default: T) -> T:
+    def parse(self, name: str, parser: Callable[[str, str], T], default: T) -> T:
         text = self.text(name)
-        return default if text is None else reading(name, text)
+        return default if text is None else parser(name, text)
 
     def bool(self, name: str, default: bool) -> bool:
-        return self.read(name, _bool, default)
+        return self.parse(name, _bool, default)
 
     def client(self) -> dict[str, str]:
         return {
@@ -201,46 +201,46 @@ class _RawOptions:
         }
 
 
-def _parsed(given: _RawOptions, starting: Position) -> SourceOptions:
-    """`starting`: where nothing else is said."""
-    _check_names(given)
-    found = SourceOptions(
-        topics=_topics(given),
-        client=_client(given),
-        starting=_position(given, "starting", starting),
-        ending=_position(given, "ending", LogBoundary.LATEST),
-        max_offsets_per_trigger=given.read("maxOffsetsPerTrigger", _positive, None),
-        min_offsets_per_trigger=given.read("minOffsetsPerTrigger", _positive, None),
-        max_trigger_delay_ms=given.read("maxTriggerDelay", milliseconds, 15 * 60_000),
-        min_partitions=given.read("minPartitions", _positive, None),
-        max_records_per_partition=given.read("maxRecordsPerPartition", _positive, None),
-        include_headers=given.bool("includeHeaders", False),
-        fail_on_data_loss=given.bool("failOnDataLoss", True),
-        poll_timeout_ms=given.read("kafkaConsumer.pollTimeoutMs", _positive, 120_000),
-        fetch_offset_num_retries=given.read("fetchOffset.numRetries", _positive, 3),
-        fetch_offset_retry_interval_ms=given.read("fetchOffset.retryIntervalMs", _natural, 1_000),
-        source_name=given.text("sourceName") or "",
+def _parse(raw: _RawOptions, starting: Position) -> SourceOptions:
+    """`starting` is the default of the starting position."""
+    _check_names(raw)
+    options = SourceOptions(
+        topics=_topics(raw),
+        client=_client(raw),
+        starting=_position(raw, "starting", starting),
+        ending=_position(raw, "ending", LogBoundary.LATEST),
+        max_offsets_per_trigger=raw.parse("maxOffsetsPerTrigger", _positive, None),
+        min_offsets_per_trigger=raw.parse("minOffsetsPerTrigger", _positive, None),
+        max_trigger_delay_ms=raw.parse("maxTriggerDelay", milliseconds, 15 * 60_000),
+        min_partitions=raw.parse("minPartitions", _positive, None),
+        max_records_per_partition=raw.parse("maxRecordsPerPartition", _positive, None),
+        include_headers=raw.bool("includeHeaders", False),
+        fail_on_data_loss=raw.bool("failOnDataLoss", True),
+        poll_timeout_ms=raw.parse("kafkaConsumer.pollTimeoutMs", _positive, 120_000),
+        fetch_offset_num_retries=raw.parse("fetchOffset.numRetries", _positive, 3),
+        fetch_offset_retry_interval_ms=raw.parse("fetchOffset.retryIntervalMs", _natural, 1_000),
+        source_name=raw.text("sourceName") or "",
     )
-    low, high = found.min_offsets_per_trigger, found.max_offsets_per_trigger
+    low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise OptionError(
             f"minOffsetsPerTrigger {low} is greater than maxOffsetsPerTrigger {high}: "
             "no batch could satisfy both"
         )
-    return found
+    return options
 
 
-def _topics(given: _RawOptions) -> Topics:
-    ways = [name for name in ("subscribe", "subscribePattern", "assign") if given.has(name)]
-    if len(ways) != 1:
+def _topics(raw: _RawOptions) -> Topics:
+    selectors = [name for name in ("subscribe", "subscribePattern", "assign") if raw.has(name)]
+    if len(selectors) != 1:
         raise OptionError(
             f"one of subscribe, subscribePattern and assign says what to read; "
-            f"{' and '.join(ways) or 'none of them'} is set"
+            f"{' and '.join(selectors) or 'none of them'} is set"
         )
-    text = given.text(ways[0]) or ""
-    if ways == ["assign"]:
+    text = raw.text(selectors[0]) or ""
+    if selectors == ["assign"]:
         return Assign(partitions_of("assign", text))
-    if ways == ["subscribePattern"]:
+    if selectors == ["subscribePattern"]:
         if not text:
             raise OptionError("subscribePattern is empty: it is a regular expression for topics")
         try:
@@ -253,21 +253,21 @@ def _topics(given: _RawOptions) -> Topics:
     return Subscribe(tuple(topics))
 
 
-def _position(given: _RawOptions, which: str, default: Position) -> Position:
-    """A time for all wins over times, and those over offsets, as in Spark's own source."""
-    strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
+def _position(raw: _RawOptions, which: str, default: Position) -> Position:
+    """One time takes precedence over times by partition, and those over offsets, as in Spark."""
+    strategy = (raw.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in ("error", "latest"):
         raise OptionError(
             f"startingOffsetsByTimestampStrategy {strategy!r}: it is error or latest, and says "
             "where to start when no record is as late as the time"
         )
     latest_if_none = which == "ending" or strategy == "latest"
-    if given.has(f"{which}Timestamp"):
-        return AtTime(given.read(f"{which}Timestamp", _natural, 0), latest_if_none)
+    if raw.has(f"{which}Timestamp"):
+        return AtTime(raw.parse(f"{which}Timestamp", _natural, 0), latest_if_none)
     by_time = f"{which}OffsetsByTimestamp"
-    if given.has(by_time):
-        return AtTimes(times_of(by_time, given.text(by_time) or ""), latest_if_none)
-    text = given.text(f"{which}Offsets")
+    if raw.has(by_time):
+        return AtTimes(times_of(by_time, raw.text(by_time) or ""), latest_if_none)
+    text = raw.text(f"{which}Offsets")
     if text is None:
         return default
     if text.upper() in LogBoundary.__members__:
@@ -280,29 +280,29 @@ def _position(given: _RawOptions, which: str, default: Position) -> Position:
     return AtOffsets(offsets_of(f"{which}Offsets", text))
 
 
-def _client(given: _RawOptions) -> dict[str, str]:
-    client = given.client()
+def _client(raw: _RawOptions) -> dict[str, str]:
+    client = raw.client()
     for name, advice in _REFUSED.items():
         if name in client:
             raise OptionError(f"kafka.{name} cannot be set for this source: {advice}")
     if not client.get("bootstrap.servers"):
         raise OptionError(
-            "kafka.bootstrap.servers is missing: the brokers to ask first, host:port with commas"
+            "kafka.bootstrap.servers is missing: name some brokers, host:port separated by commas"
         )
     for name in sorted(client.keys() & _JAVA):
         logger.warning("kafka.%s has no effect: it is a setting of Java's client", name)
-    kept = {name: value for name, value in client.items() if name not in _UNUSED | _JAVA}
-    by_name = {name.replace(".", "_"): value for name, value in kept.items()}
+    settings = {name: value for name, value in client.items() if name not in _UNUSED | _JAVA}
+    by_name = {name.replace(".", "_"): value for name, value in settings.items()}
     try:
         resolve(ConsumerOptions, by_name)
     except ConfigError as error:
         known = settings_of(ConsumerOptions).keys() | by_name.keys()
         raise ConfigError(_with_dots(error.message, known)) from None
-    return kept
+    return settings
 
 
 def _with_dots(message: str, names: AbstractSet[str]) -> str:
-    """What the client says of its settings, by the names that they have here."""
+    """Returns a message of the client, with its settings by their dotted names."""
     return re.sub(
         r"\w+",
         lambda word: _CLIENT + word[0].replace("_", ".") if word[0] in names else word[0],
@@ -310,45 +310,45 @@ def _with_dots(message: str, names: AbstractSet[str]) -> str:
     )
 
 
-def _check_names(given: _RawOptions) -> None:
+def _check_names(raw: _RawOptions) -> None:
     known = {name.lower(): name for name in NAMES}
-    for name in given.names():
+    for name in raw.names():
         if name in known or name.startswith(_CLIENT):
             continue
         if name.replace(".", "_") in settings_of(ConsumerOptions):
             raise OptionError(f"there is no option {name}: did you mean kafka.{name}?")
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-        if near:
-            raise OptionError(f"there is no option {name}: did you mean {known[near[0]]}?")
+        similar = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        if similar:
+            raise OptionError(f"there is no option {name}: did you mean {known[similar[0]]}?")
 
 
-def _check_stream(given: _RawOptions) -> None:
+def _check_stream(raw: _RawOptions) -> None:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
-        if given.has(name):
+        if raw.has(name):
             raise OptionError(
                 f"{name} is for spark.read only: a streaming query has no end. To read what is "
                 "there and stop, use trigger(availableNow=True)"
             )
 
 
-def _check_batch(given: _RawOptions, found: SourceOptions) -> None:
-    if found.starting is LogBoundary.LATEST:
+def _check_batch(raw: _RawOptions, options: SourceOptions) -> None:
+    if options.starting is LogBoundary.LATEST:
         raise OptionError("startingOffsets=latest leaves nothing to read for spark.read")
-    if found.ending is LogBoundary.EARLIEST:
+    if options.ending is LogBoundary.EARLIEST:
         raise OptionError("endingOffsets=earliest leaves nothing to read")
     for position, name, wrong, word in (
-        (found.starting, "startingOffsets", LATEST, "latest"),
-        (found.ending, "endingOffsets", EARLIEST, "earliest"),
+        (options.starting, "startingOffsets", LATEST, "latest"),
+        (options.ending, "endingOffsets", EARLIEST, "earliest"),
     ):
         if isinstance(position, AtOffsets):
             offsets = position.offsets.offsets
-            if bad := {each for each, offset in offsets.items() if offset == wrong}:
+            if bad := {partition for partition, offset in offsets.items() if offset == wrong}:
                 raise OptionError(
                     f"{name} of {listed(bad)} is {wrong} ({word}): that leaves nothing to read"
                 )
-    check_order(found.starting, found.ending)
+    check_order(options.starting, options.ending)
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
-        if given.has(name):
+        if raw.has(name):
             logger.warning("%s has no effect on spark.read, which has no triggers", name)
 
 

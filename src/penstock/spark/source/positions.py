@@ -1,4 +1,4 @@
-"""Where reading starts and ends, as options say it: not offsets yet, the broker knows those."""
+"""Starting and ending positions as options name them; the broker resolves them to offsets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,29 +12,31 @@ from penstock.spark.source.offsets_json import EARLIEST, LATEST, listed
 
 
 class LogBoundary(Enum):
+    """The start or the end of each partition."""
+
     EARLIEST = EARLIEST
     LATEST = LATEST
 
 
 @dataclass(frozen=True)
 class AtOffsets:
-    """An offset for each partition, EARLIEST and LATEST among them."""
+    """An offset for each partition, which may be EARLIEST or LATEST."""
 
     offsets: SourceOffsets
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """The first record from a time on (ms since 1970), the same for all partitions."""
+    """The first record at or after a time (ms since 1970), the same for all partitions."""
 
     time: int
     latest_if_none: bool
-    """Where no record is that late: LATEST, rather than an error."""
+    """If no record is that late: LATEST instead of an error."""
 
 
 @dataclass(frozen=True)
 class AtTimes:
-    """The first record from a time on, for each partition."""
+    """The first record at or after a time, with a time for each partition."""
 
     times: Mapping[TopicPartition, int]
     latest_if_none: bool
@@ -44,8 +46,7 @@ Position: TypeAlias = LogBoundary | AtOffsets | AtTime | AtTimes
 
 
 def check_order(starting: Position, ending: Position) -> None:
-    """OptionError where the end of a batch read lies before its start, as far as that can be told
-    without asking the broker."""
+    """Raises `OptionError` if a batch read ends before it starts, as far as the options show it."""
     if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
         _compare("Offsets", starting.offsets.offsets, ending.offsets.offsets)
     elif isinstance(starting, AtTimes) and isinstance(ending, AtTimes):

@@ -1,8 +1,8 @@
-"""Fetching a range of one partition ahead, and what becomes of it when records are gone.
+"""Fetches a range of one partition ahead of its reader, and detects records that are lost.
 
-Fetches name the topic by the id that the range was planned with: a topic that was deleted and made
-again is another one for the broker too, so that none of its records can be taken for the old ones.
-They stop at the end of the range.
+Fetches name the topic by the id with which the range was planned: a topic that was deleted and
+created again has another id, so its records cannot be taken for the old ones. Fetches stop at the
+end of the range.
 """
 
 import asyncio
@@ -40,12 +40,13 @@ from penstock.spark.source.topic_ids import from_text
 logger = logging.getLogger(__name__)
 
 _DEPTH: Final = 2
-"""Answers that may wait: one to work on, one behind it."""
+"""Responses that may be buffered: one that is processed, and the next one."""
 _LAST_VERSION_WITH_NAMES: Final = 12
 _EARLIEST, _LATEST, _EARLIEST_LOCAL = -2, -1, -4
 _GONE_AFTER_MS: Final = 5_000
-"""A topic that no broker knows for so long is gone; one that has just started may not know yet."""
-_EMPTY_ANSWERS_OF_A_HOLE: Final = 2
+"""After this time a topic that no broker knows is lost. A broker that has just started may not know
+it yet."""
+_EMPTY_RESPONSES_OF_A_GAP: Final = 2
 _TOPIC_IS_ANOTHER: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -56,7 +57,10 @@ _TOPIC_IS_ANOTHER: Final = frozenset(
 
 
 class _NotYetError(Exception):
-    """Ask again. `message` is for when the time is over; `is_loss`: records are gone then."""
+    """The fetch must be retried.
+
+    `message` is reported when the time is over; with `is_loss` the records are lost then.
+    """
 
     def __init__(self, message: str, *, is_loss: bool = False) -> None:
         super().__init__(message)
@@ -65,27 +69,27 @@ class _NotYetError(Exception):
 
 
 class _RangeEndError(Exception):
-    """There is nothing more in the range."""
+    """The range has no more records."""
 
 
 class RangeFetch:
-    """The answers with the records of a range, fetched ahead on the client's loop."""
+    """The responses with the records of a range, fetched ahead on the client's event loop."""
 
     def __init__(
         self,
-        wanted: OffsetRange,
+        offset_range: OffsetRange,
         client: FetchClient,
         *,
         fail_on_data_loss: bool,
         poll_timeout_ms: int,
     ) -> None:
-        self._range = wanted
+        self._range = offset_range
         self._client = client
         self._network = client.network
         self._fail_on_data_loss = fail_on_data_loss
         self._poll_timeout_ms = poll_timeout_ms
-        self._partition = TopicPartition(wanted.topic, wanted.partition)
-        self._topic_id: UUID = from_text(wanted.topic_id) or ZERO_UUID
+        self._partition = TopicPartition(offset_range.topic, offset_range.partition)
+        self._topic_id: UUID = from_text(offset_range.topic_id) or ZERO_UUID
         settings = client.settings
         self._read_committed = settings["isolation_level"] == "read_committed"
         self._decoding = FetchConfig(
@@ -93,69 +97,69 @@ class RangeFetch:
         )
         self._offset_fetcher = OffsetFetcher(self._network, read_committed=False)
         self._replica = -1
-        """The follower that the leader has named to read from."""
-        self._empty_answers = 0
+        """The preferred read replica; -1 to fetch from the leader."""
+        self._empty_responses = 0
         self._missing_since_ms: int | None = None
-        """Since when brokers have said that there is no such topic, or no such partition."""
-        self._answers: SimpleQueue[CompletedFetch | BaseException | None] = SimpleQueue()
-        self._room = asyncio.Semaphore(_DEPTH)
+        """Since when brokers report that the topic or the partition does not exist."""
+        self._responses: SimpleQueue[CompletedFetch | BaseException | None] = SimpleQueue()
+        self._capacity = asyncio.Semaphore(_DEPTH)
         self._task: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def __iter__(self) -> Iterator[CompletedFetch]:
-        """One answer after the other. `close` in the end, however it ended."""
+        """Yields the responses in order. The caller must call `close` afterwards."""
         self._client.thread.post(self._start)
-        while (answer := self._answers.get()) is not None:
-            if isinstance(answer, BaseException):
-                raise answer
-            yield answer
-            self._client.thread.post(self._room.release)
+        while (response := self._responses.get()) is not None:
+            if isinstance(response, BaseException):
+                raise response
+            yield response
+            self._client.thread.post(self._capacity.release)
 
     def close(self) -> None:
-        """Stop fetching. An answer that is on its way is dropped when it comes."""
+        """Stops fetching. A response that arrives later is dropped."""
         self._client.thread.post(self._cancel)
 
-    # On the loop
+    # --- on the event loop
 
     def _start(self) -> None:
         if not self._is_closed:
             self._task = asyncio.ensure_future(self._run())
-            self._task.add_done_callback(self._told)
+            self._task.add_done_callback(self._on_done)
 
     def _cancel(self) -> None:
         self._is_closed = True
         if self._task is not None:
             self._task.cancel()
 
-    def _told(self, task: "asyncio.Task[None]") -> None:
+    def _on_done(self, task: "asyncio.Task[None]") -> None:
         error = (
             IllegalStateError("the client was closed while a range was read")
             if task.cancelled()
             else task.exception()
         )
-        self._answers.put(None if isinstance(error, _RangeEndError) else error)
+        self._responses.put(None if isinstance(error, _RangeEndError) else error)
 
     async def _run(self) -> None:
         offset = self._range.start
         while offset < self._range.end:
-            await self._room.acquire()
+            await self._capacity.acquire()
             fetch = await self._fetch(offset)
-            self._answers.put(fetch)
+            self._responses.put(fetch)
             if fetch.end_offset <= offset:
-                # Not one whole batch: whoever takes from it will say so.
+                # Not one whole batch: the reader raises an error about it.
                 return
             offset = fetch.end_offset
 
     async def _fetch(self, offset: int) -> CompletedFetch:
-        """The answer with the first records from `offset` on."""
+        """Returns the response with the first records from `offset` on."""
         network = self._network
         deadline_ms = network.clock.monotonic_ms() + self._poll_timeout_ms
         attempts = 0
-        self._empty_answers = 0
+        self._empty_responses = 0
         while True:
             try:
                 topic = await self._topic(deadline_ms)
-                data = await self._ask(topic, offset, deadline_ms)
+                data = await self._send_fetch(topic, offset, deadline_ms)
                 if data.records and not data.error_code:
                     return CompletedFetch(self._partition, offset, data, self._decoding)
                 offset = await self._without_records(data, offset, deadline_ms)
@@ -182,26 +186,26 @@ class RangeFetch:
             attempts += 1
 
     async def _topic(self, deadline_ms: int) -> TopicInfo:
-        """The topic, which must be the one that the range is of."""
+        """Returns the topic; raises `DataLossError` if it is not the one that was planned."""
         network, name = self._network, self._range.topic
-        patience_ms = network.clock.monotonic_ms() + _GONE_AFTER_MS // 5
+        metadata_deadline_ms = network.clock.monotonic_ms() + _GONE_AFTER_MS // 5
         try:
-            cluster = await network.wait_for_topics([name], min(deadline_ms, patience_ms))
+            cluster = await network.wait_for_topics([name], min(deadline_ms, metadata_deadline_ms))
             if self._is_another(cluster.topics[name]):
-                # What is known may be older than the range.
+                # The cached metadata may be older than the range.
                 cluster = await network.within(deadline_ms, network.update_metadata)
         except UnknownTopicError:
             raise self._missing(
-                f"topic {name} does not exist any more; its records from offset "
+                f"topic {name} no longer exists; its records from offset "
                 f"{self._range.start} on are gone"
             ) from None
         topic = cluster.topics.get(name)
         if topic is None or not topic.partitions:
-            raise _NotYetError(f"topic {name} is not to be found at present")
+            raise _NotYetError(f"topic {name} has no metadata at present")
         if self._is_another(topic):
             raise DataLossError(
-                f"topic {name} was deleted and made again since these offsets were planned: they "
-                "mean nothing in the new topic. Start with a new checkpoint (for a pipeline: "
+                f"topic {name} was deleted and created again since these offsets were planned: "
+                "they mean nothing in the new topic. Start with a new checkpoint (for a pipeline: "
                 "`penstock pipeline rebuild`)"
             )
         if self._partition.partition >= len(topic.partitions):
@@ -213,7 +217,7 @@ class RangeFetch:
         return topic
 
     def _missing(self, problem: str) -> "_NotYetError | _RangeEndError":
-        """Lost, once brokers have said so for a while: one that has just started may not know."""
+        """Returns the exception for a missing topic or partition, which is lost after some time."""
         now_ms = self._network.clock.monotonic_ms()
         if self._missing_since_ms is None:
             self._missing_since_ms = now_ms
@@ -228,17 +232,21 @@ class RangeFetch:
             topic.topic_id != self._topic_id
         )
 
-    async def _ask(self, topic: TopicInfo, offset: int, deadline_ms: int) -> FetchPartitionData:
+    async def _send_fetch(
+        self, topic: TopicInfo, offset: int, deadline_ms: int
+    ) -> FetchPartitionData:
         network, settings = self._network, self._client.settings
-        known = topic.partitions[self._partition.partition]
+        partition = topic.partitions[self._partition.partition]
         topic_id = topic.topic_id if self._topic_id == ZERO_UUID else self._topic_id
-        node = self._replica if self._replica in network.metadata.cluster.nodes else known.leader
+        node = (
+            self._replica if self._replica in network.metadata.cluster.nodes else partition.leader
+        )
         if node not in network.metadata.cluster.nodes:
             network.metadata.request_update()
             raise _NotYetError(f"{self._partition} has no leader at present")
         request = FetchRequest(
             max_wait_ms=settings["fetch_max_wait_ms"],
-            # What the range holds is there already: nothing is gained by waiting for more.
+            # The records of the range exist already, so there is no need to wait for more.
             min_bytes=1,
             max_bytes=settings["fetch_max_bytes"],
             isolation_level=int(self._read_committed),
@@ -249,7 +257,7 @@ class RangeFetch:
                     partitions=[
                         FetchPartition(
                             partition=self._partition.partition,
-                            current_leader_epoch=known.leader_epoch,
+                            current_leader_epoch=partition.leader_epoch,
                             fetch_offset=offset,
                             partition_max_bytes=settings["max_partition_fetch_bytes"],
                         )
@@ -269,18 +277,18 @@ class RangeFetch:
         )
         if response.error_code:
             return FetchPartitionData(error_code=response.error_code)
-        for each in response.responses:
-            for data in each.partitions:
+        for topic_response in response.responses:
+            for data in topic_response.partitions:
                 self._note_leader(data, response)
                 return data
-        raise _NotYetError("the broker answers with nothing, as one does that throttles")
+        raise _NotYetError("the response is empty, as from a broker that throttles")
 
     def _note_leader(self, data: FetchPartitionData, response: FetchResponse) -> None:
         leader = data.current_leader
         if leader.leader_id >= 0:
             nodes = [
-                Node(node_endpoint.node_id, node_endpoint.host, node_endpoint.port)
-                for node_endpoint in response.node_endpoints
+                Node(endpoint.node_id, endpoint.host, endpoint.port)
+                for endpoint in response.node_endpoints
             ]
             self._network.metadata.update_leader(
                 self._partition, leader.leader_id, leader.leader_epoch, nodes
@@ -289,20 +297,20 @@ class RangeFetch:
     async def _without_records(
         self, data: FetchPartitionData, offset: int, deadline_ms: int
     ) -> int:
-        """Where to go on at once; otherwise what keeps from it is raised."""
+        """Handles a response without records: returns the offset to fetch next, or raises."""
         code = data.error_code
         if code == ErrorCode.NONE:
             if data.preferred_read_replica < 0:
-                await self._nothing_there(data, offset, deadline_ms)
+                await self._no_records(data, offset, deadline_ms)
             self._replica = data.preferred_read_replica
             if self._replica not in self._network.metadata.cluster.nodes:
                 self._network.metadata.request_update()
-                raise _NotYetError(f"broker {self._replica}, to be read from, is not known yet")
+                raise _NotYetError(f"broker {self._replica}, to be read from, is unknown so far")
             return offset
-        is_followers = self._replica >= 0
+        is_from_follower = self._replica >= 0
         self._replica = -1
-        if is_followers:
-            raise _NotYetError(f"a follower answered with error {code}: the leader is asked now")
+        if is_from_follower:
+            raise _NotYetError(f"a follower responded with error {code}; the leader is next")
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return await self._out_of_range(offset, deadline_ms)
         if code in _TOPIC_IS_ANOTHER:
@@ -316,34 +324,34 @@ class RangeFetch:
             )
         raise error_of(code, f"offset {offset} of {self._partition} cannot be fetched")
 
-    async def _nothing_there(
+    async def _no_records(
         self, data: FetchPartitionData, offset: int, deadline_ms: int
     ) -> NoReturn:
-        """An empty answer: the records are still to come, or gone by compaction."""
+        """Handles an empty response: records are not readable yet, or compaction removed them."""
         end = self._range.end
         readable = data.last_stable_offset if self._read_committed else data.high_watermark
         if readable >= end:
-            self._empty_answers += 1
-            if self._empty_answers >= _EMPTY_ANSWERS_OF_A_HOLE and await self._is_local(
+            self._empty_responses += 1
+            if self._empty_responses >= _EMPTY_RESPONSES_OF_A_GAP and await self._is_local(
                 offset, deadline_ms
             ):
                 # Compaction has left nothing up to the end of the log.
                 raise _RangeEndError
-            raise _NotYetError("the broker answers without records")
+            raise _NotYetError("the broker responds without records")
         if data.high_watermark >= end:
             raise _NotYetError(
                 f"a transaction that is still open holds back what is behind offset {readable}"
             )
         raise _NotYetError(
             f"{self._partition} ends at offset {data.high_watermark}, the range at {end}: the log "
-            "was cut, or the end was never there",
+            "was cut, or the end never existed",
             is_loss=True,
         )
 
     async def _is_local(self, offset: int, deadline_ms: int) -> bool:
-        """Whether `offset` is on the broker's own disk, where no answer is empty by chance."""
+        """Whether `offset` is on the broker's own disk, which has no empty responses by accident."""
         try:
-            found = await self._network.within(
+            offsets = await self._network.within(
                 deadline_ms,
                 lambda: self._offset_fetcher.fetch_offsets(
                     {self._partition: _EARLIEST_LOCAL}, deadline_ms
@@ -351,10 +359,10 @@ class RangeFetch:
             )
         except KafkaError:
             return True
-        return self._partition not in found or found[self._partition].offset <= offset
+        return self._partition not in offsets or offsets[self._partition].offset <= offset
 
     async def _out_of_range(self, offset: int, deadline_ms: int) -> int:
-        """Where records begin again behind `offset`."""
+        """Returns the first offset after `offset` that still has records; reports the loss."""
         first = await self._list_offset(_EARLIEST, deadline_ms)
         last = await self._list_offset(_LATEST, deadline_ms)
         end = self._range.end
@@ -375,12 +383,14 @@ class RangeFetch:
         raise _NotYetError(f"offset {offset} is in the log again, which is from {first} to {last}")
 
     async def _list_offset(self, timestamp: int, deadline_ms: int) -> int:
-        found = await self._offset_fetcher.fetch_offsets({self._partition: timestamp}, deadline_ms)
-        return found[self._partition].offset
+        offsets = await self._offset_fetcher.fetch_offsets(
+            {self._partition: timestamp}, deadline_ms
+        )
+        return offsets[self._partition].offset
 
     def _lose(self, message: str) -> None:
         if self._fail_on_data_loss:
             raise DataLossError(
-                f"{message}. Set the option failOnDataLoss to false to go on without them"
+                f"{message}. Set the option failOnDataLoss to false to continue without them"
             )
         logger.warning("%s", message)

@@ -1,7 +1,7 @@
-"""Offset ranges: what one Spark task reads, and how many tasks read a batch.
+"""Ranges of offsets, one for each Spark task, and how a batch is split into them.
 
-The split is that of Spark's own Kafka source, so that `minPartitions` and `maxRecordsPerPartition`
-mean the same here.
+The split is that of Spark's own Kafka source, so `minPartitions` and `maxRecordsPerPartition` have
+the same meaning.
 """
 
 import math
@@ -20,12 +20,12 @@ class OffsetRange:
     start: int
     end: int
     topic_id: str = ""
-    """The id that the topic had when the range was planned, as `topic_ids.to_text` writes it; ""
-    where the broker has no ids."""
+    """The id of the topic when the range was planned (`topic_ids.to_text`); empty if the broker has
+    no ids."""
 
     @property
     def size(self) -> int:
-        """Offsets in it; there may be fewer records (compaction, transaction markers)."""
+        """The number of offsets; there may be fewer records (compaction, transaction markers)."""
         return self.end - self.start
 
     @property
@@ -38,45 +38,47 @@ def split(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[OffsetRange]:
-    """One range for each task; those with nothing in them are left out.
+    """Returns one range for each task; empty ranges are left out.
 
-    `max_records_per_partition` bounds the offsets of a range. Where there are still fewer ranges
-    than `min_partitions`, large ones are split further: about so many, not exactly.
+    `max_records_per_partition` limits the offsets of a range. If there are still fewer ranges than
+    `min_partitions`, large ones are split further, into approximately that many.
     """
-    found = [range_ for range_ in ranges if range_.size > 0]
+    pieces = [whole for whole in ranges if whole.size > 0]
     if max_records_per_partition is not None:
-        found = [
+        pieces = [
             part
-            for each in found
-            for part in _divided(each, math.ceil(each.size / max_records_per_partition))
+            for whole in pieces
+            for part in _divide(whole, math.ceil(whole.size / max_records_per_partition))
         ]
-    if min_partitions is None or len(found) >= min_partitions:
-        return found
-    total = sum(each.size for each in found)
-    whole = [each for each in found if _parts(each.size, total, min_partitions) == 1]
-    kept = {each.topic_partition for each in whole}
-    rest = total - sum(each.size for each in whole)
-    rest_partitions = max(min_partitions - len(whole), 1)
+    if min_partitions is None or len(pieces) >= min_partitions:
+        return pieces
+    total = sum(piece.size for piece in pieces)
+    small = [piece for piece in pieces if _parts(piece.size, total, min_partitions) == 1]
+    undivided = {piece.topic_partition for piece in small}
+    remaining = total - sum(piece.size for piece in small)
+    remaining_partitions = max(min_partitions - len(small), 1)
     return [
         part
-        for each in found
-        for part in _divided(
-            each,
-            1 if each.topic_partition in kept else _parts(each.size, rest, rest_partitions),
+        for piece in pieces
+        for part in _divide(
+            piece,
+            1
+            if piece.topic_partition in undivided
+            else _parts(piece.size, remaining, remaining_partitions),
         )
     ]
 
 
 def _parts(size: int, total: int, partitions: int) -> int:
-    """Its share of the partitions, rounded half up, at least one."""
+    """Returns the share of the partitions, rounded half up, at least one."""
     return max(math.floor(size / total * partitions + 0.5), 1)
 
 
-def _divided(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
-    """Parts of nearly the same size, none of them empty."""
+def _divide(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    """Yields parts of nearly equal size, none of them empty."""
     start, remaining = whole.start, whole.size
-    for left in range(min(parts, whole.size), 0, -1):
-        size = remaining // left
+    for remaining_parts in range(min(parts, whole.size), 0, -1):
+        size = remaining // remaining_parts
         remaining -= size
         yield replace(whole, start=start, end=start + size)
         start += size

@@ -1,8 +1,8 @@
-"""The source on the driver: which offsets a batch reads, and in how many tasks.
+"""The readers of the source: they plan which offsets a batch reads, and in how many tasks.
 
-Spark runs the planning and each task in Python processes of their own. Readers are pickled on the
-way, so that a connection is made only where it is used, and never travels. Methods that are named
-in camel case are Spark's.
+Spark runs the planning and each task in separate Python processes and pickles the readers in
+between. So a reader connects only when it needs to, and does not pickle its connection. Methods in
+camel case are Spark's.
 """
 
 import logging
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class _Reading:
-    """What both readers do: check for losses, plan tasks, read."""
+class _Reader:
+    """The common part of both readers: checks for losses, plans tasks, reads."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -54,57 +54,62 @@ class _Reading:
             fail_on_data_loss=options.fail_on_data_loss,
             poll_timeout_ms=options.poll_timeout_ms,
         )
-        self._said: set[str] = set()
+        self._reported_losses: set[str] = set()
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """In a task."""
-        wanted = cast("OffsetRange | None", partition.value)
-        return iter(()) if wanted is None else read_range(wanted, self._settings)
+        """Yields the rows of one range; Spark calls it in a task."""
+        offset_range = cast("OffsetRange | None", partition.value)
+        return iter(()) if offset_range is None else read_range(offset_range, self._settings)
 
     def _report(self, losses: Iterable[str]) -> None:
-        """Stop, or go on and say so: `failOnDataLoss`."""
+        """Raises `DataLossError`, or logs a warning if `failOnDataLoss` is off."""
         for loss in losses:
             if self._options.fail_on_data_loss:
                 raise DataLossError(
-                    f"{loss}. Records may be missing. To go on with what is there, set "
-                    "failOnDataLoss to false; to start anew, remove the checkpoint"
+                    f"{loss}. Records may be missing. To continue with the records that exist, set "
+                    "failOnDataLoss to false; to start from scratch, remove the checkpoint"
                 )
-            if loss not in self._said:
-                self._said.add(loss)
-                logger.warning("%s. Records may be missing; the query goes on", loss)
+            if loss not in self._reported_losses:
+                self._reported_losses.add(loss)
+                logger.warning("%s. Records may be missing; the query continues", loss)
 
     def _plan(
         self, broker: BrokerOffsets, start: SourceOffsets, end: SourceOffsets
     ) -> list[InputPartition]:
-        """The tasks of a batch."""
+        """Returns the tasks of a batch."""
         if start == end:
             return []
-        found = broker.found()
-        replaced = recreated_since(end, found.topic_ids)
-        there = [
+        current = broker.current_partitions()
+        recreated = recreated_since(end, current.topic_ids)
+        existing = [
             partition
             for partition in end.offsets
-            if partition in found.partitions and partition.topic not in replaced
+            if partition in current.partitions and partition.topic not in recreated
         ]
-        earliest = broker.earliest(there)
-        begin = batch_start(start, end, earliest)
-        unread = {
-            each
-            for each, at in begin.offsets.items()
-            if at < end.offsets[each] and each not in earliest
+        earliest = broker.earliest(existing)
+        start_of_batch = batch_start(start, end, earliest)
+        missing = {
+            partition
+            for partition, first in start_of_batch.offsets.items()
+            if first < end.offsets[partition] and partition not in earliest
         }
-        self._report([*begin.losses, *(f"{each} is gone" for each in sorted(unread))])
-        kept = {each: at for each, at in begin.offsets.items() if each not in unread}
+        gone = (f"{partition} is gone" for partition in sorted(missing))
+        self._report([*start_of_batch.losses, *gone])
+        offsets = {
+            partition: first
+            for partition, first in start_of_batch.offsets.items()
+            if partition not in missing
+        }
         ranges = split(
-            ranges_between(BatchStart(kept, ()), end),
+            ranges_between(BatchStart(offsets, ()), end),
             self._options.min_partitions,
             self._options.max_records_per_partition,
         )
-        return [InputPartition(range_) for range_ in ranges]
+        return [InputPartition(offset_range) for offset_range in ranges]
 
 
-class PenstockReader(_Reading, DataSourceReader):
-    """`spark.read`."""
+class PenstockReader(_Reader, DataSourceReader):
+    """The reader of `spark.read`."""
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
@@ -116,8 +121,8 @@ class PenstockReader(_Reading, DataSourceReader):
             return self._plan(broker, start, end)
 
 
-class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream`, in the process that Spark keeps for it as long as the query runs."""
+class PenstockStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of `spark.readStream`, in a process that Spark keeps as long as the query runs."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -135,11 +140,11 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return {**self.__dict__, "_connections": None}
 
     def initialOffset(self) -> dict[str, Json]:  # noqa: N802
-        """Spark asks twice in the first batch, and `latest` must mean the same both times."""
+        """Returns the same offsets each time: Spark calls it twice in the first batch."""
         if self._initial is None:
             starting = self._options.starting
             if isinstance(starting, AtOffsets) and starting.offsets.source:
-                # A pipeline that goes on: partitions that it does not name are new ones.
+                # A pipeline that resumes: partitions that it does not name are new.
                 self._initial = starting.offsets.to_json()
             else:
                 self._initial = self._broker.resolve(starting, is_start=True).to_json()
@@ -156,8 +161,10 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     def latestOffset(  # noqa: N802
         self, start: dict[str, Json], limit: ReadLimit
     ) -> dict[str, Json]:
-        """Up to where the next batch reads; `start` itself where it is not time for one. The first
-        batch always comes, so that Spark writes down where the query begins."""
+        """Returns where the next batch ends; `start` if no batch is due.
+
+        The first batch is always due, so that Spark stores where the query begins.
+        """
         done = SourceOffsets.from_json(start)
         end = self._end(done, limit)
         if start == self._initial:
@@ -165,15 +172,15 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return start if end == done else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Json] | None:  # noqa: N802
-        seen = self._target or self._watch.seen
-        return None if seen is None or not seen.offsets else seen.to_json()
+        latest = self._target or self._cache.last
+        return None if latest is None or not latest.offsets else latest.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._is_available_now = True
 
     def partitions(self, start: dict[str, Json], end: dict[str, Json]) -> list[InputPartition]:
         begin = first_batch_start(end) if start == self._initial else None
-        # Of a first batch that Spark repeats after a crash, the start is another one by now.
+        # If Spark repeats the first batch after a crash, `start` was resolved again.
         first = SourceOffsets.from_json(start if begin is None else begin)
         return self._plan(self._broker, first, SourceOffsets.from_json(end))
 
@@ -188,7 +195,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         self._report(begin.losses)
         if isinstance(limit, ReadAllAvailable):
             return latest
-        if self._holds(begin.offsets, latest):
+        if self._should_wait(begin.offsets, latest):
             return done
         if isinstance(limit, ReadMaxRows):
             ends = limit_ends(limit.max_rows, begin.offsets, latest.offsets)
@@ -197,13 +204,13 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     def _latest(self, done: SourceOffsets) -> SourceOffsets:
         if not self._is_available_now:
-            return self._watch.latest(done)
+            return self._cache.latest(done)
         if self._target is None:
             self._target = self._broker.latest(done)
         return self._target
 
-    def _holds(self, begin: Mapping[TopicPartition, int], latest: SourceOffsets) -> bool:
-        """`minOffsetsPerTrigger`; a query that reads what is there and ends waits for nothing."""
+    def _should_wait(self, begin: Mapping[TopicPartition, int], latest: SourceOffsets) -> bool:
+        """Applies `minOffsetsPerTrigger`; a query with `availableNow` never waits."""
         if self._delay is None or self._is_available_now:
             return False
         return self._delay.should_wait(begin, latest.offsets, time.monotonic() * 1000)
@@ -213,7 +220,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return self._connected()[0]
 
     @property
-    def _watch(self) -> LatestOffsetCache:
+    def _cache(self) -> LatestOffsetCache:
         return self._connected()[1]
 
     def _connected(self) -> tuple[BrokerOffsets, LatestOffsetCache]:
@@ -224,9 +231,9 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
 
 def _check_order(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
-    for each in sorted(start.keys() & end.keys()):
-        if end[each] < start[each]:
+    for partition in sorted(start.keys() & end.keys()):
+        if end[partition] < start[partition]:
             raise OptionError(
-                f"{each} is to be read from offset {start[each]} to {end[each]}: the end lies "
-                "before the start"
+                f"{partition} is to be read from offset {start[partition]} to {end[partition]}: "
+                "the end lies before the start"
             )

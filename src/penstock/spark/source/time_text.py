@@ -1,4 +1,4 @@
-"""Times as Spark writes them: `15m`, `500ms`, `2h`."""
+"""Durations as Spark writes them: `15m`, `500ms`, `2h`."""
 
 import re
 
@@ -17,8 +17,8 @@ _UNITS = {
 
 
 def milliseconds(option: str, text: str) -> int:
-    """A number without a unit is in ms."""
-    found = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in _UNITS:
+    """Returns a duration in ms; a number without a unit is in ms."""
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
         raise OptionError(f"{option} is a time such as 500ms, 30s, 15m, 2h or 1d, not {text!r}")
-    return int(int(found[1]) * _UNITS[found[2]])
+    return int(int(match[1]) * _UNITS[match[2]])

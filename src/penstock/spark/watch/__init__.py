@@ -1,1 +1,1 @@
-"""Who watches a run: lag in the consumer group, the terminal, Prometheus."""
+"""Listeners of a run: lag in the consumer group, the terminal, Prometheus."""

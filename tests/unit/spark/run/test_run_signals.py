@@ -128,7 +128,7 @@ def test_spark_that_ends_with_the_same_signal_is_no_failure(
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
     _, found = play(monkeypatch, Event(), gone)
     assert isinstance(found, RunResult)
-    assert "the batch at hand was not finished" in caplog.text
+    assert "the current batch was not finished" in caplog.text
 
 
 def test_spark_that_ends_by_itself_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,14 +99,14 @@ def test_a_pattern_is_found_anywhere_in_the_name(topics: Topics, name: str) -> N
     for each in ("orders", "old-orders", "clicks"):
         topics.create(f"{name}-{each}")
     with asking(topics, subscribePattern=f"{name}-.*ord") as broker:
-        found = {partition.topic for partition in broker.found().partitions}
+        found = {partition.topic for partition in broker.current_partitions().partitions}
         assert found == {f"{name}-orders", f"{name}-old-orders"}
         topics.create(f"{name}-ord")
-        assert f"{name}-ord" in broker.found().topic_ids
+        assert f"{name}-ord" in broker.current_partitions().topic_ids
     with asking(topics, subscribePattern=f"{name}-nothing") as broker:
         assert broker.resolve(LogBoundary.EARLIEST, is_start=True) == SourceOffsets({})
     with asking(topics, subscribePattern="__consumer_offsets|__transaction_state") as broker:
-        assert broker.found().partitions == frozenset()
+        assert broker.current_partitions().partitions == frozenset()
 
 
 def test_assigned_partitions_only(topics: Topics, name: str) -> None:
@@ -128,7 +128,7 @@ def test_a_topic_that_is_not_there(topics: Topics, name: str) -> None:
         with pytest.raises(UnknownTopicError, match=f"{name}: there is no such topic"):
             broker.resolve(LogBoundary.EARLIEST, is_start=True)
         assert patience.waits == [0.05] * 3
-        assert broker.found().partitions == frozenset()
+        assert broker.current_partitions().partitions == frozenset()
         assert broker.latest() == SourceOffsets({})
 
 

@@ -59,6 +59,6 @@ def test_news_after_a_long_silence_is_heard_within_half_a_second() -> None:
 
 def test_what_was_heard_last_can_be_reported() -> None:
     world = World()
-    assert world.watch.seen is None
+    assert world.watch.last is None
     world.ask()
-    assert world.watch.seen == NOTHING
+    assert world.watch.last == NOTHING

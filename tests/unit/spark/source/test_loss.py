@@ -68,7 +68,9 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
     assert new_partitions(start, end) == {A}
     begin = batch_start(start, end, {A: 0})
     assert begin.offsets == {A: 0, OTHER: 1}
-    assert [loss.split(":")[0] for loss in begin.losses] == ["topic t was deleted and made again"]
+    assert [loss.split(":")[0] for loss in begin.losses] == [
+        "topic t was deleted and created again"
+    ]
 
 
 def test_offsets_without_ids_are_those_of_the_topic_at_hand() -> None:

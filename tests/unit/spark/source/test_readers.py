@@ -285,7 +285,7 @@ def test_a_topic_that_was_made_again(topics: Topics, name: str) -> None:
         topics.delete(name)
         topics.create(name)
         topics.fill(name, {0: 5})
-        with pytest.raises(DataLossError, match=f"topic {name} was deleted and made again"):
+        with pytest.raises(DataLossError, match=f"topic {name} was deleted and created again"):
             latest(reader, start)
     with reading(topics, subscribe=name, failOnDataLoss="false") as reader:
         end = reader.latestOffset(start, ALL)
@@ -359,7 +359,7 @@ def test_offsets_that_a_pipeline_has_stored(topics: Topics, name: str) -> None:
     strange = offsets(name, 3, 0, topic_id=to_text(uuid.uuid4()))
     with reading(topics, subscribe=name, startingOffsets=json.dumps(strange)) as reader:
         start = reader.initialOffset()
-        with pytest.raises(DataLossError, match="deleted and made again"):
+        with pytest.raises(DataLossError, match="deleted and created again"):
             reader.latestOffset(start, ALL)
 
 

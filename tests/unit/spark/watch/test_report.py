@@ -217,13 +217,13 @@ def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send_many("orders", [b"x"] * 10, partition=0).result()
         assert planned.lag == 0
-        assert ends.now(planned).lag == 7
+        assert ends.update(planned).lag == 7
         # A broker that does not know better, or does not know at all.
-        assert ends.now(replace(planned, latest=at(30, 0))).lag == 27
-        assert ends.now(replace(planned, latest={"x": offsets(5, topic="gone")})).latest == {
+        assert ends.update(replace(planned, latest=at(30, 0))).lag == 27
+        assert ends.update(replace(planned, latest={"x": offsets(5, topic="gone")})).latest == {
             "x": offsets(5, topic="gone")
         }
-        assert ends.now(replace(planned, end={}, latest={})).lag == 0
+        assert ends.update(replace(planned, end={}, latest={})).lag == 0
         ends.close()
         ends.close()
 
