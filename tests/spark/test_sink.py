@@ -217,11 +217,11 @@ def test_a_stream_without_a_name_is_at_least_once(
 
 
 def test_a_second_query_is_refused(broker: Broker, start: Start, tmp_path: Path) -> None:
-    """A lost checkpoint, or another query under the same name: it says what would be doubled."""
+    """A lost checkpoint, or another query under the same name: it says what would be duplicated."""
     broker.create_topic("second")
     add(tmp_path, "1", "a")
     start("second", pipeline="mine")
-    with pytest.raises(Exception, match=r"(?s)pipeline mine: .*doubled.*newCheckpoint=accept"):
+    with pytest.raises(Exception, match=r"(?s)pipeline mine: .*duplicated.*newCheckpoint=accept"):
         start("second", "other-checkpoint", pipeline="mine")
     assert values_of(broker.bootstrap_servers, "second") == ["a"]
     start("second", "other-checkpoint", pipeline="mine", newCheckpoint="accept")

@@ -1,1 +1,1 @@
-"""Where results go: each sink keeps results, dead letters and offsets in one transaction."""
+"""Sinks: each stores results, dead letters and offsets in one transaction."""

@@ -1,4 +1,4 @@
-"""Files of any file system that Spark knows, through the driver's JVM."""
+"""Files on any file system that Spark supports, accessed through the driver's JVM."""
 
 import os
 import uuid
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class HadoopFiles:
-    """Files below a folder; see `commit_log.Files` for what is promised.
+    """The files below a directory; see `commit_log.Files` for the guarantees of the methods.
 
-    A local file system has hard links, which are made once by whoever is first. Elsewhere a file is
-    renamed to its name unless that is taken, as Spark does for its own checkpoints.
+    On a local file system `create` uses hard links, which only one process can create. Elsewhere it
+    renames a temporary file without overwriting, as Spark does for its checkpoints.
     """
 
     def __init__(self, spark: "SparkSession", root: str, *, is_local: bool | None = None) -> None:
@@ -22,17 +22,18 @@ class HadoopFiles:
         self._gateway: Any = spark.sparkContext._gateway
         self._fs_package = jvm.org.apache.hadoop.fs
         self._conf = spark._jsc.hadoopConfiguration()
-        given = self._fs_package.Path(root)
-        self._fs = given.getFileSystem(self._conf)
-        self._root = self._fs.makeQualified(given)
+        path = self._fs_package.Path(root)
+        self._fs = path.getFileSystem(self._conf)
+        self._root = self._fs.makeQualified(path)
         self.root: str = self._root.toString()
         self._is_local = self._fs.getScheme() == "file" if is_local is None else is_local
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, directory: str) -> list[str]:
         from py4j.protocol import Py4JJavaError
 
         try:
-            return [each.getPath().getName() for each in self._fs.listStatus(self._path(folder))]
+            statuses = self._fs.listStatus(self._path(directory))
+            return [status.getPath().getName() for status in statuses]
         except Py4JJavaError as error:
             if _is(error, "java.io.FileNotFoundException"):
                 return []
@@ -46,9 +47,9 @@ class HadoopFiles:
             stream.close()
 
     def create(self, path: str, content: bytes) -> bool:
-        folder, _, name = path.rpartition("/")
-        temporary = f"{folder}/.{name}.{uuid.uuid4()}.tmp"
-        self._fs.mkdirs(self._path(folder))
+        directory, _, name = path.rpartition("/")
+        temporary = f"{directory}/.{name}.{uuid.uuid4()}.tmp"
+        self._fs.mkdirs(self._path(directory))
         if self._is_local:
             return _link(self._local(temporary), self._local(path), content)
         stream = self._fs.create(self._path(temporary), False)
@@ -56,10 +57,10 @@ class HadoopFiles:
             stream.write(bytearray(content))
         finally:
             stream.close()
-        is_made = self._rename_once(temporary, path)
-        if not is_made:
+        is_created = self._rename_once(temporary, path)
+        if not is_created:
             self.delete(temporary)
-        return is_made
+        return is_created
 
     def rename(self, source: str, target: str) -> bool:
         from py4j.protocol import Py4JJavaError
@@ -78,9 +79,9 @@ class HadoopFiles:
         from py4j.protocol import Py4JJavaError
 
         context = self._fs_package.FileContext.getFileContext(self._root.toUri(), self._conf)
-        kind = getattr(self._fs_package, "Options$Rename")
-        options = self._gateway.new_array(kind, 1)
-        options[0] = kind.NONE
+        rename_option = getattr(self._fs_package, "Options$Rename")
+        options = self._gateway.new_array(rename_option, 1)
+        options[0] = rename_option.NONE
         try:
             context.rename(self._path(source), self._path(target), options)
         except Py4JJavaError as error:

@@ -349,7 +349,7 @@ class RangeFetch:
         )
 
     async def _is_local(self, offset: int, deadline_ms: int) -> bool:
-        """Whether `offset` is on the broker's own disk, which has no empty responses by accident."""
+        """Whether `offset` is on the broker's own disk, not in remote storage."""
         try:
             offsets = await self._network.within(
                 deadline_ms,

@@ -17,7 +17,7 @@ from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgre
 from penstock.spark.run.status import PartitionStatus, read_state, status
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
 from penstock.spark.sinks.database.sink import DatabaseSink
-from penstock.spark.sinks.parquet.commit_log import FOLDER, Commit
+from penstock.spark.sinks.parquet.commit_log import DIRECTORY, Commit
 from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.sink import TopicSink
@@ -84,7 +84,7 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
         topic.write_table(values, Batch("q", 4, at(0), at(7)))
         topic.close()
         commit = Commit(1, "batch", StoredProgress(at(10), "q", 2), "cleo", rows=10)
-        place = tmp_path / "files" / FOLDER / spec.query(files)
+        place = tmp_path / "files" / DIRECTORY / spec.query(files)
         place.mkdir(parents=True)
         (place / "00000000000000000001.json").write_bytes(commit.to_bytes(datetime.now(UTC)))
 

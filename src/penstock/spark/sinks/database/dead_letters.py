@@ -1,7 +1,7 @@
-"""The table of dead letters: records that could not be read, with where they are from and why.
+"""The table of dead letters: unreadable records with their origin and the reason.
 
 They are written in the same transaction as the results of their batch. A record that is read again
-(`replay-dlq`) and is still bad replaces its row.
+(`replay-dlq`) and is still unreadable replaces its row.
 """
 
 import base64
@@ -29,7 +29,7 @@ _KEY: Final = ("pipeline", "source", "topic", "topic_id", "partition", "offset")
 
 
 class DeadLetterTable:
-    """`key` names the query that they are of."""
+    """The dead letters of one query, in a table that queries may share."""
 
     def __init__(self, engine: Engine, name: str, key: str) -> None:
         schema, table = split_name(name)
@@ -43,12 +43,12 @@ class DeadLetterTable:
         self._target = Target(self._kind, schema, table, tuple(self._table.columns.keys()), _KEY)
 
     def create(self) -> None:
-        """If it is missing; to be called before anything is written."""
+        """Creates the table if it is missing. Must be called before `write`."""
         create_missing(self._engine, [self._table])
         self._target = replace(self._target, merge=needs_merge(self._engine))
 
     def write(self, connection: Connection, letters: pa.Table) -> None:
-        """Letters as in `penstock.spark.decode.dead_letters.SCHEMA`."""
+        """Writes dead letters that have the schema `penstock.spark.decode.dead_letters.SCHEMA`."""
         if not letters.num_rows:
             return
         now = datetime.now(UTC)
@@ -62,7 +62,7 @@ class DeadLetterTable:
             "key": letters["key"],
             "value": letters["value"],
             "headers": pa.array(map(headers_to_json, letters["headers"].to_pylist()), pa.string()),
-            # A parser may quote what it could not read.
+            # A reason may quote the unreadable text, and PostgreSQL stores no NUL.
             "reason": pc.replace_substring(letters["reason"], "\0", "\N{REPLACEMENT CHARACTER}"),
             "at": pa.array([now] * count, pa.timestamp("us", "UTC")),
             "replayed_at": pa.nulls(count, pa.timestamp("us", "UTC")),
@@ -71,12 +71,12 @@ class DeadLetterTable:
         self._writer.upsert(connection, self._target, rows)
 
     def clear(self, connection: Connection) -> None:
-        """Those of this query."""
+        """Deletes the dead letters of this query."""
         connection.execute(delete(self._table).where(self._table.c.pipeline == self._key))
 
 
 def headers_to_json(headers: list[dict[str, object]] | None) -> str | None:
-    """`[{"key": …, "value": base64 or null}, …]`"""
+    """Returns `[{"key": …, "value": base64 or null}, …]`."""
     if headers is None:
         return None
     written = [
@@ -92,6 +92,7 @@ def headers_to_json(headers: list[dict[str, object]] | None) -> str | None:
 
 
 def headers_from_json(text: str | None) -> list[dict[str, object]] | None:
+    """The inverse of `headers_to_json`."""
     if text is None:
         return None
     return [

@@ -1,7 +1,7 @@
-"""Connections to the databases, set up so that all of them behave alike.
+"""SQLAlchemy engines for the supported databases, configured so that all behave alike.
 
-Times are UTC, a value that does not fit is an error and is not cut off, transactions see what is
-committed when a statement begins, and nobody waits for a lock without end.
+Times are UTC, a value that does not fit is an error instead of being truncated, a statement sees
+what was committed before it began, and waiting for a lock ends after some time.
 """
 
 import sqlite3
@@ -17,11 +17,11 @@ from penstock.spark.errors import MissingPartError, PipelineError
 CONNECT_SECONDS: Final = 10
 
 _STRICT: Final = "TRADITIONAL"
-"""MySQL's SQL mode: errors in place of values that were changed to fit."""
+"""MySQL's SQL mode that raises errors instead of changing values to make them fit."""
 
 
 class DatabaseKind(Enum):
-    """What the databases differ by."""
+    """The dialects of SQL that need different statements."""
 
     SQLITE = "SQLite"
     POSTGRESQL = "PostgreSQL"
@@ -47,7 +47,7 @@ def database_kind(engine: Engine) -> DatabaseKind:
 
 
 def needs_merge(engine: Engine) -> bool:
-    """Whether upserts are written with MERGE: GaussDB speaks as PostgreSQL without ON CONFLICT."""
+    """Whether upserts need MERGE: GaussDB is like PostgreSQL, but has no ON CONFLICT."""
     if database_kind(engine) is not DatabaseKind.POSTGRESQL:
         return False
     with engine.connect() as connection:
@@ -55,14 +55,18 @@ def needs_merge(engine: Engine) -> bool:
     return "gauss" in version.lower()
 
 
-def open_engine(address: str, lock_wait_seconds: float) -> Engine:
-    """An engine for SQLAlchemy's address of a database. Nothing is connected yet."""
-    url = _with_driver(address)
+def open_engine(database: str, lock_wait_seconds: float) -> Engine:
+    """Returns an engine for a database, which does not connect yet.
+
+    Raises `PipelineError` for a database that is not supported, `MissingPartError` for a driver
+    that is not installed.
+    """
+    url = _with_driver(database)
     shown = url.render_as_string(hide_password=True)
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database in (None, "", ":memory:"):
         raise PipelineError(
-            f"{shown} is a database in memory, which ends with the process and its exactly-once "
+            f"{shown} is a database in memory, which is lost with the process, and its progress "
             "with it: give the path of a file (sqlite:////var/lib/results.sqlite)"
         )
     arguments = _connect_arguments(url, lock_wait_seconds)
@@ -90,9 +94,9 @@ def open_engine(address: str, lock_wait_seconds: float) -> Engine:
     return engine
 
 
-def _with_driver(address: str) -> URL:
+def _with_driver(database: str) -> URL:
     try:
-        url = make_url(address)
+        url = make_url(database)
     except ArgumentError as error:
         raise PipelineError(
             "the address of the database cannot be read: it must look like "
@@ -107,24 +111,24 @@ def _with_driver(address: str) -> URL:
 
 
 def _connect_arguments(url: URL, lock_wait_seconds: float) -> dict[str, object]:
-    """Those that the address does not give itself."""
-    wanted: dict[str, object]
+    """Returns the connection arguments that the address does not set."""
+    arguments: dict[str, object]
     backend = url.get_backend_name()
     if backend == "sqlite":
-        # Spark calls from a thread of its own.
-        wanted = {"timeout": lock_wait_seconds, "check_same_thread": False}
+        # Spark calls the sink from a thread of its own.
+        arguments = {"timeout": lock_wait_seconds, "check_same_thread": False}
     elif backend in ("mysql", "mariadb"):
-        wanted = {"connect_timeout": CONNECT_SECONDS, "charset": "utf8mb4"}
+        arguments = {"connect_timeout": CONNECT_SECONDS, "charset": "utf8mb4"}
     else:
-        # A server that is gone without a word is noticed within a minute.
-        wanted = {
+        # Keepalives detect a server that disappeared within a minute.
+        arguments = {
             "connect_timeout": CONNECT_SECONDS,
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,
             "client_encoding": "utf8",
         }
-    return {name: value for name, value in wanted.items() if name not in url.query}
+    return {name: value for name, value in arguments.items() if name not in url.query}
 
 
 def _check_dialect(engine: Engine, shown: str) -> None:
@@ -150,8 +154,8 @@ def _check_dialect(engine: Engine, shown: str) -> None:
 def _set_up(engine: Engine, lock_wait_seconds: float) -> None:
     kind = database_kind(engine)
     if kind is DatabaseKind.SQLITE:
-        event.listen(engine, "connect", _leave_transactions_to_us)
-        event.listen(engine, "begin", _begin_to_write)
+        event.listen(engine, "connect", _disable_implicit_transactions)
+        event.listen(engine, "begin", _begin_immediate)
         return
     if kind is DatabaseKind.MYSQL:
         wait = max(1, round(lock_wait_seconds))
@@ -164,7 +168,7 @@ def _set_up(engine: Engine, lock_wait_seconds: float) -> None:
             "SET TIME ZONE 'UTC'",
             "SET datestyle = 'ISO'",
             f"SET lock_timeout = {max(1, round(lock_wait_seconds * 1000))}",
-            # The server lets go of the locks of a driver whose machine is gone within a minute.
+            # The server releases the locks of a driver that disappeared within a minute.
             "SET tcp_keepalives_idle = 30",
             "SET tcp_keepalives_interval = 10",
             "SET tcp_keepalives_count = 3",
@@ -180,11 +184,11 @@ def _set_up(engine: Engine, lock_wait_seconds: float) -> None:
     event.listen(engine, "connect", on_connect)
 
 
-def _leave_transactions_to_us(connection: sqlite3.Connection, record: object) -> None:
-    # Python would begin a transaction with the first change only.
+def _disable_implicit_transactions(connection: sqlite3.Connection, record: object) -> None:
+    # By default Python begins a transaction only at the first change.
     connection.isolation_level = None
 
 
-def _begin_to_write(connection: Connection) -> None:
-    # One that begins to read cannot always go on to write.
+def _begin_immediate(connection: Connection) -> None:
+    # A transaction that begins by reading cannot always be upgraded to write.
     connection.exec_driver_sql("BEGIN IMMEDIATE")

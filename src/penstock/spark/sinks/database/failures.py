@@ -1,6 +1,6 @@
-"""What an error of a database means: try again, somebody has the lock, or tell the user what to do.
+"""Classifies the errors of databases: retriable, lock timeout, or a problem that a user must fix.
 
-Read from the codes of the databases, never from the text that they show, which may be translated.
+It uses the databases' error codes, not their messages, which may be translated.
 """
 
 import re
@@ -16,31 +16,31 @@ from penstock.spark.sinks.database.engines import DatabaseKind, database_kind
 
 
 class ErrorKind(Enum):
-    TRY_AGAIN = "try again"
-    LOCKED = "locked"
+    RETRIABLE = "retriable"
+    LOCK_TIMEOUT = "lock timeout"
     BAD_VALUE = "bad value"
-    TWICE = "twice"
-    """A row is there already, or twice in what was written."""
+    DUPLICATE = "duplicate"
+    """A row with the same unique value exists, or is in the batch twice."""
     DENIED = "denied"
     OTHER = "other"
 
 
-_PG_TRY_AGAIN: Final = {
+_PG_RETRIABLE: Final = {
     "40001",  # serialization failure
     "40P01",  # deadlock
     "57P01",  # the server is stopped
-    "57P02",  # another process of the server has crashed
-    "57P03",  # it is starting
+    "57P02",  # crash of another server process
+    "57P03",  # the server is starting
     "53300",  # too many connections
-    "25006",  # a standby that takes no writes: it was the primary, or will be
+    "25006",  # a standby, which was the primary or becomes it
 }
-_PG_TWICE: Final = {"23505", "21000"}
-_MY_TRY_AGAIN: Final = {
+_PG_DUPLICATE: Final = {"23505", "21000"}
+_MY_RETRIABLE: Final = {
     1020,  # a row is newer than the snapshot
     1040,  # too many connections
     1053,  # the server is stopped
     1213,  # deadlock
-    1290,  # read-only: it was the primary, or will be
+    1290,  # read-only: a replica, which was the primary or becomes it
     1792,  # the same, for a transaction
     1836,
     1927,  # the connection was killed
@@ -64,15 +64,15 @@ def classify_error(error: Exception, engine: Engine) -> ErrorKind:
     if kind is DatabaseKind.SQLITE:
         return _of_sqlite(cause)
     if isinstance(error, DBAPIError) and error.connection_invalidated:
-        return ErrorKind.TRY_AGAIN
-    found = _of_mysql(cause) if kind is DatabaseKind.MYSQL else _of_postgresql(cause)
-    if found is ErrorKind.OTHER and is_disconnect(cause, engine):
-        return ErrorKind.TRY_AGAIN
-    return found
+        return ErrorKind.RETRIABLE
+    error_kind = _of_mysql(cause) if kind is DatabaseKind.MYSQL else _of_postgresql(cause)
+    if error_kind is ErrorKind.OTHER and is_disconnect(cause, engine):
+        return ErrorKind.RETRIABLE
+    return error_kind
 
 
 def original(error: Exception) -> BaseException:
-    """The driver's own error."""
+    """Returns the driver's own error."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         return error.orig
     return error
@@ -88,11 +88,11 @@ def is_disconnect(error: BaseException, engine: Engine) -> bool:
 def _of_sqlite(cause: BaseException) -> ErrorKind:
     if isinstance(cause, OverflowError | sqlite3.IntegrityError):
         code = getattr(cause, "sqlite_errorname", "")
-        twice = code in ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY")
-        return ErrorKind.TWICE if twice else ErrorKind.BAD_VALUE
+        is_duplicate = code in ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY")
+        return ErrorKind.DUPLICATE if is_duplicate else ErrorKind.BAD_VALUE
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return ErrorKind.LOCKED
+        return ErrorKind.LOCK_TIMEOUT
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
         return ErrorKind.DENIED
     if code in (sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH) or isinstance(
@@ -106,12 +106,12 @@ def _of_postgresql(cause: BaseException) -> ErrorKind:
     state: str | None = getattr(cause, "sqlstate", None)
     if state is None:
         return _of_no_connection(str(cause)) if _is_operational(cause) else ErrorKind.OTHER
-    if state in _PG_TRY_AGAIN or state.startswith("08"):
-        return ErrorKind.TRY_AGAIN
+    if state in _PG_RETRIABLE or state.startswith("08"):
+        return ErrorKind.RETRIABLE
     if state == "55P03":
-        return ErrorKind.LOCKED
-    if state in _PG_TWICE:
-        return ErrorKind.TWICE
+        return ErrorKind.LOCK_TIMEOUT
+    if state in _PG_DUPLICATE:
+        return ErrorKind.DUPLICATE
     if state[:2] in ("22", "23"):
         return ErrorKind.BAD_VALUE
     if state == "42501" or state[:2] == "28":
@@ -120,15 +120,15 @@ def _of_postgresql(cause: BaseException) -> ErrorKind:
 
 
 def _is_operational(cause: BaseException) -> bool:
-    return any(each.__name__ == "OperationalError" for each in type(cause).__mro__)
+    return any(base.__name__ == "OperationalError" for base in type(cause).__mro__)
 
 
 def _of_no_connection(text: str) -> ErrorKind:
-    """libpq gives no code for a connection that was refused: the server's word is all there is."""
+    """Classifies a refused connection by its message: libpq reports no code for it."""
     if "FATAL" not in text:
-        return ErrorKind.TRY_AGAIN
+        return ErrorKind.RETRIABLE
     if re.search(r"starting up|shutting down|recovery|too many|remaining connection", text):
-        return ErrorKind.TRY_AGAIN
+        return ErrorKind.RETRIABLE
     if re.search(r"does not exist", text):
         return ErrorKind.OTHER
     return ErrorKind.DENIED
@@ -136,12 +136,12 @@ def _of_no_connection(text: str) -> ErrorKind:
 
 def _of_mysql(cause: BaseException) -> ErrorKind:
     code = cause.args[0] if cause.args else None
-    if code in _MY_TRY_AGAIN:
-        return ErrorKind.TRY_AGAIN
+    if code in _MY_RETRIABLE:
+        return ErrorKind.RETRIABLE
     if code == 1205:
-        return ErrorKind.LOCKED
+        return ErrorKind.LOCK_TIMEOUT
     if code in (1062, 1586):
-        return ErrorKind.TWICE
+        return ErrorKind.DUPLICATE
     if code in _MY_BAD_VALUE:
         return ErrorKind.BAD_VALUE
     if code in _MY_DENIED:
@@ -149,33 +149,33 @@ def _of_mysql(cause: BaseException) -> ErrorKind:
     return ErrorKind.OTHER
 
 
-def explain(error: Exception, meaning: ErrorKind, doing: str, table: str) -> PipelineError:
-    """The error for the user: what was done, what is wrong, and what to do."""
+def explain(error: Exception, kind: ErrorKind, operation: str, table: str) -> PipelineError:
+    """Returns the error for the user: the operation, the cause, and what to do."""
     cause = original(error)
-    said = _said(cause)
-    if meaning is ErrorKind.BAD_VALUE:
+    reason = _reason(cause)
+    if kind is ErrorKind.BAD_VALUE:
         return PipelineError(
-            f"{doing}: {_place(cause)}a value does not fit: {said}. Nothing of the batch was "
-            "stored. Change the column in the database, or cast, cut or leave out such values in "
-            "the query, then start the pipeline again"
+            f"{operation}: {_column(cause)}a value does not fit: {reason}. Nothing of the batch "
+            "was stored. Change the column in the database, or cast, shorten or leave out such "
+            "values in the query, then start the pipeline again"
         )
-    if meaning is ErrorKind.TWICE:
+    if kind is ErrorKind.DUPLICATE:
         return PipelineError(
-            f"{doing}: a row with the same unique value is there already, or is twice in the "
-            f"batch: {said}. Nothing of the batch was stored. To replace rows use "
+            f"{operation}: a row with the same unique value exists already, or is twice in the "
+            f"batch: {reason}. Nothing of the batch was stored. To replace rows use "
             f"`mode: upsert` with `key`; to add them, {table} must not have this unique index"
         )
-    if meaning is ErrorKind.DENIED:
+    if kind is ErrorKind.DENIED:
         return PipelineError(
-            f"{doing}: the database refuses: {said}. Check user, password and rights: the user "
-            "must read and write the result table and the tables penstock_*, and create them "
-            "where they are missing"
+            f"{operation}: the database refuses: {reason}. Check user, password and rights: the "
+            "user must read and write the result table and the tables penstock_*, and create them "
+            "if they are missing"
         )
-    return PipelineError(f"{doing}: {said}. Nothing of the batch was stored")
+    return PipelineError(f"{operation}: {reason}. Nothing of the batch was stored")
 
 
-def _said(cause: BaseException) -> str:
-    """What the database says, in one line."""
+def _reason(cause: BaseException) -> str:
+    """Returns the message of the database in one line."""
     diagnostics = getattr(cause, "diag", None)
     primary = getattr(diagnostics, "message_primary", None)
     if primary:
@@ -191,11 +191,11 @@ def _said(cause: BaseException) -> str:
 _COPY_COLUMN: Final = re.compile(r"COPY .*?, (?:line|row) \d+, column (.+?)(?:: |$)", re.MULTILINE)
 
 
-def _place(cause: BaseException) -> str:
-    """The column, where PostgreSQL says it beside the message; MySQL and SQLite say it in it."""
+def _column(cause: BaseException) -> str:
+    """Returns the column if PostgreSQL reports it; others name it in the message."""
     diagnostics = getattr(cause, "diag", None)
     column = getattr(diagnostics, "column_name", None)
     if not column:
-        found = _COPY_COLUMN.search(getattr(diagnostics, "context", None) or "")
-        column = found.group(1) if found else None
+        match = _COPY_COLUMN.search(getattr(diagnostics, "context", None) or "")
+        column = match.group(1) if match else None
     return f"column {column}: " if column else ""

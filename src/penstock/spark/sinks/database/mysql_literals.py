@@ -1,4 +1,4 @@
-"""Rows as the text of an INSERT, made by Arrow column by column."""
+"""Rows as the text of an INSERT for MySQL, built by Arrow column by column."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _TEXT = pa.large_string()
 
 
 def literals(column: pa.Array) -> pa.Array:
-    """Each value as MySQL reads it in a statement, whatever characters are in it."""
+    """Returns each value as an escaped literal of MySQL."""
     kind = column.type
     if is_bytes(kind):
         texts = [None if value is None else f"x'{value.hex()}'" for value in column.to_pylist()]
@@ -22,7 +22,7 @@ def literals(column: pa.Array) -> pa.Array:
     elif pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us"))
     elif pa.types.is_float32(kind):
-        # A FLOAT that is compared with the short 0.1 is compared as a double, and is another.
+        # MySQL compares a FLOAT with a literal as doubles, so it needs all digits.
         column = column.cast(pa.float64())
     texts = column.cast(_TEXT)
     if is_text(kind):
@@ -34,13 +34,13 @@ def literals(column: pa.Array) -> pa.Array:
 
 
 class SqlRows:
-    """A batch of rows, each as `(1, 'a')`."""
+    """The rows of a batch, each as `(1, 'a')`."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         columns = [literals(column) for column in batch.columns]
         inner = pc.binary_join_element_wise(*columns, pa.scalar(",", _TEXT))
         self._rows = inner
-        # Two brackets and a comma.
+        # Plus two brackets and a comma.
         self._ends = np.cumsum(pc.binary_length(inner).to_numpy(zero_copy_only=False) + 3)
 
     @property
@@ -48,7 +48,7 @@ class SqlRows:
         return int(np.diff(self._ends, prepend=0).max(initial=0))
 
     def chunks(self, size: int) -> Iterator[str]:
-        """All rows, so many at a time that the text has at most `size` bytes, or is one row."""
+        """Yields all rows, in texts of at most `size` bytes or of one row."""
         start = 0
         while start < len(self._ends):
             before = int(self._ends[start - 1]) if start else 0

@@ -1,4 +1,4 @@
-"""The table of the results: made for the first rows, or checked if it is there."""
+"""The result table: created for the first rows, or checked if it exists."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -25,17 +25,19 @@ from penstock.spark.sinks.database.tables import (
 
 @dataclass(frozen=True)
 class PreparedTable:
-    """The result table as it is, for frames of one schema."""
+    """The result table, checked for frames of one schema."""
 
     schema: pa.Schema
     target: Target
     columns: tuple[str, ...]
-    """Of the frame, those that are stored, in the order of `target.columns`."""
+    """The frame's columns that are stored, in the order of `target.columns`."""
     types: Mapping[str, SqlType]
-    """Of the frame's columns in the database, also of those that are not stored."""
+    """The database types of the frame's columns, including those that are not stored."""
 
 
 class ResultTable:
+    """The table of a database sink."""
+
     def __init__(self, engine: Engine, spec: DatabaseSinkSpec) -> None:
         self._engine = engine
         self._kind = database_kind(engine)
@@ -45,14 +47,14 @@ class ResultTable:
 
     @property
     def sql(self) -> str:
-        """Its name, for statements."""
+        """The quoted name for statements."""
         return full_name(self._kind, self._schema, self._table)
 
     def exists(self) -> bool:
         return inspect(self._engine).has_table(self._table, schema=self._schema)
 
     def check(self) -> None:
-        """What can be said of a table that is there without knowing the rows."""
+        """Checks an existing table as far as possible without the rows; raises `PipelineError`."""
         if self._kind is DatabaseKind.MYSQL:
             with self._engine.connect() as connection:
                 check_transactional(connection, self._schema, self._table)
@@ -60,7 +62,7 @@ class ResultTable:
             self._check_unique([column["name"] for column in self._columns()])
 
     def prepare(self, schema: pa.Schema) -> PreparedTable:
-        """Make the table if it is missing, else check that such rows can be stored in it."""
+        """Creates the table if it is missing, and checks that such rows can be stored in it."""
         self._check_frame(schema)
         if not self.exists():
             self._create(schema)
@@ -83,13 +85,13 @@ class ResultTable:
                 types[field.name] = type_for(field, self._kind)
             else:
                 problems.append(
-                    f"column {field.name}: the table has none of this name: add it "
+                    f"column {field.name}: the table has no such column: add it "
                     f"(ALTER TABLE … ADD COLUMN), or leave it out of the query"
                 )
-        problems += self._not_filled(there, stored)
+        problems += self._unfilled_columns(there, stored)
         if problems:
             raise PipelineError(
-                f"the rows do not go into the table {self._spec.table}: {'; '.join(problems)}"
+                f"the rows do not fit the table {self._spec.table}: {'; '.join(problems)}"
             )
         key = self._spec.key if self._spec.mode == "upsert" else ()
         target = Target(
@@ -134,7 +136,7 @@ class ResultTable:
                 primary_key=field.name in key,
                 autoincrement=False,
             )
-            # The primary key's columns in the order of the key.
+            # The columns of the primary key come first, in the order of the key.
             for field in [
                 *(schema.field(name) for name in key),
                 *(each for each in schema if each.name not in key),
@@ -156,10 +158,10 @@ class ResultTable:
         return inspect(self._engine).get_columns(self._table, schema=self._schema)
 
     def _fold(self, name: str) -> str:
-        """Names that are the same to the database."""
+        """Returns the name in the form in which the database compares it."""
         return name if self._kind is DatabaseKind.POSTGRESQL else name.casefold()
 
-    def _not_filled(
+    def _unfilled_columns(
         self, there: Mapping[str, ReflectedColumn], stored: Collection[str]
     ) -> list[str]:
         filled = {self._fold(name) for name in stored}
@@ -177,7 +179,7 @@ class ResultTable:
         ]
 
     def _is_row_id(self, column: ReflectedColumn) -> bool:
-        """SQLite counts an INTEGER PRIMARY KEY by itself, and says nowhere that it does."""
+        """SQLite fills an INTEGER PRIMARY KEY automatically, without reporting a default."""
         return self._kind is DatabaseKind.SQLITE and bool(column.get("primary_key"))
 
     def _check_unique(self, columns: Collection[str]) -> None:
@@ -198,15 +200,15 @@ class ResultTable:
                 f"CREATE UNIQUE INDEX … ON {self._spec.table} ({shown})"
             )
         others = [each for each in unique if each != key]
-        if self._kind is DatabaseKind.MYSQL and others and not self._are_own_numbers(others):
+        if self._kind is DatabaseKind.MYSQL and others and not self._are_generated(others):
             raise PipelineError(
                 f"the table {self._spec.table} has, besides the key ({shown}), a unique index on "
                 f"({', '.join(sorted(others[0]))}): MySQL would replace rows by that one too, "
                 "whatever their key. Drop it, or make it an index that is not unique"
             )
 
-    def _are_own_numbers(self, sets: Collection[set[str]]) -> bool:
-        """Whether the database alone gives these values."""
+    def _are_generated(self, sets: Collection[set[str]]) -> bool:
+        """Whether the database generates the values of these columns."""
         counted = {
             self._fold(column["name"])
             for column in self._columns()
@@ -232,7 +234,7 @@ class ResultTable:
 
 
 def _whole_index(index: ReflectedIndex) -> list[str]:
-    """The columns of a unique index; none if it holds for some rows or for expressions."""
+    """Returns the columns of a unique index; none if it is partial or has expressions."""
     options = index.get("dialect_options", {})
     names = [name for name in index["column_names"] if name is not None]
     partial = any(name.endswith("_where") for name in options) or "expressions" in index
@@ -240,7 +242,7 @@ def _whole_index(index: ReflectedIndex) -> list[str]:
 
 
 def table_options(engine: Engine) -> dict[str, Any]:
-    """For CREATE TABLE: transactions, and text that is equal only if all its characters are."""
+    """Returns options of CREATE TABLE for MySQL: transactions, and exact comparison of text."""
     if database_kind(engine) is not DatabaseKind.MYSQL:
         return {}
     name = engine.dialect.name
@@ -252,26 +254,26 @@ def table_options(engine: Engine) -> dict[str, Any]:
 
 
 def _exact_collation(engine: Engine) -> str:
-    """The one to which 'a' and 'a ' are two keys, if the server has one."""
-    asked = text(
+    """Returns the collation that distinguishes 'a' and 'a ', if the server has one."""
+    query = text(
         "SELECT collation_name FROM information_schema.collations WHERE collation_name IN "
         "('utf8mb4_nopad_bin', 'utf8mb4_0900_bin') ORDER BY collation_name"
     )
     with engine.connect() as connection:
-        found = connection.execute(asked).scalar()
-    return str(found) if found else "utf8mb4_bin"
+        collation = connection.execute(query).scalar()
+    return str(collation) if collation else "utf8mb4_bin"
 
 
 def check_transactional(connection: Connection, schema: str | None, table: str) -> None:
-    """`PipelineError` for MySQL's tables that know no transactions."""
-    asked = text(
+    """Raises `PipelineError` for a MySQL table whose storage engine has no transactions."""
+    query = text(
         "SELECT t.engine FROM information_schema.tables t JOIN information_schema.engines e "
         "ON e.engine = t.engine WHERE t.table_schema = coalesce(:schema, database()) "
         "AND t.table_name = :table AND e.transactions <> 'YES'"
     )
-    engine = connection.execute(asked, {"schema": schema, "table": table}).scalar()
+    engine = connection.execute(query, {"schema": schema, "table": table}).scalar()
     if engine is not None:
         raise PipelineError(
-            f"the table {table} is kept by {engine}, which has no transactions: "
+            f"the storage engine {engine} of the table {table} has no transactions: "
             f"ALTER TABLE {table} ENGINE = InnoDB"
         )

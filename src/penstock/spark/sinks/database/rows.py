@@ -1,4 +1,4 @@
-"""Rows on their way to a table: Arrow in the few types that databases know, each key once."""
+"""Prepares rows for a table: converts them to types that databases have, and resolves keys."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ import pyarrow.compute as pc
 from penstock.spark.errors import PipelineError
 
 DELETE_COLUMN: Final = "__penstock_delete"
-"""Boolean: the row deletes its key."""
+"""A boolean column: the row deletes the row with its key."""
 
 _ORDER: Final = "__penstock_order"
 
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What a batch does to a table. A key is in one of the two at most, and once."""
+    """The changes of a batch to a table. Each key occurs once, in one of the two."""
 
     puts: pa.Table
     deletes: pa.Table | None = None
-    """Keys only."""
+    """The keys of the rows to delete."""
 
     @property
     def rows(self) -> int:
@@ -31,21 +31,21 @@ class TableChanges:
 
 
 def simple_schema(schema: pa.Schema) -> pa.Schema:
-    """The types that `to_simple_types` makes of these."""
+    """Returns the schema of the result of `to_simple_types`."""
     return pa.schema([pa.field(each.name, simple_type(each), each.nullable) for each in schema])
 
 
 def simple_type(field: pa.Field) -> pa.DataType:
-    """The type that a column has on its way; nested ones are JSON, which is text.
+    """Returns the type to which a column is converted; nested types become JSON, which is text.
 
-    `PipelineError` for one that no database has.
+    Raises `PipelineError` for a type that no database has.
     """
     kind = value_type(field.type)
     if is_nested(kind):
         if (field.metadata or {}).get(b"variant") or _is_variant(kind):
             raise PipelineError(
-                f"the column {field.name} is a VARIANT, which no database can keep: make it text "
-                f"in the query: to_json({field.name})"
+                f"the column {field.name} is a VARIANT, which no database can store: convert it "
+                f"to text in the query: to_json({field.name})"
             )
         _check_map_keys(field.name, kind)
         return pa.string()
@@ -75,7 +75,7 @@ def simple_type(field: pa.Field) -> pa.DataType:
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Of the values, where a column keeps each of them once."""
+    """Returns the type of the values, also of a dictionary-encoded column."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
@@ -99,7 +99,7 @@ def _is_variant(kind: pa.DataType) -> bool:
 
 
 def _check_map_keys(name: str, kind: pa.DataType) -> None:
-    """`PipelineError` for a map in it whose keys cannot be names in JSON."""
+    """Raises `PipelineError` if the type contains a map whose keys cannot be names in JSON."""
     if pa.types.is_map(kind):
         key = kind.key_type
         if is_nested(key) or pa.types.is_boolean(key) or pa.types.is_decimal(key):
@@ -112,11 +112,11 @@ def _check_map_keys(name: str, kind: pa.DataType) -> None:
 
 
 def to_simple_types(rows: pa.Table) -> pa.Table:
-    """The rows in simple types: nested values as JSON, times in UTC and microseconds."""
+    """Returns the rows in simple types: nested values as JSON, times in UTC and microseconds."""
     repeated = {name for name in rows.column_names if rows.column_names.count(name) > 1}
     if repeated:
         raise PipelineError(
-            f"there are several columns {', '.join(sorted(repeated))}: name them apart in the query"
+            f"there are several columns {', '.join(sorted(repeated))}: rename them in the query"
         )
     schema = simple_schema(rows.schema)
     columns = [
@@ -143,14 +143,14 @@ def _simple_column(column: pa.ChunkedArray, old: pa.Field, new: pa.Field) -> pa.
 
 
 def _as_json(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    """Maps as objects, decimals as numbers, times as in RFC 3339, bytes in base64; NaN is null."""
+    """Returns JSON: maps as objects, decimals as numbers, bytes in base64, NaN as null."""
     encoder = msgspec.json.Encoder(decimal_format="number")
     chunks = []
     for chunk in column.chunks:
         try:
             values = chunk.to_pylist(maps_as_pydicts="strict")
         except (KeyError, ValueError, OverflowError) as error:
-            # Two entries of a map, or two fields, with one name; or years that Python has not.
+            # Two map entries or fields with the same name, or years that Python lacks.
             raise PipelineError(
                 f"the column {field.name} cannot be written as JSON: {error}. Nothing of the "
                 "batch was stored. Change it in the query"
@@ -163,7 +163,11 @@ def _as_json(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
 def resolve_changes(
     rows: pa.Table, key: Sequence[str], order_by: Sequence[str], *, append: bool = False
 ) -> TableChanges:
-    """What simple rows do to a table. Of several with one key the last in order counts."""
+    """Returns the changes of a batch; of rows with the same key the last by `order_by` counts.
+
+    The rows have simple types. Raises `PipelineError` for a NULL key, and for rows with the same
+    key if there is no `order_by`.
+    """
     if append:
         return TableChanges(rows)
     check_keys(rows, key)
@@ -176,7 +180,7 @@ def resolve_changes(
 
 
 def check_keys(rows: pa.Table, key: Sequence[str]) -> None:
-    """`PipelineError` where a key is NULL."""
+    """Raises `PipelineError` if a key column is NULL."""
     for name in key:
         count = rows[name].null_count
         if count:
@@ -196,11 +200,12 @@ def _last_of_each_key(rows: pa.Table, key: Sequence[str], order_by: Sequence[str
     if not order_by:
         counted = numbered.group_by(keys).aggregate([(_ORDER, "count")])
         if counted.num_rows != rows.num_rows:
-            raise duplicate_key_error(_some_repeated(counted, key))
+            raise duplicate_key_error(_example_of_duplicate(counted, key))
         return rows
-    # Newest first, where Arrow has NULL last; of rows at one place, the one that came last.
-    places = [*_places(rows, order_by), numbered[_ORDER]]
-    newest = pa.table(places, names=[str(number) for number in range(len(places))])
+    # Newest first; Arrow sorts NULL last. Of equal rows, the last one in the batch is first.
+    sort_columns = [*_sort_columns(rows, order_by), numbered[_ORDER]]
+    names = [str(number) for number in range(len(sort_columns))]
+    newest = pa.table(sort_columns, names=names)
     order = pc.sort_indices(newest, [(name, "descending") for name in newest.column_names])
     numbered = numbered.select(keys).take(order).append_column(_ORDER, numbered[_ORDER])
     first = numbered.group_by(keys).aggregate([(_ORDER, "min")])
@@ -209,21 +214,22 @@ def _last_of_each_key(rows: pa.Table, key: Sequence[str], order_by: Sequence[str
     return rows.take(order.take(first[f"{_ORDER}_min"]))
 
 
-def _places(rows: pa.Table, order_by: Sequence[str]) -> Iterator[pa.ChunkedArray]:
-    """Columns by which Arrow sorts rows as Spark does: to Spark NaN is the largest number."""
+def _sort_columns(rows: pa.Table, order_by: Sequence[str]) -> Iterator[pa.ChunkedArray]:
+    """Yields columns by which Arrow sorts rows as Spark does: NaN is the largest number."""
     for name in order_by:
         if pa.types.is_floating(rows.schema.field(name).type):
             yield pc.is_nan(rows[name])
         yield rows[name]
 
 
-def _some_repeated(counted: pa.Table, key: Sequence[str]) -> str:
+def _example_of_duplicate(counted: pa.Table, key: Sequence[str]) -> str:
     repeated = counted.filter(pc.greater(counted[f"{_ORDER}_count"], 1)).slice(0, 1)
     values = [repeated[f"k{number}"][0].as_py() for number in range(len(key))]
     return ", ".join(f"{name} = {value!r}" for name, value in zip(key, values, strict=True))
 
 
 def duplicate_key_error(example: str) -> PipelineError:
+    """Returns the error for rows with the same key and no `order_by`."""
     return PipelineError(
         f"several rows of the batch have the same key ({example}), and nothing says which of them "
         "counts. Nothing of the batch was stored. Set `order_by` of the sink to the columns that "

@@ -1,4 +1,4 @@
-"""The sink: results, dead letters and offsets of a query in one transaction of a database."""
+"""The database sink: stores results, dead letters and offsets in one transaction."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOCK_WAIT_SECONDS: Final = 60.0
-PATIENCE_SECONDS: Final = 60.0
+OUTAGE_WAIT_SECONDS: Final = 60.0
 
 
 class DatabaseSink(Sink):
-    """Into SQLite, PostgreSQL, MySQL, MariaDB or GaussDB.
+    """A table of SQLite, PostgreSQL, MySQL, MariaDB or GaussDB as the sink of a query.
 
-    A database that goes away is waited for, for `patience_seconds`; a lock, for
-    `lock_wait_seconds`. With a `dead_letter_table` the sink takes dead letters.
+    Waits up to `patience_seconds` for a database that is unavailable, and `lock_wait_seconds` for a
+    lock. With a `dead_letter_table` the sink stores dead letters, too.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class DatabaseSink(Sink):
         *,
         dead_letter_table: str | None = None,
         lock_wait_seconds: float = LOCK_WAIT_SECONDS,
-        patience_seconds: float = PATIENCE_SECONDS,
+        patience_seconds: float = OUTAGE_WAIT_SECONDS,
     ) -> None:
-        _check(spec)
+        _check_spec(spec)
         self._spec = spec
         self._key = key
         self._lock_wait = lock_wait_seconds
         self._patience = patience_seconds
-        self._books = Bookkeeping(key)
+        self._bookkeeping = Bookkeeping(key)
         self._engine: Engine = open_engine(spec.database, lock_wait_seconds)
         self._kind = database_kind(self._engine)
         if spec.writing == "staged" and self._kind is DatabaseKind.SQLITE:
             raise PipelineError(
                 f"{key}: `writing: staged` needs a database that several machines can write to at "
-                "once: SQLite cannot. Leave it at `driver`"
+                "once, which SQLite is not. Leave it at `driver`"
             )
         self._transactions = Transactions(self._engine, key, patience_seconds)
         self._table = ResultTable(self._engine, spec)
@@ -86,24 +86,24 @@ class DatabaseSink(Sink):
         self._attempt("creating Penstock's tables", self._create_tables)
 
         def take_over(connection: Connection) -> tuple[int, StoredProgress | None]:
-            epoch = self._books.take_over(connection, owner)
-            return epoch, self._books.read(connection)
+            epoch = self._bookkeeping.take_over(connection, owner)
+            return epoch, self._bookkeeping.read(connection)
 
         try:
             self._epoch, stored = self._run("taking over", take_over)
         except LockTimeoutError as error:
-            raise PipelineError(f"{error}{self._shown_owner()}") from error.__cause__
+            raise PipelineError(f"{error}{self._describe_owner()}") from error.__cause__
         return stored
 
     def begin_at(self, start: Progress) -> None:
-        epoch = self._owned()
+        epoch = self._require_epoch()
 
         def begin(connection: Connection) -> None:
-            self._books.lock(connection, epoch)
-            stored = self._books.read(connection)
+            self._bookkeeping.lock(connection, epoch)
+            stored = self._bookkeeping.read(connection)
             if stored is None:
-                self._books.begin_at(connection, start, epoch)
-            elif stored.query_id or decide(stored, _from(start)) is not Decision.APPLY:
+                self._bookkeeping.begin_at(connection, start, epoch)
+            elif stored.query_id or decide(stored, _empty_batch(start)) is not Decision.APPLY:
                 raise ProgressError(f"{self._key}: the query has begun already")
 
         self._run("storing where to begin", begin)
@@ -111,7 +111,7 @@ class DatabaseSink(Sink):
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
     ) -> WriteResult:
-        self._owned()
+        self._require_epoch()
         frame = self._with_deletes(rows)
         if self._spec.writing == "staged":
             return self._write_staged(frame, batch, dead_letters)
@@ -121,11 +121,11 @@ class DatabaseSink(Sink):
     def write_table(
         self, rows: pa.Table, batch: Batch, dead_letters: pa.Table | None = None
     ) -> WriteResult:
-        """`write` for rows that are here already.
+        """Like `write`, for rows in the driver's memory.
 
         With `delete_when` they have the boolean column `rows.DELETE_COLUMN`.
         """
-        self._owned()
+        self._require_epoch()
         results = self._prepare(rows.schema)
         append = self._spec.mode == "append"
         changes = resolve_changes(
@@ -135,28 +135,28 @@ class DatabaseSink(Sink):
         deletes = changes.deletes
         if deletes is not None:
             deletes = deletes.rename_columns(results.target.key)
-        settled = TableChanges(puts, deletes)
+        changes = TableChanges(puts, deletes)
 
         def put(connection: Connection) -> int:
-            if settled.deletes is not None:
-                self._writer.delete(connection, results.target, settled.deletes)
+            if changes.deletes is not None:
+                self._writer.delete(connection, results.target, changes.deletes)
             write = self._writer.append if append else self._writer.upsert
-            write(connection, results.target, settled.puts)
-            return settled.rows
+            write(connection, results.target, changes.puts)
+            return changes.rows
 
         return self._apply(batch, put, dead_letters)
 
     def clear(self) -> None:
-        epoch = self._owned()
-        there = self._attempt("looking for the result table", self._table.exists)
+        epoch = self._require_epoch()
+        table_exists = self._attempt("looking for the result table", self._table.exists)
 
         def clear(connection: Connection) -> None:
-            self._books.lock(connection, epoch)
-            if there:
+            self._bookkeeping.lock(connection, epoch)
+            if table_exists:
                 execute(connection, f"DELETE FROM {self._table.sql}")
             if self._letters is not None:
                 self._letters.clear(connection)
-            self._books.clear(connection)
+            self._bookkeeping.clear(connection)
 
         self._run("clearing results and offsets", clear)
 
@@ -173,9 +173,9 @@ class DatabaseSink(Sink):
                     check_transactional(connection, None, table.name)
         if self._table.exists():
             self._table.check()
-        # Not in the transaction that takes over: a deadlock here would end that one as well.
+        # In a transaction of its own: a deadlock here must not abort the one that takes over.
         with suppress(IntegrityError), self._engine.begin() as connection:
-            self._books.add(connection)
+            self._bookkeeping.add(connection)
 
     def _prepare(self, schema: pa.Schema) -> PreparedTable:
         if self._results is None or not self._results.schema.equals(schema):
@@ -187,22 +187,22 @@ class DatabaseSink(Sink):
     def _apply(
         self, batch: Batch, put: Callable[[Connection], int], dead_letters: pa.Table | None
     ) -> WriteResult:
-        epoch = self._owned()
+        epoch = self._require_epoch()
         letters = dead_letters.num_rows if dead_letters is not None else 0
         if letters and self._letters is None:
             raise PipelineError(f"{self._key}: there is no table for dead letters")
 
         def apply(connection: Connection) -> WriteResult:
-            self._books.lock(connection, epoch)
-            stored = self._books.read(connection) or StoredProgress({})
-            # Also how a try whose commit was not answered is found to be done.
+            self._bookkeeping.lock(connection, epoch)
+            stored = self._bookkeeping.read(connection) or StoredProgress({})
+            # An earlier attempt may have committed without a response.
             if decide(stored, batch) is Decision.SKIP:
-                return self._books.applied(connection, batch)
-            applied = WriteResult(put(connection), letters)
+                return self._bookkeeping.result_of(connection, batch)
+            result = WriteResult(put(connection), letters)
             if self._letters is not None and letters:
                 self._letters.write(connection, dead_letters)
-            self._books.advance(connection, batch, applied, epoch, stored)
-            return applied
+            self._bookkeeping.advance(connection, batch, result, epoch, stored)
+            return result
 
         return self._run(f"writing batch {batch.batch_id} into {self._spec.table}", apply)
 
@@ -224,8 +224,8 @@ class DatabaseSink(Sink):
             self._lock_wait,
             self._patience,
         )
-        chosen = [*results.columns, *([DELETE_COLUMN] if self._spec.delete_when else [])]
-        frame = self._last_of_each_key(frame).select(*(_column(name) for name in chosen))
+        column_names = [*results.columns, *([DELETE_COLUMN] if self._spec.delete_when else [])]
+        frame = self._last_of_each_key(frame).select(*(_column(name) for name in column_names))
         staged: StagedRows = staging.stage(frame, stager)
 
         def put(connection: Connection) -> int:
@@ -243,7 +243,7 @@ class DatabaseSink(Sink):
         return frame.withColumn(DELETE_COLUMN, condition)
 
     def _last_of_each_key(self, frame: "DataFrame") -> "DataFrame":
-        """The same as `resolve_changes` does, where the rows are."""
+        """Does in the executors what `resolve_changes` does in the driver."""
         if self._spec.mode != "upsert" or not self._spec.order_by:
             return frame
         from pyspark.sql import Window, functions
@@ -251,19 +251,19 @@ class DatabaseSink(Sink):
         newest = Window.partitionBy(*(_column(name) for name in self._spec.key)).orderBy(
             *(_column(name).desc_nulls_last() for name in self._spec.order_by)
         )
-        place = "__penstock_place"
-        return frame.withColumn(place, functions.row_number().over(newest)).where(f"{place} = 1")
+        rank = "__penstock_rank"
+        return frame.withColumn(rank, functions.row_number().over(newest)).where(f"{rank} = 1")
 
-    def _owned(self) -> int:
+    def _require_epoch(self) -> int:
         if self._epoch is None:
             raise PipelineError(f"{self._key}: `open` the sink first")
         return self._epoch
 
-    def _shown_owner(self) -> str:
+    def _describe_owner(self) -> str:
         if self._kind is DatabaseKind.SQLITE:
-            # Who waits there cannot read either.
+            # While SQLite is locked, it cannot be read either.
             return ""
-        owner = self._run("reading the owner", self._books.peek)
+        owner = self._run("reading the owner", self._bookkeeping.peek)
         return f". The owner is {owner.name!r} since {owner.since}" if owner else ""
 
     def _run(self, doing: str, action: Callable[[Connection], T]) -> T:
@@ -273,20 +273,20 @@ class DatabaseSink(Sink):
         return self._transactions.attempt(doing, self._spec.table, action)
 
 
-def _check(spec: DatabaseSinkSpec) -> None:
+def _check_spec(spec: DatabaseSinkSpec) -> None:
     if spec.mode == "upsert" and not spec.key:
         raise PipelineError(
-            f"the sink {spec.name} has `mode: upsert` and no `key`: name the columns that make "
-            "rows the same"
+            f"the sink {spec.name} has `mode: upsert` and no `key`: name the columns that identify "
+            "a row"
         )
     if spec.mode == "append" and spec.delete_when:
         raise PipelineError(
             f"the sink {spec.name} has `delete_when`, which needs `mode: upsert` and `key`: "
-            "otherwise it is not known what to delete"
+            "otherwise it is unknown what to delete"
         )
 
 
-def _from(start: Progress) -> Batch:
+def _empty_batch(start: Progress) -> Batch:
     return Batch("", 0, start, start)
 
 

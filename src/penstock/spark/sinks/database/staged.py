@@ -1,10 +1,9 @@
-"""Staged mode: executors write to a table of their own, the driver moves the rows over.
+"""Staged writing: executors write to a staging table, the driver merges it into the result table.
 
-Each attempt of a task writes its rows under a token that nobody else has, and hands the token back.
-The driver moves exactly the tokens that it was handed, in the transaction that stores the offsets.
-What attempts that failed, or that were doubled, have left behind is of no use to anybody. It goes
-in the transaction of a later batch, which holds the lock of the query and has its epoch: no other
-owner is there then whose batch could be running.
+Each attempt of a task writes its rows with a unique token and returns the token. In the transaction
+that stores the offsets, the driver merges exactly the tokens that were returned. Rows of failed and
+of speculative attempts remain in the staging table; the transaction of a later batch removes them.
+It holds the lock of the query and checks the epoch, so no other owner's batch can be running.
 """
 
 import hashlib
@@ -43,14 +42,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TOKEN_COLUMN: Final = "__penstock_token"
-_HANDED_BACK: Final = pa.schema(
+_RESULT_SCHEMA: Final = pa.schema(
     [("token", pa.string()), ("rows", pa.int64()), ("error", pa.string())]
 )
 
 
 @dataclass(frozen=True)
 class StagedRows:
-    """Rows that wait in the staging table."""
+    """Rows in the staging table that are to be merged."""
 
     tokens: tuple[str, ...]
     rows: int
@@ -58,9 +57,9 @@ class StagedRows:
 
 @dataclass(frozen=True)
 class Stager:
-    """What an executor does with its part of the rows."""
+    """Writes the rows of one task to the staging table; Spark calls it in the executors."""
 
-    address: str
+    database: str
     query: str
     target: Target
     key: tuple[str, ...]
@@ -68,14 +67,14 @@ class Stager:
     patience_seconds: float
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The tokens under which the rows are, once they are committed.
+        """Yields the tokens of committed rows.
 
-        An error that another attempt would meet again comes back as text.
+        An error that another attempt would repeat is returned as text.
         """
         try:
             yield from self._stage(batches)
         except PipelineError as error:
-            yield pa.record_batch([[""], [0], [str(error)]], schema=_HANDED_BACK)
+            yield pa.record_batch([[""], [0], [str(error)]], schema=_RESULT_SCHEMA)
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         engine: Engine | None = None
@@ -84,9 +83,9 @@ class Stager:
                 if not batch.num_rows:
                     continue
                 if engine is None:
-                    engine = open_engine(self.address, self.lock_wait_seconds)
+                    engine = open_engine(self.database, self.lock_wait_seconds)
                 token = self._add(Transactions(engine, self.query, self.patience_seconds), batch)
-                yield pa.record_batch([[token], [batch.num_rows], [None]], schema=_HANDED_BACK)
+                yield pa.record_batch([[token], [batch.num_rows], [None]], schema=_RESULT_SCHEMA)
         finally:
             if engine is not None:
                 engine.dispose()
@@ -97,7 +96,7 @@ class Stager:
         writer = writer_for(self.target.kind)
 
         def write(connection: Connection) -> str:
-            # Rows of a try whose commit was not answered may be there: under another token.
+            # A new token for each attempt: an earlier one may have committed without a response.
             token = uuid.uuid4().hex
             tokens = pa.array([token] * rows.num_rows, pa.string())
             renamed = rows.append_column(TOKEN_COLUMN, tokens)
@@ -108,7 +107,7 @@ class Stager:
 
 
 class StagingTable:
-    """The driver's side. `results` is the table that the rows are for."""
+    """The staging table, used by the driver. `results` is the table that the rows are for."""
 
     def __init__(self, engine: Engine, key: str, results: PreparedTable) -> None:
         self._engine = engine
@@ -123,7 +122,7 @@ class StagingTable:
         )
 
     def create(self) -> None:
-        """The columns are the result table's own, so that they compare alike."""
+        """Creates the table with the column types of the result table, if it is missing."""
         if self._exists():
             return
         try:
@@ -131,7 +130,7 @@ class StagingTable:
                 for statement in self._ddl():
                     execute(connection, statement)
         except DBAPIError:
-            # Another driver has made it at the same time, or else this one may not.
+            # Either another driver has created it concurrently, or this one has no right to.
             if not self._exists():
                 raise
 
@@ -156,69 +155,72 @@ class StagingTable:
         ]
 
     def stage(self, frame: "DataFrame", stager: Stager) -> StagedRows:
-        """Run the plan of the frame, once; its rows are in the staging table then."""
-        handed = frame.mapInArrow(stager, "token string, rows bigint, error string").collect()
-        for row in handed:
+        """Runs the plan of the frame once, which writes its rows to the staging table."""
+        results = frame.mapInArrow(stager, "token string, rows bigint, error string").collect()
+        for row in results:
             if row["error"] is not None:
                 raise PipelineError(row["error"])
-        return StagedRows(tuple(row["token"] for row in handed), sum(row["rows"] for row in handed))
+        return StagedRows(
+            tuple(row["token"] for row in results), sum(row["rows"] for row in results)
+        )
 
     def merge(self, connection: Connection, staged: StagedRows) -> None:
-        """Move these rows over. The lock of the query is held, and its epoch is ours."""
+        """Merges these rows, and removes all others. The caller holds the lock of the query."""
         target = self._results.target
-        mine = self._where(staged.tokens)
+        condition = self._where(staged.tokens)
         if staged.tokens:
-            self._check_count(connection, mine, staged.rows)
+            self._check_count(connection, condition, staged.rows)
             if target.key:
-                self._check_keys(connection, mine)
-            puts = mine
+                self._check_keys(connection, condition)
+            puts = condition
             if self._deletes:
                 flag = quote(self._kind, DELETE_COLUMN)
-                execute(connection, delete_from(target, self.table.sql, f"{mine} AND {flag}"))
-                puts = f"{mine} AND NOT {flag}"
+                execute(connection, delete_from(target, self.table.sql, f"{condition} AND {flag}"))
+                puts = f"{condition} AND NOT {flag}"
             move = upsert_from if target.key else append_from
             execute(connection, move(target, self.table.sql, puts))
         self.sweep(connection)
 
     def sweep(self, connection: Connection) -> None:
-        """Remove every row that is there. The lock of the query is held, and its epoch is ours."""
+        """Removes all rows. The caller holds the lock of the query."""
         if self._kind is not DatabaseKind.MYSQL:
             execute(connection, f"DELETE FROM {self.table.sql}")
             return
-        # Without a condition MySQL would wait for tasks that are still writing.
+        # Without a condition MySQL would wait for tasks that still write.
         token = quote(self._kind, TOKEN_COLUMN)
-        asked = f"SELECT DISTINCT {token} FROM {self.table.sql}"
-        tokens = [str(row[0]) for row in execute(connection, asked)]
+        query = f"SELECT DISTINCT {token} FROM {self.table.sql}"
+        tokens = [str(row[0]) for row in execute(connection, query)]
         for start in range(0, len(tokens), 100):
-            some = self._where(tokens[start : start + 100])
-            execute(connection, f"DELETE FROM {self.table.sql}{some}")
+            condition = self._where(tokens[start : start + 100])
+            execute(connection, f"DELETE FROM {self.table.sql}{condition}")
 
     def _where(self, tokens: Sequence[str]) -> str:
-        listed = ", ".join(f"'{token}'" for token in tokens)
-        return f" WHERE {quote(self._kind, TOKEN_COLUMN)} IN ({listed})"
+        token_list = ", ".join(f"'{token}'" for token in tokens)
+        return f" WHERE {quote(self._kind, TOKEN_COLUMN)} IN ({token_list})"
 
-    def _check_count(self, connection: Connection, mine: str, rows: int) -> None:
-        found = execute(connection, f"SELECT count(*) FROM {self.table.sql}{mine}").scalar()
-        if found != rows:
+    def _check_count(self, connection: Connection, condition: str, rows: int) -> None:
+        count = execute(connection, f"SELECT count(*) FROM {self.table.sql}{condition}").scalar()
+        if count != rows:
             raise PipelineError(
                 f"the tasks have written {rows} rows to the staging table {self.table.name}, and "
-                f"{found} are there: somebody has changed it. Nothing of the batch was stored; "
+                f"{count} exist: somebody has changed it. Nothing of the batch was stored; "
                 "start the pipeline again"
             )
 
-    def _check_keys(self, connection: Connection, mine: str) -> None:
+    def _check_keys(self, connection: Connection, condition: str) -> None:
         key = names(self._kind, self._results.target.key)
-        twice = execute(
+        duplicate = execute(
             connection,
-            f"SELECT {key} FROM {self.table.sql}{mine} GROUP BY {key} HAVING count(*) > 1 LIMIT 1",
+            f"SELECT {key} FROM {self.table.sql}{condition} GROUP BY {key} "
+            "HAVING count(*) > 1 LIMIT 1",
         ).first()
-        if twice is not None:
-            pairs = zip(self._results.target.key, twice, strict=True)
+        if duplicate is not None:
+            pairs = zip(self._results.target.key, duplicate, strict=True)
             raise duplicate_key_error(", ".join(f"{name} = {value!r}" for name, value in pairs))
 
 
 def _table_name(key: str, results: PreparedTable) -> str:
-    """Another one when the columns are others: tasks of a driver before us may still write."""
+    """Returns a name that depends on the columns: tasks of an earlier driver may still write."""
     shape = [(name, repr(results.types[name])) for name in results.columns]
     text = repr((key, results.target.name, shape, DELETE_COLUMN in results.schema.names))
     return f"{STAGING_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""SQL that is written as text: names in quotes, and statements that take rows from a table."""
+"""SQL as text: quoted names, and statements that copy or delete rows by another table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from penstock.spark.sinks.database.failures import is_disconnect
 
 @dataclass(frozen=True)
 class Target:
-    """A table that rows go to. All names are the database's own."""
+    """A table to which rows are written. All names are the database's own."""
 
     kind: DatabaseKind
     schema: str | None
@@ -25,17 +25,17 @@ class Target:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for messages."""
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
     @property
     def sql(self) -> str:
-        """For statements."""
+        """The quoted name for statements."""
         return full_name(self.kind, self.schema, self.table)
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Columns that are not of the key."""
+        """The columns that are not in the key."""
         return tuple(column for column in self.columns if column not in self.key)
 
 
@@ -59,10 +59,10 @@ def on_key(target: Target, left: str, right: str) -> str:
 
 
 def conflict_clause(target: Target) -> str:
-    """What an INSERT does with rows whose key is there."""
+    """Returns the clause of INSERT that replaces rows with the same key."""
     kind = target.kind
     if kind is DatabaseKind.MYSQL:
-        # VALUES() is what MySQL and MariaDB both know.
+        # MySQL and MariaDB both support VALUES().
         change = [f"{quote(kind, c)} = VALUES({quote(kind, c)})" for c in target.others]
         first = f"{target.sql}.{quote(kind, target.key[0])}"
         return "ON DUPLICATE KEY UPDATE " + (", ".join(change) or f"{first} = {first}")
@@ -77,7 +77,7 @@ def append_from(target: Target, source: str, where: str = "") -> str:
 
 
 def upsert_from(target: Target, source: str, where: str = "") -> str:
-    """Rows of another table, each key once in it."""
+    """Returns an upsert of the rows of another table, in which each key occurs once."""
     if not target.merge:
         return f"{append_from(target, source, where)} {conflict_clause(target)}"
     kind = target.kind
@@ -92,7 +92,7 @@ def upsert_from(target: Target, source: str, where: str = "") -> str:
 
 
 def delete_from(target: Target, source: str, where: str = "") -> str:
-    """Rows whose key is in another table."""
+    """Returns a DELETE of the rows whose key is in another table."""
     keys = f"(SELECT {names(target.kind, target.key)} FROM {source}{where}) AS n"
     if target.kind is DatabaseKind.MYSQL:
         return f"DELETE o FROM {target.sql} AS o JOIN {keys} ON {on_key(target, 'o', 'n')}"
@@ -100,14 +100,14 @@ def delete_from(target: Target, source: str, where: str = "") -> str:
 
 
 def execute(connection: Connection, statement: str) -> CursorResult[Any]:
-    """A statement without parameters, in which % is a character like any other."""
+    """Executes a statement without parameters, in which % has no special meaning."""
     return connection.exec_driver_sql(statement, execution_options={"no_parameters": True})
 
 
 class DriverCursor:
-    """A cursor of the driver, for what would go through SQLAlchemy slowly.
+    """A cursor of the driver, for bulk writes that SQLAlchemy would slow down.
 
-    Errors are the driver's own: SQLAlchemy's show the statement, which can be megabytes.
+    It raises the driver's own errors: SQLAlchemy's contain the statement, which can be megabytes.
     """
 
     def __init__(self, connection: Connection) -> None:

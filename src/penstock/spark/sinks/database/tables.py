@@ -1,4 +1,4 @@
-"""The tables that Penstock keeps next to the results, and how they come to be."""
+"""Penstock's own tables next to the results: their definitions, and how they are created."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -25,7 +25,7 @@ from penstock.spark.errors import PipelineError
 from penstock.spark.sinks.database.engines import DatabaseKind
 
 MAX_NAME: Final = 200
-"""Characters of a key or of a source's name: MySQL's keys have 3,072 bytes, four a character."""
+"""Maximum length of keys and source names: MySQL's keys have 3,072 bytes, 4 per character."""
 
 _MAX_TOPIC: Final = 249
 _TOPIC_ID: Final = 40
@@ -38,7 +38,7 @@ _MYSQL: Final[Mapping[str, Any]] = {
 
 
 def _name(length: int) -> String:
-    # Names in Kafka differ by case; in MySQL they do so only when told.
+    # Kafka's names are case-sensitive; MySQL's comparison is only with this collation.
     exact = mysql.VARCHAR(length, collation="utf8mb4_bin")
     return String(length).with_variant(exact, "mysql", "mariadb")
 
@@ -58,7 +58,7 @@ def _time() -> DateTime:
 def _column(
     name: str, kind: TypeEngine[Any], *, primary_key: bool = False, nullable: bool = False
 ) -> Column[object]:
-    # Some of the names are words of SQL in one database or the other.
+    # Quoted, because some names are reserved words in one of the databases.
     return Column(
         quoted_name(name, quote=True),
         kind,
@@ -80,7 +80,7 @@ PIPELINE: Final = Table(
     _column("since", _time()),
     **_MYSQL,
 )
-"""Who owns a query. `query_id`: of the last batch; empty before the first; NULL: never begun."""
+"""Owners of queries. `query_id` is that of the last batch; empty before it; NULL: never begun."""
 
 OFFSET: Final = Table(
     "penstock_offset",
@@ -117,7 +117,7 @@ STAGING_PREFIX: Final = "penstock_stage_"
 
 
 def dead_letter_table(name: str, schema: str | None = None) -> Table:
-    """Records that could not be read, each once for a pipeline."""
+    """Returns the table of dead letters, each once per query."""
     return Table(
         name,
         MetaData(),
@@ -140,49 +140,49 @@ def dead_letter_table(name: str, schema: str | None = None) -> Table:
 
 
 def split_name(name: str) -> tuple[str | None, str]:
-    """Schema and table of `schema.table`."""
+    """Returns schema and table of `schema.table`."""
     schema, dot, table = name.rpartition(".")
     return (schema if dot else None), table
 
 
 def check_table_name(kind: DatabaseKind, name: str) -> None:
-    """`PipelineError` for a table that cannot be the user's."""
+    """Raises `PipelineError` for a name that is too long or reserved for Penstock."""
     check_length(kind, name, "table")
     own = {TEMPORARY_TABLE, *(table.name for table in OWN_TABLES)}
     if name.lower() in own or name.lower().startswith(STAGING_PREFIX):
-        raise PipelineError(f"Penstock needs the name {name} for itself: name the table otherwise")
+        raise PipelineError(f"the name {name} is reserved for Penstock: name the table otherwise")
 
 
 def check_length(kind: DatabaseKind, name: str, what: str) -> None:
-    """`PipelineError` for a name that the database would cut off."""
+    """Raises `PipelineError` for a name that the database would truncate."""
     if kind is DatabaseKind.POSTGRESQL:
         length, longest, unit = len(name.encode()), 63, "bytes"
     else:
         length, longest, unit = len(name), 64, "characters"
     if kind is not DatabaseKind.SQLITE and length > longest:
         raise PipelineError(
-            f"the name of the {what} {name} has more than {longest} {unit}, which is all that "
-            f"{kind.value} keeps of a name: make it shorter"
+            f"the name of the {what} {name} has more than {longest} {unit}, the maximum of "
+            f"{kind.value}: make it shorter"
         )
 
 
 def create_missing(engine: Engine, tables: Sequence[Table]) -> None:
-    """Creates those that are not there."""
+    """Creates missing tables; raises `PipelineError` if an existing one lacks columns."""
     for table in tables:
-        there = _columns(engine, table)
-        if there is None:
+        names = _column_names(engine, table)
+        if names is None:
             create(engine, table)
-            there = _columns(engine, table) or set()
-        missing = [column.name for column in table.columns if column.name not in there]
+            names = _column_names(engine, table) or set()
+        missing = [column.name for column in table.columns if column.name not in names]
         if missing:
             raise PipelineError(
-                f"the table {table.fullname} is there but is not Penstock's: it lacks "
+                f"the table {table.fullname} exists but is not Penstock's: it lacks "
                 f"{', '.join(missing)}. Rename it, or give the pipeline another database or schema"
             )
 
 
 def create(engine: Engine, table: Table) -> None:
-    """Another driver may do the same at this moment."""
+    """Creates a table, which another driver may create concurrently."""
     try:
         table.create(engine, checkfirst=False)
     except DBAPIError:
@@ -190,10 +190,10 @@ def create(engine: Engine, table: Table) -> None:
             raise
 
 
-def _columns(engine: Engine, table: Table) -> set[str] | None:
-    """Those that the table has; None if there is none."""
+def _column_names(engine: Engine, table: Table) -> set[str] | None:
+    """Returns the names of the table's columns; None if it does not exist."""
     try:
-        found = inspect(engine).get_columns(table.name, schema=table.schema)
+        columns = inspect(engine).get_columns(table.name, schema=table.schema)
     except NoSuchTableError:
         return None
-    return {column["name"] for column in found}
+    return {column["name"] for column in columns}

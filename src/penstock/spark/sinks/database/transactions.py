@@ -1,7 +1,7 @@
-"""Transactions that are tried again where that is safe.
+"""Runs transactions, and retries them after errors that may pass.
 
-An action is safe to be tried again if it finds out by itself, at its start, whether an earlier try
-was committed: the answer to a COMMIT can be lost, and then nobody but the database knows.
+An action may be retried if it checks first whether an earlier attempt was committed: the response
+to a COMMIT can be lost, and then only the database knows the outcome.
 """
 
 import time
@@ -22,7 +22,7 @@ LONGEST_PAUSE: Final = 5.0
 
 
 class Transactions:
-    """Runs actions in transactions; errors come out as `PipelineError`."""
+    """Runs actions in transactions; raises all errors as `PipelineError`."""
 
     def __init__(
         self,
@@ -33,25 +33,25 @@ class Transactions:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`name` is what messages call the query; a database may be away for `patience_seconds`."""
+        """`name` names the query in messages; retries go on for `patience_seconds`."""
         self.engine = engine
         self._name = name
         self._patience = patience_seconds
         self._clock = clock
         self._sleep = sleep
 
-    def run(self, doing: str, table: str, action: Callable[[Connection], T]) -> T:
-        """In one transaction, again and again while the database is away or has deadlocks."""
+    def run(self, operation: str, table: str, action: Callable[[Connection], T]) -> T:
+        """Runs the action in one transaction; retries after deadlocks and lost connections."""
 
         def in_transaction() -> T:
             with self.engine.begin() as connection:
                 return action(connection)
 
-        return self.attempt(doing, table, in_transaction)
+        return self.attempt(operation, table, in_transaction)
 
-    def attempt(self, doing: str, table: str, action: Callable[[], T]) -> T:
-        """The same, for an action that has transactions of its own."""
-        doing = f"{self._name}: {doing}"
+    def attempt(self, operation: str, table: str, action: Callable[[], T]) -> T:
+        """Like `run`, for an action that has transactions of its own."""
+        operation = f"{self._name}: {operation}"
         module = self.engine.dialect.dbapi
         assert module is not None
         since: float | None = None
@@ -60,33 +60,33 @@ class Transactions:
             try:
                 return action()
             except (DBAPIError, module.Error) as error:
-                # PyMySQL leaves a socket that could not connect in a frame that its error keeps.
+                # The frames of PyMySQL's error keep a socket that could not connect open.
                 traceback.clear_frames(original(error).__traceback__)
-                meaning = classify_error(error, self.engine)
-                if meaning is ErrorKind.LOCKED:
-                    raise LockTimeoutError(doing) from original(error)
-                # The statement that SQLAlchemy's error shows can be megabytes long.
-                if meaning is not ErrorKind.TRY_AGAIN:
-                    raise explain(error, meaning, doing, table) from original(error)
+                kind = classify_error(error, self.engine)
+                if kind is ErrorKind.LOCK_TIMEOUT:
+                    raise LockTimeoutError(operation) from original(error)
+                # SQLAlchemy's error contains the statement, which can be megabytes long.
+                if kind is not ErrorKind.RETRIABLE:
+                    raise explain(error, kind, operation, table) from original(error)
                 now = self._clock()
                 since = now if since is None else since
                 if now + pause - since > self._patience:
                     raise PipelineError(
-                        f"{doing}: the database stays away or refuses for "
-                        f"{now - since:.0f} s: {original(error)}. Start the pipeline again when "
-                        "the database is back: it goes on where it was"
+                        f"{operation}: the database has been unavailable for {now - since:.0f} s: "
+                        f"{original(error)}. Start the pipeline again when the database is back: "
+                        "it continues where it stopped"
                     ) from original(error)
             self._sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
 class LockTimeoutError(PipelineError):
-    """A lock was not to be had in time."""
+    """A lock was not released in time."""
 
-    def __init__(self, doing: str) -> None:
+    def __init__(self, operation: str) -> None:
         super().__init__(
-            f"{doing}: somebody else holds a lock for too long. Another driver of this pipeline "
-            "may be in the middle of a batch: wait for it, or stop it. If its machine is gone, "
-            "the server ends its session within minutes; an administrator can do so at once. "
+            f"{operation}: another session holds a lock for too long. Another driver of this "
+            "pipeline may be storing a batch: wait for it, or stop it. If its machine has failed, "
+            "the server ends its session within minutes; an administrator can end it at once. "
             "Otherwise look for a long transaction on the result table"
         )

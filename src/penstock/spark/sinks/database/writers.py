@@ -1,4 +1,4 @@
-"""Rows into a table, as fast as each database takes them, in the caller's transaction."""
+"""Writers of rows, one for each dialect, with the fastest method of the database."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -31,19 +31,19 @@ _MYSQL_STATEMENT_BYTES: Final = 1 << 20
 
 
 class RowWriter(ABC):
-    """Takes rows in simple types, their columns named as the target's. None of them commits."""
+    """Writes rows of simple types with the target's columns, in the caller's transaction."""
 
     @abstractmethod
     def append(self, connection: Connection, target: Target, rows: pa.Table) -> None:
-        """Add rows."""
+        """Inserts rows."""
 
     @abstractmethod
     def upsert(self, connection: Connection, target: Target, rows: pa.Table) -> None:
-        """Add rows, or replace those with the same key. Each key is once in them."""
+        """Inserts rows, or replaces those with the same key. Each key occurs once."""
 
     @abstractmethod
     def delete(self, connection: Connection, target: Target, keys: pa.Table) -> None:
-        """Remove the rows with these keys, which need not be there."""
+        """Deletes the rows with these keys, if they exist."""
 
 
 def writer_for(kind: DatabaseKind) -> RowWriter:
@@ -53,6 +53,8 @@ def writer_for(kind: DatabaseKind) -> RowWriter:
 
 
 class SqliteWriter(RowWriter):
+    """Writes with `executemany`."""
+
     def append(self, connection: Connection, target: Target, rows: pa.Table) -> None:
         self._insert(connection, target, rows, "")
 
@@ -101,7 +103,7 @@ class _CopyCursor(Protocol):
 
 
 class PostgresqlWriter(RowWriter):
-    """COPY as CSV, which Arrow writes without a Python object for a value."""
+    """Writes with COPY from CSV, which Arrow creates without a Python object per value."""
 
     def append(self, connection: Connection, target: Target, rows: pa.Table) -> None:
         self._copy(connection, target.sql, rows)
@@ -133,7 +135,7 @@ class PostgresqlWriter(RowWriter):
         if not rows.num_rows:
             return
         _check_no_nul(rows)
-        # PostgreSQL has more of them, but Arrow writes others instead.
+        # PostgreSQL supports later years, but Arrow writes them wrongly.
         _check_years(rows, 32767)
         columns = names(DatabaseKind.POSTGRESQL, rows.column_names)
         statement = f"COPY {table} ({columns}) FROM STDIN (FORMAT csv)"
@@ -149,7 +151,7 @@ class PostgresqlWriter(RowWriter):
 
 
 def _bytes_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Binary columns as PostgreSQL reads them."""
+    """Returns the batch with binary columns in PostgreSQL's hex format."""
     for number, field in enumerate(batch.schema):
         if is_bytes(field.type):
             values = batch.column(number).to_pylist()
@@ -159,7 +161,7 @@ def _bytes_as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class MysqlWriter(RowWriter):
-    """INSERT with many rows, whose text Arrow makes. LOAD DATA is off in many servers."""
+    """Writes with INSERTs of many rows, as text from Arrow. Many servers disable LOAD DATA."""
 
     def append(self, connection: Connection, target: Target, rows: pa.Table) -> None:
         self._insert(connection, target, rows, "")
@@ -173,20 +175,20 @@ class MysqlWriter(RowWriter):
         if len(columns) == 1:
             start, between, end = f"{start}{columns[0]} IN (", ", ", ")"
         else:
-            # Unlike a list of tuples this finds the rows by the index in every version.
+            # Unlike a list of tuples, this uses the index in every version.
             between = " OR "
         with DriverCursor(connection) as cursor:
             for batch in keys.to_batches(max_chunksize=1000):
                 values = [literals(column).to_pylist() for column in batch.columns]
-                one = [
+                conditions = [
                     " AND ".join(
-                        f"{name} = {each}" for name, each in zip(columns, row, strict=True)
+                        f"{name} = {literal}" for name, literal in zip(columns, row, strict=True)
                     )
                     if len(columns) > 1
                     else row[0]
                     for row in zip(*values, strict=True)
                 ]
-                cursor.execute(start + between.join(one) + end)
+                cursor.execute(start + between.join(conditions) + end)
 
     def _insert(self, connection: Connection, target: Target, rows: pa.Table, end: str) -> None:
         if not rows.num_rows:
@@ -201,7 +203,7 @@ class MysqlWriter(RowWriter):
                 cursor.execute(f"{start}{values}{end}")
 
     @staticmethod
-    def _values(rows: pa.Table, target: Target, wanted: int, limit: int) -> Iterator[str]:
+    def _values(rows: pa.Table, target: Target, size: int, limit: int) -> Iterator[str]:
         for batch in rows.to_batches(max_chunksize=ROWS_AT_A_TIME):
             texts = SqlRows(batch)
             if texts.longest > limit:
@@ -209,7 +211,7 @@ class MysqlWriter(RowWriter):
                     f"a row for {target.name} has {texts.longest} bytes, and the server takes "
                     f"{limit}: raise its max_allowed_packet, or leave such rows out in the query"
                 )
-            yield from texts.chunks(wanted)
+            yield from texts.chunks(size)
 
 
 def _check_finite(rows: pa.Table, why: str) -> None:
@@ -224,14 +226,14 @@ def _check_finite(rows: pa.Table, why: str) -> None:
 def _check_years(rows: pa.Table, last: int) -> None:
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if pa.types.is_date(field.type):
-            of_a_day, whole = 1, pa.int32()
+            units_per_day, integer = 1, pa.int32()
         elif pa.types.is_timestamp(field.type):
-            of_a_day, whole = 86_400_000_000, pa.int64()
+            units_per_day, integer = 86_400_000_000, pa.int64()
         else:
             continue
-        first, end = (_days_before(year) * of_a_day for year in (1, last + 1))
-        found = pc.min_max(column.cast(whole)).as_py()
-        if found["min"] is not None and not first <= found["min"] <= found["max"] < end:
+        first, end = (_days_before(year) * units_per_day for year in (1, last + 1))
+        extremes = pc.min_max(column.cast(integer)).as_py()
+        if extremes["min"] is not None and not (first <= extremes["min"] <= extremes["max"] < end):
             raise PipelineError(
                 f"column {field.name}: a value is not in the years 1 to {last}, and others cannot "
                 "be stored here. Nothing of the batch was stored. Change or leave out such values "
@@ -240,7 +242,7 @@ def _check_years(rows: pa.Table, last: int) -> None:
 
 
 def _days_before(year: int) -> int:
-    """From 1970 on."""
+    """Returns the days from 1970 to the start of a year."""
     return int(np.datetime64(f"{year:04}-01-01", "D").astype(int))
 
 

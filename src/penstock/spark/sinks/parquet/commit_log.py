@@ -1,10 +1,11 @@
-"""Commits as files, for sinks that are folders: numbered, each made by exactly one driver.
+"""A log of commits in a directory: numbered files, each created by exactly one driver.
 
     _penstock/<key>/00000000000000000017.json
 
-The file with the largest number says how far the query is. To take the query over is to make the
-next file, and so is every batch: a driver that was replaced finds its number taken. The file
-system must make a file as a whole and only once; that is what Spark's own checkpoints ask of it.
+The file with the largest number has the progress of the query. A driver takes the query over by
+creating the next file, and commits each batch in the same way: a driver that was replaced finds its
+number taken. The file system must create a file atomically and only once, as Spark's own
+checkpoints require.
 """
 
 import json
@@ -17,68 +18,70 @@ from urllib.parse import quote, unquote
 from penstock.spark.errors import FencedError, OptionError, ProgressError
 from penstock.spark.progress import Json, StoredProgress
 
-FOLDER: Final = "_penstock"
+DIRECTORY: Final = "_penstock"
 _DIGITS: Final = 20
-_KEPT: Final = 200
-"""Older ones say nothing any more, and are removed."""
+_MAX_COMMITS: Final = 200
+"""Older commits are not needed and are removed."""
 
 CommitKind = Literal["open", "begin", "batch", "clear"]
 
 
 class Files(Protocol):
-    """What is needed of a file system. Paths are relative to the folder of the sink."""
+    """The required operations of a file system. Paths are relative to the sink's directory."""
 
-    def names(self, folder: str) -> list[str]:
-        """What is in a folder; nothing if there is none."""
+    def names(self, directory: str) -> list[str]:
+        """Returns the names in a directory; none if it does not exist."""
 
     def read(self, path: str) -> bytes: ...
 
     def create(self, path: str, content: bytes) -> bool:
-        """Make a file, with all its content at once; False if it is there already."""
+        """Creates a file with its content atomically; returns False if it exists."""
 
     def rename(self, source: str, target: str) -> bool:
-        """At once, file or folder; False if there is no such source."""
+        """Renames a file or directory atomically; returns False if the source does not exist."""
 
     def delete(self, path: str) -> None:
-        """With all that is in it; nothing happens if it is not there."""
+        """Deletes a file, or a directory with its contents, if it exists."""
 
 
 @dataclass(frozen=True)
 class Commit:
+    """One entry of the log."""
+
     number: int
     kind: CommitKind
     stored: StoredProgress | None
-    """How far the query is from here on; None: it has never run, or was cleared."""
+    """The progress of the query after the commit; None: it has never run, or was cleared."""
     owner: str
     rows: int = 0
     move: tuple[str, str] | None = None
-    """The batch is visible once this is renamed to that."""
+    """Source and target of the rename that makes the batch visible."""
 
     def to_bytes(self, now: datetime) -> bytes:
-        found: dict[str, Json] = {
+        document: dict[str, Json] = {
             "kind": self.kind,
             "owner": self.owner,
             "at": now.isoformat(timespec="milliseconds"),
             "rows": self.rows,
         }
         if self.move is not None:
-            found["move"] = list(self.move)
+            document["move"] = list(self.move)
         if self.stored is not None:
-            found |= self.stored.to_json()
-        return json.dumps(found, indent=1).encode()
+            document |= self.stored.to_json()
+        return json.dumps(document, indent=1).encode()
 
     @classmethod
     def from_bytes(cls, number: int, written: bytes) -> "Commit":
         try:
-            found = json.loads(written)
-            stored = StoredProgress.from_json(found) if "progress" in found else None
-            move = found.get("move")
+            document = json.loads(written)
+            stored = StoredProgress.from_json(document) if "progress" in document else None
+            move = document.get("move")
             return cls(
                 number,
-                found["kind"],
+                document["kind"],
                 stored,
-                found["owner"],
-                int(found["rows"]),
+                document["owner"],
+                int(document["rows"]),
                 None if move is None else (move[0], move[1]),
             )
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
@@ -89,26 +92,29 @@ class Commit:
 
 
 class CommitLog:
-    """The commits of one key. Used by one driver, from one thread."""
+    """The commits of one query. Used by one driver, from one thread."""
 
     def __init__(self, files: Files, key: str) -> None:
         self._files = files
         self._key = key
-        self._folder = f"{FOLDER}/{quote(key, safe='')}"
+        self._directory = f"{DIRECTORY}/{quote(key, safe='')}"
         self._number = 0
 
     def check_alone(self) -> None:
-        """`OptionError` where the folder belongs to another query."""
-        own = self._folder.rpartition("/")[2]
-        others = [unquote(name) for name in self._files.names(FOLDER) if name != own]
+        """Raises `OptionError` if the directory belongs to another query."""
+        own = self._directory.rpartition("/")[2]
+        others = [unquote(name) for name in self._files.names(DIRECTORY) if name != own]
         if others:
             raise OptionError(
-                f"the folder of {self._key} holds the results of {', '.join(sorted(others))}: "
-                "give each sink a folder of its own"
+                f"the directory of {self._key} holds the results of "
+                f"{', '.join(sorted(others))}: give each sink a directory of its own"
             )
 
     def take_over(self, owner: str, finish: "Callable[[Commit], None]") -> StoredProgress | None:
-        """Become the owner. `finish` gets the last commit, which may not be done wholly."""
+        """Makes this driver the owner and returns the progress of the query.
+
+        Calls `finish` with the last commit, whose rename or deletion may be incomplete.
+        """
         while True:
             last = self.last()
             if last is not None:
@@ -131,7 +137,7 @@ class CommitLog:
         return self._number + 1
 
     def check_owned(self) -> None:
-        """`FencedError` if another driver has come since."""
+        """Raises `FencedError` if another driver has taken the query over."""
         if max(self._numbers(), default=0) != self._number:
             self._number = 0
             raise FencedError(
@@ -140,20 +146,22 @@ class CommitLog:
             )
 
     def append(self, commit: Commit) -> None:
-        """From here on the commit is decided. `FencedError` if it is not, and never will be, or if
-        the next owner counts it and finishes it."""
+        """Makes a commit effective.
+
+        Raises `FencedError` if another driver has taken the query over: then the commit is either
+        without effect, or the next owner has seen it and finishes it.
+        """
         if self._number == 0 or commit.number != self.next_number:
             raise FencedError(f"{self._key} is not open: open it again")
-        # A driver that slept for long finds its number free again once old commits are removed.
-        # It is told by newer ones; a commit below them counts for nobody.
+        # After a long pause a driver may find its number free, because old commits were removed.
+        # The newer commits show that it was replaced, and a commit below them has no effect.
         self.check_owned()
-        is_made = self._create(commit)
-        if is_made:
+        if self._create(commit):
             self._number = commit.number
         self.check_owned()
-        if commit.number % (_KEPT // 4) == 0:
+        if commit.number % (_MAX_COMMITS // 4) == 0:
             for number in self._numbers():
-                if number < commit.number - _KEPT:
+                if number < commit.number - _MAX_COMMITS:
                     self._files.delete(self._path(number))
 
     def _create(self, commit: Commit) -> bool:
@@ -161,8 +169,8 @@ class CommitLog:
         return self._files.create(self._path(commit.number), content)
 
     def _numbers(self) -> list[int]:
-        names = (name.removesuffix(".json") for name in self._files.names(self._folder))
+        names = (name.removesuffix(".json") for name in self._files.names(self._directory))
         return [int(name) for name in names if name.isdecimal()]
 
     def _path(self, number: int) -> str:
-        return f"{self._folder}/{number:0{_DIGITS}}.json"
+        return f"{self._directory}/{number:0{_DIGITS}}.json"

@@ -82,10 +82,10 @@ class _ReadOnlyFiles:
         uri = root.replace("s3a://", "s3://", 1) if ":" in root else str(Path(root).absolute())
         self._fs, self._root = fs.FileSystem.from_uri(uri)
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, directory: str) -> list[str]:
         from pyarrow import fs
 
-        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        selector = fs.FileSelector(f"{self._root}/{directory}", allow_not_found=True)
         return [info.base_name for info in self._fs.get_file_info(selector)]
 
     def read(self, path: str) -> bytes:

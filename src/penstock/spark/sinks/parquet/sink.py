@@ -1,13 +1,13 @@
-"""Parquet files as the sink of a pipeline, exactly-once, for any reader of the folder.
+"""The Parquet sink of a pipeline: exactly once for every reader of the directory.
 
 A batch is written to `_staging`, then committed (see `commit_log`), then made visible by one
-rename. So a reader sees a batch or does not, and never the half of one:
+rename, so readers never see a part of a batch:
 
     part-00000000000000000017.parquet                    the rows of a batch
     penstock_batch=17/country=de/part-….parquet          the same with `partition_by`
 
-With `partition_by` a batch is a folder, and its number a column more. Readers leave out names that
-begin with `_`.
+With `partition_by` a batch is a directory, and its number is an additional column. Readers ignore
+names that begin with `_`.
 """
 
 import uuid
@@ -30,7 +30,7 @@ _DIGITS: Final = 20
 
 
 class ParquetSink(Sink):
-    """Each batch is one file, or with `partition_by` one file for each value and batch."""
+    """Writes one file for each batch; with `partition_by`, one for each value and batch."""
 
     def __init__(self, spec: ParquetSinkSpec, key: str, spark: "SparkSession") -> None:
         self._spec = spec
@@ -45,7 +45,7 @@ class ParquetSink(Sink):
         self._owner = owner
         self._log.check_alone()
         stored = self._log.take_over(owner, self._finish)
-        # Whatever is here now was staged by owners before: none of it can be committed any more.
+        # Rows that earlier owners have staged can no longer be committed.
         self._files.delete(STAGING)
         return stored
 
@@ -59,14 +59,14 @@ class ParquetSink(Sink):
         token = f"{STAGING}/{uuid.uuid4()}"
         try:
             count = self._stage(rows, token)
-            self._refuse(None if dead_letters is None else dead_letters())
+            self._refuse_dead_letters(None if dead_letters is None else dead_letters())
         except Exception:
-            # An owner that comes removes what others have staged.
+            # If there is a new owner, it removes staged rows itself.
             self._log.check_owned()
             self._files.delete(token)
             raise
         number = self._log.next_number
-        move = (self._staged(token), self._visible(number)) if count else None
+        move = (self._staged_path(token), self._visible_path(number)) if count else None
         stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
         commit = Commit(number, "batch", stored, self._owner, count, move)
         self._log.append(commit)
@@ -75,15 +75,15 @@ class ParquetSink(Sink):
         return WriteResult(count)
 
     def clear(self) -> None:
-        """Progress is gone at once, then the files, one by one."""
+        """Removes the progress atomically, then the files one by one."""
         commit = Commit(self._log.next_number, "clear", None, self._owner)
         self._log.append(commit)
         self._finish(commit)
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Does nothing: the sink holds no connections."""
 
-    def _refuse(self, dead_letters: "pa.Table | None") -> None:
+    def _refuse_dead_letters(self, dead_letters: "pa.Table | None") -> None:
         if dead_letters is not None and dead_letters.num_rows:
             raise OptionError(
                 f"{self._key}: dead letters cannot be stored in Parquet files: name a topic for "
@@ -92,7 +92,7 @@ class ParquetSink(Sink):
 
     def _check_columns(self, rows: "DataFrame") -> None:
         by = self._spec.partition_by
-        missing = [each for each in by if each not in rows.columns]
+        missing = [name for name in by if name not in rows.columns]
         if missing:
             raise OptionError(
                 f"sink {self._spec.name}: the view {self._spec.view} has no column "
@@ -105,22 +105,22 @@ class ParquetSink(Sink):
             )
 
     def _stage(self, rows: "DataFrame", token: str) -> int:
-        """Run the plan once; how many rows it had."""
+        """Runs the plan once, writes its rows below `token`, and returns their number."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import count, lit
 
         observation = Observation()
-        counted = rows.observe(observation, count(lit(1)).alias("rows"))
+        observed = rows.observe(observation, count(lit(1)).alias("rows"))
         by = self._spec.partition_by
-        spread = counted.repartition(*by) if by else counted.repartition(1)
-        writer = spread.write.mode("error").option(
+        partitioned = observed.repartition(*by) if by else observed.repartition(1)
+        writer = partitioned.write.mode("error").option(
             "mapreduce.fileoutputcommitter.marksuccessfuljobs", "false"
         )
         writer = writer.partitionBy(*by) if by else writer.option("maxRecordsPerFile", 0)
         writer.parquet(f"{self._root}/{token}")
         return int(observation.get.get("rows", 0))
 
-    def _staged(self, token: str) -> str:
+    def _staged_path(self, token: str) -> str:
         if self._spec.partition_by:
             return token
         names = [name for name in self._files.names(token) if name.endswith(".parquet")]
@@ -131,13 +131,13 @@ class ParquetSink(Sink):
             )
         return f"{token}/{names[0]}"
 
-    def _visible(self, number: int) -> str:
+    def _visible_path(self, number: int) -> str:
         if self._spec.partition_by:
             return f"{BATCH_COLUMN}={number}"
         return f"part-{number:0{_DIGITS}}.parquet"
 
     def _finish(self, commit: Commit) -> None:
-        """Do what a commit has decided; whoever opens the sink next does it again."""
+        """Renames or deletes what a commit names. The next owner repeats it after a crash."""
         if commit.move is not None:
             self._files.rename(*commit.move)
         elif commit.kind == "clear":
@@ -148,7 +148,7 @@ class ParquetSink(Sink):
 
 
 def _number(name: str) -> int | None:
-    """Of the batch that a file or folder holds; None if it is not ours."""
+    """Returns the batch number of a file or directory; None if the sink did not write it."""
     digits = name.removeprefix(f"{BATCH_COLUMN}=")
     if digits == name:
         digits = name.removeprefix("part-").removesuffix(".parquet")

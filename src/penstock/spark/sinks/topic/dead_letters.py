@@ -1,8 +1,9 @@
-"""Records that could not be read, in a topic (D5), each exactly once.
+"""Dead letters in a topic, each exactly once.
 
-Their place of origin is their identity: `topic`, `partition` and `offset` are in the headers. At
-or behind the offsets of the last batch that had some, none was written. Below them, when a batch or
-everything is read again, the topic itself says which were: another schema makes others.
+A dead letter is identified by its origin: source, topic, partition and offset are in its headers.
+None was written at or after the end offsets of the last batch that had dead letters. For records
+before those, when a batch or everything is read again, the topic itself is searched: with another
+schema other records are dead letters.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -31,16 +32,16 @@ Origin: TypeAlias = tuple[str, str, str, int, int]
 """Source, topic, its id, partition, offset."""
 
 WrittenDeadLetters: TypeAlias = Callable[[], Collection[Origin]]
-"""The dead letters of a pipeline that are in their topic."""
+"""Returns the origins of the pipeline's dead letters that are in their topic."""
 
 
 class DeadLetterTopic:
-    """For sinks that cannot store dead letters with their results.
+    """The dead-letter topic of a query whose sink cannot store dead letters with its results.
 
-    Results and dead letters are two transactions then: write the dead letters first. A crash in
-    between makes the batch run again, and finds them written.
+    Results and dead letters are two transactions then, dead letters first. After a crash in between
+    Spark repeats the batch, and its dead letters are found in the topic.
 
-    `key` is that of the query, `client` has Kafka's dotted names.
+    `key` is the key of the query, `client` has Kafka's settings by their dotted names.
     """
 
     def __init__(self, topic: str, key: str, client: Mapping[str, str]) -> None:
@@ -53,50 +54,53 @@ class DeadLetterTopic:
         self._written: WrittenDeadLetters = frozenset
 
     def open(self, owner: str) -> None:
-        """Take it over from whoever had it: `FencedError` for them from here on."""
+        """Takes the topic over for this query; the previous owner now gets `FencedError`."""
         self._owner = owner
         self._entry = self._transactions.open()
         self._written = written_dead_letters(self._client, self._topic, self._pipeline)
 
     def write(self, dead_letters: "pa.Table", batch: Batch) -> int:
-        """Write those that were not written before, in one transaction; how many."""
-        fresh = drop_written(dead_letters, self._entry, self._written)
-        if fresh.num_rows == 0:
+        """Writes the dead letters that are new, in one transaction, and returns their number."""
+        new_letters = drop_written(dead_letters, self._entry, self._written)
+        if new_letters.num_rows == 0:
             return 0
-        entry = advance_entry(self._entry, batch, self._owner, fresh.num_rows)
+        entry = advance_entry(self._entry, batch, self._owner, new_letters.num_rows)
 
         def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
-            send_dead_letters(producer, fresh, self._topic, self._pipeline)
+            send_dead_letters(producer, new_letters, self._topic, self._pipeline)
             check_deadline()
 
         self._transactions.run(work, {self._transactions.key: entry})
         self._entry = entry
-        return int(fresh.num_rows)
+        return int(new_letters.num_rows)
 
     def close(self) -> None:
         self._transactions.close()
 
 
 def pipeline_of(key: str) -> str:
-    """The pipeline's name in the key of a query."""
+    """Returns the pipeline's name from the key of a query."""
     return key.rpartition(".")[0] or key
 
 
 def advance_entry(entry: LedgerEntry | None, batch: Batch, owner: str, rows: int) -> LedgerEntry:
-    """What is stored with the dead letters of a batch: it never goes back.
+    """Returns the ledger entry that is stored with the dead letters of a batch.
 
-    After a rebuild a batch ends before offsets whose dead letters were written long ago.
+    Its offsets never decrease: after a rebuild a batch may end before offsets whose dead letters
+    were written earlier.
     """
-    known = entry.stored.progress if entry is not None and entry.stored is not None else {}
-    progress = dict(known)
+    stored = entry.stored.progress if entry is not None and entry.stored is not None else {}
+    progress = dict(stored)
     for name, end in batch.end.items():
-        before = known.get(name, SourceOffsets({}))
-        replaced = recreated_topics(before, end)
+        before = stored.get(name, SourceOffsets({}))
+        recreated = recreated_topics(before, end)
         offsets = {
-            each: offset for each, offset in before.offsets.items() if each.topic not in replaced
+            partition: offset
+            for partition, offset in before.offsets.items()
+            if partition.topic not in recreated
         }
-        for each, offset in end.offsets.items():
-            offsets[each] = max(offset, offsets.get(each, 0))
+        for partition, offset in end.offsets.items():
+            offsets[partition] = max(offset, offsets.get(partition, 0))
         progress[name] = SourceOffsets(offsets, {**before.topic_ids, **end.topic_ids}, end.source)
     return LedgerEntry(StoredProgress(progress, batch.query_id, batch.batch_id), owner, rows)
 
@@ -104,7 +108,7 @@ def advance_entry(entry: LedgerEntry | None, batch: Batch, owner: str, rows: int
 def written_dead_letters(
     client: Mapping[str, str], topic: str, pipeline: str
 ) -> WrittenDeadLetters:
-    """Reads the topic up to now when it is called for the first time. Fence other writers first."""
+    """Returns a function that reads the topic at its first call. Fence other writers first."""
 
     @cache
     def written() -> Collection[Origin]:
@@ -112,7 +116,7 @@ def written_dead_letters(
             return frozenset(_read_origins(client, topic, pipeline))
         except KafkaError as error:
             raise PipelineError(
-                f"the dead letters of {pipeline} that are in topic {topic} could not be looked up: "
+                f"the dead letters of {pipeline} that are in topic {topic} could not be read: "
                 f"{error}"
             ) from error
 
@@ -130,13 +134,13 @@ def _read_origins(client: Mapping[str, str], topic: str, pipeline: str) -> Itera
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return
-        places = [TopicPartition(topic, partition.partition) for partition in partitions]
-        starts = admin.list_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
-        ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+        topic_partitions = [TopicPartition(topic, info.partition) for info in partitions]
+        starts = admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.EARLIEST))
+        ends = admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.LATEST))
     with committed_consumer(client) as consumer:
-        for place in places:
-            first, end = starts[place].offset, ends[place].offset
-            for record in committed_records(consumer, place, first, end):
+        for partition in topic_partitions:
+            first, end = starts[partition].offset, ends[partition].offset
+            for record in committed_records(consumer, partition, first, end):
                 letter = from_record(record)
                 if letter is not None and letter.pipeline == pipeline:
                     yield (letter.source, *letter.origin)
@@ -145,37 +149,36 @@ def _read_origins(client: Mapping[str, str], topic: str, pipeline: str) -> Itera
 def drop_written(
     dead_letters: "pa.Table", entry: LedgerEntry | None, written: WrittenDeadLetters
 ) -> "pa.Table":
-    """Those at or behind the stored offsets, and those before them that are not in the topic."""
+    """Returns the dead letters that are not in the topic yet."""
     if entry is None or entry.stored is None or dead_letters.num_rows == 0:
         return dead_letters
     import pyarrow as pa
 
-    places = dead_letters.select(["source", "topic", "topic_id", "partition", "offset"])
+    origins = dead_letters.select(["source", "topic", "topic_id", "partition", "offset"])
     keep: list[bool] = []
-    for row in places.to_pylist():
+    for row in origins.to_pylist():
         source = entry.stored.progress.get(row["source"])
         if source is None:
             keep.append(True)
             continue
-        known = source.topic_ids.get(row["topic"])
-        is_other_topic = bool(known and row["topic_id"] and known != row["topic_id"])
+        topic_id = source.topic_ids.get(row["topic"])
+        is_other_topic = bool(topic_id and row["topic_id"] and topic_id != row["topic_id"])
         stored = source.offsets.get(TopicPartition(row["topic"], row["partition"]), -1)
-        place = (
+        origin = (
             row["source"],
             row["topic"],
             row["topic_id"] or "",
             row["partition"],
             row["offset"],
         )
-        keep.append(is_other_topic or row["offset"] >= stored or place not in written())
+        keep.append(is_other_topic or row["offset"] >= stored or origin not in written())
     return dead_letters.filter(pa.array(keep, pa.bool_()))
 
 
 def send_dead_letters(
     producer: "Producer", dead_letters: "pa.Table", topic: str, pipeline: str
 ) -> None:
-    """As records with their own key and value; headers say where they are from, and what is wrong
-    with them."""
+    """Sends dead letters with their own key and value; headers have their origin and the reason."""
     from penstock.spark.decode.dead_letters import to_records
 
     number = dead_letters.schema.get_field_index("timestamp")
@@ -186,7 +189,7 @@ def send_dead_letters(
 
 
 def in_years(times: "pa.ChunkedArray") -> "pa.ChunkedArray":
-    """Null for those that neither Python nor all databases have: producers give what they like."""
+    """Replaces times outside of the years 1 to 9999 by null: producers may set any timestamp."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

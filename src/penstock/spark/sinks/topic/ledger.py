@@ -1,7 +1,7 @@
-"""How far queries are whose results go to topics: one record for each, in a compacted topic.
+"""The progress of queries with topic sinks: one record for each query, in a compacted topic.
 
-A record is written in the same Kafka transaction as the results, so both are there or neither is.
-Offsets of a consumer group would not do: a broker forgets them some days after the last commit.
+The record is written in the same Kafka transaction as the results, so both are committed or
+neither. Offsets of a consumer group would not do: they expire some days after the last commit.
 """
 
 import json
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from penstock.client.consumer.record import ConsumerRecord
     from penstock.client.producer.producer import Producer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TOPIC: Final = "_penstock_pipelines"
 PARTITIONS: Final = 8
-"""Fixed: partitions that somebody adds later must not move keys."""
+"""Fixed, so that partitions which are added later do not move keys."""
 
 _CONFIG: Final = {
     "cleanup.policy": "compact",
@@ -38,50 +38,53 @@ _CONFIG: Final = {
 }
 
 _FIRST_WINDOW: Final = 64
-"""A record is looked for among so many last offsets first, then among ever more of them."""
+"""The number of last offsets that are searched for a record first; then ever more."""
 
 _POLL_S: Final = 0.02
-_PATIENCE_S: Final = 5.0
-"""After so long, whoever waits is told for what."""
+_WARN_AFTER_S: Final = 5.0
+"""After this time a log message says what is being waited for."""
 
 _LONGEST_WAIT_S: Final = 20 * 60.0
-"""Longer than brokers let any transaction be (`transaction.max.timeout.ms`, 15 minutes)."""
+"""Longer than brokers allow transactions to last (`transaction.max.timeout.ms`, 15 minutes)."""
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """What is known of one key."""
+    """The ledger's record of one query."""
 
     stored: StoredProgress | None
-    """None: it has never run, or was cleared."""
+    """None: the query has never run, or was cleared."""
     owner: str = ""
     rows: int = 0
-    """Of the last batch."""
+    """The number of rows of the last batch."""
     clearing: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Records before these offsets are being deleted: finish that first."""
+    """A rebuild deletes the records before these offsets; the next owner must finish it."""
     fingerprint: str = ""
-    """Of what the last batch read, where only that is known of it."""
+    """A hash of the offsets of the last batch, for streams outside of pipelines."""
 
     def to_bytes(self, now: datetime) -> bytes:
-        found: dict[str, Json] = {"owner": self.owner, "at": now.isoformat(timespec="milliseconds")}
+        document: dict[str, Json] = {
+            "owner": self.owner,
+            "at": now.isoformat(timespec="milliseconds"),
+        }
         if self.stored is not None:
-            found |= {"rows": self.rows, **self.stored.to_json()}
+            document |= {"rows": self.rows, **self.stored.to_json()}
         if self.fingerprint:
-            found["fingerprint"] = self.fingerprint
+            document["fingerprint"] = self.fingerprint
         if self.clearing:
-            found["clearing"] = SourceOffsets(self.clearing).to_json()
-        return json.dumps(found, separators=(",", ":")).encode()
+            document["clearing"] = SourceOffsets(self.clearing).to_json()
+        return json.dumps(document, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, key: str, written: bytes) -> "LedgerEntry":
         try:
-            found = json.loads(written)
+            document = json.loads(written)
             return cls(
-                StoredProgress.from_json(found) if "progress" in found else None,
-                found.get("owner", ""),
-                int(found.get("rows", 0)),
-                SourceOffsets.from_json(found.get("clearing", {})).offsets,
-                found.get("fingerprint", ""),
+                StoredProgress.from_json(document) if "progress" in document else None,
+                document.get("owner", ""),
+                int(document.get("rows", 0)),
+                SourceOffsets.from_json(document.get("clearing", {})).offsets,
+                document.get("fingerprint", ""),
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ProgressError(
@@ -91,33 +94,33 @@ class LedgerEntry:
 
 
 class Ledger:
-    """The topic, for one thread. `client` has Kafka's dotted names."""
+    """The compacted topic with the progress of queries. Used by one thread."""
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = {**client, "isolation.level": "read_committed"}
         self._admin: Admin | None = None
         self._consumer: Consumer | None = None
-        self._is_there = False
+        self._exists = False
 
     def ensure(self) -> None:
-        """Make the topic, where it is missing; others may do the same at the same time.
+        """Creates the topic if it is missing; other processes may do the same concurrently.
 
-        A topic that somebody made with other settings is refused: retention would take progress
-        away, and the pipeline would start anew.
+        Raises `PipelineError` if the topic has other settings: retention would delete progress, and
+        pipelines would start from scratch.
         """
         try:
-            found = self._connect().describe_topics([TOPIC])[TOPIC]
+            topic = self._connect().describe_topics([TOPIC])[TOPIC]
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            self._is_there = not self._create()
+            self._exists = not self._create()
         else:
-            _check_partitions(len(found.partitions))
+            _check_partitions(len(topic.partitions))
             self._check_policy()
-            self._is_there = True
+            self._exists = True
 
     def _create(self) -> bool:
-        """False if it is there already."""
+        """Returns False if the topic exists already."""
         from penstock.client.admin.model_topics import NewTopic
 
         try:
@@ -136,28 +139,27 @@ class Ledger:
         try:
             configs = self._connect().describe_configs([topic], names=["cleanup.policy"])[topic]
         except KafkaError as error:
-            log.warning("the settings of topic %s could not be looked at: %s", TOPIC, error)
+            logger.warning("the settings of topic %s could not be read: %s", TOPIC, error)
             return
         policy = configs["cleanup.policy"].value
         if policy != "compact":
             raise PipelineError(
-                f"topic {TOPIC} has cleanup.policy={policy}: progress would be deleted with time. "
+                f"topic {TOPIC} has cleanup.policy={policy}: progress would be deleted over time. "
                 "Set it to compact (`penstock config alter`)"
             )
 
     def read(self, key: str) -> LedgerEntry | None:
-        """The last committed record of this key, up to now; None if there is none.
+        """Returns the last committed record of a key; None if there is none.
 
-        Transactions that are open now are waited for, because what comes after them cannot be seen
-        before they end. Whoever means to go on from it fences other producers of this key first;
-        who only wants to know need not.
+        Waits for open transactions, because records after them cannot be read before they end. A
+        caller that resumes from the record must fence other producers of the key first.
         """
         partition = partition_of(key)
         try:
             end = self._list_offset(partition, -1)
         except KafkaError as error:
-            # A broker that has just started may not know a topic yet.
-            if self._is_there or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            # A broker that has just started may not know an existing topic yet.
+            if self._exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             return None
         start = self._list_offset(partition, -2)
@@ -165,14 +167,14 @@ class Ledger:
         upper = end
         while upper > start:
             lower = max(start, end - window)
-            found = self._last(key.encode(), partition, lower, upper)
-            if found is not None:
-                return LedgerEntry.from_bytes(key, found) if found else None
+            value = self._last_value(key.encode(), partition, lower, upper)
+            if value is not None:
+                return LedgerEntry.from_bytes(key, value) if value else None
             upper, window = lower, window * 16
         return None
 
     def put(self, producer: "Producer", key: str, entry: LedgerEntry | None) -> None:
-        """Write a record as part of the producer's open transaction; None takes the key away."""
+        """Writes a record in the producer's open transaction; None writes a tombstone."""
         value = None if entry is None else entry.to_bytes(datetime.now(UTC))
         partition = partition_of(key).partition
         producer.send(TOPIC, value, key=key.encode(), partition=partition)
@@ -190,19 +192,21 @@ class Ledger:
         self.close()
 
     def _list_offset(self, partition: TopicPartition, spec: int) -> int:
-        """The high watermark (-1) or the start of the log (-2)."""
+        """Returns the high watermark (-1) or the log start offset (-2)."""
         return self._connect().list_offsets({partition: spec})[partition].offset
 
-    def _last(self, key: bytes, partition: TopicPartition, lower: int, upper: int) -> bytes | None:
-        """The value of the last record with this key in a range; empty for a tombstone."""
+    def _last_value(
+        self, key: bytes, partition: TopicPartition, lower: int, upper: int
+    ) -> bytes | None:
+        """Returns the value of the last record with this key in a range; empty for a tombstone."""
         consumer = self._consumer
         if consumer is None:
             consumer = self._consumer = committed_consumer(self._client)
-        found: bytes | None = None
+        value: bytes | None = None
         for record in committed_records(consumer, partition, lower, upper):
             if record.key == key:
-                found = record.value or b""
-        return found
+                value = record.value or b""
+        return value
 
     def _connect(self) -> "Admin":
         if self._admin is None:
@@ -211,6 +215,7 @@ class Ledger:
 
 
 def committed_consumer(client: Mapping[str, str]) -> "Consumer":
+    """Returns a consumer without a group that reads committed records only."""
     return new_consumer(
         client,
         group_id=None,
@@ -224,11 +229,11 @@ def committed_consumer(client: Mapping[str, str]) -> "Consumer":
 def committed_records(
     consumer: "Consumer", partition: TopicPartition, lower: int, upper: int
 ) -> "Iterator[ConsumerRecord]":
-    """What a read_committed consumer finds in a range. It waits for transactions that are open."""
+    """Yields the committed records of a range; waits for open transactions."""
     consumer.assign([partition])
     consumer.seek(partition, lower)
     since = time.monotonic()
-    was_told = False
+    has_warned = False
     while consumer.position(partition) < upper:
         for record in consumer.poll(_POLL_S):
             if record.offset >= upper:
@@ -236,11 +241,11 @@ def committed_records(
             since = time.monotonic()
             yield record
         waited = time.monotonic() - since
-        if waited > _PATIENCE_S and not was_told:
-            was_told = True
-            log.warning(
-                "waiting for open transactions on %s: a driver of another pipeline was killed in "
-                "the middle of one; its transaction.timeout.ms ends it",
+        if waited > _WARN_AFTER_S and not has_warned:
+            has_warned = True
+            logger.warning(
+                "waiting for open transactions on %s: a driver of another pipeline was killed "
+                "during a transaction, which ends after its transaction.timeout.ms",
                 partition,
             )
         if waited > _LONGEST_WAIT_S:
@@ -260,5 +265,5 @@ def _check_partitions(count: int) -> None:
     if count < PARTITIONS:
         raise PipelineError(
             f"topic {TOPIC} has {count} partitions, and {PARTITIONS} are needed. While no "
-            "pipeline has written to it, delete it: it is made again as it must be"
+            "pipeline has written to it, delete it: it is created again as needed"
         )

@@ -1,9 +1,9 @@
-"""The driver's part of an exactly-once `writeStream.format("penstock")`: which batches are done.
+"""The driver's part of an exactly-once `writeStream.format("penstock")`.
 
-Spark does not tell a sink which offsets a batch has read, only its number and the id of its
-checkpoint. Of one checkpoint only the last batch is ever run again, so the number is enough, as
-long as the checkpoint is the same. One that is new, or older than what was written, is refused.
-Where the checkpoint is a folder that can be read here, its offset log is compared too.
+Spark passes only the number of a batch and the id of its checkpoint to a sink, not its offsets. Of
+one checkpoint only the last batch is ever repeated, so the number identifies it, as long as the
+checkpoint is the same. A checkpoint that is new, or older than the last batch, is refused. If the
+checkpoint is a local directory, its offset log is compared, too.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from penstock.spark.sinks.topic.ledger import LedgerEntry
 from penstock.spark.sinks.topic.options import WriterOptions
 from penstock.spark.sinks.topic.transactions import Transactions, Work
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _ACCEPT: Final = "newCheckpoint=accept"
 
 
 class NamedStream:
-    """Lives for one commit: Spark calls each in a process of its own."""
+    """One commit of a named stream: Spark calls each in a process of its own."""
 
     def __init__(self, options: WriterOptions, pipeline: str) -> None:
         self._options = options
@@ -34,20 +34,20 @@ class NamedStream:
         self._transactions = Transactions(options.client, f"sink:{pipeline}")
 
     def commit(self, query_id: str, batch_id: int, rows: int, work: Work) -> Decision:
-        """Write the batch in one transaction, unless that was done before."""
+        """Writes the batch in one transaction, unless it was written before."""
         transactions = self._transactions
         transactions.fence()
         entry = self._read()
-        mark = fingerprint(self._options.checkpoint, batch_id)
+        current_fingerprint = fingerprint(self._options.checkpoint, batch_id)
         if entry is not None and entry.stored is not None:
             stored = entry.stored
-            problem = _problem(stored, query_id, batch_id, entry.fingerprint, mark)
+            problem = _problem(stored, query_id, batch_id, entry.fingerprint, current_fingerprint)
             if problem is None and stored.query_id == query_id and stored.batch_id == batch_id:
                 return Decision.SKIP
             if problem is not None:
                 self._refuse(problem, entry.owner)
         written = LedgerEntry(
-            StoredProgress({}, query_id, batch_id), query_id, rows, fingerprint=mark
+            StoredProgress({}, query_id, batch_id), query_id, rows, fingerprint=current_fingerprint
         )
         transactions.run(work, {transactions.key: written})
         return Decision.APPLY
@@ -60,7 +60,7 @@ class NamedStream:
         try:
             entry = ledger.read(self._transactions.key)
             if entry is None:
-                # Not known so far, or there was no topic: after this it is one of the two.
+                # The query is new, or the topic did not exist: read again after creating it.
                 ledger.ensure()
                 entry = ledger.read(self._transactions.key)
             return entry
@@ -70,10 +70,10 @@ class NamedStream:
     def _refuse(self, problem: str, owner: str) -> None:
         message = f"pipeline {self._pipeline}: {problem}"
         if self._options.accepts_new_checkpoint:
-            log.warning("%s. It is written all the same, because of %s", message, _ACCEPT)
+            logger.warning("%s. It is written anyway, because of %s", message, _ACCEPT)
             return
         raise ProgressError(
-            f"{message}. Nothing of this batch was stored. Go on with the checkpoint of query "
+            f"{message}. Nothing of this batch was stored. Continue with the checkpoint of query "
             f"{owner}; or, if rows that were written before may be written again, or this query "
             f"begins where that one ended, start it once with the option {_ACCEPT}; or give it a "
             "pipeline name of its own"
@@ -87,12 +87,12 @@ def _problem(
         return (
             f"it was written up to batch {stored.batch_id} by the query {stored.query_id}, and "
             f"this is batch {batch_id} of another one ({query_id}), whose checkpoint is new: all "
-            "rows that it reads again would be doubled"
+            "rows that it reads again would be duplicated"
         )
     if batch_id < stored.batch_id:
         return (
             f"it was written up to batch {stored.batch_id}, and this is batch {batch_id}: the "
-            "checkpoint is an older copy, and its batches need not have the rows that they had"
+            "checkpoint is an older copy, and its batches may contain other rows than before"
         )
     if batch_id == stored.batch_id and was and fingerprint_now and was != fingerprint_now:
         return (
@@ -103,15 +103,15 @@ def _problem(
 
 
 def fingerprint(checkpoint: str | None, batch_id: int) -> str:
-    """Of what the batch reads; empty where that cannot be read from here."""
+    """Returns a hash of the offsets that the batch reads; empty if they cannot be read here."""
     if not checkpoint:
         return ""
     address = urlparse(checkpoint)
     if address.scheme not in ("", "file"):
         return ""
-    folder = Path(unquote(address.path) if address.scheme else checkpoint)
+    directory = Path(unquote(address.path) if address.scheme else checkpoint)
     try:
-        written = (folder / "offsets" / str(batch_id)).read_bytes()
+        written = (directory / "offsets" / str(batch_id)).read_bytes()
     except OSError:
         return ""
     return hashlib.sha256(written).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""From columns `key`, `value`, `headers`, `topic`, `partition` to what a producer sends.
+"""Converts rows with the columns `key`, `value`, `headers`, `topic`, `partition` to records.
 
-The columns, their types and what is wrong with them are those of Spark's own Kafka sink. Nothing
-here does I/O but through the producer that it is given.
+Columns, types and error messages are those of Spark's own Kafka sink. `RecordSender` hands the
+records to a producer; nothing else here does I/O.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,26 +30,26 @@ _TYPES: Final[Mapping[str, Sequence[str]]] = {
 }
 COLUMNS: Final = tuple(_TYPES)
 
-_ROWS: Final = 50_000
-"""That are Python objects at a time."""
+_CHUNK_ROWS: Final = 50_000
+"""The number of rows that are converted to Python objects at a time."""
 
 
 @dataclass(frozen=True)
 class RecordChunk:
-    """Records for one topic, in their order; those for one partition where it is given."""
+    """Records for one topic, in order; all for the same partition if that is given."""
 
     topic: str
     partition: int | None
     values: list[bytes | None]
     keys: list[bytes | None] | None
     headers: list[Headers] | None
-    """None where no record has any."""
+    """None if no record has headers."""
 
 
 def check_columns(types: Mapping[str, str], topic: str | None) -> None:
-    """`OptionError` where these cannot be written: Spark's names of types by column.
+    """Raises `OptionError` if columns of these types (Spark's names) cannot be written.
 
-    Columns of other names are left out, as Spark's own sink does.
+    Columns of other names are ignored, as by Spark's own sink.
     """
     if topic is None and "topic" not in types:
         raise OptionError(
@@ -61,18 +61,18 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
             f"Required attribute 'value' not found among {', '.join(types) or 'no columns'}: name "
             "a column `value`, a string or binary; to_json(struct(*)) makes one of all columns"
         )
-    for name, wanted in _TYPES.items():
+    for name, allowed in _TYPES.items():
         if name not in types or (name == "topic" and topic is not None):
             continue
-        if types[name] not in wanted:
+        if types[name] not in allowed:
             raise OptionError(
                 f"{name} attribute unsupported type {types[name]}. {name} must be a(n) "
-                f"{' or '.join(wanted)}: cast it"
+                f"{' or '.join(allowed)}: cast it"
             )
 
 
 def types_of(schema: "pa.Schema") -> dict[str, str]:
-    """Spark's names of the types, as far as this sink takes them; Arrow's of others."""
+    """Returns Spark's names of the types that this sink takes, and Arrow's names of others."""
     import pyarrow as pa
 
     def name(kind: "pa.DataType") -> str:
@@ -89,62 +89,62 @@ def types_of(schema: "pa.Schema") -> dict[str, str]:
             return f"struct<{','.join(f'{field.name}:{name(field.type)}' for field in fields)}>"
         return str(kind)
 
-    return {each.name: name(each.type) for each in schema}
+    return {field.name: name(field.type) for field in schema}
 
 
 def record_chunks(table: "pa.Table", topic: str | None) -> Iterator[RecordChunk]:
-    """The records of a table; `topic` is that of all of them, whatever the column says.
+    """Yields the records of a table; `topic` takes precedence over the column of this name.
 
-    Records that go to the same partition keep the order of their rows.
+    Records for the same partition keep the order of their rows.
     """
     check_columns(types_of(table.schema), topic)
-    for start in range(0, table.num_rows, _ROWS):
-        rows = table.slice(start, _ROWS).combine_chunks()
+    for start in range(0, table.num_rows, _CHUNK_ROWS):
+        rows = table.slice(start, _CHUNK_ROWS).combine_chunks()
         if topic is not None:
             yield from _of_topic(rows, topic)
             continue
-        for name, some in _split(rows, "topic"):
+        for name, topic_rows in _split(rows, "topic"):
             if not isinstance(name, str):
                 raise PipelineError(
-                    "the data contains a null topic: use the option `topic` for one that holds "
-                    "for all rows, or leave such rows out"
+                    "the data contains a null topic: set the option `topic` for all rows, or leave "
+                    "such rows out"
                 )
-            yield from _of_topic(some, name)
+            yield from _of_topic(topic_rows, name)
 
 
 class RecordSender:
-    """Records on their way. Used by one thread."""
+    """Sends chunks of records with a producer. Used by one thread."""
 
     def __init__(self, producer: "Producer") -> None:
         self.rows = 0
         self._producer = producer
-        self._many: list[BulkFuture] = []
+        self._bulk_futures: list[BulkFuture] = []
         self._error: KafkaError | None = None
 
     def send(
-        self, records: Iterator[RecordChunk], check_deadline: Callable[[], None] | None = None
+        self, chunks: Iterator[RecordChunk], check_deadline: Callable[[], None] | None = None
     ) -> None:
         """Hands records to the producer, which sends them later.
 
         Calls `check_deadline` after each chunk.
         """
-        for record in records:
-            self.rows += len(record.values)
-            if record.headers is None:
-                self._many.append(
+        for chunk in chunks:
+            self.rows += len(chunk.values)
+            if chunk.headers is None:
+                self._bulk_futures.append(
                     self._producer.send_many(
-                        record.topic, record.values, record.keys, partition=record.partition
+                        chunk.topic, chunk.values, chunk.keys, partition=chunk.partition
                     )
                 )
             else:
-                self._send_each(record, record.headers)
+                self._send_each(chunk, chunk.headers)
             if check_deadline is not None:
                 check_deadline()
 
-    def _send_each(self, portion: RecordChunk, all_headers: list[Headers]) -> None:
-        topic, partition = portion.topic, portion.partition
-        keys = portion.keys or [None] * len(portion.values)
-        for key, value, headers in zip(keys, portion.values, all_headers, strict=True):
+    def _send_each(self, chunk: RecordChunk, all_headers: list[Headers]) -> None:
+        topic, partition = chunk.topic, chunk.partition
+        keys = chunk.keys or [None] * len(chunk.values)
+        for key, value, headers in zip(keys, chunk.values, all_headers, strict=True):
             self._producer.send(
                 topic,
                 value,
@@ -159,12 +159,12 @@ class RecordSender:
             self._error = error
 
     def wait(self) -> None:
-        """Until all are acknowledged. Raises the first error there was."""
+        """Waits until all records are acknowledged. Raises the first error."""
         self._producer.flush()
         if self._error is not None:
             raise self._error
-        for each in self._many:
-            error = each.exception()
+        for future in self._bulk_futures:
+            error = future.exception()
             if error is not None:
                 raise error
 
@@ -173,17 +173,17 @@ def _of_topic(rows: "pa.Table", topic: str) -> Iterator[RecordChunk]:
     if "partition" not in rows.column_names:
         yield _chunk(rows, topic, None)
         return
-    # Where some rows name a partition and others leave it to their key, both may mean the same
-    # one: then rows can only be put together with their neighbours.
+    # If some rows name a partition and others leave it to their key, both may go to the same
+    # partition: then only adjacent rows may be grouped, to keep their order.
     nulls = rows.column("partition").null_count
     split = _split if nulls in (0, rows.num_rows) else _runs
-    for partition, some in split(rows, "partition"):
+    for partition, partition_rows in split(rows, "partition"):
         if isinstance(partition, int) and partition < 0:
             raise PipelineError(
                 f"partition {partition} in the data: partitions are numbered from 0, and null "
                 "leaves the choice to the key"
             )
-        yield _chunk(some, topic, partition if isinstance(partition, int) else None)
+        yield _chunk(partition_rows, topic, partition if isinstance(partition, int) else None)
 
 
 def _chunk(rows: "pa.Table", topic: str, partition: int | None) -> RecordChunk:
@@ -192,7 +192,7 @@ def _chunk(rows: "pa.Table", topic: str, partition: int | None) -> RecordChunk:
 
 
 def _split(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]":
-    """Rows by the value of a column, in the order in which values come first."""
+    """Yields the rows of each value of a column, in the order of first occurrence."""
     import pyarrow.compute as pc
 
     values = rows.column(column)
@@ -202,7 +202,7 @@ def _split(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]"
             yield distinct[0].as_py(), rows
         return
     codes = pc.index_in(values, value_set=distinct)
-    order = pc.sort_indices(codes)  # Stable: rows keep their order.
+    order = pc.sort_indices(codes)  # stable: rows keep their order
     counts = pc.value_counts(pc.take(codes, order))
     ordered = rows.take(order)
     start = 0
@@ -213,7 +213,7 @@ def _split(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]"
 
 
 def _runs(rows: "pa.Table", column: str) -> "Iterator[tuple[object, pa.Table]]":
-    """Neighbours with the same value."""
+    """Yields adjacent rows with the same value of a column."""
     values = rows.column(column).to_pylist()
     start = 0
     for end in range(1, len(values) + 1):
@@ -226,8 +226,8 @@ def _bytes(rows: "pa.Table", column: str) -> list[bytes | None]:
     import pyarrow as pa
 
     values = rows.column(column).cast(pa.large_binary())
-    found: list[bytes | None] = values.to_numpy(zero_copy_only=False).tolist()
-    return found
+    items: list[bytes | None] = values.to_numpy(zero_copy_only=False).tolist()
+    return items
 
 
 def _headers(rows: "pa.Table") -> list[Headers] | None:
@@ -236,16 +236,15 @@ def _headers(rows: "pa.Table") -> list[Headers] | None:
     column = rows.column("headers")
     if column.null_count == rows.num_rows:
         return None
-    found: list[Headers] = []
-    for given in column.to_pylist():
-        headers = [_header(each) for each in given or ()]
-        found.append(headers)
-    return found if any(found) else None
+    all_headers: list[Headers] = [
+        [_header(header) for header in headers or ()] for headers in column.to_pylist()
+    ]
+    return all_headers if any(all_headers) else None
 
 
-def _header(given: Mapping[str, object] | None) -> tuple[str, bytes | None]:
-    key = given["key"] if given is not None else None
-    if given is None or not isinstance(key, str):
+def _header(header: Mapping[str, object] | None) -> tuple[str, bytes | None]:
+    key = header["key"] if header is not None else None
+    if header is None or not isinstance(key, str):
         raise PipelineError("the data contains a header without a key: every header needs one")
-    value = given["value"]
+    value = header["value"]
     return key, value if isinstance(value, bytes) else None

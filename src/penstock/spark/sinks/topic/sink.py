@@ -1,6 +1,6 @@
-"""A topic as the sink of a pipeline: one Kafka transaction for each micro-batch.
+"""The topic sink of a pipeline: one Kafka transaction for each micro-batch.
 
-Rows, dead letters and progress are committed together, so that readers with
+The transaction commits rows, dead letters and progress together, so consumers with
 `isolation.level=read_committed` see every row exactly once.
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 class TopicSink(Sink):
     """Writes through the driver: a batch must fit into its memory (`spark.driver.maxResultSize`).
 
-    `client` has Kafka's dotted names; `kafka.…` of `spec.options` comes on top.
+    `client` has Kafka's settings by their dotted names; `kafka.…` in `spec.options` overrides them.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TopicSink(Sink):
                 self._client, self._dead_letter_topic, pipeline_of(self._key)
             )
         if entry is not None and entry.clearing:
-            # Records that cannot be deleted must not keep the query from ever running again.
+            # A query whose records cannot be deleted must be able to run again.
             if self._on_rebuild == "keep":
                 self._put(None)
             else:
@@ -93,17 +93,17 @@ class TopicSink(Sink):
     def write_table(
         self, rows: "pa.Table", batch: Batch, dead_letters: "pa.Table | None" = None
     ) -> WriteResult:
-        """As `write`, of rows that have the columns of Spark's Kafka sink."""
+        """Like `write`, for rows that have the columns of Spark's Kafka sink."""
         stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
         entries: dict[str, LedgerEntry | None] = {
             self._key: LedgerEntry(stored, self._owner, rows.num_rows)
         }
-        fresh: pa.Table | None = None
+        new_letters: pa.Table | None = None
         if dead_letters is not None and dead_letters.num_rows:
             if self._dead_letter_topic is None:
                 raise OptionError(f"{self._key} has no dead-letter topic: name one")
-            fresh = drop_written(dead_letters, self._dead_letters, self._written)
-        count = 0 if fresh is None else fresh.num_rows
+            new_letters = drop_written(dead_letters, self._dead_letters, self._written)
+        count = 0 if new_letters is None else new_letters.num_rows
         letters = self._dead_letters
         if count:
             letters = advance_entry(letters, batch, self._owner, count)
@@ -111,28 +111,27 @@ class TopicSink(Sink):
 
         def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
             RecordSender(producer).send(record_chunks(rows, self._spec.topic), check_deadline)
-            if fresh is not None and self._dead_letter_topic is not None:
+            if new_letters is not None and self._dead_letter_topic is not None:
                 pipeline = pipeline_of(self._key)
-                send_dead_letters(producer, fresh, self._dead_letter_topic, pipeline)
+                send_dead_letters(producer, new_letters, self._dead_letter_topic, pipeline)
 
         self._transactions.run(work, entries)
         self._dead_letters = letters
         return WriteResult(rows.num_rows, count)
 
     def clear(self) -> None:
-        """Progress is gone; the records are too, or stay, as the option `onRebuild` says.
+        """Removes the progress; deletes or keeps the records, as the option `onRebuild` says.
 
-        A log cannot be unwritten, and the topic may have other writers: so nothing is done unless
-        the option says what is meant. Dead letters stay: those that are there are not written
-        again.
+        The topic may have other writers, so it raises `PipelineError` unless the option is set.
+        Dead letters stay; those that exist are not written again.
         """
         if self._on_rebuild == "refuse":
             raise PipelineError(
                 f"{self._key} cannot be rebuilt as it is: readers of topic "
                 f"{self._spec.topic or 'its topics'} would see every row a second time. Set the "
-                "sink's option onRebuild: `delete` deletes all records of the topic first, those "
-                "of other writers too; `keep` writes the new ones behind them (right for a "
-                "compacted topic, where the new value of a key replaces the old)"
+                "sink's option onRebuild: `delete` deletes all records of the topic first, also "
+                "those of other writers; `keep` appends the new ones (right for a compacted "
+                "topic, where the new value of a key replaces the old)"
             )
         if self._on_rebuild == "keep":
             self._put(None)
@@ -142,8 +141,8 @@ class TopicSink(Sink):
                 f"{self._key} cannot delete records of topics that a column names: name the "
                 "topic in the sink, or set onRebuild to `keep` and delete them yourself"
             )
-        ends = self._ends(self._spec.topic)
-        # From here on it is decided: whoever opens the sink next finishes it.
+        ends = self._end_offsets(self._spec.topic)
+        # From here on the rebuild is committed: the next owner finishes it after a crash.
         self._put(LedgerEntry(None, self._owner, clearing=ends))
         self._delete_records(ends)
 
@@ -153,19 +152,17 @@ class TopicSink(Sink):
     def _put(self, entry: LedgerEntry | None) -> None:
         self._transactions.run(lambda producer, check_deadline: None, {self._key: entry})
 
-    def _ends(self, topic: str) -> dict[TopicPartition, int]:
+    def _end_offsets(self, topic: str) -> dict[TopicPartition, int]:
         from penstock.client.admin.model_topics import OffsetSpec
 
         try:
             with new_admin(self._client) as admin:
                 count = len(admin.describe_topics([topic])[topic].partitions)
-                asked = {
-                    TopicPartition(topic, number): OffsetSpec.LATEST for number in range(count)
-                }
-                found = admin.list_offsets(asked)
+                partitions = [TopicPartition(topic, number) for number in range(count)]
+                ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
         except KafkaError as error:
             raise PipelineError(f"{self._key} cannot be cleared: {error}") from error
-        return {partition: at.offset for partition, at in found.items()}
+        return {partition: end.offset for partition, end in ends.items()}
 
     def _delete_records(self, ends: Mapping[TopicPartition, int]) -> None:
         try:
@@ -176,13 +173,13 @@ class TopicSink(Sink):
             raise PipelineError(
                 f"{self._key} is being rebuilt, and the records of {topics} could not be "
                 f"deleted: {error}. A topic with cleanup.policy=compact does not delete, and one "
-                "that was made again has none of them: set onRebuild to `keep`. Then start again"
+                "that was created again has none of them: set onRebuild to `keep`. Then start again"
             ) from error
         self._put(None)
 
 
 def as_records(rows: "DataFrame", spec: TopicSinkSpec) -> "DataFrame":
-    """The columns that are written. `OptionError` where they cannot be, before anything runs."""
+    """Returns the columns to write; raises `OptionError` before anything runs if they are wrong."""
     types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
     if "value" in types:
         if spec.key:

@@ -1,7 +1,7 @@
-"""Kafka transactions of one key: results and the ledger's record, both or neither (P4).
+"""Kafka transactions of one query: they commit results together with the ledger's record.
 
-The key owns the transactional id `penstock-<key>`. Whoever opens it ends what the owner before has
-left open, and refuses that owner from then on; only then the ledger says how far the key is.
+The key of the query owns the transactional id `penstock-<key>`. Opening it aborts the open
+transaction of the previous owner and fences that owner; only then is the ledger read.
 """
 
 import logging
@@ -17,30 +17,33 @@ from penstock.spark.sinks.topic.ledger import Ledger, LedgerEntry
 if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CheckDeadline = Callable[[], None]
-"""To be called between two chunks of rows: raises when the transaction takes too long."""
+"""Raises if the transaction takes too long. Called between two chunks of rows."""
 
 Work: TypeAlias = "Callable[[Producer, CheckDeadline], None]"
-"""Sends what belongs to a transaction."""
+"""Sends the records of a transaction."""
 
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 _ENDED: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.INVALID_TXN_STATE})
-"""What it may look like that the broker has ended a transaction that took too long."""
+"""Error codes after the broker has aborted a transaction that took too long."""
 
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 _SHARE: Final = 0.9
-"""Of the transaction's time; the rest is for its end."""
+"""The share of the transaction's timeout for sending; the rest is for its end."""
 
 
 class Transactions:
-    """Used by one thread. After an error that it does not survive, `open` it again."""
+    """The transactions of one key. Used by one thread.
+
+    After some errors it must be opened again, and `run` says so.
+    """
 
     def __init__(self, client: Mapping[str, str], key: str) -> None:
         if "transactional.id" in client:
             raise OptionError(
-                f"kafka.transactional.id={client['transactional.id']}: the id is made from the "
+                f"kafka.transactional.id={client['transactional.id']}: the id is built from the "
                 "names of pipeline and sink, so that owners can replace each other: leave it out"
             )
         self.key = key
@@ -50,7 +53,7 @@ class Transactions:
         self._producer: Producer | None = None
 
     def open(self) -> LedgerEntry | None:
-        """Fence whoever had the key, and read how far it is."""
+        """Fences the previous owner of the key, and returns its record in the ledger."""
         try:
             self.ledger.ensure()
             self._fence()
@@ -59,7 +62,7 @@ class Transactions:
             raise PipelineError(f"{self.key} cannot be opened: {error}") from error
 
     def fence(self) -> None:
-        """Fence whoever had the key, where it has nothing in the ledger, or that can wait."""
+        """Fences the previous owner of the key, without reading the ledger."""
         try:
             self._fence()
         except KafkaError as error:
@@ -73,10 +76,10 @@ class Transactions:
         producer.init_transactions()
 
     def run(self, work: Work, entries: Mapping[str, LedgerEntry | None]) -> None:
-        """One transaction: what `work` sends, and these records of the ledger.
+        """Commits what `work` sends and these records of the ledger, in one transaction.
 
-        Whatever is raised, nothing of it can be seen by read_committed readers, unless the broker
-        did not answer whether it has committed: the message says so, or it is `FencedError`.
+        If it raises, read_committed consumers see nothing of the transaction, unless the broker
+        did not respond to the commit: then the message says so, or it is a `FencedError`.
         """
         producer = self._producer
         if producer is None:
@@ -96,7 +99,7 @@ class Transactions:
             work(producer, check_deadline)
             producer.flush(max(0.1, self.timeout_s * _SHARE - (time.monotonic() - started)))
             check_deadline()
-            # Last, because the ledger's partition has other keys too, whose readers wait for us.
+            # Last, because readers of other keys in the ledger's partition wait for this one.
             for key, entry in entries.items():
                 self.ledger.put(producer, key, entry)
             is_committing = True
@@ -106,7 +109,7 @@ class Transactions:
             is_unknown = is_committing and error.code is ErrorCode.REQUEST_TIMED_OUT
             if is_unknown:
                 self._close_producer()
-            # Where the broker refuses the first records already, the abort is done without it.
+            # If the broker refused the first records, the abort needs no request.
             is_fenced = self._abort() or error.code in _FENCED
             if is_fenced:
                 self._close_producer()
@@ -126,16 +129,16 @@ class Transactions:
     ) -> PipelineError:
         if is_unknown:
             return PipelineError(
-                f"{self.key}: the broker did not say whether it has committed the transaction "
-                f"({error}). Start again: what the broker has is looked up first, and nothing is "
-                "lost or doubled"
+                f"{self.key}: the broker did not respond whether it has committed the transaction "
+                f"({error}). Start again: the outcome is looked up first, and nothing is lost or "
+                "duplicated"
             )
         if is_too_long and (is_fenced or error.code in _ENDED):
             return PipelineError(f"{self._too_long()} ({error})")
         if is_fenced:
             return FencedError(
-                f"another driver has taken over {self.key}, and goes on from what is stored: this "
-                "one cannot store anything any more. Stop it, or stop the other and start this "
+                f"another driver has taken over {self.key} and continues from the stored progress: "
+                "this one can no longer store anything. Stop it, or stop the other and start this "
                 "one again"
             )
         return PipelineError(f"{self.key}: nothing of the batch was stored: {error}")
@@ -149,14 +152,14 @@ class Transactions:
         )
 
     def _abort(self) -> bool:
-        """Whether the producer turns out to be fenced. One that cannot abort is given up."""
+        """Returns whether the producer is fenced. Closes a producer that cannot abort."""
         producer = self._producer
         if producer is None:
             return False
         try:
             producer.abort_transaction()
         except KafkaError as error:
-            log.info("%s: the transaction could not be aborted: %s", self.key, error)
+            logger.info("%s: the transaction could not be aborted: %s", self.key, error)
             self._close_producer()
             return error.code in _FENCED
         return False

@@ -1,9 +1,9 @@
 """`format("penstock")` as a sink: `df.write` and `df.writeStream`.
 
-Without more, tasks send their rows themselves, at least once, as Spark's own Kafka sink does. In
-transactions, tasks hand their rows to the driver (compressed Arrow in the commit message), and the
-driver writes all of them in one Kafka transaction. A stream that has a name (`pipeline`) is
-exactly-once: the same transaction has the number of the batch.
+By default tasks send their rows themselves, at least once, as with Spark's own Kafka sink. In
+transactional mode tasks return their rows to the driver (compressed Arrow in the commit message),
+which writes all of them in one Kafka transaction. A stream with a name (`pipeline`) is
+exactly-once: its transaction also contains the number of the batch.
 """
 
 import logging
@@ -32,69 +32,68 @@ if TYPE_CHECKING:
 
     from penstock.client.producer.producer import Producer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
 class SentRows(WriterCommitMessage):
-    """A task has sent its rows."""
+    """The commit message of a task that has sent its rows."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class TaskRows(WriterCommitMessage):
-    """The rows of a task, to be sent by the driver."""
+    """The commit message of a task with its rows, which the driver sends."""
 
     rows: int
     arrow: bytes
-    """An Arrow stream, compressed; empty without rows."""
+    """A compressed Arrow stream; empty without rows."""
     query_id: str
-    """Spark's; empty in a batch write."""
+    """Spark's id of the query; empty in a batch write."""
 
 
 def batch_writer(
     options: Mapping[str, str], schema: "StructType", overwrite: bool = False
 ) -> DataSourceArrowWriter:
-    """Of `df.write`: at least once; with `transactional=true` in one transaction."""
+    """Returns the writer of `df.write`: at least once, or with `transactional=true` atomic."""
     if overwrite:
         raise OptionError(
-            "mode overwrite is not possible: a topic is only ever written behind its end. Use "
-            'mode("append")'
+            'mode overwrite is not possible: a topic can only be appended to. Use mode("append")'
         )
-    chosen = _checked(options, schema)
-    if chosen.is_transactional:
-        return TransactionalBatchWriter(chosen)
-    return DirectBatchWriter(chosen)
+    parsed = _parse(options, schema)
+    if parsed.is_transactional:
+        return TransactionalBatchWriter(parsed)
+    return DirectBatchWriter(parsed)
 
 
 def stream_writer(options: Mapping[str, str], schema: "StructType") -> DataSourceStreamArrowWriter:
-    """Of `df.writeStream`: exactly once with the option `pipeline`, else at least once.
+    """Returns the writer of `df.writeStream`: exactly once with `pipeline`, else at least once.
 
-    In the output mode `complete` all rows are written again in every batch, as by Spark's own.
+    In output mode `complete` all rows are written again in every batch, as by Spark's own sink.
     """
-    chosen = _checked(options, schema)
-    if chosen.pipeline is not None:
-        return TransactionalStreamWriter(chosen)
-    if chosen.is_transactional:
+    parsed = _parse(options, schema)
+    if parsed.pipeline is not None:
+        return TransactionalStreamWriter(parsed)
+    if parsed.is_transactional:
         raise OptionError(
             "transactional=true of a stream needs the option pipeline: a name under which the "
-            "broker remembers how far the query is"
+            "query's progress is stored"
         )
-    return DirectStreamWriter(chosen)
+    return DirectStreamWriter(parsed)
 
 
-def _checked(options: Mapping[str, str], schema: "StructType") -> WriterOptions:
-    chosen = WriterOptions.of(options)
+def _parse(options: Mapping[str, str], schema: "StructType") -> WriterOptions:
+    parsed = WriterOptions.of(options)
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
-    check_columns(types, chosen.topic)
-    return chosen
+    check_columns(types, parsed.topic)
+    return parsed
 
 
 class DirectBatchWriter(DataSourceArrowWriter):
-    """Tasks send; a task that is run again sends again."""
+    """Tasks send their rows; a task that Spark repeats sends them again."""
 
     def __init__(self, options: WriterOptions) -> None:
         self._options = options
@@ -104,7 +103,7 @@ class DirectBatchWriter(DataSourceArrowWriter):
 
 
 class DirectStreamWriter(DataSourceStreamArrowWriter):
-    """As `DirectBatchWriter`; batches that are run again are written again."""
+    """Like `DirectBatchWriter`; batches that Spark repeats are written again."""
 
     def __init__(self, options: WriterOptions) -> None:
         self._options = options
@@ -114,14 +113,14 @@ class DirectStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if batchId == 0:
-            log.warning(
-                "this query writes at least once: rows can be doubled when a batch is run again. "
+            logger.warning(
+                "this query writes at least once: rows can be duplicated when a batch is repeated. "
                 'With .option("pipeline", "<a name that stays>") it is exactly-once'
             )
 
 
 class TransactionalBatchWriter(DataSourceArrowWriter):
-    """All rows become visible at once, or none does."""
+    """Writes all rows in one transaction: all become visible at once, or none."""
 
     def __init__(self, options: WriterOptions) -> None:
         self._options = options
@@ -144,7 +143,7 @@ class TransactionalBatchWriter(DataSourceArrowWriter):
 
 
 class TransactionalStreamWriter(DataSourceStreamArrowWriter):
-    """Each micro-batch is one transaction, fenced by pipeline and epoch."""
+    """Writes each micro-batch in one transaction; the name of the pipeline fences other drivers."""
 
     def __init__(self, options: WriterOptions) -> None:
         assert options.pipeline is not None
@@ -158,7 +157,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
         task_rows = _with_rows(messages)
         if not task_rows:
             return
-        query_ids = {task_row.query_id for task_row in task_rows}
+        query_ids = {message.query_id for message in task_rows}
         if len(query_ids) > 1 or "" in query_ids:
             raise PipelineError(
                 f"pipeline {self._pipeline}: tasks do not agree on the id of their query "
@@ -169,7 +168,7 @@ class TransactionalStreamWriter(DataSourceStreamArrowWriter):
             stream.commit(
                 query_ids.pop(),
                 batchId,
-                sum(task_row.rows for task_row in task_rows),
+                sum(message.rows for message in task_rows),
                 _send_in_transaction(task_rows, self._options.topic),
             )
         finally:
@@ -180,12 +179,12 @@ def _send(options: WriterOptions, batches: "Iterator[pa.RecordBatch]") -> SentRo
     import pyarrow as pa
 
     with new_producer(options.client) as producer:
-        sending = RecordSender(producer)
+        sender = RecordSender(producer)
         for batch in batches:
             table = _needed(pa.Table.from_batches([batch]))
-            sending.send(record_chunks(table, options.topic))
-        sending.wait()
-        return SentRows(sending.rows)
+            sender.send(record_chunks(table, options.topic))
+        sender.wait()
+        return SentRows(sender.rows)
 
 
 def _collect_rows(batches: "Iterator[pa.RecordBatch]") -> TaskRows:
@@ -217,10 +216,10 @@ def _needed(table: "pa.Table") -> "pa.Table":
     )
 
 
-def _table(task_rows: TaskRows) -> "pa.Table":
+def _table(message: TaskRows) -> "pa.Table":
     import pyarrow as pa
 
-    return pa.ipc.open_stream(task_rows.arrow).read_all()
+    return pa.ipc.open_stream(message.arrow).read_all()
 
 
 def _with_rows(messages: list[WriterCommitMessage | None]) -> list[TaskRows]:
@@ -229,8 +228,8 @@ def _with_rows(messages: list[WriterCommitMessage | None]) -> list[TaskRows]:
 
 def _send_in_transaction(task_rows: list[TaskRows], topic: str | None) -> Work:
     def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
-        sending = RecordSender(producer)
-        for task_row in task_rows:
-            sending.send(record_chunks(_table(task_row), topic), check_deadline)
+        sender = RecordSender(producer)
+        for message in task_rows:
+            sender.send(record_chunks(_table(message), topic), check_deadline)
 
     return work

@@ -96,7 +96,7 @@ def test_batches_that_read_nothing(database_url: URL, engine: Engine) -> None:
 def test_old_batches_are_forgotten(
     database_url: URL, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bookkeeping, "KEPT_BATCHES", 3)
+    monkeypatch.setattr(bookkeeping, "MAX_BATCHES", 3)
     with sink_for(spec_for(database_url)) as sink:
         begin(sink)
         for number in range(5):
@@ -183,7 +183,7 @@ def test_a_new_owner_does_not_wait_for_ever(database_url: URL) -> None:
         writing = pool.submit(old.write_table, ROWS, batch_of(0))
         assert holding.reached.wait(30)
         try:
-            with pytest.raises(PipelineError, match="somebody else holds a lock") as caught:
+            with pytest.raises(PipelineError, match="another session holds a lock") as caught:
                 new.open("two")
             if database_url.get_backend_name() != "sqlite":
                 assert "The owner is 'the old one'" in str(caught.value)
@@ -224,7 +224,7 @@ def test_drivers_that_start_together_and_one_of_them_dies(
         create_missing(first._engine, OWN_TABLES)
         others = [sinks.enter_context(sink_for(spec_for(database_url))) for _ in range(3)]
         with first._engine.connect() as dying:
-            first._books.add(dying)
+            first._bookkeeping.add(dying)
             opening = [pool.submit(other.open, "driver") for other in others]
             if engine.dialect.name == "mysql":
                 await_locks(engine, 3)
@@ -348,7 +348,7 @@ def test_tables_of_somebody_else(database_url: URL, engine: Engine) -> None:
         connection.execute(text("CREATE TABLE penstock_offset (pipeline integer)"))
     with (
         sink_for(spec_for(database_url)) as sink,
-        pytest.raises(PipelineError, match="penstock_offset is there but is not Penstock's"),
+        pytest.raises(PipelineError, match="penstock_offset exists but is not Penstock's"),
     ):
         sink.open("one")
 

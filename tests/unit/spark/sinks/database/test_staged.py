@@ -136,9 +136,7 @@ def test_rows_that_are_gone(url: URL) -> None:
         staged = driver.stage([1, 2])
         with engine.begin() as connection:
             connection.execute(text(f"DELETE FROM {driver.staging.table.table} WHERE id = 1"))
-        with pytest.raises(
-            PipelineError, match=r"written 2 rows to the staging table.*1 are there"
-        ):
+        with pytest.raises(PipelineError, match=r"written 2 rows to the staging table.*1 exist"):
             driver.merge(0, staged)
         assert count_of(engine, "results") == 0
 

@@ -157,7 +157,7 @@ def test_columns_that_cannot_be_stored(database_url: URL, column: pa.Array, mess
 
 
 CREATE = {
-    "missing": ("CREATE TABLE results (id bigint)", "column name: the table has none"),
+    "missing": ("CREATE TABLE results (id bigint)", "column name: the table has no such column"),
     "other type": (
         "CREATE TABLE results (id bigint, name integer)",
         "column name: its values are string and the column is INTEGER",
@@ -199,7 +199,7 @@ def test_sqlite_has_no_long_decimals(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url)) as sink:
         begin(sink)
         if engine.dialect.name == "sqlite":
-            with pytest.raises(PipelineError, match="18 digits, of which SQLite keeps 15"):
+            with pytest.raises(PipelineError, match="18 digits, of which SQLite stores 15"):
                 sink.write_table(rows, batch_of(0))
             return
         sink.write_table(rows, batch_of(0))

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.spark.errors import FencedError, OptionError, ProgressError
 from penstock.spark.progress import StoredProgress
-from penstock.spark.sinks.parquet.commit_log import FOLDER, Commit, CommitLog
+from penstock.spark.sinks.parquet.commit_log import DIRECTORY, Commit, CommitLog
 from tests.support.spark.topic_sinks import Killed, at
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -145,7 +145,7 @@ def test_old_commits_are_removed_and_sleepers_still_refused(tmp_path: Path) -> N
     driver.open()
     for number in range(300):
         driver.write(1, f"staged-{number}")
-    names = os.listdir(tmp_path / FOLDER / "p.s")
+    names = os.listdir(tmp_path / DIRECTORY / "p.s")
     assert len(names) < 260
     assert f"{2:020}.json" not in names
     with pytest.raises(FencedError):

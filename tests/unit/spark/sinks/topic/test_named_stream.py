@@ -67,15 +67,19 @@ def test_batches_without_rows_leave_gaps(commit: Commit, broker: Broker, topic: 
 @pytest.mark.parametrize(
     ("query_id", "batch_id", "problem"),
     [
-        ("other", 0, "written up to batch 1 by the query q, .* of another one .* would be doubled"),
-        ("other", 1, "would be doubled"),
+        (
+            "other",
+            0,
+            "written up to batch 1 by the query q, .* of another one .* would be duplicated",
+        ),
+        ("other", 1, "would be duplicated"),
         ("q", 0, "the checkpoint is an older copy"),
     ],
 )
 def test_another_checkpoint_is_refused_unless_accepted(
     commit: Commit, broker: Broker, topic: str, query_id: str, batch_id: int, problem: str
 ) -> None:
-    """Batch numbers of another checkpoint say nothing; the error says what would be doubled."""
+    """Batch numbers of another checkpoint say nothing; the error says what would be duplicated."""
     commit("q", 0, "a")
     commit("q", 1, "b")
     with pytest.raises(ProgressError, match=f"(?s){problem}.*newCheckpoint=accept"):

@@ -36,7 +36,7 @@ def test_without_more_it_is_at_least_once() -> None:
         ({}, "'kafka.bootstrap.servers' must be specified"),
         ({**SERVERS, "pipeline": " "}, "option pipeline is empty"),
         ({**SERVERS, "transactional": "yes"}, "transactional=yes: it is one of"),
-        ({**SERVERS, "transactional": "false", "pipeline": "p"}, "does not go with pipeline"),
+        ({**SERVERS, "transactional": "false", "pipeline": "p"}, "conflicts with pipeline"),
         ({**SERVERS, "newCheckpoint": "true"}, "newCheckpoint=true: it is one of refuse, accept"),
         ({**SERVERS, "kafka.key.serializer": "x"}, "'key.serializer' is not supported"),
         ({**SERVERS, "kafka.value.serializer": "x"}, "'value.serializer' is not supported"),
