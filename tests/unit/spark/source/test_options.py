@@ -269,7 +269,7 @@ def test_settings_of_the_client_are_the_clients_business() -> None:
     words = r"no setting kafka\.fetch\.min\.byte: did you mean kafka\.fetch\.min\.bytes\?"
     with pytest.raises(ConfigError, match=words):
         stream(kafka__fetch__min__byte="1")
-    words = r"kafka\.isolation\.level=committed: it is one of read_uncommitted, read_committed"
+    words = r"kafka\.isolation\.level=committed: it must be one of read_uncommitted, read_committed"
     with pytest.raises(ConfigError, match=words):
         stream(kafka__isolation__level="committed")
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
