@@ -40,9 +40,9 @@ class Visits(StatefulProcessor):
         timerValues: "TimerValues",  # noqa: N803
     ) -> "Iterator[pd.DataFrame]":
         clicks, last = self._visit.get() or (0, 0)
-        for each in rows:
-            clicks += len(each)
-            last = max(last, int(each["ms"].max()))
+        for row in rows:
+            clicks += len(row)
+            last = max(last, int(row["ms"].max()))
         self._visit.update((clicks, last))
         for timer in list(self._handle.listTimers()):
             self._handle.deleteTimer(timer)
@@ -100,7 +100,7 @@ def test_timers_and_state_come_once_however_often_the_driver_crashes(
     scenario = PipelineScenario(
         spark, broker, tmp_path, steps=(StepSpec(name="visits", function=visits),), view="visits"
     )
-    scenario.produce(click(each, second=each) for each in range(5))
+    scenario.produce(click(number, second=number) for number in range(5))
     scenario.produce([click(5, second=2, page="cart")])
     # Stored, and not noted by Spark: the state of the batch is made again when it is left out.
     with pytest.raises(PipelineError, match="stored:1"):

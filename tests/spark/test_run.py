@@ -85,7 +85,9 @@ def test_windows_come_out_once_also_by_batches_that_read_nothing(
 ) -> None:
     """The watermark of a batch counts from the next one on, which may have no records (D2)."""
     scenario = PipelineScenario(spark, broker, tmp_path, steps=(PER_MINUTE,), view="per_minute")
-    scenario.produce([*(click(each, second=each) for each in range(20)), click(20, second=70)])
+    scenario.produce(
+        [*(click(number, second=number) for number in range(20)), click(20, second=70)]
+    )
     scenario.once()
     assert windows(scenario) == {"12:00": 20}
     assert scenario.memory.stored is not None
@@ -103,7 +105,7 @@ def test_state_is_made_again_by_a_batch_that_is_left_out(
 ) -> None:
     """Also by the very first one, whose start Spark does not remember."""
     scenario = PipelineScenario(spark, broker, tmp_path, steps=(PER_MINUTE,), view="per_minute")
-    scenario.produce(click(each, second=each) for each in range(5))
+    scenario.produce(click(number, second=number) for number in range(5))
 
     def crash(step: str) -> None:
         if step == "stored":
@@ -111,7 +113,7 @@ def test_state_is_made_again_by_a_batch_that_is_left_out(
 
     with pytest.raises(PipelineError, match="stored"):
         scenario.once(crash)
-    assert [each.batch_id for each in scenario.memory.batches] == [0]
+    assert [batch.batch_id for batch in scenario.memory.batches] == [0]
     scenario.produce([click(5, second=6), click(6, second=70)])
     assert scenario.once().queries[0].skipped == 1
     assert windows(scenario) == {"12:00": 6}
@@ -121,7 +123,7 @@ def test_state_without_its_checkpoint_is_refused_until_it_is_rebuilt(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     scenario = PipelineScenario(spark, broker, tmp_path, steps=(PER_MINUTE,), view="per_minute")
-    scenario.produce([*(click(each, second=each) for each in range(5)), click(5, second=70)])
+    scenario.produce([*(click(number, second=number) for number in range(5)), click(5, second=70)])
     scenario.once()
     shutil.rmtree(scenario.checkpoint)
     with pytest.raises(CheckpointLostError, match="penstock pipeline rebuild"):
