@@ -20,7 +20,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.component_config import (
     chore_intervals,
     cleaner_settings,
-    listener,
+    listener_config,
     new_authorizer,
     new_quotas,
     producer_limits,
@@ -146,7 +146,7 @@ class App:
         closing.push_async_callback(self._dispatcher.close)
         closing.push_async_callback(self._close_server)
         addresses = await self._server.start(
-            [listener(self._config, spec) for spec in self._config.listeners]
+            [listener_config(self._config, spec) for spec in self._config.listeners]
         )
         self._register(addresses, cluster_id)
         self._background_tasks.start()

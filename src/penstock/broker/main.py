@@ -27,8 +27,8 @@ def run(
     # A thread that compresses records without releasing the interpreter lock stalls the loop for
     # this long: 5.4 ms with Python's default, 1.3 ms with this value.
     sys.setswitchinterval(0.0005)
-    for remark in config.remarks():
-        logger.warning("%s", remark)
+    for warning in config.warnings():
+        logger.warning("%s", warning)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(config, ready))
 

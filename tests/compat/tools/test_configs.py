@@ -58,7 +58,7 @@ def test_settings_of_a_topic(shell: Shell, topic: str) -> None:
 def test_bad_settings_of_a_topic(shell: Shell, topic: str) -> None:
     alter = ("configs", "--alter", "--topic", topic, "--add-config")
     wrong = _refused(shell.attempt(*alter, "segment.bytes=abc"), "InvalidConfiguration")
-    assert wrong == "segment.bytes: 'abc' will not do: must be a whole number"
+    assert wrong == "segment.bytes: 'abc' is invalid: must be a whole number"
     unknown = _refused(shell.attempt(*alter, "retention.sm=1"), "InvalidConfiguration")
     assert unknown.startswith("retention.sm: no such topic setting")
     missing = shell.attempt(
@@ -129,7 +129,7 @@ def test_a_dynamic_setting_takes_effect_at_once(shell: Shell, topic: str) -> Non
     [
         (["--broker", "1"], "log.dirs=elsewhere", "cannot change while the broker runs"),
         (["--broker", "1"], "node.id=9", "cannot change while the broker runs"),
-        (["--broker-defaults"], "listeners=PLAINTEXT://:1", "each broker has its own"),
+        (["--broker-defaults"], "listeners=PLAINTEXT://:1", "is a setting of single brokers"),
         (["--broker", "1"], "num.io.threads=x", "must be a whole number"),
         (["--broker", "1"], "log.retentoin.ms=1", "no such setting"),
     ],

@@ -1,4 +1,4 @@
-"""Operations in steps on the broker's threads: to their end, whoever waits."""
+"""Staged operations on the broker's threads complete even if the caller stops waiting."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""The SQLite file under the embedded store: made, locked, checked, cut, full, failing."""
+"""The SQLite file of the embedded store: created, locked, checked, truncated, full, failing."""
 
 import re
 import resource
@@ -59,7 +59,7 @@ def test_each_commit_is_synced(path: Path) -> None:
     assert settings == ["wal", 2, "exclusive"]
 
 
-def test_a_file_whose_making_was_cut_short_is_made_whole(path: Path) -> None:
+def test_a_file_whose_creation_was_interrupted_is_completed(path: Path) -> None:
     path.touch()
     make(path, topic("t"))
     with closing(EmbeddedStore(path)) as store:
@@ -128,19 +128,19 @@ def test_a_damaged_page_is_refused(path: Path) -> None:
         s.load()
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageError, match=r"nowhere/metadata\.db can not be opened"):
         EmbeddedStore(tmp_path / "nowhere" / "metadata.db")
 
 
-def test_a_damaged_node_is_named_and_can_be_mended_by_hand(path: Path) -> None:
+def test_a_damaged_node_is_named_and_can_be_fixed_by_hand(path: Path) -> None:
     make(path, *LASTING)
     node = "/brokers/topics/t/partitions/1/state"
     edit(path, "UPDATE node SET data = '{' WHERE path = ?", node)
     with closing(EmbeddedStore(path)) as store, pytest.raises(DamagedNodeError, match=node):
         store.load()
-    mended = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
-    edit(path, "UPDATE node SET data = ? WHERE path = ?", mended, node)
+    fixed = '{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1]}'
+    edit(path, "UPDATE node SET data = ? WHERE path = ?", fixed, node)
     with closing(EmbeddedStore(path)) as store:
         assert partition("t", 1) in store.load().records
 
@@ -168,7 +168,7 @@ def test_a_log_that_is_cut_anywhere_holds_the_commits_before_the_cut(path: Path)
             assert store.commit([Put(ControllerEpochRecord(9))]) == kept + 1
 
 
-def test_what_a_killed_session_left_is_gone_for_good(path: Path) -> None:
+def test_ephemeral_nodes_of_a_killed_session_are_removed_permanently(path: Path) -> None:
     """A crash after the next start does not bring it back."""
     with closing(EmbeddedStore(path)) as store:
         store.commit([Put(record) for record in PASSING])
@@ -201,7 +201,9 @@ def files_can_not_grow_beyond(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_after_a_failed_write_the_store_takes_nothing_until_it_is_opened_anew(path: Path) -> None:
+def test_after_a_failed_write_the_store_rejects_commits_until_it_is_opened_again(
+    path: Path,
+) -> None:
     """Nobody knows then what is on disk."""
     big = ConfigRecord((("topics", "t"),), {"a": "x" * 100_000})
     with closing(EmbeddedStore(path)) as store:

@@ -135,7 +135,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
 @given(user=NAMES, client=NAMES)
-def test_any_name_of_a_user_and_client_comes_back(user: str, client: str) -> None:
+def test_any_name_of_a_user_and_client_round_trips(user: str, client: str) -> None:
     key = ConfigKey((("users", user), ("clients", client)))
     path = path_of(key)
     assert path.isascii()
@@ -144,7 +144,7 @@ def test_any_name_of_a_user_and_client_comes_back(user: str, client: str) -> Non
 
 
 @given(name=NAMES, pattern_type=st.sampled_from(["LITERAL", "PREFIXED"]))
-def test_any_name_of_a_resource_comes_back(name: str, pattern_type: str) -> None:
+def test_any_name_of_a_resource_round_trips(name: str, pattern_type: str) -> None:
     key = AclKey("GROUP", pattern_type, name)
     assert key_of(path_of(key)) == key
 

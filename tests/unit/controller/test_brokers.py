@@ -1,4 +1,4 @@
-"""Brokers join and become controllers; folders on disk are adopted."""
+"""Registration of brokers, controller failover, and recovery of topics from log directories."""
 
 from uuid import UUID
 
@@ -63,7 +63,7 @@ def test_new_store() -> None:
 
 
 def test_restart_of_one_node() -> None:
-    """R7: the partitions come back, each changed once, in a new leader epoch."""
+    """R7: the partitions are led again, each changed once, in a new leader epoch."""
     image = ClusterImage()
     start(image)
     add_topic(image, "t", (0,), (0,))
@@ -140,7 +140,7 @@ def test_unclean_start() -> None:
 
 
 def test_another_broker_takes_over_as_controller() -> None:
-    """R6, R7: what happened while nobody decided is made up for, in the new epoch."""
+    """R6, R7: failures that nobody handled are handled in the new controller epoch."""
     image = image_of(0, 1, 2)
     add_topic(image, "t", (0, 1), (1, 2))
     untouched = state(image, "t", 1)
@@ -160,15 +160,15 @@ def test_another_broker_takes_over_as_controller() -> None:
 T_ID = UUID(int=0x777)
 
 
-def test_folders_become_topics() -> None:
+def test_log_directories_become_topics() -> None:
     """S1: ids stay, gaps are filled, epochs rise above those in the logs."""
     image = image_of(4)
-    found = {
+    topic_ids = {
         TopicPartition("t", 2): T_ID,
         TopicPartition("t", 0): None,
         TopicPartition("u", 0): None,
     }
-    changes = recover_topics(image, found, 4, ids(), {TopicPartition("t", 2): 6})
+    changes = recover_topics(image, topic_ids, 4, ids(), {TopicPartition("t", 2): 6})
     check_committable(changes)
     image.apply(changes)
     assert image.topics["t"].topic_id == T_ID
@@ -184,21 +184,21 @@ def test_folders_become_topics() -> None:
 def test_what_the_store_knows_is_left_alone() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
-    found = {TopicPartition("t", 5): None, TopicPartition("__cluster_metadata", 0): None}
-    assert recover_topics(image, found, 0, ids()) == []
+    topic_ids = {TopicPartition("t", 5): None, TopicPartition("__cluster_metadata", 0): None}
+    assert recover_topics(image, topic_ids, 0, ids()) == []
 
 
-def test_folders_that_contradict_each_other() -> None:
+def test_log_directories_that_contradict_each_other() -> None:
     image = image_of(0)
     add_topic(image, "old", (0,), topic_id=T_ID)
     two = {TopicPartition("t", 0): UUID(int=888), TopicPartition("t", 1): UUID(int=999)}
-    for found in (two, {TopicPartition("t", 0): T_ID}):
+    for topic_ids in (two, {TopicPartition("t", 0): T_ID}):
         with pytest.raises(KafkaError) as caught:
-            recover_topics(image, found, 0, ids())
+            recover_topics(image, topic_ids, 0, ids())
         assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_a_folder_with_an_absurd_number() -> None:
+def test_a_log_directory_with_an_absurd_partition_number() -> None:
     with pytest.raises(KafkaError, match="t-2147483647") as caught:
         recover_topics(image_of(0), {TopicPartition("t", 2**31 - 1): None}, 0, ids())
     assert caught.value.code == ErrorCode.INVALID_PARTITIONS

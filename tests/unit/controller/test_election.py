@@ -90,7 +90,7 @@ def test_the_last_in_sync_replica_stays_in_the_isr() -> None:
 
 
 def test_all_fail_at_once() -> None:
-    """R7: each member of the ISR had everything; whoever comes first leads, alone in sync."""
+    """R7: each member of the ISR had every record; the first to restart leads, alone in sync."""
     image = image_of(0, 1, 2)
     add_topic(image, "t", (0, 1, 2))
     set_state(image, "t", 0, (0, 1))
@@ -134,7 +134,7 @@ def test_a_broker_that_is_down_already() -> None:
 # --- brokers come
 
 
-def test_broker_comes_back_as_a_follower() -> None:
+def test_a_restarted_broker_is_a_follower() -> None:
     """R4: it must catch up before it is in sync again."""
     image = image_of(0, 1)
     add_topic(image, "t", (0, 1))
@@ -146,7 +146,7 @@ def test_broker_comes_back_as_a_follower() -> None:
 
 
 def test_broker_restarts_before_its_failure_was_noticed() -> None:
-    """R7: it may have lost records, so others lead; where there are none it leads anew."""
+    """R7: it may have lost records, so others lead; without others it leads in a new epoch."""
     image = image_of(0, 1)
     add_topic(image, "t", (0, 1), (1, 0), (0,))
     apply(image, broker_up(image, broker(0, epoch=2), CLEAN))
@@ -175,7 +175,7 @@ def shut_down(image: ClusterImage, broker_id: int, epoch: int = 1) -> Controlled
 
 
 def test_controlled_shutdown_moves_leaders_away() -> None:
-    """R8: what nobody else can lead it leads until it is gone."""
+    """R8: it leads what no other broker can lead until it stops."""
     image = image_of(0, 1, 2)
     add_topic(image, "t", (0, 1), (1, 0), (0, 2), (0,))
     set_state(image, "t", 0, (0,), partition=2)
@@ -215,10 +215,10 @@ def test_controlled_shutdown_refused() -> None:
 def elect(
     image: ClusterImage, election_type: int, partitions: dict[str, list[int]] | None
 ) -> dict[tuple[str, int], ErrorCode]:
-    wanted = None
+    topics = None
     if partitions is not None:
-        wanted = [ElectLeadersTopicPartitions(t, numbers) for t, numbers in partitions.items()]
-    changes, response = elect_leaders(image, ElectLeadersRequest(election_type, wanted), CLEAN)
+        topics = [ElectLeadersTopicPartitions(t, numbers) for t, numbers in partitions.items()]
+    changes, response = elect_leaders(image, ElectLeadersRequest(election_type, topics), CLEAN)
     apply(image, changes)
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
@@ -260,7 +260,7 @@ def test_preferred_election_of_all(moved: ClusterImage) -> None:
 
 
 def test_unclean_election_on_request(moved: ClusterImage) -> None:
-    """R5: asked for by hand it needs no setting."""
+    """R5: an unclean election on request needs no setting."""
     assert elect(moved, UNCLEAN, {"t": [0, 3]}) == {
         ("t", 0): ErrorCode.ELECTION_NOT_NEEDED,
         ("t", 3): ErrorCode.NONE,
@@ -278,8 +278,8 @@ def test_unclean_election_without_any_live_replica() -> None:
 
 
 def test_a_partition_named_twice_is_elected_once(moved: ClusterImage) -> None:
-    wanted = [ElectLeadersTopicPartitions("t", [0, 0])]
-    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), CLEAN)
+    topics = [ElectLeadersTopicPartitions("t", [0, 0])]
+    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, topics), CLEAN)
     apply(moved, changes)
     results = response.replica_election_results[0].partition_result
     assert [r.error_code for r in results] == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
@@ -288,8 +288,8 @@ def test_a_partition_named_twice_is_elected_once(moved: ClusterImage) -> None:
 
 def test_no_preferred_election_of_a_broker_that_leaves(moved: ClusterImage) -> None:
     rules = CLEAN._replace(shutting_down=frozenset({0}))
-    wanted = [ElectLeadersTopicPartitions("t", [0])]
-    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, wanted), rules)
+    topics = [ElectLeadersTopicPartitions("t", [0])]
+    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, topics), rules)
     assert changes == []
     (result,) = response.replica_election_results[0].partition_result
     assert result.error_code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

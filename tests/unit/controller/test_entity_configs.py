@@ -79,7 +79,7 @@ def test_acls() -> None:
     assert not image.acls
 
 
-def test_producer_ids_are_never_given_twice() -> None:
+def test_producer_ids_are_never_allocated_twice() -> None:
     """P3"""
     image = image_of(0)
     changes, first = next_block(image, 0)

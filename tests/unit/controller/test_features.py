@@ -61,7 +61,9 @@ def test_a_level_changes(before: int, level: int, how: UpgradeType, after: int) 
     image = cluster(**({"a": before} if before else {}), b=3)
     response = update(image, ("a", level, how))
     assert (response.error_code, response.error_message) == (0, None)
-    assert [(each.feature, each.error_code) for each in response.results] == [("a.version", 0)]
+    assert [(result.feature, result.error_code) for result in response.results] == [
+        ("a.version", 0)
+    ]
     rest = {"b.version": 3}
     assert finalized(image) == ({"a.version": after, **rest} if after else rest, 6)
 
@@ -75,7 +77,7 @@ def test_the_level_that_it_has(how: UpgradeType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "level", "how", "words"),
+    ("name", "level", "how", "expected_error"),
     [
         ("a", 0, UP, "a.version cannot be set to level 0: that is lower than 1"),
         ("a", 2, DOWN, "higher than 1"),
@@ -89,14 +91,14 @@ def test_the_level_that_it_has(how: UpgradeType) -> None:
         ("metadata", 0, DOWN, "no such feature"),
     ],
 )
-def test_a_level_that_will_not_do(name: str, level: int, how: int, words: str) -> None:
+def test_an_invalid_level(name: str, level: int, how: int, expected_error: str) -> None:
     """E6: the whole request fails, with the reason."""
     image = cluster(a=1)
     for updates in ([(name, level, how)], [("b", 3, UP), (name, level, how)]):
         response = update(image, *updates)
         assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
         assert response.error_message is not None
-        assert words in response.error_message
+        assert expected_error in response.error_message
         assert response.results == []
         assert finalized(image) == ({"a.version": 1}, 5)
 
@@ -118,14 +120,14 @@ def test_only_asking() -> None:
     image = cluster(a=1)
     response = update(image, ("a", 2, UP), ("b", 1, UP), validate_only=True)
     assert response.error_code == 0
-    assert [each.feature for each in response.results] == ["a.version", "b.version"]
+    assert [result.feature for result in response.results] == ["a.version", "b.version"]
     refused = update(image, ("a", 3, UP), validate_only=True)
     assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert finalized(image) == ({"a.version": 1}, 5)
 
 
 def test_named_twice() -> None:
-    """The last one counts, and each has a result."""
+    """The last one counts, and every update has a result."""
     image = cluster(a=1)
     assert len(update(image, ("a", 0, UP), ("a", 2, UP)).results) == 2
     assert finalized(image) == ({"a.version": 2}, 6)
@@ -153,10 +155,10 @@ def test_no_features_yet() -> None:
     st.booleans(),
 )
 def test_levels_stay_supported(updates: list[tuple[str, int, int]], together: bool) -> None:
-    """Whatever is asked: every broker could join again, and each change has its own epoch."""
+    """After any updates every broker could register again, and each change has its own epoch."""
     image = cluster(b=1)
     seen = {5: {"b.version": 1}}
-    for batch in [updates] if together else [[each] for each in updates]:
+    for batch in [updates] if together else [[update] for update in updates]:
         update(image, *batch)
         levels, epoch = finalized(image)
         assert seen.setdefault(epoch, levels) == levels
@@ -176,13 +178,15 @@ def test_a_broker_that_supports_the_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("levels", "words"),
+    ("levels", "expected_error"),
     [
         ({"a.version": 3}, "a.version at level 3, but broker 1 supports levels 0 to 2"),
         ({"a.version": 1, "c.version": 1}, "c.version at level 1, but broker 1 does not know"),
     ],
 )
-def test_a_broker_that_does_not(levels: dict[str, int], words: str) -> None:
-    with pytest.raises(KafkaError, match=words) as caught:
+def test_a_broker_that_does_not_support_the_levels(
+    levels: dict[str, int], expected_error: str
+) -> None:
+    with pytest.raises(KafkaError, match=expected_error) as caught:
         require_supported(replace(broker(1), features=SUPPORTED), levels)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION

@@ -106,7 +106,7 @@ def test_leader_that_says_it_recovers(image: ClusterImage) -> None:
     assert ask(image, [0], recovery=1).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_replicas_that_are_not_up_anew_or_leaving_are_ineligible(image: ClusterImage) -> None:
+def test_replicas_that_are_down_restarted_or_leaving_are_ineligible(image: ClusterImage) -> None:
     set_state(image, "t", 0, (0,))
     image.apply([Put(broker(1, epoch=3))])
     assert ask(image, [0, 1]).error_code == ErrorCode.INELIGIBLE_REPLICA

@@ -22,7 +22,7 @@ RACKS = st.dictionaries(
 
 
 def test_round_robin_from_the_start() -> None:
-    """R1: leaders go round; followers come after them, with a gap that widens each round."""
+    """R1: leaders rotate; followers come after them, with a shift that grows each round."""
     assert place_replicas({0: None, 1: None, 2: None}, 6, 2, PlacementStart(1, 0)) == [
         (1, 2),
         (2, 0),
@@ -71,7 +71,7 @@ def test_any_cluster(
 
 @pytest.mark.parametrize(("brokers", "factor"), [(3, 2), (4, 3), (5, 2)])
 def test_replicas_are_even_over_full_rounds(brokers: int, factor: int) -> None:
-    """R1: after each gap has been used once every pair of brokers shares as much as any other."""
+    """R1: after all shifts every pair of brokers shares the same number of partitions."""
     rounds = brokers * (brokers - 1)
     placed = place_replicas(dict.fromkeys(range(brokers)), rounds, factor, PlacementStart(0, 0))
     followers = Counter((r[0], follower) for r in placed for follower in r[1:])
@@ -103,24 +103,24 @@ def test_factor_below_one(factor: int) -> None:
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_added_partitions_go_on_with_the_round() -> None:
+def test_added_partitions_continue_the_placement() -> None:
     image = image_of(0, 1, 2)
     add_topic(image, "t", (1, 2), (2, 0))
     assert place_added_partitions(image, "t", 2, PlacementStart(77, 0)) == [(0, 1), (1, 0)]
 
 
-def test_added_partitions_where_the_first_leader_is_gone() -> None:
+def test_added_partitions_if_the_first_leader_is_down() -> None:
     image = image_of(0, 1, 2)
     add_topic(image, "t", (9, 2), (2, 0))
     assert place_added_partitions(image, "t", 1, PlacementStart(0, 0)) == [(2, 0)]
 
 
 @pytest.mark.parametrize(
-    ("replicas", "said"),
+    ("replicas", "expected_error"),
     [([], "empty"), ([1, 1], "twice"), ([0, 8], "not up"), ([0], "have 2")],
 )
-def test_assignments_that_cannot_be(replicas: list[int], said: str) -> None:
-    with pytest.raises(KafkaError, match=said) as caught:
+def test_invalid_assignments(replicas: list[int], expected_error: str) -> None:
+    with pytest.raises(KafkaError, match=expected_error) as caught:
         check_assignment(image_of(0, 1), replicas, 2)
     assert caught.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 

@@ -42,9 +42,9 @@ def move(
     allow_factor_change: bool = True,
     rules: ElectionRules = CLEAN,
 ) -> ErrorCode:
-    wanted = [ReassignableTopic(topic, [ReassignablePartition(partition, replicas)])]
+    topics = [ReassignableTopic(topic, [ReassignablePartition(partition, replicas)])]
     request = AlterPartitionReassignmentsRequest(
-        allow_replication_factor_change=allow_factor_change, topics=wanted
+        allow_replication_factor_change=allow_factor_change, topics=topics
     )
     changes, response = alter_partition_reassignments(image, request, rules)
     check_committable(changes)
@@ -104,7 +104,7 @@ def test_replace_drops_what_came_in_vain(image: ClusterImage) -> None:
     assert assignment(image, "t") == Assignment((4, 1, 2, 0), adding=(4,), removing=(0,))
 
 
-def test_replace_keeps_what_still_comes(image: ClusterImage) -> None:
+def test_replace_keeps_replicas_that_are_still_being_added(image: ClusterImage) -> None:
     move(image, [3, 1, 2])
     set_state(image, "t", 0, (0, 1, 2, 3))
     assert move(image, [3, 4]) == ErrorCode.NONE
@@ -229,11 +229,13 @@ def test_list(image: ClusterImage) -> None:
     (ongoing,) = response.topics[0].partitions
     assert ongoing.replicas == [3, 1, 2, 0]
     assert (ongoing.adding_replicas, ongoing.removing_replicas) == ([3], [0])
-    asked = [
+    requested = [
         ListPartitionReassignmentsTopics("u", [0, 1, 7]),
         ListPartitionReassignmentsTopics("x", [0]),
     ]
-    response = list_partition_reassignments(image, ListPartitionReassignmentsRequest(topics=asked))
+    response = list_partition_reassignments(
+        image, ListPartitionReassignmentsRequest(topics=requested)
+    )
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in response.topics] == [
         ("u", [1])
     ]

@@ -179,8 +179,8 @@ def test_partitions_of_all_topics_of_a_request_count() -> None:
 
 
 def assigned(*replicas: tuple[int, list[int]], count: int = -1, factor: int = -1) -> CreatableTopic:
-    given = [CreatableReplicaAssignment(number, brokers) for number, brokers in replicas]
-    return CreatableTopic("t", count, factor, assignments=given)
+    rows = [CreatableReplicaAssignment(number, brokers) for number, brokers in replicas]
+    return CreatableTopic("t", count, factor, assignments=rows)
 
 
 def test_explicit_assignment() -> None:
@@ -234,7 +234,7 @@ def test_topics_of_a_request_do_not_all_begin_at_the_same_broker() -> None:
     assert {state(image, f"t{n}").leader for n in range(3)} == {0, 1, 2}
 
 
-def test_reserved_ids_and_those_in_use_are_not_given() -> None:
+def test_reserved_ids_and_ids_in_use_are_not_assigned() -> None:
     dash = UUID(bytes=bytes([62 << 2]) + bytes(15))
     drawn = iter([UUID(int=0), UUID(int=1), UUID(int=99), dash, UUID(int=500), UUID(int=501)])
     assert generate_topic_id(lambda: next(drawn), {UUID(int=500)}) == UUID(int=501)
@@ -281,7 +281,7 @@ def test_more_partitions() -> None:
     assert [r.isr for r in image.partitions_of("t")] == [(0, 1), (1, 0), (0, 1)]
 
 
-def test_more_partitions_where_told() -> None:
+def test_added_partitions_with_explicit_replicas() -> None:
     image = image_of(0, 1)
     add_topic(image, "t", (0,))
     assignments = [CreatePartitionsAssignment([1]), CreatePartitionsAssignment([0])]
@@ -316,8 +316,8 @@ def test_partitions_that_cannot_be_added(
 ) -> None:
     image = image_of(0, 1)
     add_topic(image, "t", (0, 1))
-    given = None if assignments is None else [CreatePartitionsAssignment(a) for a in assignments]
-    assert code_of(image, CreatePartitionsTopic(name, count, given)) == code
+    rows = None if assignments is None else [CreatePartitionsAssignment(a) for a in assignments]
+    assert code_of(image, CreatePartitionsTopic(name, count, rows)) == code
 
 
 def test_more_partitions_with_too_few_brokers() -> None:

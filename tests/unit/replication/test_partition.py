@@ -36,7 +36,7 @@ def test_nobody_leads_before_the_controller_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("client_epoch", "code"),
     [
         (-1, ErrorCode.NONE),
         (5, ErrorCode.NONE),
@@ -44,12 +44,12 @@ def test_nobody_leads_before_the_controller_says_so() -> None:
         (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_epochs_of_clients_of_the_leader(told: int, code: ErrorCode) -> None:
-    assert partition_of().check_leader(told) is code
+def test_epochs_of_clients_of_the_leader(client_epoch: int, code: ErrorCode) -> None:
+    assert partition_of().check_leader(client_epoch) is code
 
 
 @pytest.mark.parametrize(
-    ("told", "code"),
+    ("client_epoch", "code"),
     [
         (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
@@ -57,8 +57,8 @@ def test_epochs_of_clients_of_the_leader(told: int, code: ErrorCode) -> None:
         (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ],
 )
-def test_epochs_of_clients_of_a_follower(told: int, code: ErrorCode) -> None:
-    assert partition_of(leader=2).check_leader(told) is code
+def test_epochs_of_clients_of_a_follower(client_epoch: int, code: ErrorCode) -> None:
+    assert partition_of(leader=2).check_leader(client_epoch) is code
 
 
 def test_what_is_older_than_what_is_known_is_not_taken_over() -> None:
@@ -111,7 +111,7 @@ def test_the_same_epoch_keeps_it() -> None:
     assert partition.high_watermark(100) == 60
 
 
-def test_a_partition_that_is_gone_has_no_leader_here() -> None:
+def test_a_removed_replica_does_not_lead() -> None:
     partition = partition_of()
     partition.resign()
     assert partition.check_leader() is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -1,8 +1,8 @@
-"""The broker's settings: what its file says, what was changed since, and what holds now.
+"""The broker's settings: from its file, from dynamic changes, and the values in effect.
 
-A value comes from the first place that has one: set for this broker while it ran, set for all
-brokers while they ran, the file, Kafka's default (or ours, where Kafka has none that would do for a
-broker that is started without a file).
+A value comes from the first of these that has one: the dynamic settings of this broker, the dynamic
+defaults of all brokers, the file, the default. Defaults are Kafka's, except where Kafka has none
+with which a broker could start without a file.
 """
 
 import logging
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from penstock.broker.config import dynamic
 from penstock.broker.config.broker_settings import (
     BROKER_SETTINGS,
-    FOREIGN_PREFIXES,
+    PLUGIN_PREFIXES,
     setting_of,
 )
 from penstock.broker.config.checks import check_values
@@ -30,7 +30,7 @@ from penstock.broker.config.settings import nearest
 from penstock.broker.config.values import BrokerValues
 from penstock.controller.metadata import Endpoint
 
-_LOG = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _REFERENCE = re.compile(r"\$\{([^}:]+):[^}]*\}")
 
@@ -38,19 +38,19 @@ Callback = Callable[[frozenset[str]], None]
 
 
 class BrokerConfig(BrokerValues):
-    """The settings that hold now. `text`, `int`, `bool` and so on read them by name."""
+    """The settings in effect. `text`, `int`, `bool` and so on read them by name."""
 
     version: int
-    """Rises with every change, so that what was derived from the settings can be kept till then."""
+    """Rises with every change, so that derived values can be cached until then."""
 
     @classmethod
     def from_properties(
         cls, properties: Mapping[str, str], *, hostname: str = "localhost"
     ) -> "BrokerConfig":
-        """The settings of a file. ConfigError for the first that will not do.
+        """Returns the settings of a file; ConfigError for the first invalid one.
 
-        `hostname` is where clients are told to come when a listener is bound to every address and
-        `advertised.listeners` does not say better.
+        `hostname` is advertised if a listener is bound to all addresses and `advertised.listeners`
+        is not set.
         """
         return cls(_with_synonyms(properties), hostname)
 
@@ -67,7 +67,7 @@ class BrokerConfig(BrokerValues):
         self.version = 0
         check_values(self)
         self._listeners = _listeners(self, hostname)
-        self._mechanisms, self._remarks = _mechanisms(self, self._listeners.bound)
+        self._mechanisms, self._warnings = _mechanisms(self, self._listeners.bound)
 
     # --- listeners
 
@@ -77,46 +77,46 @@ class BrokerConfig(BrokerValues):
 
     @property
     def advertised(self) -> list[ListenerSpec]:
-        """A port may be 0 still, see `advertised_endpoints`."""
+        """The advertised listeners; a port may still be 0, see `advertised_endpoints`."""
         return self._listeners.advertised
 
     @property
     def inter_broker_listener(self) -> str:
-        """The name of the listener that brokers use among themselves."""
+        """The name of the listener for traffic between brokers."""
         return self._listeners.inter_broker
 
     def advertised_endpoints(self, bound_ports: Mapping[str, int]) -> list[Endpoint]:
-        """Where clients of each listener come, with the ports that were free in place of 0."""
+        """Returns the advertised endpoints, with the bound ports in place of port 0."""
         return [
-            Endpoint(each.name, each.host, each.port or bound_ports[each.name], each.protocol)
-            for each in self.advertised
+            Endpoint(spec.name, spec.host, spec.port or bound_ports[spec.name], spec.protocol)
+            for spec in self.advertised
         ]
 
     def sasl_mechanisms(self, listener: str) -> list[str]:
-        """The mechanisms that clients of a SASL listener can log in with."""
+        """Returns the mechanisms with which clients of a SASL listener can authenticate."""
         return self._mechanisms[listener]
 
-    # --- what the user should know at the start
+    # --- messages at start
 
     def without_effect(self) -> list[str]:
-        """The names in the file that do nothing here."""
-        found = ((name, setting_of(name)) for name in self._static)
-        return sorted(name for name, setting in found if setting is None or not setting.effect)
+        """Returns the settings in the file that have no effect in Penstock."""
+        settings = ((name, setting_of(name)) for name in self._static)
+        return sorted(name for name, setting in settings if setting is None or not setting.effect)
 
-    def remarks(self) -> list[str]:
-        """Lines for the log when the broker starts."""
+    def warnings(self) -> list[str]:
+        """Returns the warnings to log when the broker starts."""
         names = self.without_effect()
         if not names:
-            return self._remarks
+            return self._warnings
         count = "1 setting has" if len(names) == 1 else f"{len(names)} settings have"
-        return [*self._remarks, f"{count} no effect here: {', '.join(names)}"]
+        return [*self._warnings, f"{count} no effect in Penstock: {', '.join(names)}"]
 
-    # --- change while the broker runs
+    # --- dynamic settings
 
     def validate_dynamic(self, changes: Mapping[str, str], *, per_broker: bool) -> None:
-        """ConfigError unless this broker (or all of them) could have these settings.
+        """Raises ConfigError unless this broker, or all brokers, may have these dynamic settings.
 
-        `changes` is everything that would be stored for it, not only what is new.
+        `changes` has all settings that would be stored, not only new ones.
         """
         for name, text in changes.items():
             dynamic.check_dynamic(name, text, per_broker=per_broker)
@@ -130,9 +130,9 @@ class BrokerConfig(BrokerValues):
         self._check_step(texts, added)
 
     def set_dynamic(self, default: Mapping[str, str], per_broker: Mapping[str, str]) -> set[str]:
-        """Takes what is stored for all brokers and for this one; the names whose value changed.
+        """Applies the stored defaults of all brokers and the settings of this broker.
 
-        What is stored but will not do is left out, with a line in the log.
+        Returns the names whose value changed. Invalid settings are ignored and logged.
         """
         default = _usable(default, per_broker=False)
         per_broker = _usable(per_broker, per_broker=True)
@@ -140,38 +140,40 @@ class BrokerConfig(BrokerValues):
         try:
             self._check_combination(texts)
         except ConfigError as error:
-            _LOG.error("stored settings are not applied: %s", error.message)
+            logger.error("the stored settings are not applied: %s", error.message)
             return set()
         names = self._texts.keys() | texts.keys()
         changed = {
-            name for name in names if self._shown(self._texts, name) != self._shown(texts, name)
+            name
+            for name in names
+            if self._described(self._texts, name) != self._described(texts, name)
         }
         self._dynamic_default, self._dynamic_broker = dict(default), dict(per_broker)
         self._texts = texts
         self._values.clear()
-        self._mechanisms, self._remarks = _mechanisms(self, self._listeners.bound)
+        self._mechanisms, self._warnings = _mechanisms(self, self._listeners.bound)
         if changed:
             self.version += 1
-            self._tell(changed)
+            self._notify(changed)
         return changed
 
     def subscribe(self, names: str | Iterable[str], callback: Callback) -> Callable[[], None]:
-        """Calls back, after a change, with those names that changed.
+        """Calls `callback` after a change with those of the names whose value changed.
 
-        A string stands for every name that begins with it. The function that comes back ends it.
+        A string means all names with that prefix. Returns a function that ends the subscription.
         """
         entry = (names if isinstance(names, str) else frozenset(names), callback)
         self._subscribers.append(entry)
         return lambda: self._subscribers.remove(entry)
 
-    def _tell(self, changed: set[str]) -> None:
+    def _notify(self, changed: set[str]) -> None:
         for names, callback in list(self._subscribers):
             if isinstance(names, str):
-                mine = frozenset(name for name in changed if name.startswith(names))
+                matches = frozenset(name for name in changed if name.startswith(names))
             else:
-                mine = names & changed
-            if mine:
-                callback(mine)
+                matches = names & changed
+            if matches:
+                callback(matches)
 
     def _combined(
         self, default: Mapping[str, str], per_broker: Mapping[str, str]
@@ -187,41 +189,41 @@ class BrokerConfig(BrokerValues):
         if _listeners(values, self._hostname) != self._listeners:
             raise ConfigError(
                 "listeners: cannot change while the broker runs; "
-                "set them in server.properties and start the broker again",
+                "set them in server.properties and restart the broker",
                 "listeners",
             )
         _mechanisms(values, self._listeners.bound)
 
     def _check_step(self, texts: Mapping[str, str], added: Iterable[str]) -> None:
-        """What may be so after the next start, but cannot come about while the broker runs."""
+        """Raises ConfigError for changes that need a restart, or are too large for one step."""
         dynamic.check_steps(self, BrokerValues(texts))
-        running = frozenset(each.name.lower() for each in self.listeners)
+        running = frozenset(spec.name.lower() for spec in self.listeners)
         for name in added:
             if dynamic.changes_running_listener(name, self._texts, texts, running):
                 raise ConfigError(
                     f"{name}: cannot change while the listener is open; "
-                    "set it in server.properties and start the broker again",
+                    "set it in server.properties and restart the broker",
                     name,
                 )
 
     @staticmethod
-    def _shown(texts: Mapping[str, str], name: str) -> str | None:
+    def _described(texts: Mapping[str, str], name: str) -> str | None:
         setting = setting_of(name)
         default = None if setting is None or name not in BROKER_SETTINGS else setting.default
         return texts.get(name, default)
 
-    # --- what DescribeConfigs shows
+    # --- DescribeConfigs
 
     def describe(self, name: str) -> ConfigEntry | None:
-        """One setting; None for a name that is neither known nor set."""
+        """Returns one setting; None for a name that is neither known nor set."""
         return self.descriptions().describe(name)
 
     def describe_all(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The settings of this broker, or those of them that are named."""
+        """Returns the settings of this broker, or the named ones."""
         return self.descriptions().describe_all(names)
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """What is set for all brokers: the resource without a name."""
+        """Returns the dynamic defaults of all brokers: the resource without a name."""
         return self.descriptions().describe_default(names)
 
     def descriptions(self) -> BrokerDescriptions:
@@ -231,17 +233,17 @@ class BrokerConfig(BrokerValues):
 
 
 def _with_synonyms(properties: Mapping[str, str]) -> dict[str, str]:
-    """The file with both names of the broker's number, and with log.dirs where log.dir is set."""
+    """Adds the other name of the broker id, and log.dirs if only log.dir is set."""
     texts = dict(properties)
     if texts.get("broker.id", "").strip() == "-1":
         del texts["broker.id"]
-    for one, other in (("node.id", "broker.id"), ("broker.id", "node.id")):
-        if one in texts:
-            texts.setdefault(other, texts[one])
+    for name, synonym in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if name in texts:
+            texts.setdefault(synonym, texts[name])
     if texts.get("node.id", "").strip() != texts.get("broker.id", "").strip():
         raise ConfigError(
-            f"node.id: {texts['node.id']} and broker.id {texts['broker.id']} are the same thing; "
-            "give one of them, or the same number",
+            f"node.id: {texts['node.id']} differs from broker.id {texts['broker.id']}; "
+            "set one of them, or both to the same id",
             "node.id",
         )
     if "log.dir" in texts:
@@ -253,18 +255,18 @@ def _check_static(name: str, text: str) -> None:
     setting = setting_of(name)
     if setting is not None:
         setting.parse(text)
-    elif not name.startswith(FOREIGN_PREFIXES):
+    elif not name.startswith(PLUGIN_PREFIXES):
         raise ConfigError(f"{name}: no such setting{nearest(name, BROKER_SETTINGS)}", name)
 
 
 def _check_references(texts: Mapping[str, str]) -> None:
-    providers = [each.strip() for each in texts.get("config.providers", "").split(",")]
+    providers = [provider.strip() for provider in texts.get("config.providers", "").split(",")]
     for name, text in texts.items():
         match = _REFERENCE.search(text)
         if match is not None and match[1] in providers:
             raise ConfigError(
-                f"{name}: {match[0]} would have to come from the config provider {match[1]}, "
-                "which cannot run here; write the value itself",
+                f"{name}: {match[0]} refers to the config provider {match[1]}, which Penstock "
+                "cannot run; write the value itself",
                 name,
             )
 
@@ -288,16 +290,16 @@ def _listeners(values: BrokerValues, hostname: str) -> Listeners:
 def _mechanisms(
     values: BrokerValues, listeners: Iterable[ListenerSpec]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """The SASL mechanisms of each listener, and remarks about those that are not served."""
+    """Returns the SASL mechanisms of each listener, and warnings about unsupported ones."""
     served: dict[str, list[str]] = {}
-    remarks: list[str] = []
-    for each in listeners:
-        if each.protocol.sasl:
-            enabled = values.listener_value(each.name, "sasl.enabled.mechanisms")
+    warnings: list[str] = []
+    for spec in listeners:
+        if spec.protocol.sasl:
+            enabled = values.listener_value(spec.name, "sasl.enabled.mechanisms")
             names = enabled if isinstance(enabled, list) else []
-            served[each.name], remark = served_mechanisms(each.name, names)
-            remarks += [] if remark is None else [remark]
-    return served, remarks
+            served[spec.name], warning = served_mechanisms(spec.name, names)
+            warnings += [] if warning is None else [warning]
+    return served, warnings
 
 
 def _usable(stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
@@ -306,7 +308,7 @@ def _usable(stored: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
         try:
             dynamic.check_dynamic(name, text, per_broker=per_broker)
         except ConfigError as error:
-            _LOG.error("a stored setting is ignored: %s", error.message)
+            logger.error("ignoring a stored setting: %s", error.message)
         else:
             usable[name] = text
     return usable

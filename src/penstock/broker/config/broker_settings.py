@@ -1,4 +1,4 @@
-"""The table of the broker's settings, and names that are made from those in it."""
+"""The table of the broker's settings, their synonyms, and names with a listener prefix."""
 
 import re
 
@@ -9,14 +9,14 @@ BROKER_SETTINGS = Table(
     network.TABLE, logs.TABLE, cluster.TABLE, coordinators.TABLE, security.TABLE, old.TABLE
 )
 
-FAMILIES = (
+SYNONYM_FAMILIES = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
-"""Names for one and the same thing; the first that has a value counts."""
+"""Settings with the same meaning in different units; the first one with a value counts."""
 
-_FAMILY = {name: family for family in FAMILIES for name in family} | {
+_FAMILY = {name: family for family in SYNONYM_FAMILIES for name in family} | {
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 }
 
@@ -29,7 +29,7 @@ _PER_MECHANISM = (
     "sasl.server.callback.handler.class",
     "connections.max.reauth.ms",
 )
-"""Settings that a listener has once for each SASL mechanism."""
+"""Settings that a listener may have once per SASL mechanism."""
 
 ONLY_DYNAMIC = frozenset(
     (
@@ -38,9 +38,9 @@ ONLY_DYNAMIC = frozenset(
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
 )
-"""Set while a broker runs, for as long as partitions move; shown only where they are set."""
+"""Dynamic settings for the time of a reassignment; described only if they are set."""
 
-FOREIGN_PREFIXES = (
+PLUGIN_PREFIXES = (
     "config.providers.",
     "rsm.config.",
     "rlmm.config.",
@@ -48,11 +48,11 @@ FOREIGN_PREFIXES = (
     "kafka.csv.metrics.",
     "confluent.",
 )
-"""Settings of plugins: nothing is known about them, and they do nothing here."""
+"""Settings of plugins: accepted without a check, and without effect."""
 
 
 def listener_base(name: str) -> tuple[str, str] | None:
-    """The listener and the setting of `listener.name.<listener>.[<mechanism>.]<setting>`."""
+    """Splits `listener.name.<listener>.[<mechanism>.]<setting>` into listener and setting."""
     match = _LISTENER.fullmatch(name)
     if match is None:
         return None
@@ -63,18 +63,18 @@ def listener_base(name: str) -> tuple[str, str] | None:
 
 
 def setting_of(name: str) -> Setting | None:
-    """The setting a name belongs to, also with a listener before it; None for an unknown one."""
+    """Returns the setting of a name, with or without a listener prefix; None if it is unknown."""
     if name in BROKER_SETTINGS:
         return BROKER_SETTINGS[name]
-    based = listener_base(name)
-    if based is not None and based[1] in BROKER_SETTINGS:
-        return BROKER_SETTINGS[based[1]]
+    base = listener_base(name)
+    if base is not None and base[1] in BROKER_SETTINGS:
+        return BROKER_SETTINGS[base[1]]
     return None
 
 
 def family_of(name: str) -> tuple[str, ...]:
-    """The names under which the value of a setting is looked for, the first one winning."""
+    """Returns the names that provide the value of a setting, in order of precedence."""
     if name in _FAMILY:
         return _FAMILY[name]
-    based = listener_base(name)
-    return (name,) if based is None else (name, based[1])
+    base = listener_base(name)
+    return (name,) if base is None else (name, base[1])

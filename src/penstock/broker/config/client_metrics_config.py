@@ -1,4 +1,4 @@
-"""Settings of a subscription to clients' metrics (KIP-714)."""
+"""Settings of a client metrics subscription (KIP-714)."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,22 +11,24 @@ CLIENT_METRICS_SETTINGS = Table(table.TABLE)
 
 
 def validate_client_metrics_configs(configs: Mapping[str, str]) -> None:
-    """ConfigError unless a subscription could have exactly these settings."""
+    """Raises ConfigError unless a subscription may have exactly these settings."""
     for name, text in configs.items():
         if name not in CLIENT_METRICS_SETTINGS:
-            near = nearest(name, CLIENT_METRICS_SETTINGS)
-            raise ConfigError(f"{name}: no such setting of a metrics subscription{near}", name)
+            suggestion = nearest(name, CLIENT_METRICS_SETTINGS)
+            raise ConfigError(
+                f"{name}: no such setting of a metrics subscription{suggestion}", name
+            )
         CLIENT_METRICS_SETTINGS[name].parse(text)
 
 
 def describe_client_metrics(
     configs: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """What DescribeConfigs shows of a subscription with these settings."""
-    shown = set(CLIENT_METRICS_SETTINGS)
+    """Returns the DescribeConfigs entries of a subscription with these settings."""
+    described = set(CLIENT_METRICS_SETTINGS)
     if names is not None:
-        shown &= set(names)
-    return [_entry(configs, name) for name in sorted(shown)]
+        described &= set(names)
+    return [_entry(configs, name) for name in sorted(described)]
 
 
 def _entry(configs: Mapping[str, str], name: str) -> ConfigEntry:
@@ -34,7 +36,7 @@ def _entry(configs: Mapping[str, str], name: str) -> ConfigEntry:
     value, source = setting.default, ConfigSource.DEFAULT_CONFIG
     synonyms: tuple[Synonym, ...] = ()
     if name in configs:
-        value, source = setting.normal(configs[name]), ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
+        value, source = setting.normalize(configs[name]), ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
         synonyms = (Synonym(name, value, source),)
     return ConfigEntry(
         name,

@@ -1,4 +1,4 @@
-"""From the broker's settings to what each part wants to know."""
+"""Derives the configuration of each component from the broker's settings."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
+from penstock.broker.config.checks import connection_overrides
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.cluster.factory import StoreConfig
 from penstock.net.server.limits import UNLIMITED, Limits
@@ -19,11 +20,11 @@ from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.manager.log_manager import MaintenanceIntervals
 
 _UNBOUNDED_RATE = 1.7e308
-"""Kafka's default of `log.cleaner.io.max.bytes.per.second` is the largest double."""
+"""Rates above this mean no limit: Kafka's default is the largest double."""
 
 
 def set_limits(limits: Limits, config: BrokerConfig) -> None:
-    """Puts the settings in force now into the limits of a server that may be running."""
+    """Updates the limits of a server, which may be running, from the current settings."""
     limits.max_frame = config.int("socket.request.max.bytes")
     limits.max_frame_before_login = min(
         limits.max_frame, config.int("sasl.server.max.receive.size")
@@ -34,11 +35,13 @@ def set_limits(limits: Limits, config: BrokerConfig) -> None:
         for spec in config.listeners
     }
     limits.max_connections_per_ip = config.int("max.connections.per.ip")
-    limits.per_ip_overrides = _overrides(config.str("max.connections.per.ip.overrides"))
+    limits.per_ip_overrides = {
+        _normalize_address(host): limit for host, limit in connection_overrides(config).items()
+    }
     limits.idle_ms = config.int("connections.max.idle.ms")
     limits.queued_max_requests = config.int("queued.max.requests")
-    # Kafka's default of 100 KB would keep the kernel from fitting the buffers to the load, which
-    # costs a large Produce and a large Fetch a third of their speed: only what a user sets counts.
+    # Kafka's default of 100 KB would stop the kernel from adapting the buffers to the load, which
+    # makes large Produce and Fetch requests a third slower: only configured values are used.
     limits.send_buffer = _buffer(config, "socket.send.buffer.bytes")
     limits.receive_buffer = _buffer(config, "socket.receive.buffer.bytes")
     limits.listen_backlog = config.int("socket.listen.backlog.size")
@@ -48,22 +51,17 @@ def _buffer(config: BrokerConfig, name: str) -> int:
     return config.int(name) if config.is_set(name) else -1
 
 
-def _overrides(text: str) -> Mapping[str, int]:
-    """`max.connections.per.ip.overrides`: `127.0.0.1:200,10.0.0.7:5`."""
-    pairs = (pair.rpartition(":") for pair in text.split(",") if pair.strip())
-    return {_address(host.strip().strip("[]")): int(most) for host, _, most in pairs}
-
-
-def _address(host: str) -> str:
-    """An address as connections have it; a name, which the server looks up, as it is."""
+def _normalize_address(host: str) -> str:
+    """Returns an IP address in the form that connections have; a host name unchanged."""
+    host = host.strip("[]")
     try:
         return str(ip_address(host))
     except ValueError:
         return host
 
 
-def listener(config: BrokerConfig, spec: ListenerSpec) -> Listener:
-    """What the server must know to open a listener."""
+def listener_config(config: BrokerConfig, spec: ListenerSpec) -> Listener:
+    """Returns the configuration of a listener of the server."""
     tls = tls_settings(config, spec.name) if spec.protocol.tls else None
     return Listener(spec.name, spec.host, spec.port, tls)
 
@@ -78,16 +76,16 @@ def _tls_texts(config: BrokerConfig, listener_name: str) -> dict[str, str | None
 
 
 def check_tls(config: BrokerConfig, changes: Mapping[str, str]) -> None:
-    """KafkaError unless the listeners could go on with these keys and certificates."""
+    """Raises KafkaError unless the listeners could use these keys and certificates."""
     for spec in config.listeners:
         prefix = f"listener.name.{spec.name.lower()}."
-        mine = {
+        overrides = {
             name.removeprefix(prefix): text
             for name, text in changes.items()
             if name.startswith(prefix + "ssl.")
         }
-        if mine and spec.protocol.tls:
-            build_context(TlsSettings.from_config({**_tls_texts(config, spec.name), **mine}))
+        if overrides and spec.protocol.tls:
+            build_context(TlsSettings.from_config({**_tls_texts(config, spec.name), **overrides}))
 
 
 def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
@@ -122,7 +120,7 @@ def store_config(config: BrokerConfig) -> StoreConfig:
 
 
 def new_authorizer(config: BrokerConfig) -> AclAuthorizer | None:
-    """None where `authorizer.class.name` is not set: then everybody may do everything."""
+    """Returns None if `authorizer.class.name` is not set: every operation is allowed then."""
     if not config.str("authorizer.class.name"):
         return None
     return AclAuthorizer(

@@ -1,4 +1,4 @@
-"""Which settings may change while the broker runs, and to what (as Kafka's brokers decide it)."""
+"""Rules for dynamic settings: which may change while the broker runs, and how, as in Kafka."""
 
 from collections.abc import Callable, Mapping
 
@@ -24,12 +24,16 @@ ONLY_PER_LISTENER = (
     "ssl.truststore.password",
     "ssl.truststore.certificates",
 )
-"""Keys and certificates can be exchanged for one listener at a time."""
+"""Keys and certificates, which are dynamic only with a listener prefix."""
 
-_OF_ANY_LISTENER = ("max.connections", "max.connection.creation.rate", "num.network.threads")
-"""Settings of a listener that the cluster's default may contain too."""
+_CLUSTER_WIDE_PER_LISTENER = (
+    "max.connections",
+    "max.connection.creation.rate",
+    "num.network.threads",
+)
+"""Settings with a listener prefix that may also be defaults of all brokers."""
 
-_THREADS = (
+_THREAD_COUNTS = (
     "num.io.threads",
     "num.replica.fetchers",
     "num.recovery.threads.per.data.dir",
@@ -40,77 +44,78 @@ _THREADS = (
 
 
 def check_dynamic(name: str, text: str, *, per_broker: bool) -> None:
-    """ConfigError if this one setting cannot be stored for a broker, or for all of them."""
+    """Raises ConfigError if this setting cannot be stored for a broker, or for all brokers."""
     setting = setting_of(name)
     if setting is None:
         raise ConfigError(f"{name}: no such setting{nearest(name, BROKER_SETTINGS)}", name)
-    based = listener_base(name)
-    if based is None and setting.dynamic is Dynamic.READ_ONLY:
+    base = listener_base(name)
+    if base is None and setting.dynamic is Dynamic.READ_ONLY:
         raise ConfigError(
             f"{name}: cannot change while the broker runs; "
-            "set it in server.properties and start the broker again",
+            "set it in server.properties and restart the broker",
             name,
         )
-    if based is None and name in ONLY_PER_LISTENER:
+    if base is None and name in ONLY_PER_LISTENER:
         raise ConfigError(
-            f"{name}: can change for one listener at a time; "
+            f"{name}: can only change for a single listener; "
             f"set listener.name.<listener in lower case>.{name}",
             name,
         )
     setting.parse(text)
-    if not per_broker and _belongs_to_a_broker(name):
+    if not per_broker and _is_per_broker(name):
         raise ConfigError(
-            f"{name}: each broker has its own; set it for a broker id, not as the default", name
+            f"{name}: is a setting of single brokers; set it for a broker id, not as the default",
+            name,
         )
 
 
-def _belongs_to_a_broker(name: str) -> bool:
-    based = listener_base(name)
-    if based is not None:
-        return based[1] not in _OF_ANY_LISTENER
+def _is_per_broker(name: str) -> bool:
+    base = listener_base(name)
+    if base is not None:
+        return base[1] not in _CLUSTER_WIDE_PER_LISTENER
     return BROKER_SETTINGS[name].dynamic is Dynamic.PER_BROKER
 
 
 def apply(texts: dict[str, str], overrides: Mapping[str, str]) -> None:
-    """Puts overrides in. What is set anew replaces the other names of its family.
+    """Adds overrides to the settings; each one also removes its synonyms.
 
-    `log.retention.hours` set while the broker runs counts, even though the file has
-    `log.retention.ms`, which would win in the same place.
+    So a dynamic `log.retention.hours` takes effect although the file has `log.retention.ms`, which
+    would have precedence in the same source.
     """
     for name, text in overrides.items():
         if listener_base(name) is None:
-            for other in family_of(name):
-                texts.pop(other, None)
+            for synonym in family_of(name):
+                texts.pop(synonym, None)
         texts[name] = text
 
 
 def check_steps(before: BrokerValues, after: BrokerValues) -> None:
-    """What a change must not do in one step."""
-    for name in _THREADS:
+    """Raises ConfigError for a change that is too large for one step."""
+    for name in _THREAD_COUNTS:
         old, new = before.int(name), after.int(name)
         if new != old and not max(1, old // 2) <= new <= old * 2:
             raise ConfigError(
-                f"{name}: {new} will not do: must be between {max(1, old // 2)} and {old * 2}, "
-                "half and double of what it is, in one step",
+                f"{name}: {new} is invalid: must be between {max(1, old // 2)} and {old * 2}, "
+                "half and double of the current value",
                 name,
             )
-    _check_local(before, after, "log.local.retention.bytes", _retention_bytes)
-    _check_local(before, after, "log.local.retention.ms", retention_ms)
+    _check_local_retention(before, after, "log.local.retention.bytes", _retention_bytes)
+    _check_local_retention(before, after, "log.local.retention.ms", retention_ms)
 
 
 def _retention_bytes(values: BrokerValues) -> int:
     return values.int("log.retention.bytes")
 
 
-def _check_local(
+def _check_local_retention(
     before: BrokerValues, after: BrokerValues, name: str, retention: Callable[[BrokerValues], int]
 ) -> None:
-    local, whole = after.int(name), retention(after)
-    if (local, whole) == (before.int(name), retention(before)):
+    local, total = after.int(name), retention(after)
+    if (local, total) == (before.int(name), retention(before)):
         return
-    if whole > -1 and local != -2 and not 0 <= local <= whole:
+    if total > -1 and local != -2 and not 0 <= local <= total:
         raise ConfigError(
-            f"{name}: {local} will not do: at most {whole}, which is kept in all, or -2 for that",
+            f"{name}: {local} is invalid: must be 0 to {total}, the total retention, or -2 for it",
             name,
         )
 
@@ -118,11 +123,11 @@ def _check_local(
 def changes_running_listener(
     name: str, before: Mapping[str, str], after: Mapping[str, str], running: frozenset[str]
 ) -> bool:
-    """Whether a setting of a listener that is open would change, which it cannot."""
-    based = listener_base(name)
+    """Returns whether a read-only setting of an open listener would change."""
+    base = listener_base(name)
     return (
-        based is not None
-        and based[0] in running
-        and based[1] not in (*ONLY_PER_LISTENER, *_OF_ANY_LISTENER)
+        base is not None
+        and base[0] in running
+        and base[1] not in (*ONLY_PER_LISTENER, *_CLUSTER_WIDE_PER_LISTENER)
         and before.get(name) != after.get(name)
     )

@@ -1,4 +1,4 @@
-"""A setting as DescribeConfigs shows it: its value, and where the value comes from."""
+"""An entry of DescribeConfigs: a setting, its value, and the source of the value."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from penstock.protocol.enums import ConfigSource, ConfigType
 
 
 class Synonym(NamedTuple):
-    """One of the places that were looked at for a value, the first one that has it winning."""
+    """One of the settings that provide a value, in order of precedence."""
 
     name: str
     value: str | None
@@ -16,7 +16,7 @@ class Synonym(NamedTuple):
 class ConfigEntry(NamedTuple):
     name: str
     value: str | None
-    """None where there is none, and where it must not be shown."""
+    """None if there is none, or if it is sensitive."""
     source: ConfigSource
     synonyms: tuple[Synonym, ...]
     sensitive: bool

@@ -1,4 +1,4 @@
-"""Settings of groups: a group's own, or else the broker's, within the limits the broker sets."""
+"""Settings of groups: their own or the broker's, within the limits that the broker sets."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,13 +15,13 @@ GROUP_SETTINGS = Table(table.TABLE)
 
 
 def broker_synonym(name: str) -> str | None:
-    """The broker's setting that a group without its own takes."""
+    """Returns the broker setting that is the default of a group setting, if there is one."""
     synonym = f"group.{name}"
     return synonym if synonym in BROKER_SETTINGS else None
 
 
 def limits(broker: BrokerConfig, name: str) -> tuple[int | None, int | None]:
-    """The lowest and the highest value that the broker allows a group."""
+    """Returns the lowest and the highest value that the broker allows."""
     kind, _, rest = name.partition(".")
     rest = rest.removeprefix("num.")
     low, high = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
@@ -32,32 +32,34 @@ def limits(broker: BrokerConfig, name: str) -> tuple[int | None, int | None]:
 
 
 def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
-    """ConfigError unless a group could have exactly these settings of its own."""
+    """Raises ConfigError unless a group may have exactly these settings."""
     for name, text in configs.items():
         if name not in GROUP_SETTINGS:
             raise ConfigError(f"{name}: no such group setting{nearest(name, GROUP_SETTINGS)}", name)
         value = GROUP_SETTINGS[name].parse(text)
         low, high = limits(broker, name)
         if isinstance(value, int) and (low is not None and value < low):
-            raise ConfigError(f"{name}: {value} is less than the broker allows, {low}", name)
+            raise ConfigError(f"{name}: {value} is less than the broker's minimum, {low}", name)
         if isinstance(value, int) and (high is not None and value > high):
-            raise ConfigError(f"{name}: {value} is more than the broker allows, {high}", name)
+            raise ConfigError(f"{name}: {value} is more than the broker's maximum, {high}", name)
     for kind in GROUP_KINDS:
-        beat, session = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
-        if beat in configs or session in configs:
-            _check_session(broker, configs, beat, session)
+        heartbeat, session = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
+        if heartbeat in configs or session in configs:
+            _check_session(broker, configs, heartbeat, session)
 
 
 def _check_session(
-    broker: BrokerConfig, configs: Mapping[str, str], beat: str, session: str
+    broker: BrokerConfig, configs: Mapping[str, str], heartbeat: str, session: str
 ) -> None:
-    interval, timeout = group_int(broker, configs, beat), group_int(broker, configs, session)
+    interval, timeout = group_int(broker, configs, heartbeat), group_int(broker, configs, session)
     if timeout <= interval:
-        raise ConfigError(f"{session}: {timeout} must be more than {beat}, {interval}", session)
+        raise ConfigError(
+            f"{session}: {timeout} must be more than {heartbeat}, {interval}", session
+        )
 
 
 def group_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Value:
-    """The value that holds for a group, brought within the limits that the broker has by now."""
+    """Returns the value in effect for a group, within the current limits of the broker."""
     if name not in overrides:
         synonym = broker_synonym(name)
         return GROUP_SETTINGS[name].default_value() if synonym is None else broker.value(synonym)
@@ -72,16 +74,16 @@ def group_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -
 def group_int(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> int:
     value = group_value(broker, overrides, name)
     if not isinstance(value, int):
-        raise TypeError(f"{name} is no whole number")
+        raise TypeError(f"{name} is not an integer")
     return value
 
 
 def describe_group(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """What DescribeConfigs shows of a group with these settings of its own."""
-    shown = set(GROUP_SETTINGS) if names is None else set(GROUP_SETTINGS) & set(names)
-    return [_entry(broker, overrides, name) for name in sorted(shown)]
+    """Returns the DescribeConfigs entries of a group with these settings."""
+    described = set(GROUP_SETTINGS) if names is None else set(GROUP_SETTINGS) & set(names)
+    return [_entry(broker, overrides, name) for name in sorted(described)]
 
 
 def _entry(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> ConfigEntry:

@@ -1,4 +1,4 @@
-"""Listeners: where the broker listens, and where it tells clients to come (X1, E6)."""
+"""Listeners: the addresses that the broker binds and those that it advertises (X1, E6)."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ _WILDCARDS = ("", "0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 
 
 class ListenerSpec(NamedTuple):
-    """One listener: of a name in upper case, bound to a host (empty: every address) and a port."""
+    """A listener: its name in upper case, its host (empty for all addresses) and port."""
 
     name: str
     host: str
@@ -26,7 +26,7 @@ class ListenerSpec(NamedTuple):
 
 
 class Listeners(NamedTuple):
-    """The listeners for clients and brokers; those of a KRaft controller are left out."""
+    """The listeners for clients and brokers, without those of a KRaft controller."""
 
     bound: list[ListenerSpec]
     advertised: list[ListenerSpec]
@@ -34,20 +34,20 @@ class Listeners(NamedTuple):
 
 
 def protocol_map(text: str) -> dict[str, SecurityProtocol]:
-    """`listener.security.protocol.map`: the protocol of each listener name."""
+    """Returns the protocol of each listener name in `listener.security.protocol.map`."""
     setting = "listener.security.protocol.map"
-    found: dict[str, SecurityProtocol] = {}
+    protocols: dict[str, SecurityProtocol] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         name, _, protocol = (part.strip() for part in pair.rpartition(":"))
         if not name:
-            _refuse(setting, f"{pair!r} must be NAME:PROTOCOL, such as CLIENT:SASL_SSL")
+            _reject(setting, f"{pair!r} must be NAME:PROTOCOL, such as CLIENT:SASL_SSL")
         if protocol.upper() not in SecurityProtocol.__members__:
-            protocols = ", ".join(SecurityProtocol.__members__)
-            _refuse(setting, f"{protocol!r} is no security protocol; use one of {protocols}")
-        if name.upper() in found:
-            _refuse(setting, f"{name} is there twice; keep one")
-        found[name.upper()] = SecurityProtocol[protocol.upper()]
-    return found
+            choices = ", ".join(SecurityProtocol.__members__)
+            _reject(setting, f"{protocol!r} is not a security protocol; use one of {choices}")
+        if name.upper() in protocols:
+            _reject(setting, f"{name} occurs twice; remove one")
+        protocols[name.upper()] = SecurityProtocol[protocol.upper()]
+    return protocols
 
 
 def resolve_listeners(
@@ -60,87 +60,90 @@ def resolve_listeners(
     inter_broker_protocol: str | None,
     hostname: str,
 ) -> Listeners:
-    """All that the settings about listeners say together; ConfigError where they disagree."""
-    left_out = {name.strip().upper() for name in controllers}
+    """Combines the settings about listeners; ConfigError if they contradict each other."""
+    controller_names = {name.strip().upper() for name in controllers}
     addresses = [_parse("listeners", text) for text in listeners]
     _check_distinct("listeners", addresses)
     _check_ports(addresses)
     bound = [
         ListenerSpec(name, host, port, _protocol(name, protocols))
         for name, host, port in addresses
-        if name not in left_out
+        if name not in controller_names
     ]
     if not bound:
-        _refuse("listeners", "all are in controller.listener.names; add one for clients")
-    told = _advertise(bound, advertised, left_out, hostname)
-    return Listeners(bound, told, _inter_broker(told, inter_broker, inter_broker_protocol))
+        _reject("listeners", "all listeners are in controller.listener.names; add one for clients")
+    specs = _advertise(bound, advertised, controller_names, hostname)
+    return Listeners(bound, specs, _inter_broker(specs, inter_broker, inter_broker_protocol))
 
 
 def _advertise(
-    bound: list[ListenerSpec], advertised: list[str] | None, left_out: set[str], hostname: str
+    bound: list[ListenerSpec],
+    advertised: list[str] | None,
+    controller_names: set[str],
+    hostname: str,
 ) -> list[ListenerSpec]:
     if advertised is None:
-        return [each._replace(host=hostname) if each.host in _WILDCARDS else each for each in bound]
+        return [spec._replace(host=hostname) if spec.host in _WILDCARDS else spec for spec in bound]
     setting = "advertised.listeners"
-    by_name = {each.name: each for each in bound}
+    by_name = {spec.name: spec for spec in bound}
     addresses = [_parse(setting, text) for text in advertised]
     _check_distinct(setting, addresses)
-    told: list[ListenerSpec] = []
+    specs: list[ListenerSpec] = []
     for name, host, port in addresses:
-        if name in left_out:
+        if name in controller_names:
             continue
         if name not in by_name:
-            _refuse(setting, f"{name} is not in listeners; its names are {', '.join(by_name)}")
+            _reject(setting, f"{name} is not in listeners; use one of {', '.join(by_name)}")
         if host and host in _WILDCARDS:
-            _refuse(
+            _reject(
                 setting,
                 f"no client can connect to {host}; set the name or address under which clients "
                 f"reach this machine, such as {name}://{hostname}:{port}",
             )
-        told.append(by_name[name]._replace(host=host or hostname, port=port))
-    if not told:
-        _refuse(setting, f"names no listener for clients; add one of {', '.join(by_name)}")
-    return told
+        specs.append(by_name[name]._replace(host=host or hostname, port=port))
+    if not specs:
+        _reject(setting, f"has no listener for clients; add one of {', '.join(by_name)}")
+    return specs
 
 
-def _inter_broker(told: list[ListenerSpec], name: str | None, protocol: str | None) -> str:
-    """Kafka would look for a listener PLAINTEXT where nothing is said; here the first will do."""
-    names = [each.name for each in told]
+def _inter_broker(advertised: list[ListenerSpec], name: str | None, protocol: str | None) -> str:
+    """Returns the inter-broker listener: the configured one, else PLAINTEXT, else the first."""
+    names = [spec.name for spec in advertised]
     if name is not None:
         if protocol is not None:
-            _refuse(
+            _reject(
                 "inter.broker.listener.name",
                 "security.inter.broker.protocol is set too; remove one of them",
             )
         if name.strip().upper() not in names:
-            _refuse(
+            _reject(
                 "inter.broker.listener.name",
                 f"{name!r} is not advertised; use one of {', '.join(names)}",
             )
         return name.strip().upper()
     if protocol is not None and protocol not in names:
-        _refuse(
+        _reject(
             "security.inter.broker.protocol",
-            f"there is no advertised listener {protocol}; "
+            f"no listener {protocol} is advertised; "
             f"set inter.broker.listener.name to one of {', '.join(names)}",
         )
-    wanted = protocol or SecurityProtocol.PLAINTEXT.value
-    return wanted if wanted in names else names[0]
+    default = protocol or SecurityProtocol.PLAINTEXT.value
+    return default if default in names else names[0]
 
 
 def _parse(setting: str, text: str) -> tuple[str, str, int]:
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or not match["name"]:
-        _refuse(setting, f"{text!r} must be NAME://host:port, such as PLAINTEXT://localhost:9092")
+        _reject(setting, f"{text!r} must be NAME://host:port, such as PLAINTEXT://localhost:9092")
     port = int(match["port"])
     if not 0 <= port <= 65535:
-        _refuse(setting, f"{text!r}: a port lies between 0 and 65535")
+        _reject(setting, f"{text!r} has an invalid port; use 0 to 65535")
     return match["name"].upper(), match["host"], port
 
 
 def _protocol(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityProtocol:
     if name not in protocols:
-        _refuse(
+        _reject(
             "listeners",
             f"listener {name} has no security protocol; add {name}:PLAINTEXT (or SSL, "
             "SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map"
@@ -153,12 +156,12 @@ def _check_distinct(setting: str, addresses: list[tuple[str, str, int]]) -> None
     seen: set[str] = set()
     for name, _, _ in addresses:
         if name in seen:
-            _refuse(setting, f"two listeners are called {name}; give each a name of its own")
+            _reject(setting, f"two listeners have the name {name}; use different names")
         seen.add(name)
 
 
 def _check_ports(addresses: list[tuple[str, str, int]]) -> None:
-    """A port may serve twice only where one address is of IPv4 and the other of IPv6."""
+    """Raises ConfigError for a shared port, unless one address is IPv4 and the other IPv6."""
     by_port: dict[int, list[str]] = {}
     for _, host, port in addresses:
         if port:
@@ -166,11 +169,14 @@ def _check_ports(addresses: list[tuple[str, str, int]]) -> None:
     for port, hosts in by_port.items():
         kinds = sorted(map(_ip_version, hosts))
         if len(hosts) > 1 and kinds != [4, 6]:
-            _refuse("listeners", f"port {port} is there {len(hosts)} times; use a port for each")
+            _reject(
+                "listeners",
+                f"{len(hosts)} listeners use port {port}; use a different port for each",
+            )
 
 
 def _ip_version(host: str) -> int:
-    import ipaddress  # only where a port is shared, which is rare
+    import ipaddress  # rarely needed: only if listeners share a port
 
     try:
         return ipaddress.ip_address(host).version
@@ -179,31 +185,31 @@ def _ip_version(host: str) -> int:
 
 
 def served_mechanisms(listener: str, enabled: list[str]) -> tuple[list[str], str | None]:
-    """Those of `sasl.enabled.mechanisms` that are served here, and a remark about the others."""
+    """Returns the supported ones of `sasl.enabled.mechanisms`, and a warning about the others."""
     setting = "sasl.enabled.mechanisms"
     for mechanism in enabled:
         if mechanism not in MECHANISMS and mechanism not in UNSUPPORTED_MECHANISMS:
-            _refuse(
+            _reject(
                 setting,
-                f"{mechanism!r} is no SASL mechanism; use {', '.join(MECHANISMS)}"
+                f"{mechanism!r} is not a SASL mechanism; use {', '.join(MECHANISMS)}"
                 + nearest(mechanism, MECHANISMS),
             )
     served = [mechanism for mechanism in enabled if mechanism in MECHANISMS]
     missing = [mechanism for mechanism in enabled if mechanism not in MECHANISMS]
     if not served:
-        _refuse(
+        _reject(
             setting,
-            f"listener {listener} would serve no login: "
-            f"{' and '.join(missing) or 'an empty list'} will not do here; "
+            f"no client could authenticate on listener {listener}: "
+            f"{' and '.join(missing) or 'an empty list'} is not supported; "
             f"set it to one or more of {', '.join(MECHANISMS)}",
         )
     if not missing:
         return served, None
     return served, (
-        f"listener {listener}: logins with {' and '.join(missing)} are not served; "
+        f"listener {listener}: authentication with {' and '.join(missing)} is not supported; "
         f"clients must use {' or '.join(served)}"
     )
 
 
-def _refuse(setting: str, reason: str) -> NoReturn:
+def _reject(setting: str, reason: str) -> NoReturn:
     raise ConfigError(f"{setting}: {reason}", setting)

@@ -1,4 +1,4 @@
-"""From a `server.properties` file and `--set` options to the broker's settings."""
+"""Reads the broker's settings from a `server.properties` file and `--set` options."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,26 +11,26 @@ from penstock.core.java_properties import PropertiesSyntaxError, Property, parse
 def load_broker_config(
     path: Path | None, overrides: Iterable[str] = (), *, hostname: str = "localhost"
 ) -> BrokerConfig:
-    """The settings of a file (none: defaults only), with `key=value` overrides on top.
+    """Returns the settings of a file, or the defaults, with `key=value` overrides.
 
-    ConfigError is one line that says where the setting stands, and what to do about it.
+    A ConfigError has one line with the location of the setting and what to do.
     """
-    found = {} if path is None else read_properties(path)
+    properties = {} if path is None else read_properties(path)
     options = parse_overrides(overrides)
-    texts = {name: each.value for name, each in found.items()} | options
+    texts = {name: entry.value for name, entry in properties.items()} | options
     try:
         return BrokerConfig.from_properties(texts, hostname=hostname)
     except ConfigError as error:
         if error.name in options:
             raise ConfigError(f"--set {error.message}", error.name) from None
-        if error.name in found:
-            place = f"{path}, line {found[error.name].line}"
-            raise ConfigError(f"{place}: {error.message}", error.name) from None
+        if error.name in properties:
+            location = f"{path}, line {properties[error.name].line}"
+            raise ConfigError(f"{location}: {error.message}", error.name) from None
         raise
 
 
 def read_properties(path: Path) -> dict[str, Property]:
-    """The settings of a file in Java's syntax, each with its line."""
+    """Returns the settings of a file in Java's syntax, each with its line."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -38,7 +38,7 @@ def read_properties(path: Path) -> dict[str, Property]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # Java's own encoding of such files
+        text = data.decode("latin-1")  # the encoding of properties files in Java
     try:
         return parse_properties(text)
     except PropertiesSyntaxError as error:
@@ -48,11 +48,11 @@ def read_properties(path: Path) -> dict[str, Property]:
 
 
 def parse_overrides(options: Iterable[str]) -> dict[str, str]:
-    """What `--set key=value` says; the last one counts where a key comes twice."""
-    found: dict[str, str] = {}
+    """Returns the settings of `--set key=value` options; the last one of a key counts."""
+    settings: dict[str, str] = {}
     for option in options:
         name, equals, text = option.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"--set {option}: must be key=value, such as num.partitions=3")
-        found[name.strip()] = text.strip()
-    return found
+        settings[name.strip()] = text.strip()
+    return settings

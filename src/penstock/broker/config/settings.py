@@ -1,4 +1,4 @@
-"""What a setting is: its type, default and limits, and how its text becomes a value."""
+"""The definition of a setting: its type, default and valid values, and how its text is parsed."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +11,7 @@ from penstock.protocol.enums import ConfigType
 
 
 class ConfigError(KafkaError):
-    """A setting that will not do. `name` says which one, where it is about one."""
+    """An invalid setting. `name` is the setting, if the error is about a single one."""
 
     def __init__(
         self, cause: str, name: str | None = None, **details: Unpack[ErrorDetails]
@@ -21,7 +21,7 @@ class ConfigError(KafkaError):
 
 
 class Dynamic(Enum):
-    """Whether and for whom a setting can change while the broker runs."""
+    """Whether a setting can change while the broker runs, and for which brokers."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -35,7 +35,7 @@ class Importance(Enum):
 
 
 class Setting(NamedTuple):
-    """One row of a table."""
+    """One row of a settings table."""
 
     name: str
     type: ConfigType
@@ -46,37 +46,37 @@ class Setting(NamedTuple):
     importance: Importance
     dynamic: Dynamic
     effect: bool
-    """False: accepted because Kafka's files contain it, but nothing here asks for it."""
+    """False if the setting is accepted because Kafka's files contain it, but has no effect."""
     internal: bool
-    """Kafka does not show it unless it is set."""
+    """Whether Kafka describes it only if it is set."""
     old: bool
-    """Kafka 4 no longer has it; shown only where it is set."""
+    """Whether Kafka 4 no longer has it; it is described only if it is set."""
 
     @property
     def sensitive(self) -> bool:
-        """Never shown to anybody."""
+        """Whether the value must never be shown."""
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> Value:
-        """The value that a text stands for; ConfigError where it will not do."""
+        """Returns the value of a text; ConfigError if it is invalid."""
         try:
             value = _PARSERS[self.type](text.strip())
             check(self.validator, value)
         except ValueError as error:
-            shown = "this value" if self.sensitive else repr(text.strip())
-            raise ConfigError(f"{self.name}: {shown} will not do: {error}", self.name) from None
+            value_text = "the value" if self.sensitive else repr(text.strip())
+            raise ConfigError(f"{self.name}: {value_text} is invalid: {error}", self.name) from None
         return value
 
     def default_value(self) -> Value:
         return None if self.default is None else _PARSERS[self.type](self.default)
 
-    def normal(self, text: str) -> str:
-        """The text as Kafka shows it: `TRUE ` is `true`, `a, b` is `a,b`."""
+    def normalize(self, text: str) -> str:
+        """Returns the text as Kafka describes it: `TRUE ` becomes `true`, `a, b` becomes `a,b`."""
         return format_value(self.parse(text)) or ""
 
 
 def format_value(value: Value) -> str | None:
-    """A value as Kafka writes it."""
+    """Returns the text of a value as Kafka writes it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -89,7 +89,7 @@ def format_value(value: Value) -> str | None:
 
 
 def _java_double(value: float) -> str:
-    """Plain between 0.001 and 10 million, otherwise with an exponent: Java's way."""
+    """Formats a double as Java does: with an exponent below 0.001 and from 10 million on."""
     if value != value or value in (float("inf"), float("-inf")):
         return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[repr(value)]
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -102,7 +102,7 @@ def _java_double(value: float) -> str:
     return f"{mantissa}E{int(exponent)}"
 
 
-# --- from text to value
+# --- parsing
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _DOUBLE = re.compile(
@@ -142,7 +142,7 @@ def _list(text: str) -> list[str]:
         return []
     parts = list(dict.fromkeys(_COMMA.split(text)))
     if "" in parts:
-        raise ValueError("there is nothing between two commas")
+        raise ValueError("must not have an empty item between commas")
     return parts
 
 
@@ -165,19 +165,19 @@ _DYNAMIC = {"-": Dynamic.READ_ONLY, "b": Dynamic.PER_BROKER, "c": Dynamic.CLUSTE
 
 
 class Table(Mapping[str, Setting]):
-    """Settings by name. A row is read when it is asked for."""
+    """Settings by name. A row is parsed when it is first used."""
 
     def __init__(self, *texts: str) -> None:
         self._rows: dict[str, tuple[str, str]] = {}
         self._settings: dict[str, Setting] = {}
         for text in texts:
             lines = iter(text.strip("\n").split("\n"))
-            for facts, doc in zip(lines, lines, strict=True):
-                self._rows[facts[: facts.index(" ")]] = (facts, doc)
+            for header, doc in zip(lines, lines, strict=True):
+                self._rows[header[: header.index(" ")]] = (header, doc)
 
     def __getitem__(self, name: str) -> Setting:
         if name not in self._settings:
-            self._settings[name] = _read_row(*self._rows[name])
+            self._settings[name] = _parse_row(*self._rows[name])
         return self._settings[name]
 
     def __contains__(self, name: object) -> bool:
@@ -190,8 +190,8 @@ class Table(Mapping[str, Setting]):
         return len(self._rows)
 
 
-def _read_row(facts: str, doc: str) -> Setting:
-    name, kind, flags, validator, *rest = facts.split(" ", 4)
+def _parse_row(header: str, doc: str) -> Setting:
+    name, kind, flags, validator, *rest = header.split(" ", 4)
     default = rest[0] if rest else ""
     return Setting(
         name,
@@ -208,8 +208,8 @@ def _read_row(facts: str, doc: str) -> Setting:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """`; did you mean x?`, or nothing where no name is like this one."""
-    import difflib  # only on the way to an error
+    """Returns `; did you mean x?`, or an empty string if no name is similar."""
+    import difflib  # needed for errors only
 
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    matches = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {matches[0]}?" if matches else ""

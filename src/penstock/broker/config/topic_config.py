@@ -1,4 +1,4 @@
-"""Settings of topics: a topic's own, or else the broker's under other names."""
+"""Settings of topics: their own, or the broker's under other names."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -46,19 +46,19 @@ TOPIC_SYNONYMS: dict[str, tuple[str, ...]] = {
     "segment.ms": ("log.roll.ms", "log.roll.hours"),
     "unclean.leader.election.enable": ("unclean.leader.election.enable",),
 }
-"""The broker's settings that a topic without its own takes; the first that has a value counts."""
+"""The broker settings that are the default of each topic setting; the first with a value counts."""
 
 _UNITS = {".hours": 3_600_000, ".minutes": 60_000}
 
 _UNLIMITED = ("retention.ms", "retention.bytes")
-"""Kafka takes every negative number for no limit."""
+"""Settings in which Kafka treats every negative number as no limit."""
 
 _CACHE_LIMIT = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings that hold for a topic."""
+    """The settings in effect for a topic."""
 
     log: LogConfig
     min_insync_replicas: int
@@ -68,7 +68,7 @@ class TopicConfig:
 
 
 class _Cache:
-    """Configs that were made already; good until the broker's settings change."""
+    """Topic configs by overrides; valid until the broker's settings change."""
 
     def __init__(self) -> None:
         self.version = -1
@@ -79,7 +79,7 @@ _caches: WeakKeyDictionary[BrokerConfig, _Cache] = WeakKeyDictionary()
 
 
 def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
-    """The settings of a topic with these of its own. The same ones give the same object."""
+    """Returns the settings of a topic with these overrides; equal ones share one object."""
     cache = _caches.get(broker)
     if cache is None:
         cache = _caches[broker] = _Cache()
@@ -89,26 +89,26 @@ def topic_config(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicCon
     key = frozenset(overrides.items())
     config = cache.configs.get(key)
     if config is None:
-        config = cache.configs[key] = _make(broker, overrides)
+        config = cache.configs[key] = _build(broker, overrides)
     return config
 
 
 def validate_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> None:
-    """ConfigError unless a topic could have exactly these settings of its own."""
+    """Raises ConfigError unless a topic may have exactly these settings."""
     for name, text in configs.items():
         if name not in TOPIC_SETTINGS:
             raise ConfigError(f"{name}: no such topic setting{nearest(name, TOPIC_SETTINGS)}", name)
         TOPIC_SETTINGS[name].parse(text)
     if TOPIC_SETTINGS["remote.storage.enable"].parse(configs.get("remote.storage.enable", "false")):
         raise ConfigError(
-            "remote.storage.enable: there is no remote storage here; leave it at false and keep "
-            "all segments on disk, with retention.ms or retention.bytes as you need them",
+            "remote.storage.enable: Penstock has no remote storage; leave it at false, and limit "
+            "the segments on disk with retention.ms or retention.bytes",
             "remote.storage.enable",
         )
-    least, most = _compaction_lags(broker, configs)
-    if least > most:
+    minimum, maximum = _compaction_lags(broker, configs)
+    if minimum > maximum:
         raise ConfigError(
-            f"min.compaction.lag.ms: {least} is more than max.compaction.lag.ms, which is {most}",
+            f"min.compaction.lag.ms: {minimum} is more than max.compaction.lag.ms, {maximum}",
             "min.compaction.lag.ms",
         )
 
@@ -116,29 +116,29 @@ def validate_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
 def describe_topic(
     broker: BrokerConfig, overrides: Mapping[str, str], names: Iterable[str] | None = None
 ) -> list[ConfigEntry]:
-    """What DescribeConfigs shows of a topic with these settings of its own."""
-    shown = set(overrides)
+    """Returns the DescribeConfigs entries of a topic with these overrides."""
+    described = set(overrides)
     for name, setting in TOPIC_SETTINGS.items():
         if not setting.internal and not setting.old:
-            shown.add(name)
+            described.add(name)
     if names is not None:
-        shown &= set(names)
-    return [_entry(broker, overrides, name) for name in sorted(shown & set(TOPIC_SETTINGS))]
+        described &= set(names)
+    return [_entry(broker, overrides, name) for name in sorted(described & set(TOPIC_SETTINGS))]
 
 
 def effective_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Value:
-    """The value of one setting for a topic with these of its own."""
+    """Returns the value of one setting for a topic with these overrides."""
     setting = TOPIC_SETTINGS[name]
     if name in overrides:
         return setting.parse(overrides[name])
     for synonym in TOPIC_SYNONYMS.get(name, ()):
         value = broker.value(synonym)
         if value is not None:
-            return _converted(name, synonym, value)
+            return _to_topic_unit(name, synonym, value)
     return setting.default_value()
 
 
-def _converted(name: str, synonym: str, value: Value) -> Value:
+def _to_topic_unit(name: str, synonym: str, value: Value) -> Value:
     if not isinstance(value, int) or isinstance(value, bool):
         return value
     for suffix, unit in _UNITS.items():
@@ -147,12 +147,12 @@ def _converted(name: str, synonym: str, value: Value) -> Value:
     return max(-1, value) if name == "retention.ms" else value
 
 
-def _make(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
+def _build(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
     def value(name: str) -> Value:
         return effective_value(broker, overrides, name)
 
     texts = {name: format_value(_clamped(name, value(name))) or "" for name in LOG_SETTINGS}
-    # The broker's own lag may have changed since the topic's was checked against it.
+    # The broker's lag may have changed since the topic's setting was validated.
     texts["min.compaction.lag.ms"] = str(min(_compaction_lags(broker, overrides)))
     log = LogConfig().with_overrides(texts)
     segment_bytes = value("internal.segment.bytes")
@@ -172,11 +172,11 @@ def _make(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
 
 
 def _compaction_lags(broker: BrokerConfig, overrides: Mapping[str, str]) -> tuple[int, int]:
-    least = effective_value(broker, overrides, "min.compaction.lag.ms")
-    most = effective_value(broker, overrides, "max.compaction.lag.ms")
-    if not isinstance(least, int) or not isinstance(most, int):
-        raise TypeError("the lags of compaction are whole numbers")
-    return least, most
+    minimum = effective_value(broker, overrides, "min.compaction.lag.ms")
+    maximum = effective_value(broker, overrides, "max.compaction.lag.ms")
+    if not isinstance(minimum, int) or not isinstance(maximum, int):
+        raise TypeError("compaction lags are integers")
+    return minimum, maximum
 
 
 def _clamped(name: str, value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Which values of a setting are valid: the notation of `penstock.broker.config.tables`."""
+"""Validators of values, in the notation of `penstock.broker.config.tables`."""
 
 import re
 from typing import TypeAlias
@@ -8,12 +8,12 @@ Value: TypeAlias = bool | int | float | str | list[str] | None
 
 def _version(value: str) -> None:
     if not re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+)*(-IV[0-9]+)?", value):
-        raise ValueError("must be a version of Kafka, such as 3.9")
+        raise ValueError("must be a Kafka version, such as 3.9")
 
 
 def _replicas(parts: list[str]) -> None:
     if parts != ["*"] and not all(re.fullmatch("[0-9]+:[0-9]+", part) for part in parts):
-        raise ValueError("must be partition:broker pairs with commas between, or * for all")
+        raise ValueError("must be comma-separated partition:broker pairs, or * for all")
 
 
 def _reset(value: str) -> None:
@@ -47,11 +47,11 @@ def _match(parts: list[str]) -> None:
         try:
             re.compile(pattern.strip())
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def check(validator: str, value: Value) -> None:
-    """Raises ValueError, with what would do, if the value is not one of the valid ones."""
+    """Raises ValueError with the valid values unless the value is one of them."""
     if validator == ".":
         return
     if validator[0] == "+":
@@ -70,19 +70,19 @@ def check(validator: str, value: Value) -> None:
 
 
 def _check_range(validator: str, value: Value) -> None:
-    limits, _, further = validator.partition("|")
+    limits, _, extra = validator.partition("|")
     low, _, high = limits.partition("..")
-    if not isinstance(value, int | float) or (further and value == float(further)):
+    if not isinstance(value, int | float) or (extra and value == float(extra)):
         return
     if not (float(low) <= value and (not high or value <= float(high))):
         allowed = f"between {low} and {high}" if high else f"at least {low}"
-        raise ValueError(f"must be {allowed}{f', or {further}' if further else ''}")
+        raise ValueError(f"must be {allowed}{f', or {extra}' if extra else ''}")
 
 
 def _check_choice(validator: str, value: Value) -> None:
     names = validator.strip("~{}").split(",")
-    given = value if isinstance(value, list) else [str(value)]
+    items = value if isinstance(value, list) else [str(value)]
     if validator[0] == "~":
-        given = [each.upper() for each in given]
-    if not set(given) <= set(names):
+        items = [item.upper() for item in items]
+    if not set(items) <= set(names):
         raise ValueError(f"must be one of {', '.join(names)}")

@@ -1,7 +1,6 @@
-"""Values by name and type, for whoever needs a setting.
+"""Typed access to the values of the broker's settings.
 
-The methods are called as the types are, and so stand in a class of their own: within it a type must
-be named with its module.
+The methods have the names of types, so within this class types must be written with their module.
 """
 
 import builtins
@@ -12,23 +11,23 @@ from penstock.broker.config.validators import Value
 
 
 class BrokerValues:
-    """Values of the broker's settings. A name that is in no table is a KeyError."""
+    """The values of the broker's settings by name. Raises KeyError for an unknown name."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
         self._values: dict[str, Value] = {}
 
     def text(self, name: builtins.str) -> builtins.str | None:
-        """As it was written, or the default."""
+        """Returns the text as configured, or the default."""
         setting = BROKER_SETTINGS[name]
         return self._texts.get(name, setting.default)
 
     def is_set(self, name: builtins.str) -> builtins.bool:
-        """Whether the value is other than by default."""
+        """Returns whether the setting is configured."""
         return BROKER_SETTINGS[name].name in self._texts
 
     def value(self, name: builtins.str) -> Value:
-        """Of the setting's own type; None where there is no value."""
+        """Returns the value in the setting's type; None if it has no value."""
         if name not in self._values:
             setting = BROKER_SETTINGS[name]
             text = self._texts.get(name)
@@ -38,44 +37,44 @@ class BrokerValues:
     def int(self, name: builtins.str) -> builtins.int:
         value = self.value(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise _mismatch(name, "whole number", value)
+            raise _mismatch(name, "an integer", value)
         return value
 
     def float(self, name: builtins.str) -> builtins.float:
         value = self.value(name)
         if not isinstance(value, float):
-            raise _mismatch(name, "number", value)
+            raise _mismatch(name, "a number", value)
         return value
 
     def bool(self, name: builtins.str) -> builtins.bool:
         value = self.value(name)
         if not isinstance(value, bool):
-            raise _mismatch(name, "truth value", value)
+            raise _mismatch(name, "a boolean", value)
         return value
 
     def str(self, name: builtins.str) -> builtins.str:
         value = self.value(name)
         if not isinstance(value, str):
-            raise _mismatch(name, "text", value)
+            raise _mismatch(name, "a string", value)
         return value
 
     def list(self, name: builtins.str) -> builtins.list[builtins.str]:
         value = self.value(name)
         if not isinstance(value, list):
-            raise _mismatch(name, "list", value)
+            raise _mismatch(name, "a list", value)
         return value
 
     def password(self, name: builtins.str) -> builtins.str | None:
-        """The secret itself; None where there is none."""
+        """Returns a secret in plain text; None if it is not set."""
         value = self.value(name)
         if value is not None and not isinstance(value, str):
-            raise _mismatch(name, "password", value)
+            raise _mismatch(name, "a password", value)
         return value
 
     def listener_setting(
         self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None = None
     ) -> builtins.str | None:
-        """The text of a setting for one listener (and SASL mechanism), or else for all."""
+        """Returns the text of a setting for a listener and SASL mechanism, or the general one."""
         return self._texts.get(
             self._listener_name(listener, name, mechanism), BROKER_SETTINGS[name].default
         )
@@ -83,7 +82,7 @@ class BrokerValues:
     def listener_value(
         self, listener: builtins.str, name: builtins.str, mechanism: builtins.str | None = None
     ) -> Value:
-        """The same, of the setting's own type."""
+        """Returns the same as `listener_setting`, in the setting's type."""
         key = self._listener_name(listener, name, mechanism)
         return self.value(name) if key == name else BROKER_SETTINGS[name].parse(self._texts[key])
 
@@ -96,6 +95,6 @@ class BrokerValues:
         return prefix + name if prefix + name in self._texts else name
 
 
-def _mismatch(name: str, wanted: str, value: Value) -> TypeError:
-    found = "without a value" if value is None else f"a {type(value).__name__}"
-    return TypeError(f"{name} was asked for as a {wanted}, but is {found}")
+def _mismatch(name: str, expected: str, value: Value) -> TypeError:
+    actual = "without a value" if value is None else f"of type {type(value).__name__}"
+    return TypeError(f"{name} was read as {expected}, but is {actual}")

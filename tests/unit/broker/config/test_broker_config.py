@@ -1,4 +1,4 @@
-"""The broker's settings from a file: what starts, what is refused, and what is said about it."""
+"""The broker's settings from a file: which are accepted, which are rejected, and the warnings."""
 
 import pytest
 
@@ -77,11 +77,11 @@ def test_without_settings_the_defaults_hold() -> None:
     assert config.value("log.retention.ms") is None
     assert config.password("ssl.key.password") is None
     assert config.is_set("num.partitions") is False
-    assert config.remarks() == []
+    assert config.warnings() == []
 
 
 def test_internal_topics_keep_kafkas_replication_as_it_is_shown() -> None:
-    """The cap by the brokers that are up comes when the topic is made."""
+    """The limit by the number of live brokers applies when the topic is created."""
     config = BrokerConfig.from_properties({})
     for name, value in (
         ("offsets.topic.replication.factor", 3),
@@ -94,13 +94,13 @@ def test_internal_topics_keep_kafkas_replication_as_it_is_shown() -> None:
 
 def test_kafkas_own_file_of_a_combined_node_starts() -> None:
     config = BrokerConfig.from_properties(KRAFT_FILE, hostname="h")
-    assert [each.name for each in config.listeners] == ["PLAINTEXT"]
-    assert [str(each) for each in config.advertised] == ["PLAINTEXT://localhost:9092"]
+    assert [spec.name for spec in config.listeners] == ["PLAINTEXT"]
+    assert [str(spec) for spec in config.advertised] == ["PLAINTEXT://localhost:9092"]
     assert (config.int("node.id"), config.int("broker.id")) == (1, 1)
     assert config.int("offsets.topic.replication.factor") == 1
-    (line,) = config.remarks()
+    (line,) = config.warnings()
     names = config.without_effect()
-    assert line == f"{len(names)} settings have no effect here: {', '.join(names)}"
+    assert line == f"{len(names)} settings have no effect in Penstock: {', '.join(names)}"
     assert {"process.roles", "controller.listener.names", "num.io.threads"} <= set(names)
     assert not {"listeners", "node.id", "log.dirs", "log.retention.hours"} & set(names)
 
@@ -108,7 +108,7 @@ def test_kafkas_own_file_of_a_combined_node_starts() -> None:
 def test_a_file_of_the_time_of_zookeeper_starts() -> None:
     config = BrokerConfig.from_properties(ZOOKEEPER_FILE)
     assert config.int("node.id") == 3
-    assert [each.name for each in config.listeners] == ["PLAINTEXT", "CONTROL"]
+    assert [spec.name for spec in config.listeners] == ["PLAINTEXT", "CONTROL"]
     assert config.str("super.users") == "User:admin;User:kafka"
     assert "zookeeper.connect" in config.without_effect()
     assert "confluent.support.metrics.enable" in config.without_effect()
@@ -117,7 +117,7 @@ def test_a_file_of_the_time_of_zookeeper_starts() -> None:
 
 def test_a_single_setting_without_effect() -> None:
     config = BrokerConfig.from_properties({"num.io.threads": "4"})
-    assert config.remarks() == ["1 setting has no effect here: num.io.threads"]
+    assert config.warnings() == ["1 setting has no effect in Penstock: num.io.threads"]
 
 
 @pytest.mark.parametrize("name", list(BROKER_SETTINGS))
@@ -159,17 +159,17 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 
 def test_a_bad_value_is_refused_with_what_would_do() -> None:
-    assert refusal(num_partitions="0") == "num.partitions: '0' will not do: must be at least 1"
+    assert refusal(num_partitions="0") == "num.partitions: '0' is invalid: must be at least 1"
     with pytest.raises(ConfigError, match="must be at least 0"):
         BrokerConfig.from_properties({"listener.name.plaintext.max.connections": "-1"})
 
 
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("settings", "expected_error"),
     [
-        ({"node_id": "1", "broker_id": "2"}, "are the same thing"),
-        ({"log_retention_ms": "0"}, "at least 1, or -1 for ever"),
-        ({"log_retention_hours": "0"}, "log.retention.hours: 0 will not do"),
+        ({"node_id": "1", "broker_id": "2"}, "differs from broker.id"),
+        ({"log_retention_ms": "0"}, "at least 1, or -1 for no limit"),
+        ({"log_retention_hours": "0"}, "log.retention.hours: 0 is invalid"),
         ({"log_roll_ms": "0"}, "at least 1"),
         ({"log_roll_jitter_ms": "-1"}, "at least 0"),
         ({"log_cleaner_dedupe_buffer_size": "1048576"}, "more than 1 MiB"),
@@ -179,7 +179,7 @@ def test_a_bad_value_is_refused_with_what_would_do() -> None:
             "9 is more than log.cleaner.max.compaction.lag.ms, which is 8",
         ),
         ({"queued_max_request_bytes": "1000"}, "more than queued.max.request.bytes"),
-        ({"max_connections_per_ip": "0"}, "name addresses in max.connections.per.ip.overrides"),
+        ({"max_connections_per_ip": "0"}, "or set max.connections.per.ip.overrides"),
         ({"max_connections_per_ip_overrides": "10.0.0.1"}, "must be host:count"),
         ({"connections_max_idle_ms": "100"}, "less than connections.max.idle.ms"),
         ({"replica_fetch_wait_max_ms": "40000"}, "more than replica.socket.timeout.ms"),
@@ -191,8 +191,8 @@ def test_a_bad_value_is_refused_with_what_would_do() -> None:
         ({"authorizer_class_name": "org.example.Mine"}, "StandardAuthorizer"),
     ],
 )
-def test_settings_that_do_not_fit_each_other(settings: dict[str, str], wanted: str) -> None:
-    assert wanted in refusal(**settings)
+def test_settings_that_do_not_fit_each_other(settings: dict[str, str], expected_error: str) -> None:
+    assert expected_error in refusal(**settings)
 
 
 OF_KAFKA_3_9 = """

@@ -1,4 +1,4 @@
-"""What the parts of a broker are told of its settings."""
+"""The configuration that each component gets from the broker's settings."""
 
 import pytest
 

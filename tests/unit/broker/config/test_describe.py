@@ -95,6 +95,6 @@ def test_the_settings_of_all_brokers() -> None:
     bytes_, connections = sorted(config.describe_default(), key=lambda entry: entry.value or "")
     assert (bytes_.name, bytes_.value, bytes_.source) == ("message.max.bytes", "3", CLUSTER)
     assert connections.synonyms == (Synonym("max.connections", "9", CLUSTER),)
-    assert [each.name for each in config.describe_default(["max.connections"])] == [
+    assert [entry.name for entry in config.describe_default(["max.connections"])] == [
         "max.connections"
     ]

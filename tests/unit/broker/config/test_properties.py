@@ -8,8 +8,8 @@ from penstock.broker.config.properties import load_broker_config, parse_override
 from penstock.broker.config.settings import ConfigError
 
 
-def written(folder: Path, content: str | bytes) -> Path:
-    path = folder / "server.properties"
+def written(directory: Path, content: str | bytes) -> Path:
+    path = directory / "server.properties"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
 
@@ -23,7 +23,7 @@ def refusal(path: Path | None, *options: str) -> str:
 
 def test_no_file_is_needed() -> None:
     config = load_broker_config(None)
-    assert [str(each) for each in config.listeners] == ["PLAINTEXT://127.0.0.1:9092"]
+    assert [str(spec) for spec in config.listeners] == ["PLAINTEXT://127.0.0.1:9092"]
     assert config.list("log.dirs") == ["./penstock-data"]
 
 
@@ -42,7 +42,7 @@ def test_a_file_and_options_on_top(tmp_path: Path) -> None:
     )
     assert config.int("num.partitions") == 5
     assert config.list("log.dirs") == ["/a", "/b"]
-    assert [str(each) for each in config.advertised] == ["PLAINTEXT://h:1"]
+    assert [str(spec) for spec in config.advertised] == ["PLAINTEXT://h:1"]
     assert config.str("broker.rack") == "r=1"
     assert config.password("sasl.jaas.config") == 'org.example.Login required user_a="b=c";'
 
@@ -60,12 +60,12 @@ def test_an_error_names_file_and_line(tmp_path: Path) -> None:
         f"{path}, line 3: log.retension.ms: no such setting; did you mean log.retention.ms?"
     )
     path = written(tmp_path, "num.partitions=many\n")
-    assert refusal(path).startswith(f"{path}, line 1: num.partitions: 'many' will not do")
+    assert refusal(path).startswith(f"{path}, line 1: num.partitions: 'many' is invalid")
 
 
 def test_an_error_in_an_option_names_the_option(tmp_path: Path) -> None:
     path = written(tmp_path, "num.partitions=3\n")
-    assert refusal(path, "num.partitions=0").startswith("--set num.partitions: '0' will not do")
+    assert refusal(path, "num.partitions=0").startswith("--set num.partitions: '0' is invalid")
     assert refusal(None, "nmu.partitions=1").startswith("--set nmu.partitions: no such setting")
 
 
@@ -85,8 +85,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_last_of_two_counts(tmp_path: Path) -> None:
-    found = read_properties(written(tmp_path, "a=1\na=2\n"))
-    assert (found["a"].value, found["a"].line) == ("2", 2)
+    properties = read_properties(written(tmp_path, "a=1\na=2\n"))
+    assert (properties["a"].value, properties["a"].line) == ("2", 2)
     assert parse_overrides(["a=1", "a=2", "b="]) == {"a": "2", "b": ""}
 
 

@@ -103,7 +103,7 @@ def test_text_becomes_a_value_as_in_java(kind: str, text: str, value: Value, sho
     setting = made(kind)
     assert setting.parse(text) == value
     assert type(setting.parse(text)) is type(value)
-    assert setting.normal(text) == shown
+    assert setting.normalize(text) == shown
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_double_survives_being_written(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "wanted"),
+    ("kind", "text", "expected_error"),
     [
         ("BOOLEAN", "yes", "true or false"),
         ("INT", "2147483648", "between -2147483648 and 2147483647"),
@@ -145,19 +145,19 @@ def test_a_double_survives_being_written(value: float) -> None:
         ("LONG", "9223372036854775808", "between"),
         ("DOUBLE", "half", "must be a number"),
         ("DOUBLE", "1_0", "must be a number"),
-        ("LIST", "a,,b", "nothing between two commas"),
-        ("LIST", "a,", "nothing between two commas"),
+        ("LIST", "a,,b", "an empty item between commas"),
+        ("LIST", "a,", "an empty item between commas"),
     ],
 )
-def test_text_of_another_type_is_refused(kind: str, text: str, wanted: str) -> None:
+def test_text_of_another_type_is_refused(kind: str, text: str, expected_error: str) -> None:
     message = refusal(made(kind), text)
     assert message.startswith("some.setting: ")
     assert repr(text) in message
-    assert wanted in message
+    assert expected_error in message
 
 
 @pytest.mark.parametrize(
-    ("kind", "validator", "good", "bad", "wanted"),
+    ("kind", "validator", "good", "bad", "expected_error"),
     [
         ("INT", "1..", "1", "0", "at least 1"),
         ("INT", "-1..9", "9", "10", "between -1 and 9"),
@@ -170,21 +170,21 @@ def test_text_of_another_type_is_refused(kind: str, text: str, wanted: str) -> N
         ("LIST", "+", "x", "", "must not be empty"),
         ("LIST", "{a,b}", "b,a", "a,c", "one of a, b"),
         ("LIST", "+{a,b}", "b", "", "must not be empty"),
-        ("STRING", "version", "3.9-IV0", "newest", "a version of Kafka"),
+        ("STRING", "version", "3.9-IV0", "newest", "a Kafka version"),
         ("LIST", "replicas", "0:1,2:3", "0-1", "partition:broker"),
         ("LIST", "replicas", "*", "*,0:1", "partition:broker"),
         ("STRING", "reset", "by_duration:PT1H30M", "by_duration:P", "by_duration"),
         ("STRING", "reset", "earliest", "first", "latest, earliest"),
         ("LIST", "match", "client_id=a.*,client_source_port=1", "id=a", "client_instance_id"),
-        ("LIST", "match", "client_id=[ab]", "client_id=[", "no regular expression"),
+        ("LIST", "match", "client_id=[ab]", "client_id=[", "not a regular expression"),
     ],
 )
 def test_values_beyond_the_limits_are_refused(
-    kind: str, validator: str, good: str, bad: str, wanted: str
+    kind: str, validator: str, good: str, bad: str, expected_error: str
 ) -> None:
     setting = made(kind, validator)
     setting.parse(good)
-    assert wanted in refusal(setting, bad)
+    assert expected_error in refusal(setting, bad)
 
 
 def test_a_secret_is_not_repeated_in_an_error() -> None:
@@ -195,7 +195,7 @@ def test_a_secret_is_not_repeated_in_an_error() -> None:
 @pytest.mark.parametrize("setting", ALL, ids=lambda setting: setting.name)
 def test_every_default_is_valid_and_every_doc_is_a_line(setting: Setting) -> None:
     if setting.default is not None:
-        assert setting.normal(setting.default) == setting.default
+        assert setting.normalize(setting.default) == setting.default
         assert setting.default_value() == setting.parse(setting.default)
     assert setting.doc.endswith(".")
     assert setting.sensitive is (setting.type is ConfigType.PASSWORD)

@@ -118,7 +118,7 @@ def test_a_change_of_the_broker_reaches_its_topics() -> None:
 
 def test_two_brokers_do_not_share_what_they_keep() -> None:
     one, other = broker(log_retention_ms="1"), broker(log_retention_ms="2")
-    assert [topic_config(each, {}).log.retention_ms for each in (one, other, one)] == [1, 2, 1]
+    assert [topic_config(config, {}).log.retention_ms for config in (one, other, one)] == [1, 2, 1]
 
 
 def test_what_is_kept_has_a_limit() -> None:
@@ -132,23 +132,23 @@ def test_what_is_kept_has_a_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "wanted"),
+    ("name", "text", "expected_error"),
     [
         ("retenton.ms", "1", "no such topic setting; did you mean retention.ms?"),
-        ("retention.ms", "soon", "'soon' will not do: must be a whole number"),
+        ("retention.ms", "soon", "'soon' is invalid: must be a whole number"),
         ("retention.ms", "-2", "must be at least -1"),
         ("segment.bytes", "1024", "must be at least 1048576"),
         ("segment.index.bytes", "23", "must be at least 24"),
         ("cleanup.policy", "purge", "one of compact, delete"),
         ("min.insync.replicas", "0", "must be at least 1"),
-        ("remote.storage.enable", "true", "there is no remote storage here"),
+        ("remote.storage.enable", "true", "Penstock has no remote storage"),
         ("leader.replication.throttled.replicas", "1", "partition:broker"),
     ],
 )
-def test_settings_that_will_not_do(name: str, text: str, wanted: str) -> None:
+def test_settings_that_are_invalid(name: str, text: str, expected_error: str) -> None:
     message = refusal(name, text)
     assert message.startswith(f"{name}: ")
-    assert wanted in message
+    assert expected_error in message
 
 
 def test_compaction_lags_may_not_cross_with_the_brokers() -> None:

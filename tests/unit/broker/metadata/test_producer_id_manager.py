@@ -1,4 +1,4 @@
-"""Producer ids: each is handed out once, whatever comes between (P3)."""
+"""Producer ids: each is used once, across restarts too (P3)."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def with_ids(path: Path, work: Callable[[ProducerIds], "asyncio.Future[T]"]) -> T:
-    """Runs with ids from the store in `path`, as a broker does from its start to its end."""
+    """Runs `work` with the producer ids of a broker whose store is at `path`."""
 
     async def inside() -> T:
         image = ClusterImage()
@@ -48,17 +48,17 @@ def test_without_a_block_there_is_none_to_take(tmp_path: Path) -> None:
     assert with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids))) == [None, 0, 1]
 
 
-def test_all_who_ask_at_once_get_their_own(tmp_path: Path) -> None:
+def test_concurrent_callers_get_different_ids(tmp_path: Path) -> None:
     async def work(ids: ProducerIds) -> list[int]:
         return list(await asyncio.gather(*(ids.wait() for _ in range(50))))
 
-    found = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
-    assert len(set(found)) == 50
+    producer_ids = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
+    assert len(set(producer_ids)) == 50
 
 
 def test_the_next_block_follows(tmp_path: Path) -> None:
     async def work(ids: ProducerIds) -> list[int]:
         return [await ids.wait() for _ in range(BLOCK_SIZE + 2)]
 
-    found = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
-    assert found == list(range(BLOCK_SIZE + 2))
+    producer_ids = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
+    assert producer_ids == list(range(BLOCK_SIZE + 2))
