@@ -1,4 +1,4 @@
-"""Tables that are joined with and tables of sinks, as the databases have them."""
+"""Static tables and the tables of sinks are checked against their databases."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +27,7 @@ def database(tmp_path: Path) -> str:
     return str(url)
 
 
-def _spec(
+def pipeline(
     database: str,
     sql: str = "SELECT s.id, c.city FROM s JOIN c ON s.id = c.id",
     *,
@@ -53,67 +53,70 @@ def _spec(
     )
 
 
-def _found(spec: PipelineSpec) -> list[str]:
-    return [str(each) for each in validate(spec, databases=LiveDatabases())]
+def problems_of(spec: PipelineSpec) -> list[str]:
+    return [str(problem) for problem in validate(spec, databases=LiveDatabases())]
 
 
-def test_columns_of_tables_are_asked_for(database: str) -> None:
-    assert _found(_spec(database)) == []
-    misspelt = _spec(database, "SELECT s.id, c.town AS city FROM s JOIN c ON s.id = c.id")
-    assert _found(misspelt) == [
+def test_columns_of_tables_are_looked_up(database: str) -> None:
+    assert problems_of(pipeline(database)) == []
+    misspelt = pipeline(database, "SELECT s.id, c.town AS city FROM s JOIN c ON s.id = c.id")
+    assert problems_of(misspelt) == [
         "steps.joined.sql: c has no column town (there is: id, since, city) (column 16)"
     ]
     assert validate(misspelt) == []
 
 
-def test_a_table_that_is_not_there(database: str) -> None:
+def test_a_missing_static_table_is_a_problem(database: str) -> None:
     table = TableSpec(name="c", database=database, table="costumers")
-    assert _found(_spec(database, table=table)) == [
+    assert problems_of(pipeline(database, table=table)) == [
         "tables.c.database: there is no table costumers in this database: create it first"
     ]
 
 
-def test_the_table_of_a_sink_must_take_the_columns(database: str) -> None:
-    more = "SELECT s.id, c.city, c.since AS at FROM s JOIN c ON s.id = c.id"
-    assert _found(_spec(database, more)) == [
+def test_the_table_of_a_sink_needs_all_columns(database: str) -> None:
+    sql = "SELECT s.id, c.city, c.since AS at FROM s JOIN c ON s.id = c.id"
+    assert problems_of(pipeline(database, sql)) == [
         "sinks.out.table: the table results has no column at, which joined has (there is: id, city)"
     ]
-    assert _found(_spec(database, more, target="new")) == []
-    assert _found(_spec(database, more, target="new", create_table=False)) == [
+    assert problems_of(pipeline(database, sql, target="new")) == []
+    assert problems_of(pipeline(database, sql, target="new", create_table=False)) == [
         "sinks.out.table: there is no table new, and create_table is false: create it"
     ]
 
 
 def test_columns_that_only_decide_need_not_be_in_the_table(database: str) -> None:
-    more = "SELECT s.id, c.city, c.since AS at, c.city AS op FROM s JOIN c ON s.id = c.id"
-    spec = _spec(database, more)
+    sql = "SELECT s.id, c.city, c.since AS at, c.city AS op FROM s JOIN c ON s.id = c.id"
+    spec = pipeline(database, sql)
     [sink] = spec.sinks
     assert isinstance(sink, DatabaseSinkSpec)
     upserts = replace(
         sink, mode="upsert", key=("id",), order_by=("at",), delete_when="OP = 'at city'"
     )
-    assert _found(replace(spec, sinks=(upserts,))) == []
-    assert len(_found(replace(spec, sinks=(replace(upserts, order_by=("id",)),)))) == 1
+    assert problems_of(replace(spec, sinks=(upserts,))) == []
+    assert len(problems_of(replace(spec, sinks=(replace(upserts, order_by=("id",)),)))) == 1
 
 
-def test_a_database_that_cannot_be_read(tmp_path: Path) -> None:
-    away = "postgresql://u:secret@127.0.0.1:1/none"
-    problems = _found(_spec(away))
-    assert [each.split(": ")[0] for each in problems] == ["sinks.out.database", "tables.c.database"]
-    assert all("cannot be read" in each and "secret" not in each for each in problems)
-    assert "there is no such kind of database" in _found(_spec("nosuch://h/d"))[0]
+def test_an_unreachable_database_is_a_problem(tmp_path: Path) -> None:
+    unreachable = "postgresql://u:secret@127.0.0.1:1/none"
+    problems = problems_of(pipeline(unreachable))
+    assert [problem.split(": ")[0] for problem in problems] == [
+        "sinks.out.database",
+        "tables.c.database",
+    ]
+    assert all("cannot be read" in p and "secret" not in p for p in problems)
+    assert "there is no such kind of database" in problems_of(pipeline("nosuch://h/d"))[0]
 
-    fresh = f"sqlite:///{tmp_path / 'new.sqlite'}"
+    new_database = f"sqlite:///{tmp_path / 'new.sqlite'}"
     table = TableSpec(name="c", path="s3://b/c", schema="id bigint, city string")
-    assert _found(_spec(fresh, table=table)) == []
+    assert problems_of(pipeline(new_database, table=table)) == []
     assert not (tmp_path / "new.sqlite").exists()
 
 
 def test_columns_of_files_are_read(database: str, tmp_path: Path) -> None:
     (tmp_path / "customers.csv").write_text("id,city\n1,Ulm\n")
     table = TableSpec(name="c", path=str(tmp_path / "customers.csv"))
-    assert _found(_spec(database, table=table)) == []
-    misspelt = _spec(database, "SELECT s.id, c.town FROM s, c WHERE c.id = s.id", table=table)
-    assert any("c has no column town" in each for each in _found(misspelt))
-    away = TableSpec(name="c", path=str(tmp_path / "nothing.csv"))
-    assert "there is no file or directory" in _found(_spec(database, table=away))[0]
+    assert problems_of(pipeline(database, table=table)) == []
+    misspelt = pipeline(database, "SELECT s.id, c.town FROM s, c WHERE c.id = s.id", table=table)
+    assert any("c has no column town" in problem for problem in problems_of(misspelt))
+    missing = TableSpec(name="c", path=str(tmp_path / "nothing.csv"))
+    assert "there is no file or directory" in problems_of(pipeline(database, table=missing))[0]

@@ -1,4 +1,4 @@
-"""Spans of time."""
+"""Parsing durations such as `10 minutes`."""
 
 import pytest
 
@@ -20,12 +20,12 @@ from penstock.spark.check.durations import parse_duration
         ("+ 2 minutes - 30 seconds", 90),
     ],
 )
-def test_how_long_it_is(text: str, expected: float) -> None:
+def test_a_duration_in_seconds(text: str, expected: float) -> None:
     assert parse_duration(text) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("10", "write `10 seconds`"),
         ("", "missing"),
@@ -38,6 +38,6 @@ def test_how_long_it_is(text: str, expected: float) -> None:
         ("-1 second", "is negative"),
     ],
 )
-def test_what_is_none(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_durations(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_duration(text)

@@ -1,4 +1,4 @@
-"""The plan as text, held against `plan.txt`."""
+"""The text of `plan`, compared with `plan.txt`."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def test_the_plan_of_a_pipeline() -> None:
     assert spec is not None
     assert problems == []
 
-    shown = plan(
+    text_of_plan = plan(
         spec,
         partitions={"clicks": 3, "ads": 1},
         progress={
@@ -29,9 +29,9 @@ def test_the_plan_of_a_pipeline() -> None:
         },
     )
 
-    assert "secret" not in shown
-    assert max(map(len, shown.splitlines())) <= 100
-    assert shown == (HERE / "plan.txt").read_text()
+    assert "secret" not in text_of_plan
+    assert max(map(len, text_of_plan.splitlines())) <= 100
+    assert text_of_plan == (HERE / "plan.txt").read_text()
 
 
 def test_passwords_are_not_shown() -> None:

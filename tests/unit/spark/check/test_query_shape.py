@@ -1,4 +1,4 @@
-"""What kind of query a sink needs, as the runner asks it."""
+"""Whether the query of a sink has_state state, and its output mode."""
 
 import pytest
 
@@ -25,7 +25,7 @@ JOINED = (
 
 
 @pytest.mark.parametrize(
-    ("sql", "keeps", "mode"),
+    ("sql", "has_state", "mode"),
     [
         (["SELECT user AS k FROM clicks"], False, "append"),
         (["SELECT c.user AS k FROM clicks c JOIN customers d ON c.user = d.user"], False, "append"),
@@ -41,14 +41,14 @@ JOINED = (
         (["SELECT"], None, None),
     ],
 )
-def test_of_sql(sql: list[str], keeps: bool | None, mode: OutputMode | None) -> None:
+def test_the_shape_of_sql(sql: list[str], has_state: bool | None, mode: OutputMode | None) -> None:
     spec = pipeline(*sql)
     (sink,) = spec.sinks
-    assert is_stateful(spec, sink) is keeps
+    assert is_stateful(spec, sink) is has_state
     assert output_mode(spec, sink) == mode
 
 
-def _with(step: StepSpec, *more: StepSpec) -> PipelineSpec:
+def pipeline_with(step: StepSpec, *more: StepSpec) -> PipelineSpec:
     source = SourceSpec(
         name="s",
         topics=("t",),
@@ -60,27 +60,31 @@ def _with(step: StepSpec, *more: StepSpec) -> PipelineSpec:
     )
 
 
-def _sink(view: str, mode: Mode = "upsert", output: OutputMode | None = None) -> DatabaseSinkSpec:
+def database_sink(
+    view: str, mode: Mode = "upsert", output: OutputMode | None = None
+) -> DatabaseSinkSpec:
     return DatabaseSinkSpec(
         name="o", view=view, database="x://", table="t", mode=mode, output_mode=output
     )
 
 
-def test_a_function_is_known_when_it_has_run() -> None:
-    spec = _with(
+def test_the_shape_after_a_function_is_unknown() -> None:
+    spec = pipeline_with(
         StepSpec(name="made", function="m:f"),
         StepSpec(name="sums", sql="SELECT k, count(*) AS n FROM made GROUP BY k"),
         StepSpec(name="once", source="s", deduplicate=("k",)),
     )
     for view in ("made", "sums"):
-        assert is_stateful(spec, _sink(view)) is None
-        assert output_mode(spec, _sink(view)) is None
-        assert output_mode(spec, _sink(view, "append")) == "append"
-        assert output_mode(spec, _sink(view, output="update")) == "update"
+        assert is_stateful(spec, database_sink(view)) is None
+        assert output_mode(spec, database_sink(view)) is None
+        assert output_mode(spec, database_sink(view, "append")) == "append"
+        assert output_mode(spec, database_sink(view, output="update")) == "update"
         assert output_mode(spec, TopicSinkSpec(name="o", view=view)) == "append"
-    assert is_stateful(spec, _sink("once")) is True
-    assert is_stateful(spec, _sink("s")) is False
+    assert is_stateful(spec, database_sink("once")) is True
+    assert is_stateful(spec, database_sink("s")) is False
 
 
-def test_a_view_that_is_not_there_is_unknown() -> None:
-    assert is_stateful(_with(StepSpec(name="a", sql="SELECT 1")), _sink("zz")) is None
+def test_the_shape_of_a_missing_view_is_unknown() -> None:
+    assert (
+        is_stateful(pipeline_with(StepSpec(name="a", sql="SELECT 1")), database_sink("zz")) is None
+    )

@@ -1,4 +1,4 @@
-"""Statements that are right have no problems, and those that are not say what is wrong (D2)."""
+"""Good statements have no problem, and bad ones have one problem that explains it (D2)."""
 
 from dataclasses import replace
 
@@ -9,43 +9,43 @@ from penstock.spark.pipeline.model import SourceSpec, StepSpec, Watermark
 from tests.support.spark.sql_corpus import GOOD, REFUSED, UNBOUNDED, pipeline
 
 
-def _problems(*sql: str, unbounded_state: bool = False) -> list[str]:
+def problems_of(*sql: str, unbounded_state: bool = False) -> list[str]:
     spec = pipeline(*sql, unbounded_state=unbounded_state)
-    return [each.message for each in analyze(spec).problems]
+    return [problem.message for problem in analyze(spec).problems]
 
 
 @pytest.mark.parametrize("sql", GOOD)
 def test_a_good_statement_has_no_problem(sql: str) -> None:
-    assert _problems(sql) == []
+    assert problems_of(sql) == []
 
 
-@pytest.mark.parametrize(("sql", "said"), [*REFUSED, *UNBOUNDED])
-def test_a_bad_statement_has_one_problem_that_says_why(sql: str, said: str) -> None:
-    problems = _problems(sql)
+@pytest.mark.parametrize(("sql", "message"), [*REFUSED, *UNBOUNDED])
+def test_a_bad_statement_has_one_problem_that_says_why(sql: str, message: str) -> None:
+    problems = problems_of(sql)
     assert len(problems) == 1
-    assert said in problems[0]
+    assert message in problems[0]
 
 
-@pytest.mark.parametrize(("sql", "_said"), UNBOUNDED)
-def test_state_without_a_bound_may_be_meant(sql: str, _said: str) -> None:
-    assert _problems(sql, unbounded_state=True) == []
+@pytest.mark.parametrize(("sql", "_message"), UNBOUNDED)
+def test_state_without_a_bound_may_be_intended(sql: str, _message: str) -> None:
+    assert problems_of(sql, unbounded_state=True) == []
 
 
 @pytest.mark.parametrize("sql", GOOD)
 def test_a_view_of_a_good_statement_can_be_read_again(sql: str) -> None:
-    assert _problems(sql, "SELECT * FROM s0") == []
+    assert problems_of(sql, "SELECT * FROM s0") == []
 
 
-def test_a_view_may_not_be_read_before_it_is_made() -> None:
+def test_a_view_may_not_be_read_before_its_definition() -> None:
     first = "SELECT k FROM s1"
-    assert _problems(first, "SELECT user AS k FROM clicks") == [
+    assert problems_of(first, "SELECT user AS k FROM clicks") == [
         "the view s1 is only defined further down: move it up (column 15)"
     ]
 
 
 def test_columns_of_a_step_are_known_to_the_next() -> None:
-    made = "SELECT user, count(*) AS n, window FROM clicks GROUP BY user, window(at, '1 hour')"
-    assert _problems(made, "SELECT user, m FROM s0") == [
+    aggregate = "SELECT user, count(*) AS n, window FROM clicks GROUP BY user, window(at, '1 hour')"
+    assert problems_of(aggregate, "SELECT user, m FROM s0") == [
         "there is no column m (there is: user, n, window) (column 14)"
     ]
 
@@ -61,8 +61,8 @@ def test_columns_of_a_step_are_known_to_the_next() -> None:
         ("minus", "SELECT minus FROM payments"),
     ],
 )
-def test_a_column_may_be_named_like_a_word_of_sql(name: str, sql: str) -> None:
-    """Spark takes it without backticks; sqlglot does not, and then nothing is said."""
+def test_a_column_may_be_named_like_a_keyword_of_sql(name: str, sql: str) -> None:
+    """Spark reads it without backticks; sqlglot does not, so the statement is not checked."""
     source = SourceSpec(
         name="payments",
         topics=("t",),
@@ -71,16 +71,16 @@ def test_a_column_may_be_named_like_a_word_of_sql(name: str, sql: str) -> None:
     )
     spec = replace(pipeline(sql), sources=(source,))
     assert analyze(spec).problems == ()
-    (other,) = analyze(
+    (problem,) = analyze(
         replace(spec, steps=(StepSpec(name="s0", sql="SELECT x FROM payments"),))
     ).problems
-    assert other.message.startswith("there is no column x")
+    assert problem.message.startswith("there is no column x")
 
 
-def test_an_unnamed_column_is_no_other() -> None:
-    made = "SELECT user, count(*) FROM clicks GROUP BY user, window(at, '1 hour')"
-    assert _problems(made, "SELECT n FROM s0")[0].startswith("there is no column n")
-    assert _problems(made, "SELECT `count(1)` AS n FROM s0") == []
+def test_an_unnamed_column_has_only_its_own_name() -> None:
+    aggregate = "SELECT user, count(*) FROM clicks GROUP BY user, window(at, '1 hour')"
+    assert problems_of(aggregate, "SELECT n FROM s0")[0].startswith("there is no column n")
+    assert problems_of(aggregate, "SELECT `count(1)` AS n FROM s0") == []
 
 
 @pytest.mark.parametrize(
@@ -92,5 +92,5 @@ def test_an_unnamed_column_is_no_other() -> None:
         "SELECT anything FROM parquet.`/some/file`",
     ],
 )
-def test_nothing_is_said_about_what_is_not_known(sql: str) -> None:
-    assert _problems(sql) == []
+def test_unknown_views_and_columns_are_not_reported(sql: str) -> None:
+    assert problems_of(sql) == []

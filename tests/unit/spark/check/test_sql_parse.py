@@ -1,4 +1,4 @@
-"""Statements that cannot be read: the words, and the place."""
+"""Statements that cannot be parsed have a message and a position."""
 
 import pytest
 from sqlglot import exp
@@ -8,7 +8,7 @@ from penstock.spark.check.sql_parse import parse_condition, parse_query
 
 
 @pytest.mark.parametrize(
-    ("sql", "line", "column", "said"),
+    ("sql", "line", "column", "message"),
     [
         ("", 1, None, "the SQL is empty"),
         ("-- nothing", 1, None, "only a comment"),
@@ -30,21 +30,19 @@ from penstock.spark.check.sql_parse import parse_condition, parse_query
         ("DROP TABLE t", 1, 1, "DROP is not possible here"),
     ],
 )
-def test_what_cannot_be_read(sql: str, line: int, column: int | None, said: str) -> None:
-    found = parse_query(sql)
-
-    assert found.tree is None
-    assert found.finding is not None
-    assert said in found.finding.message
-    assert (found.finding.line, found.finding.column) == (line, column)
+def test_syntax_errors(sql: str, line: int, column: int | None, message: str) -> None:
+    parsed = parse_query(sql)
+    assert parsed.tree is None
+    assert parsed.finding is not None
+    assert message in parsed.finding.message
+    assert (parsed.finding.line, parsed.finding.column) == (line, column)
 
 
 @pytest.mark.parametrize("sql", ["SELECT n >>> 1 AS e FROM t", "SELECT X '1F' AS x", "TABLE t"])
-def test_what_sqlglot_does_not_know_is_not_called_wrong(sql: str) -> None:
-    found = parse_query(sql)
-
-    assert found.tree is None
-    assert found.finding is None
+def test_syntax_that_sqlglot_does_not_know_is_not_an_error(sql: str) -> None:
+    parsed = parse_query(sql)
+    assert parsed.tree is None
+    assert parsed.finding is None
 
 
 @pytest.mark.parametrize(

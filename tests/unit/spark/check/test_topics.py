@@ -1,4 +1,4 @@
-"""Topics that are not there, or may not be read, found before Spark starts (E5, E3)."""
+"""Missing and unreadable topics are found before Spark starts (E5, E3)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,55 +27,55 @@ class FakeTopics:
 
     def partitions(self, topics: Sequence[str]) -> Mapping[str, int | KafkaError]:
         missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")
-        return {each: self.counts.get(each, missing) for each in topics}
+        return {topic: self.counts.get(topic, missing) for topic in topics}
 
     def creates_missing(self) -> bool:
         return self.creates
 
 
-def _pipeline(servers: str = "localhost:9092") -> Pipeline:
-    made = Pipeline("p", bootstrap_servers=servers)
-    made.source("clicks", topic="clicks", schema="a int")
-    made.source("all", pattern="shop-.*", schema="a int")
-    made.to_topic("clicks", "out")
-    made.dead_letters(topic="dead")
-    return made
+def new_pipeline(servers: str = "localhost:9092") -> Pipeline:
+    pipeline = Pipeline("p", bootstrap_servers=servers)
+    pipeline.source("clicks", topic="clicks", schema="a int")
+    pipeline.source("all", pattern="shop-.*", schema="a int")
+    pipeline.to_topic("clicks", "out")
+    pipeline.dead_letters(topic="dead")
+    return pipeline
 
 
-def _found(topics: FakeTopics, spec: PipelineSpec | None = None) -> list[str]:
-    return [str(each) for each in check_topics(spec or _pipeline().spec, topics)]
+def problems_of(topics: FakeTopics, spec: PipelineSpec | None = None) -> list[str]:
+    return [str(problem) for problem in check_topics(spec or new_pipeline().spec, topics)]
 
 
-def test_topics_that_are_there() -> None:
-    assert _found(FakeTopics({"clicks": 3, "shop-a": 1, "out": 1})) == []
+def test_existing_topics_are_no_problem() -> None:
+    assert problems_of(FakeTopics({"clicks": 3, "shop-a": 1, "out": 1})) == []
 
 
-def test_a_topic_to_write_to_may_be_made_by_the_broker() -> None:
+def test_the_broker_may_create_the_topic_of_a_sink() -> None:
     counts = {"clicks": 3, "shop-a": 1}
-    assert _found(FakeTopics(counts)) == []
-    assert _found(FakeTopics(counts, creates=False)) == [
+    assert problems_of(FakeTopics(counts)) == []
+    assert problems_of(FakeTopics(counts, creates=False)) == [
         "sinks.clicks.topic: unknown topic out: create it (`penstock topic create out`) "
         "(there is: clicks, shop-a)"
     ]
 
 
-def test_topics_that_are_not_there() -> None:
-    assert _found(FakeTopics({"click": 3, "out": 1})) == [
+def test_missing_topics_are_problems() -> None:
+    assert problems_of(FakeTopics({"click": 3, "out": 1})) == [
         "sources.clicks.topic: unknown topic clicks: did you mean click?",
         "sources.all.pattern: no topic matches shop-.* (topics: click, out)",
     ]
 
 
-def test_a_topic_that_may_not_be_read() -> None:
+def test_an_unauthorized_topic_is_a_problem() -> None:
     denied = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "User:x may not DESCRIBE clicks")
-    assert _found(FakeTopics({"clicks": denied, "shop-a": 1, "out": 1})) == [
+    assert problems_of(FakeTopics({"clicks": denied, "shop-a": 1, "out": 1})) == [
         "sources.clicks.topic: topic clicks: User:x may not DESCRIBE clicks"
     ]
 
 
-def test_a_broker_that_is_not_there() -> None:
-    gone = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no broker answers at localhost:9092")
-    assert _found(FakeTopics(error=gone)) == [
+def test_an_unreachable_broker_is_a_problem() -> None:
+    timeout = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no broker answers at localhost:9092")
+    assert problems_of(FakeTopics(error=timeout)) == [
         "pipeline.bootstrap_servers: the broker cannot be reached: no broker answers at "
         "localhost:9092"
     ]
@@ -89,8 +89,8 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def test_a_real_broker_is_asked(broker: Broker) -> None:
-    spec = _pipeline(broker.bootstrap_servers).spec
+def test_topics_of_a_real_broker(broker: Broker) -> None:
+    spec = new_pipeline(broker.bootstrap_servers).spec
     with broker_topics(spec) as topics:
         assert check_topics(spec, topics) == []
         assert topics.partitions(["clicks"]) == {"clicks": 3}
@@ -101,11 +101,11 @@ def test_a_real_broker_is_asked(broker: Broker) -> None:
     assert isinstance(counts["klicks"], KafkaError)
 
 
-def test_validate_asks_if_it_is_told_to(broker: Broker) -> None:
-    made = _pipeline(broker.bootstrap_servers)
-    made.source("orders", topic="oders", schema="a int")
-    assert made.validate() == []
-    assert [str(each) for each in made.validate(online=True)] == [
+def test_validate_checks_topics_when_it_is_online(broker: Broker) -> None:
+    pipeline = new_pipeline(broker.bootstrap_servers)
+    pipeline.source("orders", topic="oders", schema="a int")
+    assert pipeline.validate() == []
+    assert [str(problem) for problem in pipeline.validate(online=True)] == [
         "sources.orders.topic: unknown topic oders: create it (`penstock topic create oders`) "
         "(there is: clicks, shop-a)"
     ]

@@ -1,4 +1,4 @@
-"""Problems of a pipeline that can be read as one: each with its line (D2, E5)."""
+"""The problems of a pipeline, each with its line (D2, E5)."""
 
 import subprocess
 import sys
@@ -62,7 +62,7 @@ dead_letters: {topic: dead, max_count: 10, max_share: 0.5}
 def problems_of(text: str, file: str = "/flows/pipeline.yml") -> list[str]:
     spec, problems = parse(text, file, variables={})
     assert spec is not None
-    return [str(each) for each in (*problems, *validate(spec))]
+    return [str(problem) for problem in (*problems, *validate(spec))]
 
 
 def test_a_good_file_has_no_problem() -> None:
@@ -213,30 +213,29 @@ def test_a_good_file_has_no_problem() -> None:
         ("max_share: 0.5", "max_share: 5", "line 33: dead_letters.max_share: 5.0 is not a share"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(old: str, new: str, expected: str | None) -> None:
+def test_a_problem_has_its_line(old: str, new: str, expected: str | None) -> None:
     assert old in GOOD
     problems = problems_of(GOOD.replace(old, new, 1))
     if expected is None:
         assert problems == []
     else:
-        assert any(expected in each for each in problems), problems
+        assert any(expected in problem for problem in problems), problems
 
 
-def test_a_text_of_a_list_is_told_with_its_own_line() -> None:
-    """Wherever the list, and what it is of, begins."""
+def test_a_problem_in_a_list_has_the_line_of_its_item() -> None:
     lists = GOOD.replace("required: [user]", "required:\n      - user\n      - usr")
     assert problems_of(lists)[0].startswith("line 10: sources.clicks.required: the required field")
     topics = GOOD.replace("topic: clicks", "topics:\n      - clicks\n      - cli cks", 1)
     assert problems_of(topics)[0].startswith("line 8: sources.clicks.topic: 'cli cks' cannot be")
 
 
-def test_a_condition_may_name_a_column_like_a_word_of_sql() -> None:
+def test_a_condition_may_name_a_column_like_a_keyword_of_sql() -> None:
     """Spark reads it without backticks."""
     text = GOOD.replace("AS n\n", "AS n, max(page) AS values\n")
     assert problems_of(text.replace("delete_when: n = 0", "delete_when: values = 'x'")) == []
 
 
-def test_the_column_in_the_file_is_told() -> None:
+def test_a_problem_in_sql_has_its_column_in_the_file() -> None:
     (problem,) = problems_of(GOOD.replace("d.city,\n", "d.town,\n"))
     line = GOOD.replace("d.city,\n", "d.town,\n").splitlines()[17]
     assert f"(column {line.index('town') + 1})" in problem
@@ -284,7 +283,7 @@ sinks:
         ("{from: some, topic: t, output_mode: update}", "LIMIT (in some) only appends"),
     ],
 )
-def test_output_modes_that_do_not_go_with_the_query(sink: str, expected: str | None) -> None:
+def test_output_modes_that_the_query_does_not_allow(sink: str, expected: str | None) -> None:
     problems = problems_of(f"{AGGREGATES}  out: {sink}\n")
     if expected is None:
         assert problems == []
@@ -294,22 +293,23 @@ def test_output_modes_that_do_not_go_with_the_query(sink: str, expected: str | N
         assert expected in problems[0]
 
 
-def test_a_missing_watermark_is_told_once() -> None:
+def test_a_missing_watermark_is_reported_once() -> None:
     text = AGGREGATES.replace(", unbounded_state: true", "") + "  out: {from: ever, topic: t}\n"
     (problem,) = problems_of(text)
     assert problem.startswith("line 10: steps.ever.sql: state without a watermark")
 
 
-def test_what_comes_after_a_function_is_not_judged() -> None:
+def test_steps_after_a_function_are_not_checked() -> None:
     text = AGGREGATES.replace(
         "  all: {sql", "  made: {function: 'json:dumps'}\n  all: {sql"
     ).replace("FROM u GROUP", "FROM made GROUP")
     text = text.replace("SELECT k, count(*) AS n", "SELECT anything, own_function(k) AS n")
     text = text.replace("  ever: ", "  zz: {sql: SELECT 1 AS a}\n  ever: ")
     lines = text.splitlines(keepends=True)
-    made = next(each for each in lines if each.startswith("  made"))
+    made = next(line for line in lines if line.startswith("  made"))
     lines.remove(made)
-    lines.insert(next(at for at, each in enumerate(lines) if each.startswith("  zz")), made)
+    zz_index = next(i for i, line in enumerate(lines) if line.startswith("  zz"))
+    lines.insert(zz_index, made)
     assert problems_of("".join(lines) + "  out: {from: ever, topic: t}\n") == []
 
 
@@ -331,7 +331,7 @@ def test_what_comes_after_a_function_is_not_judged() -> None:
         ("json.dumps.x:y", "there is no module json.dumps"),
     ],
 )
-def test_functions_are_looked_for_and_not_run(
+def test_functions_are_found_without_running_them(
     tmp_path: Path, function: str, expected: str | None
 ) -> None:
     source = (
@@ -400,18 +400,18 @@ def test_protobuf_needs_its_message(tmp_path: Path) -> None:
     assert "needs message" in problem
 
 
-def test_settings_of_kafka_are_looked_at() -> None:
+def test_settings_of_kafka_are_checked() -> None:
     text = GOOD.replace("trigger: 1 second", "kafka: {security.protocol: TLS}")
-    assert any("line 3: pipeline.kafka: " in each for each in problems_of(text))
+    assert any("line 3: pipeline.kafka: " in problem for problem in problems_of(text))
 
 
-def test_a_pipeline_needs_something_to_read_and_to_write() -> None:
+def test_a_pipeline_needs_a_source_and_a_sink() -> None:
     spec = PipelineSpec(name="p", bootstrap_servers="h:1", sources=(), sinks=())
-    assert [each.where for each in validate(spec)] == ["pipeline.sinks", "pipeline.sources"]
+    assert [problem.where for problem in validate(spec)] == ["pipeline.sinks", "pipeline.sources"]
 
 
 def test_validate_starts_no_spark() -> None:
-    """Nothing of pyspark is imported, nor what only other formats need."""
+    """Neither pyspark nor the packages of other formats are imported."""
     script = (
         "import sys\n"
         "from penstock.spark.pipeline.yaml_file import parse\n"
@@ -419,8 +419,8 @@ def test_validate_starts_no_spark() -> None:
         "from penstock.spark.check.plan import plan\n"
         "spec, problems = parse(sys.stdin.read(), 'pipeline.yml', variables={})\n"
         "assert spec is not None and not problems and not validate(spec) and plan(spec)\n"
-        "print([each for each in ('pyspark', 'pyarrow', 'fastavro', 'sqlalchemy', 'pandas')"
-        " if each in sys.modules])\n"
+        "print([name for name in ('pyspark', 'pyarrow', 'fastavro', 'sqlalchemy', 'pandas')"
+        " if name in sys.modules])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], input=GOOD, capture_output=True, text=True, check=True
@@ -444,10 +444,10 @@ _columns = st.lists(
 
 @st.composite
 def _pipelines(draw: st.DrawFn) -> PipelineSpec:
-    """Valid ones: each view reads an earlier one, by columns that it has."""
+    """Valid pipelines: each view reads existing columns of an earlier view."""
     names = draw(_names)
     columns = draw(_columns)
-    typed = ", ".join(f"{each} {draw(st.sampled_from(['int', 'string']))}" for each in columns)
+    typed = ", ".join(f"{name} {draw(st.sampled_from(['int', 'string']))}" for name in columns)
     source = SourceSpec(
         name=names[0],
         topics=("t",),
@@ -457,7 +457,7 @@ def _pipelines(draw: st.DrawFn) -> PipelineSpec:
         starting=draw(st.sampled_from(["earliest", "latest", "2026-01-01"])),
     )
     table = TableSpec(name=names[1], path="s3://b/t", schema="nr int, name string")
-    key = draw(st.sampled_from([each for each in columns if each.isidentifier()] or ["seen"]))
+    key = draw(st.sampled_from([name for name in columns if name.isidentifier()] or ["seen"]))
     key_sql = f"`{key}`" if key == "from" else key
     where = draw(
         st.sampled_from(["", f" WHERE {key_sql} IS NOT NULL", " WHERE seen > '2026-01-01'"])

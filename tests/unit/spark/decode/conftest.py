@@ -1,4 +1,4 @@
-"""A broker for a module, and databases."""
+"""Fixtures: a broker for each module, and databases."""
 
 from collections.abc import Iterator
 

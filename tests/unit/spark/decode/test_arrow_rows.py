@@ -1,4 +1,4 @@
-"""Avro and Protobuf values become Arrow structs; bad ones have a reason and harm no other (D5)."""
+"""Avro and Protobuf values become Arrow structs; each bad value has a reason (D5)."""
 
 import io
 import json
@@ -73,7 +73,7 @@ GOOD: dict[str, object] = {
 }
 
 
-def written(value: Mapping[str, object], schema: Json = CLICK) -> bytes:
+def encode(value: Mapping[str, object], schema: Json = CLICK) -> bytes:
     stream = io.BytesIO()
     schemaless_writer(stream, parse_schema(json.loads(json.dumps(schema))), value)
     return stream.getvalue()
@@ -82,31 +82,31 @@ def written(value: Mapping[str, object], schema: Json = CLICK) -> bytes:
 def rows(
     values: list[bytes | None], read: ValueReader, fields: tuple[Field, ...], name: str = "Avro"
 ) -> list[dict[str, object]]:
-    found = decode_batch(pa.array(values, pa.binary()), read, fields, "reason", name)
-    found.validate(full=True)
-    assert found.type == arrow_type(StructOf((*fields, Field("reason", STRING))))
-    made: list[dict[str, object]] = found.to_pylist()
-    return made
+    structs = decode_batch(pa.array(values, pa.binary()), read, fields, "reason", name)
+    structs.validate(full=True)
+    assert structs.type == arrow_type(StructOf((*fields, Field("reason", STRING))))
+    decoded: list[dict[str, object]] = structs.to_pylist()
+    return decoded
 
 
 def avro_rows(
     values: list[bytes | None], *, confluent: bool = False, required: tuple[str, ...] = ()
 ) -> list[dict[str, object]]:
     fields = tuple(
-        Field(each.name, each.type, each.name in required) for each in avro_fields(CLICK)
+        Field(field.name, field.type, field.name in required) for field in avro_fields(CLICK)
     )
     return rows(values, avro_reader(json.dumps(CLICK), confluent, ()), fields)
 
 
-def reasons(found: list[dict[str, object]]) -> list[str]:
-    for row in found:
+def reasons(decoded: list[dict[str, object]]) -> list[str]:
+    for row in decoded:
         if row["reason"] is not None:
             assert all(value is None for name, value in row.items() if name != "reason")
-    return [str(row["reason"]) for row in found]
+    return [str(row["reason"]) for row in decoded]
 
 
 def test_avro_values_have_their_types() -> None:
-    [row] = avro_rows([written(GOOD)])
+    [row] = avro_rows([encode(GOOD)])
     assert row == {
         **GOOD,
         "times": [("a", NEW_YEAR)],
@@ -115,33 +115,33 @@ def test_avro_values_have_their_types() -> None:
     }
 
 
-def test_bad_avro_values_say_why_and_good_ones_between_them_are_kept() -> None:
-    good = written(GOOD)
-    far = written({**GOOD, "times": {"a": 10**18}})
-    other = written({**GOOD, "points": [{"x": 1, "at": 10**17}]})
+def test_bad_avro_values_have_a_reason_and_good_ones_are_kept() -> None:
+    good = encode(GOOD)
+    far = encode({**GOOD, "times": {"a": 10**18}})
+    other = encode({**GOOD, "points": [{"x": 1, "at": 10**17}]})
     values = [good, good[:-4], good, good + b"!", b"", None, b"\xff" * 40, far, other, good]
-    found = avro_rows(values)
-    assert [row["id"] for row in found if row["reason"] is None] == [7, 7, None, 7]
-    told = reasons(found)
-    assert told[1] == "not this Avro message: the value ends too early"
-    assert "1 bytes are left: was it written with this schema?" in told[3]
-    assert told[4] == "not this Avro message: the value ends too early"
-    assert told[5] == "None"
-    assert "is not between the years 1 and 9999" in told[7]
-    assert "is not between the years 1 and 9999" in told[8]
+    decoded = avro_rows(values)
+    assert [row["id"] for row in decoded if row["reason"] is None] == [7, 7, None, 7]
+    messages = reasons(decoded)
+    assert messages[1] == "not this Avro message: the value ends too early"
+    assert "1 bytes are left: was it written with this schema?" in messages[3]
+    assert messages[4] == "not this Avro message: the value ends too early"
+    assert messages[5] == "None"
+    assert "is not between the years 1 and 9999" in messages[7]
+    assert "is not between the years 1 and 9999" in messages[8]
 
 
 def test_a_value_that_arrow_refuses_is_one_bad_record() -> None:
     """Its int has more than 32 bits; Avro's encoding can hold them."""
     wide = json.loads(json.dumps(CLICK).replace('"values": "int"', '"values": "long"'))
-    large = written({**GOOD, "counts": {"b": 2**40}}, wide)
-    found = avro_rows([written(GOOD), large, written(GOOD)])
-    assert [row["id"] for row in found] == [7, None, 7]
-    assert reasons(found)[1].startswith("field counts: ")
+    large = encode({**GOOD, "counts": {"b": 2**40}}, wide)
+    decoded = avro_rows([encode(GOOD), large, encode(GOOD)])
+    assert [row["id"] for row in decoded] == [7, None, 7]
+    assert reasons(decoded)[1].startswith("field counts: ")
 
 
 def record_of(**types: Json) -> Json:
-    fields: list[Json] = [{"name": name, "type": each} for name, each in types.items()]
+    fields: list[Json] = [{"name": name, "type": avro_type} for name, avro_type in types.items()]
     return {"type": "record", "name": "R", "fields": fields}
 
 
@@ -150,33 +150,33 @@ def rows_of(schema: Json, *values: bytes) -> list[dict[str, object]]:
 
 
 def test_avro_decimals_have_the_digits_of_their_precision() -> None:
-    """A million of them take no time either, and no room in the reason."""
+    """A decimal of a million digits is refused fast, with a short reason."""
     number: dict[str, Json] = {"logicalType": "decimal", "precision": 38, "scale": 3}
     fixed: Json = {**number, "type": "fixed", "name": "F", "size": 20}
     digits = Decimal("-12345678901234567890123456789012345.678")
     both = record_of(a={**number, "type": "bytes"}, b=fixed)
     huge = b"\x80\x89\x7a" + b"\x7f" * 1_000_000 + bytes(20)
-    found = rows_of(both, written({"a": digits, "b": -digits}, both), huge)
-    assert (found[0]["a"], found[0]["b"]) == (digits, -digits)
-    assert reasons(found)[1] == (
+    decoded = rows_of(both, encode({"a": digits, "b": -digits}, both), huge)
+    assert (decoded[0]["a"], decoded[0]["b"]) == (digits, -digits)
+    assert reasons(decoded)[1] == (
         "not this Avro message: a decimal of 1000000 bytes has more than 38 digits"
     )
 
 
 def test_avro_dates_are_of_the_years_1_to_9999() -> None:
     schema = record_of(day={"type": "int", "logicalType": "date"})
-    ends = [written({"day": each}, schema) for each in (date.min, date.max)]
-    found = rows_of(schema, *ends, b"\xfe\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x0f")
-    assert [row["day"] for row in found] == [date.min, date.max, None, None]
-    assert all("not between the years 1 and 9999" in each for each in reasons(found)[2:])
+    ends = [encode({"day": day}, schema) for day in (date.min, date.max)]
+    decoded = rows_of(schema, *ends, b"\xfe\xff\xff\xff\x0f", b"\xff\xff\xff\xff\x0f")
+    assert [row["day"] for row in decoded] == [date.min, date.max, None, None]
+    assert all("not between the years 1 and 9999" in reason for reason in reasons(decoded)[2:])
 
 
-def test_a_reason_is_not_as_long_as_the_value() -> None:
+def test_the_length_of_a_reason_is_limited() -> None:
     assert len(reason_for(ValueError("x" * 10_000), "Avro")) == 400
 
 
 def test_a_writers_type_that_contains_itself_is_refused(tmp_path: Path) -> None:
-    """fastavro would follow a deep value until the process dies."""
+    """fastavro would recurse into a deep value until the process dies."""
     tree: Json = {"type": "record", "name": "T", "fields": [{"name": "n", "type": ["null", "T"]}]}
     (tmp_path / "1.avsc").write_text(json.dumps(record_of(id="long", tree=tree)))
     with pytest.raises(OptionError, match=r"the type T in 1\.avsc contains itself"):
@@ -186,16 +186,16 @@ def test_a_writers_type_that_contains_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_required_fields_of_avro() -> None:
-    found = avro_rows([written({**GOOD, "day": None}), written(GOOD)], required=("day", "id"))
-    assert reasons(found) == ["field day is missing or null", "None"]
+    decoded = avro_rows([encode({**GOOD, "day": None}), encode(GOOD)], required=("day", "id"))
+    assert reasons(decoded) == ["field day is missing or null", "None"]
 
 
 def test_confluents_prefix() -> None:
-    good = written(GOOD)
-    found = avro_rows([b"\0\0\0\0\7" + good, good, b"\0\0", None], confluent=True)
-    assert found[0]["id"] == 7
-    assert all("does not begin with a zero" in told for told in reasons(found)[1:3])
-    assert found[3]["reason"] is None
+    good = encode(GOOD)
+    decoded = avro_rows([b"\0\0\0\0\7" + good, good, b"\0\0", None], confluent=True)
+    assert decoded[0]["id"] == 7
+    assert all("does not begin with a zero" in message for message in reasons(decoded)[1:3])
+    assert decoded[3]["reason"] is None
 
 
 def test_values_of_older_writers_are_resolved(tmp_path: Path) -> None:
@@ -211,13 +211,13 @@ def test_values_of_older_writers_are_resolved(tmp_path: Path) -> None:
     (tmp_path / "2.avsc").write_text(json.dumps(new))
     read = avro_reader(json.dumps(new), True, load_writer_schemas(str(tmp_path)))
     values: list[bytes | None] = [
-        b"\0\0\0\0\1" + written({"id": 5}, old),
-        b"\0\0\0\0\2" + written({"by": "me", "id": 6}, new),
-        b"\0\0\0\0\3" + written({"id": 5}, old),
+        b"\0\0\0\0\1" + encode({"id": 5}, old),
+        b"\0\0\0\0\2" + encode({"by": "me", "id": 6}, new),
+        b"\0\0\0\0\3" + encode({"id": 5}, old),
     ]
-    found = rows(values, read, avro_fields(new))
-    assert [(row["by"], row["id"]) for row in found] == [("nobody", 5), ("me", 6), (None, None)]
-    assert "there is no 3.avsc for the schema that wrote it" in reasons(found)[2]
+    decoded = rows(values, read, avro_fields(new))
+    assert [(row["by"], row["id"]) for row in decoded] == [("nobody", 5), ("me", 6), (None, None)]
+    assert "there is no 3.avsc for the schema that wrote it" in reasons(decoded)[2]
     (tmp_path / "x.avsc").write_text("{}")
     with pytest.raises(OptionError, match=r"named <id>\.avsc, not x\.avsc"):
         load_writer_schemas(str(tmp_path))
@@ -250,8 +250,8 @@ def test_protobuf_values_have_their_types() -> None:
         attributes={"k": "BLUE"},
         gift={},
     )
-    found = proto_rows([full, b""])
-    assert found[0] == {
+    decoded = proto_rows([full, b""])
+    assert decoded[0] == {
         "id": 5,
         "at": NEW_YEAR.replace(microsecond=500_000),
         "color": "BLUE",
@@ -264,8 +264,8 @@ def test_protobuf_values_have_their_types() -> None:
         "gift": {"sku": "", "count": 0},
         "reason": None,
     }
-    # What is not there is null only where Protobuf tells it from a zero.
-    assert found[1] == {
+    # An absent field is null only if Protobuf distinguishes it from a zero.
+    assert decoded[1] == {
         "id": 0,
         "at": None,
         "color": "RED",
@@ -280,34 +280,34 @@ def test_protobuf_values_have_their_types() -> None:
     }
 
 
-def test_bad_protobuf_values_say_why() -> None:
+def test_bad_protobuf_values_have_a_reason() -> None:
     good = order(id=5, note="hi")
     unknown = good + b"\x18\x09"
-    found = proto_rows([good, good[:-1], unknown, b'{"id": 1}', b"*\x01\xff", None, good])
-    told = reasons(found)
-    assert [row["id"] for row in found] == [5, None, None, None, None, None, 5]
-    assert told[2] == "not this Protobuf message: field color: 9 is no value of shop.Color"
-    assert all(told[index].startswith("not this Protobuf message") for index in (1, 3, 4))
-    assert told[5] == "None"
+    decoded = proto_rows([good, good[:-1], unknown, b'{"id": 1}', b"*\x01\xff", None, good])
+    messages = reasons(decoded)
+    assert [row["id"] for row in decoded] == [5, None, None, None, None, None, 5]
+    assert messages[2] == "not this Protobuf message: field color: 9 is no value of shop.Color"
+    assert all(messages[index].startswith("not this Protobuf message") for index in (1, 3, 4))
+    assert messages[5] == "None"
 
 
 def test_confluents_prefix_of_protobuf() -> None:
     good = order(id=5)
     prefix = b"\0\0\0\0\7"
     values = [prefix + b"\0" + good, prefix + b"\x04\x02\0" + good, good, prefix + b"\x80"]
-    found = proto_rows([*values, prefix + b"\x01" + good], confluent=True)
-    assert [row["id"] for row in found] == [5, 5, None, None, None]
-    assert "-1 messages" in reasons(found)[4]
-    assert "does not begin with a zero" in reasons(found)[2]
-    assert "the value ends too early" in reasons(found)[3]
+    decoded = proto_rows([*values, prefix + b"\x01" + good], confluent=True)
+    assert [row["id"] for row in decoded] == [5, 5, None, None, None]
+    assert "-1 messages" in reasons(decoded)[4]
+    assert "does not begin with a zero" in reasons(decoded)[2]
+    assert "the value ends too early" in reasons(decoded)[3]
 
 
 @given(st.lists(st.none() | st.binary(max_size=60), max_size=20))
-def test_no_bytes_at_all_end_the_job(values: list[bytes | None]) -> None:
-    """Whatever comes: one row for each value, and a reason for each that is bad (D5)."""
-    for found in (avro_rows(values), proto_rows(values)):
-        assert len(found) == len(values)
-        reasons(found)
+def test_arbitrary_bytes_do_not_end_the_job(values: list[bytes | None]) -> None:
+    """There is one row for each value, and a reason for each bad one (D5)."""
+    for decoded in (avro_rows(values), proto_rows(values)):
+        assert len(decoded) == len(values)
+        reasons(decoded)
 
 
 times = st.integers(-(10**10), 10**10).map(lambda second: datetime.fromtimestamp(second, UTC))
@@ -335,8 +335,8 @@ times = st.integers(-(10**10), 10**10).map(lambda second: datetime.fromtimestamp
         }
     )
 )
-def test_what_avro_wrote_is_read_as_it_was(value: dict[str, object]) -> None:
-    [row] = avro_rows([written(value)])
+def test_avro_values_are_read_as_they_were_written(value: dict[str, object]) -> None:
+    [row] = avro_rows([encode(value)])
     maps = {name: list(as_map(value[name]).items()) for name in ("times", "counts")}
     assert row == {**value, **maps, "reason": None}
 

@@ -1,4 +1,4 @@
-"""Dead letters as records of a topic, and back (D5)."""
+"""Dead letters are converted to records of a topic and back (D5)."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +28,7 @@ own_headers = st.lists(
         texts.filter(lambda name: not name.startswith("penstock.dlq.")), st.none() | st.binary()
     )
 )
-letters = st.builds(
+dead_letters = st.builds(
     DeadLetter,
     source=texts,
     topic=texts,
@@ -44,9 +44,9 @@ letters = st.builds(
 )
 
 
-def as_table(given: list[DeadLetter]) -> pa.Table:
+def as_table(letters: list[DeadLetter]) -> pa.Table:
     rows = []
-    for letter in given:
+    for letter in letters:
         row = {name: getattr(letter, name) for name in SCHEMA.names}
         row["headers"] = [{"key": name, "value": value} for name, value in letter.headers]
         rows.append(row)
@@ -57,14 +57,14 @@ def record(key: bytes | None, value: bytes | None, headers: Headers) -> Consumer
     return ConsumerRecord("dead", 0, 17, 5, 0, key, value, tuple(headers))
 
 
-@given(st.lists(letters, max_size=2))
-def test_a_dead_letter_comes_back_as_it_was(given: list[DeadLetter]) -> None:
-    table = as_table(given)
-    assert list(from_table(table, "shop")) == given
-    assert [from_record(record(*each)) for each in to_records(table, "shop")] == given
+@given(st.lists(dead_letters, max_size=2))
+def test_a_dead_letter_survives_the_conversion(expected: list[DeadLetter]) -> None:
+    table = as_table(expected)
+    assert list(from_table(table, "shop")) == expected
+    assert [from_record(record(*parts)) for parts in to_records(table, "shop")] == expected
 
 
-def test_the_headers_say_where_it_came_from_and_why() -> None:
+def test_the_headers_contain_origin_and_reason() -> None:
     letter = DeadLetter(
         "clicks", "web", "abc", 3, 17, TIME, b"k", b"v", [("trace", b"1")], "no JSON: ü"
     )
@@ -101,7 +101,7 @@ def test_other_records_are_no_dead_letters(headers: Headers) -> None:
     assert from_record(record(b"k", b"v", headers)) is None
 
 
-def test_options_of_the_format_are_told_from_those_of_the_source(tmp_path: Path) -> None:
+def test_options_of_the_format_are_separated_from_those_of_the_source(tmp_path: Path) -> None:
     spec = SourceSpec(
         name="a",
         format="csv",

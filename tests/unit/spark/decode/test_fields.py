@@ -1,4 +1,4 @@
-"""The fields of a source, known without Spark (D1, D5)."""
+"""The fields of a source, read without Spark (D1, D5)."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from tests.support.spark.protobuf_messages import descriptors
 
 def spec(
     schema: str | None = None,
-    kind: str = "json",
+    format_name: str = "json",
     file: Path | None = None,
     message: str | None = None,
     required: tuple[str, ...] = (),
@@ -25,7 +25,7 @@ def spec(
     return SourceSpec(
         name="clicks",
         topics=("clicks",),
-        format=kind,
+        format=format_name,
         schema=schema,
         schema_file=None if file is None else str(file),
         message=message,
@@ -41,18 +41,18 @@ def fields_of(source: SourceSpec) -> list[tuple[str, str]]:
 def avro(tmp_path: Path, schema: object) -> SourceSpec:
     file = tmp_path / "schema.avsc"
     file.write_text(json.dumps(schema))
-    return spec(kind="avro", file=file)
+    return spec(format_name="avro", file=file)
 
 
 def record(*fields: tuple[str, object]) -> object:
-    made = [{"name": name, "type": kind} for name, kind in fields]
-    return {"type": "record", "name": "Click", "namespace": "shop", "fields": made}
+    records = [{"name": name, "type": avro_type} for name, avro_type in fields]
+    return {"type": "record", "name": "Click", "namespace": "shop", "fields": records}
 
 
 def proto(tmp_path: Path, message: str) -> SourceSpec:
     file = tmp_path / "shop.desc"
     file.write_bytes(descriptors())
-    return spec(kind="protobuf", file=file, message=message)
+    return spec(format_name="protobuf", file=file, message=message)
 
 
 def test_types_have_sparks_short_names() -> None:
@@ -73,7 +73,7 @@ def test_types_have_sparks_short_names() -> None:
     ]
 
 
-def test_what_is_written_is_read_as_it_was() -> None:
+def test_ddl_survives_a_round_trip() -> None:
     inner = StructOf((Field("from", Scalar("int")), Field("a`b", ArrayOf(Scalar("string")))))
     fields = (Field("select", Scalar("bigint")), Field("x", inner))
     assert parse_ddl(to_ddl(fields)) == fields
@@ -103,7 +103,7 @@ def test_what_is_written_is_read_as_it_was() -> None:
         (None, "the format json needs a schema, for example"),
     ],
 )
-def test_a_wrong_schema_is_told_with_its_place(schema: str | None, message: str) -> None:
+def test_a_wrong_schema_has_its_position(schema: str | None, message: str) -> None:
     with pytest.raises(OptionError) as caught:
         fields_of(spec(schema))
     assert "source clicks" in str(caught.value)
@@ -112,22 +112,22 @@ def test_a_wrong_schema_is_told_with_its_place(schema: str | None, message: str)
 
 def test_required_fields_are_in_the_schema() -> None:
     fields = typed_fields(spec("id bigint, at timestamp NOT NULL, x int", required=("id",)))
-    assert [each.is_required for each in fields] == [True, True, False]
+    assert [field.is_required for field in fields] == [True, True, False]
     with pytest.raises(OptionError, match="required field idd is not in the schema: did you mean"):
         fields_of(spec("id bigint", required=("idd",)))
 
 
 def test_csv_has_no_nested_fields_and_raw_no_schema() -> None:
-    assert fields_of(spec(kind="raw")) == [("key", "binary"), ("value", "binary")]
+    assert fields_of(spec(format_name="raw")) == [("key", "binary"), ("value", "binary")]
     with pytest.raises(OptionError, match="field a: CSV has no array<int>"):
-        fields_of(spec("a array<int>", kind="csv"))
+        fields_of(spec("a array<int>", format_name="csv"))
     with pytest.raises(OptionError, match="schema does not go with the format raw"):
-        fields_of(spec("a int", kind="raw"))
+        fields_of(spec("a int", format_name="raw"))
 
 
 def test_an_avro_record_gives_its_fields(tmp_path: Path) -> None:
     point = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "float"}]}
-    found = avro(
+    source = avro(
         tmp_path,
         record(
             ("id", "long"),
@@ -145,7 +145,7 @@ def test_an_avro_record_gives_its_fields(tmp_path: Path) -> None:
             ("java", {"type": "string", "avro.java.string": "String"}),
         ),
     )
-    assert dict(fields_of(found)) == {
+    assert dict(fields_of(source)) == {
         "id": "bigint",
         "at": "timestamp",
         "local": "timestamp_ntz",
@@ -177,24 +177,24 @@ def test_an_avro_record_gives_its_fields(tmp_path: Path) -> None:
         ("string", "must be that of a record"),
     ],
 )
-def test_what_avro_has_and_spark_has_not(tmp_path: Path, schema: object, message: str) -> None:
+def test_avro_types_that_spark_does_not_have(tmp_path: Path, schema: object, message: str) -> None:
     with pytest.raises(OptionError, match=message.replace("(", r"\(")):
         fields_of(avro(tmp_path, schema))
 
 
-def test_a_schema_file_must_be_there_and_be_one(tmp_path: Path) -> None:
+def test_a_schema_file_must_exist_and_be_valid(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="the format avro needs schema_file"):
-        fields_of(spec(kind="avro"))
+        fields_of(spec(format_name="avro"))
     with pytest.raises(OptionError, match="cannot be read"):
-        fields_of(spec(kind="avro", file=tmp_path / "none.avsc"))
+        fields_of(spec(format_name="avro", file=tmp_path / "none.avsc"))
     broken = tmp_path / "broken.avsc"
     broken.write_text("{")
     with pytest.raises(OptionError, match=r"broken\.avsc is not JSON"):
-        fields_of(spec(kind="avro", file=broken))
+        fields_of(spec(format_name="avro", file=broken))
     with pytest.raises(OptionError, match="is not a set of Protobuf descriptors: make it with"):
-        fields_of(spec(kind="protobuf", file=broken, message="a.B"))
+        fields_of(spec(format_name="protobuf", file=broken, message="a.B"))
     with pytest.raises(OptionError, match="needs message, the full name"):
-        fields_of(spec(kind="protobuf", file=broken))
+        fields_of(spec(format_name="protobuf", file=broken))
 
 
 def test_a_protobuf_message_gives_its_fields(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_protobuf_message_gives_its_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         ("shop.Ordr", "there is no message shop.Ordr in .*: did you mean shop.Order?"),
         ("Order.Line", "did you mean shop.Order.Line"),
@@ -222,13 +222,13 @@ def test_a_protobuf_message_gives_its_fields(tmp_path: Path) -> None:
         ("shop.Nothing", "the message shop.Nothing has no fields"),
     ],
 )
-def test_messages_that_make_no_columns(tmp_path: Path, message: str, told: str) -> None:
-    with pytest.raises(OptionError, match=told):
+def test_messages_that_make_no_columns(tmp_path: Path, message: str, expected: str) -> None:
+    with pytest.raises(OptionError, match=expected):
         fields_of(proto(tmp_path, message))
 
 
 def test_fields_are_known_without_spark() -> None:
-    """`validate` asks for them, and must not wait for pyspark."""
+    """`validate` reads them, and must not wait for an import of pyspark."""
     script = (
         "import sys; from penstock.spark.decode.fields import typed_fields; "
         "from penstock.spark.pipeline.model import SourceSpec; "
