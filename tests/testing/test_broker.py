@@ -1,4 +1,4 @@
-"""`penstock.testing.Broker`: up and down, and never longer than the tests."""
+"""`penstock.testing.Broker`: start and stop, and it never outlives the tests."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ def processor_seconds(pid: int) -> float:
 
 
 def first_record_seconds() -> float:
-    """How long the broker is at work: all of the time, on a machine with nothing else to do."""
+    """Returns how long the broker takes, in processor time."""
     with Broker() as broker:
         broker.create_topic("topic")
         assert write(broker, "topic", b"value") == 0
@@ -35,22 +35,22 @@ def first_record_seconds() -> float:
 
 
 def test_the_first_record_is_acknowledged_soon() -> None:
-    """Others may be in its way: one try in time proves that it can be done."""
+    """One attempt in time is enough, because other processes may slow it down."""
     taken: list[float] = []
     while len(taken) < TRIES and min(taken, default=1.0) > FIRST_RECORD_SECONDS:
         taken.append(first_record_seconds())
     assert min(taken) <= FIRST_RECORD_SECONDS
 
 
-def test_a_temporary_folder_goes_in_the_end() -> None:
+def test_a_temporary_directory_is_removed() -> None:
     with Broker() as broker:
         folder = broker.folder
         assert (folder / "data" / "meta.properties").exists()
     assert not folder.exists()
 
 
-def test_a_folder_that_was_given_stays(tmp_path: Path) -> None:
-    """S1: and another broker goes on with what is in it."""
+def test_the_folder_of_the_caller_is_kept(tmp_path: Path) -> None:
+    """S1: another broker continues with its data."""
     folder = tmp_path / "new" / "folder"
     with Broker(folder=folder) as broker:
         broker.create_topic("topic")
@@ -62,7 +62,7 @@ def test_a_folder_that_was_given_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("faults", [True, False])
 def test_restarts(faults: bool) -> None:
-    """S7: at the same address, with everything that it had, however it ended."""
+    """S7: the broker has the same address and the same data, after a stop and after a kill."""
     with Broker(faults=faults) as broker:
         address, pid = broker.bootstrap_servers, broker.pid
         broker.create_topic("topic")
@@ -85,13 +85,14 @@ def test_restarts(faults: bool) -> None:
 
 
 def test_settings() -> None:
-    """They come on top of those that suit tests."""
+    """They override the defaults for tests."""
     settings = {"num.partitions": "3", "auto.create.topics.enable": "false"}
     with Broker(settings, faults=False) as broker:
         broker.create_topic("by-default", -1)
         broker.create_topic("compact", config={"cleanup.policy": "compact"})
-        folders = {each.name for each in (broker.folder / "data").iterdir() if each.is_dir()}
-        assert folders == {"by-default-0", "by-default-1", "by-default-2", "compact-0"}
+        data = broker.folder / "data"
+        directories = {path.name for path in data.iterdir() if path.is_dir()}
+        assert directories == {"by-default-0", "by-default-1", "by-default-2", "compact-0"}
         with pytest.raises(BrokerError, match="TOPIC_ALREADY_EXISTS"):
             broker.create_topic("compact")
         broker.delete_topic("compact")
@@ -100,13 +101,13 @@ def test_settings() -> None:
             broker.delete_topic("compact")
 
 
-def test_a_setting_that_is_refused() -> None:
+def test_an_invalid_setting() -> None:
     with pytest.raises(BrokerError, match=r"did not start(.|\n)*num\.partitions") as refused:
         Broker({"num.partitions": "many"}).start()
     assert "--set" not in str(refused.value)
 
 
-def test_a_start_that_fails_leaves_nothing_behind(
+def test_a_failed_start_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -119,7 +120,7 @@ def test_a_start_that_fails_leaves_nothing_behind(
 
 
 def test_several_listeners(tmp_path: Path) -> None:
-    """X1: each is reached at the address that it names, with faults and without."""
+    """X1: each is reachable at its address, with and without faults."""
     listeners = "PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0"
     mapped = "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT"
     settings = {"listeners": listeners, "listener.security.protocol.map": mapped}
@@ -128,14 +129,14 @@ def test_several_listeners(tmp_path: Path) -> None:
         broker.create_topic("topic")
         for name in ("PLAINTEXT", "OTHER"):
             with connect(broker, name) as client:
-                answer = client.ask(fetch_request({"topic": {0: 0}}), 12)
-                assert answer.responses[0].partitions[0].error_code == 0
+                response = client.ask(fetch_request({"topic": {0: 0}}), 12)
+                assert response.responses[0].partitions[0].error_code == 0
         with pytest.raises(BrokerError, match="`listeners` has PLAINTEXT, OTHER"):
             broker.address("SSL")
 
 
 def test_a_listener_with_ssl_only(tmp_path: Path) -> None:
-    """What needs to read or to speak the protocol says that it cannot."""
+    """Methods that need to read or write the protocol raise an error."""
     identity = make_identity(simple_name("localhost"))
     store = tmp_path / "server.pem"
     store.write_text(identity.key_pem() + identity.certificate_pem)
@@ -157,8 +158,8 @@ def die(broker: Broker) -> None:
     wait_until(lambda: not broker.is_running, "the end of the broker")
 
 
-def test_a_broker_that_ends_by_itself() -> None:
-    """The test is told, with the log."""
+def test_a_broker_that_ends_unexpectedly() -> None:
+    """The test gets an error with the end of the log."""
 
     def run() -> None:
         with Broker() as broker:
@@ -200,7 +201,7 @@ def test_starting_twice() -> None:
         broker.start()
 
 
-def test_a_thread_that_starts_it_may_end() -> None:
+def test_the_thread_that_started_it_may_end() -> None:
     broker = Broker()
     thread = threading.Thread(target=broker.start)
     thread.start()
@@ -239,11 +240,11 @@ def is_alive(pid: int) -> bool:
     return state != "Z"  # nobody but the init process of this machine could reap it
 
 
-@pytest.mark.parametrize("way", ["killed", "thread", "paused", "exit"])
-def test_it_never_outlives_the_tests(way: str) -> None:
-    """However they end; nor does its folder, if it can see to it."""
+@pytest.mark.parametrize("ending", ["killed", "thread", "paused", "exit"])
+def test_it_never_outlives_the_tests(ending: str) -> None:
+    """Nor does its directory, unless the kernel kills the broker while it is paused."""
     parent = subprocess.Popen(
-        [sys.executable, "-c", ORPHAN, way],
+        [sys.executable, "-c", ORPHAN, ending],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -253,7 +254,7 @@ def test_it_never_outlives_the_tests(way: str) -> None:
     assert [is_alive(int(pid)) for pid in pids] == [True, True]
     parent.communicate()
     wait_until(lambda: not any(is_alive(int(pid)) for pid in pids), "the end of both", 20)
-    if way == "paused":  # the kernel ends it as it stands
+    if ending == "paused":  # the kernel kills it without any cleanup
         assert Path(folder, "broker.log").exists()
         subprocess.run(["rm", "-r", folder], check=True)
     assert not Path(folder).exists()

@@ -1,4 +1,4 @@
-"""`docs/testing.md` shows what works."""
+"""The examples of `docs/testing.md` work."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ pytest_plugins = ["pytester"]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
 
 
-def test_everything_that_it_shows(pytester: pytest.Pytester) -> None:
+def test_all_examples(pytester: pytest.Pytester) -> None:
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     for number, block in enumerate(blocks):
         (pytester.path / f"test_{number}.py").write_text(block)

@@ -1,4 +1,4 @@
-"""What `penstock.testing.Broker` does to its clients when it is told to."""
+"""The faults of `penstock.testing.Broker`, as clients see them."""
 
 import socket
 import time
@@ -18,7 +18,7 @@ from tests.support.kafka.broker import wait_until
 from tests.support.protocol.requests import batch_of, fetch_request, produce_request, produced
 
 TOPIC = "topic"
-QUESTION = ApiVersionsRequest()
+REQUEST = ApiVersionsRequest()
 SILENCE = 0.1
 
 
@@ -35,15 +35,15 @@ def broker(shared: Broker) -> Iterator[Broker]:
     shared.delete_topic(TOPIC)
 
 
-def answers(client: WireClient) -> bool:
-    client.send(QUESTION, 0)
+def responds(client: WireClient) -> bool:
+    client.send(REQUEST, 0)
     return receives(client)
 
 
 def receives(client: WireClient) -> bool:
-    answer = client.receive(QUESTION, 0)
-    assert isinstance(answer, ApiVersionsResponse)
-    return answer.error_code == 0
+    response = client.receive(REQUEST, 0)
+    assert isinstance(response, ApiVersionsResponse)
+    return response.error_code == 0
 
 
 def says_nothing(client: WireClient) -> bool:
@@ -59,7 +59,7 @@ def says_nothing(client: WireClient) -> bool:
 
 def test_refused(broker: Broker) -> None:
     with connect(broker) as client:
-        assert answers(client)
+        assert responds(client)
         with broker.refused():
             assert client.is_closed()
             with pytest.raises(ConnectionRefusedError):
@@ -70,7 +70,7 @@ def test_refused(broker: Broker) -> None:
 
 def test_cut(broker: Broker) -> None:
     with connect(broker) as client:
-        assert answers(client)
+        assert responds(client)
         broker.cut()
         with pytest.raises(ConnectionResetError):
             client.sock.recv(1)
@@ -79,11 +79,11 @@ def test_cut(broker: Broker) -> None:
 
 def test_paused(broker: Broker) -> None:
     with connect(broker) as before:
-        assert answers(before)
+        assert responds(before)
         with broker.paused():
-            before.send(QUESTION, 0)
+            before.send(REQUEST, 0)
             with connect(broker) as during:
-                during.send(QUESTION, 0)
+                during.send(REQUEST, 0)
                 assert says_nothing(before)
                 assert says_nothing(during)
         assert receives(before)
@@ -92,49 +92,49 @@ def test_paused(broker: Broker) -> None:
 def test_latency(broker: Broker) -> None:
     with connect(broker) as client, broker.slow(latency_ms=100):
         began = time.monotonic()
-        assert answers(client)
+        assert responds(client)
         assert time.monotonic() - began >= 0.1
 
 
 def test_throughput(broker: Broker) -> None:
     """In both directions, and everything arrives as it was sent."""
-    values = [bytes([each]) * 10_000 for each in range(5)]
+    values = [bytes([number]) * 10_000 for number in range(5)]
     with connect(broker) as client, broker.slow(bytes_per_second=200_000):
         began = time.monotonic()
         assert produced(client, TOPIC, *values) == 0
         assert time.monotonic() - began >= 0.25
         began = time.monotonic()
-        answer = client.ask(fetch_request({TOPIC: {0: 0}}), 12)
+        response = client.ask(fetch_request({TOPIC: {0: 0}}), 12)
         assert time.monotonic() - began >= 0.25
-        records = bytes(answer.responses[0].partitions[0].records)
+        records = bytes(response.responses[0].partitions[0].records)
         assert all(value in records for value in values)
 
 
-def test_what_is_slow_becomes_quick_at_the_end(broker: Broker) -> None:
+def test_delayed_bytes_are_delivered_at_the_end(broker: Broker) -> None:
     with connect(broker) as client:
         with broker.slow(latency_ms=3_600_000, bytes_per_second=1):
-            client.send(QUESTION, 0)
+            client.send(REQUEST, 0)
             assert says_nothing(client)
         assert receives(client)
 
 
-def test_a_client_that_hangs_up_is_heard_to_the_end(broker: Broker) -> None:
-    """P2: what it has sent without waiting for an answer arrives, if later."""
+def test_the_last_requests_of_a_closed_connection_arrive(broker: Broker) -> None:
+    """P2: requests that were sent without waiting for a response arrive later."""
     with broker.slow(latency_ms=50), connect(broker) as client:
         client.send(produce_request(TOPIC, batch_of(b"value"), acks=0), 9)
     with connect(broker) as client:
         wait_until(lambda: latest(client, TOPIC, 0) == 1, "the record")
 
 
-def test_slow_needs_to_know_how(broker: Broker) -> None:
+def test_slow_needs_an_argument(broker: Broker) -> None:
     with pytest.raises(ValueError, match="latency_ms"), broker.slow():
         pass
 
 
-def test_a_reply_is_lost(broker: Broker) -> None:
-    """P3: the request is carried out, and its connection breaks."""
+def test_a_response_is_lost(broker: Broker) -> None:
+    """P3: the request is handled, and its connection is reset."""
     with connect(broker) as client, broker.losing_replies(ApiKey.PRODUCE) as lost:
-        assert answers(client)
+        assert responds(client)
         assert lost.count == 0
         client.send(produce_request(TOPIC, batch_of(b"lost")), 9)
         assert client.is_closed()
@@ -143,27 +143,27 @@ def test_a_reply_is_lost(broker: Broker) -> None:
     assert write(broker, TOPIC, b"next") == 1
 
 
-def test_what_was_answered_before_arrives(broker: Broker) -> None:
+def test_earlier_responses_arrive(broker: Broker) -> None:
     with connect(broker) as client, broker.losing_replies(ApiKey.PRODUCE):
-        client.send(QUESTION, 0)
+        client.send(REQUEST, 0)
         client.send(produce_request(TOPIC, batch_of(b"lost")), 9)
         assert receives(client)
         assert client.is_closed()
 
 
-def test_a_reply_is_lost_silently(broker: Broker) -> None:
-    """The client waits, until the network is well again."""
+def test_a_response_is_lost_silently(broker: Broker) -> None:
+    """The client waits until the end of the fault."""
     with connect(broker) as client:
         with broker.losing_replies(silently=True) as lost:
             client.send(produce_request(TOPIC, batch_of(b"lost")), 9)
-            wait_until(lambda: lost.count == 1, "the answer that is lost")
+            wait_until(lambda: lost.count == 1, "the response that is lost")
             assert says_nothing(client)
         assert client.is_closed()
     assert write(broker, TOPIC, b"next") == 1
 
 
-def test_so_many_replies_are_lost(broker: Broker) -> None:
-    """Of each kind."""
+def test_the_number_of_lost_responses_is_limited(broker: Broker) -> None:
+    """The limit is per API."""
     with broker.losing_replies(ApiKey.PRODUCE, ApiKey.METADATA, times=1) as lost:
         for request in (produce_request(TOPIC, batch_of(b"lost")), MetadataRequest()):
             with connect(broker) as client:
@@ -173,20 +173,20 @@ def test_so_many_replies_are_lost(broker: Broker) -> None:
     assert lost.count == 2
 
 
-def test_faults_within_faults(broker: Broker) -> None:
+def test_nested_faults(broker: Broker) -> None:
     """Each ends with its own block."""
     with connect(broker) as client, broker.slow(latency_ms=20):
         with broker.losing_replies(ApiKey.PRODUCE):
-            assert answers(client)
+            assert responds(client)
         began = time.monotonic()
-        assert answers(client)
+        assert responds(client)
         assert time.monotonic() - began >= 0.02
         with broker.refused():
             assert client.is_closed()
         assert write(broker, TOPIC, b"value") == 0
 
 
-def test_a_restart_among_faults(broker: Broker) -> None:
+def test_a_restart_during_faults(broker: Broker) -> None:
     with broker.refused():
         broker.restart()
         with pytest.raises(ConnectionRefusedError):
@@ -194,7 +194,7 @@ def test_a_restart_among_faults(broker: Broker) -> None:
     assert write(broker, TOPIC, b"value") == 0
 
 
-def test_a_broker_that_is_paused_stops_and_heals(broker: Broker) -> None:
+def test_a_paused_broker_stops_and_heals(broker: Broker) -> None:
     with broker.paused():
         broker.stop()
     broker.heal()
@@ -207,7 +207,7 @@ def test_a_broker_that_is_paused_stops_and_heals(broker: Broker) -> None:
 
 
 def test_a_port_that_speaks_something_else(broker: Broker) -> None:
-    """What is no Kafka protocol is passed on, and the broker hangs up."""
+    """Other protocols are passed on, and the broker closes the connection."""
     with connect(broker) as client:
         client.sock.sendall(b"\xff\xff\xff\xffGET / HTTP/1.1\r\n\r\n")
         assert client.is_closed()
@@ -234,8 +234,8 @@ def test_without_the_relay(fault: Callable[[Broker], AbstractContextManager[obje
         pass
 
 
-def test_librdkafka_through_all_of_it(broker: Broker) -> None:
-    """P3: an idempotent producer loses nothing and doubles nothing."""
+def test_librdkafka_with_all_faults(broker: Broker) -> None:
+    """P3: an idempotent producer loses and duplicates nothing."""
     outcomes: list[object] = []
     producer = Producer(
         {

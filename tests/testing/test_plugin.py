@@ -1,4 +1,4 @@
-"""The plugin for pytest: its fixtures, in runs of pytest of their own."""
+"""The pytest plugin, in separate runs of pytest."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def write(broker, topic):
 
 
 def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    """In a process: brokers need one that ends."""
+    """Runs pytest in a process, because brokers end with their process."""
     return pytester.runpytest_subprocess(
         "-p", "no:cacheprovider", "-W", "error", "--strict-markers", *arguments
     )
@@ -40,7 +40,7 @@ def noted(pytester: pytest.Pytester) -> list[tuple[str, int]]:
 
 
 def test_fixtures(pytester: pytest.Pytester) -> None:
-    """The broker is shared, the topic is not; both are as the test wants them."""
+    """Tests share the broker, but not the topic; both can be configured."""
     pytester.makepyfile(
         helpers=WRITE,
         test_it="""
@@ -80,7 +80,7 @@ def test_fixtures(pytester: pytest.Pytester) -> None:
 
 
 def test_what_a_test_does_is_undone(pytester: pytest.Pytester) -> None:
-    """Faults, a stop, a kill; a broker that ends by itself is the error of the test."""
+    """Faults, a stop and a kill are undone; an unexpected end is an error of the test."""
     pytester.makepyfile(
         helpers=WRITE,
         test_it="""
@@ -104,7 +104,7 @@ def test_what_a_test_does_is_undone(pytester: pytest.Pytester) -> None:
             kept.append(kafka_broker.paused())
             kept[-1].__enter__()
 
-        def test_it_ends_by_itself(kafka_broker):
+        def test_it_ends_unexpectedly(kafka_broker):
             os.kill(kafka_broker.pid, signal.SIGKILL)
             while kafka_broker.is_running:
                 pass
@@ -115,7 +115,7 @@ def test_what_a_test_does_is_undone(pytester: pytest.Pytester) -> None:
     )
     result = run(pytester)
     result.assert_outcomes(passed=6, errors=1)
-    result.stdout.fnmatch_lines(["*ERROR at teardown of test_it_ends_by_itself*"])
+    result.stdout.fnmatch_lines(["*ERROR at teardown of test_it_ends_unexpectedly*"])
     result.stdout.fnmatch_lines(["*BrokerError: the broker ended unexpectedly, with -9*"])
 
 
@@ -145,7 +145,7 @@ def test_scopes(pytester: pytest.Pytester, arguments: list[str], ini: str, broke
     assert len(set(noted(pytester))) == brokers
 
 
-def test_a_scope_that_there_is_not(pytester: pytest.Pytester) -> None:
+def test_an_invalid_scope(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nkafka_broker_scope = forever")
     pytester.makepyfile("def test_it(kafka_broker): pass")
     result = run(pytester)
@@ -160,15 +160,15 @@ def test_workers_of_xdist_have_a_broker_each(pytester: pytest.Pytester) -> None:
     assert len(brokers) == len({worker for worker, _ in brokers}) == 2
 
 
-def test_it_can_be_left_out(pytester: pytest.Pytester) -> None:
+def test_it_can_be_disabled(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(kafka_broker): pass")
     result = run(pytester, "-p", "no:penstock")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixture 'kafka_broker' not found*"])
 
 
-def test_runs_that_do_not_use_it_pay_nothing() -> None:
-    """Nothing but the plugin itself is imported, by any run of pytest."""
+def test_other_runs_import_only_the_plugin() -> None:
+    """Every run of pytest imports the plugin itself, and nothing else of the package."""
     script = (
         "import sys, pytest; before = set(sys.modules); import penstock.testing.pytest_plugin;"
         "print(sorted(set(sys.modules) - before))"
@@ -182,6 +182,6 @@ def test_runs_that_do_not_use_it_pay_nothing() -> None:
 
 
 def test_the_example(pytester: pytest.Pytester) -> None:
-    """What `docs/testing.md` shows."""
+    """The example that `docs/testing.md` refers to."""
     pytester.copy_example(str(ROOT / "examples" / "test_with_confluent_kafka.py"))
     run(pytester).assert_outcomes(passed=4)

@@ -1,4 +1,4 @@
-"""The relay of `penstock.testing` in the test's own loop, where every turn can be counted."""
+"""The relay of `penstock.testing`, on the event loop of the test."""
 
 import asyncio
 import socket
@@ -10,12 +10,12 @@ from penstock.testing.faults import Faults
 from penstock.testing.relay import Relay
 
 HOST = "127.0.0.1"
-TURNS = 8
-"""From a connection in the kernel to both of its ends at the relay, and a few more."""
+ITERATIONS = 8
+"""More than a new connection takes until both ends of its link are connected."""
 
 
 class Echo(asyncio.Protocol):
-    """A broker that answers with what it was asked."""
+    """A broker that sends back what it receives."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -30,8 +30,8 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-async def heard(client: socket.socket) -> bytes:
-    """What comes next: nothing is the end, by whatever way."""
+async def receive(client: socket.socket) -> bytes:
+    """Returns the next bytes; none if the connection was closed or reset."""
     client.setblocking(False)
     loop = asyncio.get_running_loop()
     try:
@@ -42,9 +42,11 @@ async def heard(client: socket.socket) -> bytes:
 
 @pytest.mark.parametrize("up", [True, False], ids=["broker up", "broker down"])
 @pytest.mark.parametrize("refuses", [True, False], ids=["refused", "cut"])
-def test_nobody_is_left_waiting_by_a_cut_at_any_moment(refuses: bool, up: bool) -> None:
-    """A client that connects just when all connections are reset either gets an answer, or the end
-    of its connection: silence would cost it the whole of its timeout."""
+def test_a_cut_at_any_moment_leaves_no_client_waiting(refuses: bool, up: bool) -> None:
+    """A client that connects during a cut gets a response or the end of its connection.
+
+    Silence would cost it the whole of its timeout.
+    """
     asyncio.run(cut_at_every_moment(refuses=refuses, up=up))
 
 
@@ -53,15 +55,15 @@ async def cut_at_every_moment(*, refuses: bool, up: bool) -> None:
     broker_port, port = free_port(), free_port()
     broker = await loop.create_server(Echo, HOST, broker_port) if up else None
     relay = Relay([Route(HOST, port, HOST, broker_port, readable=False)])
-    for turns in range(TURNS):
+    for iterations in range(ITERATIONS):
         await relay.set(Faults())
-        # The kernel accepts it, without any turn of the loop.
+        # The kernel accepts it, without any iteration of the loop.
         with socket.create_connection((HOST, port)) as client:
             client.sendall(b"request")
-            for _ in range(turns):
+            for _ in range(iterations):
                 await asyncio.sleep(0)
             await (relay.set(Faults(refuses=True)) if refuses else relay.cut())
-            assert await heard(client) in (b"", b"request"), f"after {turns} turns"
+            assert await receive(client) in (b"", b"request"), f"after {iterations} iterations"
     await relay.close()
     if broker is not None:
         broker.close()

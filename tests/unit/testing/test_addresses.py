@@ -1,4 +1,4 @@
-"""X1: where a broker for tests listens."""
+"""The listeners and ports of a broker for tests (X1)."""
 
 import socket
 
@@ -10,14 +10,14 @@ from penstock.testing.errors import BrokerError
 
 def test_listeners() -> None:
     text = "PLAINTEXT://127.0.0.1:0, INSIDE://:9093,SSL://[::1]:9094"
-    found = parse_listeners(text)
-    assert found == [
+    listeners = parse_listeners(text)
+    assert listeners == [
         Listener("PLAINTEXT", "127.0.0.1", 0),
         Listener("INSIDE", "", 9093),
         Listener("SSL", "::1", 9094),
     ]
-    assert ",".join(map(str, found)) == text.replace(" ", "")
-    assert [each.reachable().address for each in found] == [
+    assert ",".join(map(str, listeners)) == text.replace(" ", "")
+    assert [listener.reachable().address for listener in listeners] == [
         "127.0.0.1:0",
         "localhost:9093",
         "[::1]:9094",
@@ -25,7 +25,7 @@ def test_listeners() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "127.0.0.1:9092", "PLAINTEXT://host", "A://h:1,,B://h:2"])
-def test_what_is_no_listener(text: str) -> None:
+def test_invalid_listeners(text: str) -> None:
     with pytest.raises(BrokerError, match="write NAME://host:port"):
         parse_listeners(text)
 
@@ -38,8 +38,8 @@ def test_protocols() -> None:
     assert protocol_of(Listener("PLAINTEXT", "", 1), {}) == "PLAINTEXT"
 
 
-def test_a_port_that_is_held() -> None:
-    """Connections are refused, nobody gets it by chance, and who knows of it may listen."""
+def test_a_reserved_port() -> None:
+    """Connections are refused, the port is not given to others, and it can be listened on."""
     ports = Ports()
     try:
         held = ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0))
@@ -58,6 +58,6 @@ def test_a_port_that_is_held() -> None:
         ports.close()
 
 
-def test_a_host_that_is_not_ours() -> None:
+def test_a_host_of_another_machine() -> None:
     with pytest.raises(BrokerError, match="choose another host"):
         Ports().reserve(Listener("PLAINTEXT", "192.0.2.1", 0))

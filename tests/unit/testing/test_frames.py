@@ -1,4 +1,4 @@
-"""A stream of frames goes through as it is, up to the one that is refused."""
+"""A gate passes a stream of frames unchanged, up to the first refused one."""
 
 import struct
 
@@ -17,7 +17,7 @@ def framed(body: bytes) -> bytes:
 
 
 def fed(gate: FrameGate, stream: bytes, sizes: list[int]) -> list[bytes]:
-    """What the gate lets through of a stream that comes in pieces of these sizes, over and over."""
+    """Returns what the gate passes of a stream that arrives in pieces of these sizes."""
     passed, position, turn = [], 0, 0
     while position < len(stream):
         size = sizes[turn % len(sizes)]
@@ -38,11 +38,11 @@ def test_everything_passes(frames: list[bytes], sizes: list[int]) -> None:
     gate = FrameGate(HEAD, passes)
     stream = b"".join(map(framed, frames))
     assert b"".join(fed(gate, stream, sizes)) + gate.rest() == stream
-    assert heads == [each[:HEAD] for each in frames]
+    assert heads == [frame[:HEAD] for frame in frames]
 
 
 @given(bodies, cuts, st.integers(0, 7))
-def test_nothing_passes_from_the_refused_one_on(
+def test_nothing_passes_after_a_refused_frame(
     frames: list[bytes], sizes: list[int], refused: int
 ) -> None:
     count = 0
@@ -59,13 +59,13 @@ def test_nothing_passes_from_the_refused_one_on(
 
 
 @given(bodies, cuts, st.binary(max_size=40))
-def test_what_is_no_frame_passes(frames: list[bytes], sizes: list[int], junk: bytes) -> None:
-    """A negative length, and whatever follows: the broker is to judge it."""
+def test_other_protocols_pass(frames: list[bytes], sizes: list[int], junk: bytes) -> None:
+    """Bytes from a negative length on pass, because the broker reports them."""
     stream = b"".join(map(framed, frames)) + b"\xff\xff\xff\xff" + junk
     assert b"".join(fed(FrameGate(HEAD, lambda _: True), stream, sizes)) == stream
 
 
-def test_a_frame_is_not_waited_for_once_its_head_is_there() -> None:
+def test_a_frame_passes_as_soon_as_its_head_has_arrived() -> None:
     gate = FrameGate(HEAD, lambda _: True)
     begun = framed(bytes(100))[:12]
     assert gate.feed(begun[:11]) == b""

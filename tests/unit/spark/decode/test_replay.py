@@ -1,4 +1,4 @@
-"""Dead letters are sent again exactly once, whatever happens on the way (D5)."""
+"""Dead letters are sent again exactly once, also after crashes (D5)."""
 
 from collections import Counter
 from pathlib import Path
@@ -31,7 +31,7 @@ from tests.support.spark.dead_letter_replay import (
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    return "".join(each if each.isalnum() else "-" for each in request.node.name)[:80]
+    return "".join(char if char.isalnum() else "-" for char in request.node.name)[:80]
 
 
 @pytest.fixture
@@ -56,28 +56,28 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def address(database_url: URL) -> str:
-    """Of a new, empty database of each kind."""
+    """The address of a new, empty database of each kind."""
     return database_url.render_as_string(hide_password=False)
 
 
 def values(broker: Broker, topic: str) -> list[str]:
-    return [each.value.decode() for each in read_all(broker.bootstrap_servers, topic)]
+    return [record.value.decode() for record in read_all(broker.bootstrap_servers, topic)]
 
 
-def sqlite(folder: Path, name: str = "results") -> str:
-    return f"sqlite:///{folder / name}.sqlite"
+def sqlite(directory: Path, name: str = "results") -> str:
+    return f"sqlite:///{directory / name}.sqlite"
 
 
 def replayed_rows(address: str) -> Counter[bool]:
     engine = open_engine(address, 10)
     with engine.connect() as connection:
-        found = connection.execute(text(f"SELECT replayed_at IS NOT NULL FROM {TABLE}"))
-        counted = Counter(bool(each) for each in found.scalars())
+        marks = connection.execute(text(f"SELECT replayed_at IS NOT NULL FROM {TABLE}"))
+        counted = Counter(bool(mark) for mark in marks.scalars())
     engine.dispose()
     return counted
 
 
-def test_records_of_a_topic_go_back_as_they_were(
+def test_records_are_sent_again_unchanged(
     broker: Broker, name: str, origin: str, dead: str
 ) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
@@ -86,9 +86,9 @@ def test_records_of_a_topic_go_back_as_they_were(
     assert read_all(broker.bootstrap_servers, origin) == []
     result = replay(spec)
     assert (result.replayed, result.by_topic) == (2, {origin: 2})
-    found = read_all(broker.bootstrap_servers, origin)
-    assert [each.value.decode() for each in found] == [f"{origin}-1@4", f"{origin}-1@7"]
-    for record, offset in zip(found, (4, 7), strict=True):
+    records = read_all(broker.bootstrap_servers, origin)
+    assert [record.value.decode() for record in records] == [f"{origin}-1@4", f"{origin}-1@7"]
+    for record, offset in zip(records, (4, 7), strict=True):
         assert record.key == b"key"
         assert record.partition == 1
         assert record.timestamp == round(TIME.timestamp() * 1000)
@@ -98,7 +98,7 @@ def test_records_of_a_topic_go_back_as_they_were(
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         group = f"{name}.replay-dlq"
         committed = admin.list_group_offsets([group])[group]
-    assert sum(each.offset for each in committed.values() if each is not None) == 2
+    assert sum(offset.offset for offset in committed.values() if offset is not None) == 2
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -115,23 +115,23 @@ def test_a_topic_is_replayed_in_chunks_up_to_a_limit(
 
 
 @pytest.mark.usefixtures("small_chunks")
-def test_what_two_sinks_could_not_read_is_sent_once(
+def test_a_record_that_two_sinks_could_not_read_is_sent_once(
     broker: Broker, name: str, origin: str, dead: str
 ) -> None:
-    """Also when the second dead letter comes after the first was replayed."""
+    """Also if the second dead letter is written after the first was replayed."""
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
     servers = broker.bootstrap_servers
     put_in_topic(servers, dead, dead_letters(origin, range(5)), name)
     put_in_topic(servers, dead, dead_letters(origin, range(2)), name)
     assert (replay(spec).replayed, values(broker, origin).count(f"{origin}-0@1")) == (5, 1)
     put_in_topic(servers, dead, dead_letters(origin, range(6)), name)
-    put_in_topic(servers, dead, dead_letters(origin, [1], topic_id="made again"), name)
+    put_in_topic(servers, dead, dead_letters(origin, [1], topic_id="recreated"), name)
     result = replay(spec)
     assert (result.replayed, result.repeated) == (2, 5)
     assert Counter(values(broker, origin))[f"{origin}-0@1"] == 2
 
 
-def test_other_records_of_a_shared_topic_are_left_alone(
+def test_other_records_of_a_shared_topic_are_not_touched(
     broker: Broker, name: str, origin: str, dead: str
 ) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
@@ -144,7 +144,7 @@ def test_other_records_of_a_shared_topic_are_left_alone(
     assert replay(topic_pipeline(servers, "another", dead)).replayed == 2
 
 
-def test_a_dead_letter_topic_that_was_made_again_is_new(
+def test_a_recreated_dead_letter_topic_is_replayed_from_its_start(
     broker: Broker, name: str, origin: str, dead: str
 ) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
@@ -156,7 +156,7 @@ def test_a_dead_letter_topic_that_was_made_again_is_new(
     assert replay(spec).replayed == 1
 
 
-def test_another_topic_takes_them(broker: Broker, name: str, dead: str) -> None:
+def test_dead_letters_can_be_sent_to_another_topic(broker: Broker, name: str, dead: str) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
     put_in_topic(broker.bootstrap_servers, dead, dead_letters(f"{name}-gone", [1]), name)
     with pytest.raises(PipelineError, match=f"sent to the topic {name}-gone.* with --to"):
@@ -166,7 +166,9 @@ def test_another_topic_takes_them(broker: Broker, name: str, dead: str) -> None:
     assert values(broker, f"{name}-fixed") == [f"{name}-gone-0@1"]
 
 
-def test_there_must_be_dead_letters(broker: Broker, name: str, tmp_path: Path) -> None:
+def test_a_pipeline_needs_dead_letters_for_a_replay(
+    broker: Broker, name: str, tmp_path: Path
+) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, f"{name}-none")
     with pytest.raises(PipelineError, match=f"there is no dead-letter topic {name}-none"):
         replay(spec)
@@ -179,10 +181,10 @@ def test_there_must_be_dead_letters(broker: Broker, name: str, tmp_path: Path) -
 
 @pytest.mark.long
 @pytest.mark.parametrize(("step", "time"), [("sent", 1), ("offsets", 1), ("committed", 1)])
-def test_a_topics_replay_that_was_killed_goes_on(
+def test_a_killed_replay_of_a_topic_is_continued(
     broker: Broker, name: str, origin: str, dead: str, step: str, time: int
 ) -> None:
-    """kill -9 before and after each step: nothing is lost or doubled (D5, P4)."""
+    """After kill -9 at any step, nothing is lost or duplicated (D5, P4)."""
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
     put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, range(20)), name)
     assert replay_and_die(spec, step, time) == KILLED
@@ -193,10 +195,10 @@ def test_a_topics_replay_that_was_killed_goes_on(
 
 @pytest.mark.long
 @pytest.mark.parametrize("step", ["sent", "committed", "marked"])
-def test_a_tables_replay_that_was_killed_goes_on(
+def test_a_killed_replay_of_a_table_is_continued(
     broker: Broker, name: str, origin: str, tmp_path: Path, address: str, step: str
 ) -> None:
-    """Between the transaction and the database's knowledge of it too."""
+    """Also after kill -9 between the Kafka transaction and the update of the database."""
     addresses = [address, sqlite(tmp_path, "other")]
     spec = table_pipeline(broker.bootstrap_servers, name, addresses)
     put_in_table(spec, 0, dead_letters(origin, range(20)))
@@ -227,13 +229,13 @@ def test_tables_are_replayed_in_chunks_each_record_once(
     assert result.by_reason == {"even": 2, "odd": 3}
     expected = [*(f"{origin}-0@{at}" for at in range(8)), f"{origin}-1@3"]
     assert sorted(values(broker, origin)) == sorted(expected)
-    found = read_all(broker.bootstrap_servers, origin)
-    assert {each.headers[0] for each in found} == {("trace", b"7")}
-    assert {each.timestamp for each in found} == {round(TIME.timestamp() * 1000)}
+    records = read_all(broker.bootstrap_servers, origin)
+    assert {record.headers[0] for record in records} == {("trace", b"7")}
+    assert {record.timestamp for record in records} == {round(TIME.timestamp() * 1000)}
     assert replayed_rows(address) == {True: 13}
 
 
-def test_a_row_of_a_topic_that_was_made_again_is_another_record(
+def test_a_row_of_a_recreated_topic_is_another_record(
     broker: Broker, name: str, origin: str, address: str
 ) -> None:
     spec = table_pipeline(broker.bootstrap_servers, name, [address])
@@ -243,10 +245,10 @@ def test_a_row_of_a_topic_that_was_made_again_is_another_record(
     assert replay(spec).replayed == 1
 
 
-def test_of_two_replays_of_a_table_one_is_refused(
+def test_a_second_replay_of_a_table_fences_the_first(
     broker: Broker, name: str, origin: str, address: str
 ) -> None:
-    """The first has sent, but not committed: the second sends all, and the first nothing."""
+    """The first has sent, but not committed: the second sends everything, the first nothing."""
     spec = table_pipeline(broker.bootstrap_servers, name, [address])
     put_in_table(spec, 0, dead_letters(origin, range(5)))
     taken_over: list[int] = []
@@ -263,9 +265,7 @@ def test_of_two_replays_of_a_table_one_is_refused(
     assert replayed_rows(address) == {True: 5}
 
 
-def test_any_bytes_come_back_from_a_table(
-    broker: Broker, name: str, origin: str, address: str
-) -> None:
+def test_a_table_preserves_all_bytes(broker: Broker, name: str, origin: str, address: str) -> None:
     """Null and empty keys, values and headers, all bytes, and times to the millisecond (D5)."""
     spec = table_pipeline(broker.bootstrap_servers, name, [address])
     letters = dead_letters(origin, range(3)).to_pylist()
@@ -276,18 +276,18 @@ def test_any_bytes_come_back_from_a_table(
     letters[2]["timestamp"] = TIME.replace(microsecond=123_000)
     put_in_table(spec, 0, pa.Table.from_pylist(letters, schema=SCHEMA))
     assert replay(spec).replayed == 3
-    found = read_all(broker.bootstrap_servers, origin)
-    told = [[each for each in record.headers if each[0] != REPLAYED_FROM] for record in found]
-    assert told == [[], [("é", None)], [("", every)]]
-    assert [(each.key, each.value) for each in found] == [
+    records = read_all(broker.bootstrap_servers, origin)
+    headers = [[h for h in record.headers if h[0] != REPLAYED_FROM] for record in records]
+    assert headers == [[], [("é", None)], [("", every)]]
+    assert [(record.key, record.value) for record in records] == [
         (None, every),
         (b"", None),
         (every, b""),
     ]
-    assert found[2].timestamp == round(TIME.timestamp() * 1000) + 123
+    assert records[2].timestamp == round(TIME.timestamp() * 1000) + 123
 
 
-def test_of_two_replays_at_once_one_is_refused(
+def test_a_second_replay_of_a_topic_fences_the_first(
     broker: Broker, name: str, origin: str, dead: str
 ) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
@@ -305,7 +305,7 @@ def test_of_two_replays_at_once_one_is_refused(
     assert len(values(broker, origin)) == 5
 
 
-def test_a_partition_that_is_no_more_is_chosen_by_the_key(
+def test_a_missing_partition_is_replaced_by_the_keys(
     broker: Broker, name: str, origin: str, dead: str
 ) -> None:
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)

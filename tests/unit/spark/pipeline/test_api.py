@@ -1,4 +1,4 @@
-"""The Python API builds what a file says."""
+"""The Python API builds the same pipeline as a file."""
 
 import subprocess
 import sys
@@ -122,7 +122,7 @@ def _built() -> Pipeline:
 
 
 def _without_lines(part: object) -> object:
-    """The same without what only a file has."""
+    """Returns the part without the lines that only a file has."""
     if isinstance(part, tuple):
         return tuple(map(_without_lines, part))
     if not is_dataclass(part) or isinstance(part, type):
@@ -130,14 +130,11 @@ def _without_lines(part: object) -> object:
     plain = {"line": None, "sql_line": None, "sql_indent": 0, "file": None}
     return replace(
         part,
-        **{
-            each.name: plain.get(each.name, _without_lines(getattr(part, each.name)))
-            for each in fields(part)
-        },
+        **{f.name: plain.get(f.name, _without_lines(getattr(part, f.name))) for f in fields(part)},
     )
 
 
-def test_a_file_and_the_same_calls_give_the_same_pipeline() -> None:
+def test_a_file_and_the_same_calls_build_the_same_pipeline() -> None:
     spec, problems = parse(FILE, "/flows/pipeline.yml", variables={})
 
     assert problems == []
@@ -168,30 +165,30 @@ def test_a_pipeline_is_checked_before_it_runs() -> None:
     p.sql("t", "SELECT b FROM s")
     p.to_topic("t", "out")
 
-    assert [each.where for each in p.validate()] == ["steps.t.sql"]
+    assert [problem.where for problem in p.validate()] == ["steps.t.sql"]
     with pytest.raises(PipelineError, match=r"cannot run:\n  steps.t.sql: there is no column b"):
         p.run(once=True)
 
 
-def test_a_broker_that_cannot_be_asked_is_a_problem() -> None:
+def test_invalid_client_settings_are_one_problem() -> None:
     kafka = {"no.such.setting": "x", "security.protocol": "NONSENSE"}
     p = Pipeline("p", bootstrap_servers="127.0.0.1:1", kafka=kafka)
     p.source("s", topic="t", schema="a int")
     p.to_topic("s", "out")
-    assert [each.where for each in p.validate(online=True)] == ["pipeline.kafka"]
+    assert [problem.where for problem in p.validate(online=True)] == ["pipeline.kafka"]
 
 
-def test_words_that_a_file_could_not_say_are_problems_too() -> None:
+def test_values_that_a_file_cannot_have_are_problems() -> None:
     p = Pipeline("p", bootstrap_servers="h:1")
     p.source("s", topic="t", schema="a int", format="jsn")
     p.source("r", topic="t", format="raw")
     p.to_topic("r", "out", output_mode="complete")  # type: ignore[arg-type]
     p.to_database("r", "sqlite:///x", table="t", name="d", mode="upsrt", writing="x")  # type: ignore[arg-type]
-    told = [str(each) for each in p.validate()]
-    assert "sources.s.format: 'jsn' is not one of json, avro, protobuf, csv, raw" in told
-    assert "sinks.r.output_mode: 'complete' is not one of append, update" in told
-    assert "sinks.d.mode: 'upsrt' is not one of append, upsert" in told
-    assert "sinks.d.writing: 'x' is not one of driver, staged" in told
+    problems = [str(problem) for problem in p.validate()]
+    assert "sources.s.format: 'jsn' is not one of json, avro, protobuf, csv, raw" in problems
+    assert "sinks.r.output_mode: 'complete' is not one of append, update" in problems
+    assert "sinks.d.mode: 'upsrt' is not one of append, upsert" in problems
+    assert "sinks.d.writing: 'x' is not one of driver, staged" in problems
 
 
 def test_a_file_can_be_added_to(tmp_path: Path) -> None:
@@ -200,18 +197,18 @@ def test_a_file_can_be_added_to(tmp_path: Path) -> None:
     p = Pipeline.from_file(path)
     p.to_topic("clicks", "copy", name="copied")
 
-    assert [each.name for each in p.spec.sinks] == ["per_minute", "totals", "archive", "copied"]
+    assert [sink.name for sink in p.spec.sinks] == ["per_minute", "totals", "archive", "copied"]
     assert p.spec.file == str(path)
     assert replace(p.spec, sinks=p.spec.sinks[:3]).sources[0].line == 8
 
 
-def test_the_package_is_light() -> None:
-    """Executors import it for the data source alone."""
+def test_the_package_imports_no_large_packages() -> None:
+    """Executors import it only for the data source."""
     script = (
         "import sys, penstock.spark\n"
         "before = 'penstock.spark.pipeline.api' in sys.modules\n"
         "penstock.spark.Pipeline('p', bootstrap_servers='h:1').spec\n"
-        "print(before, [each for each in ('pyspark', 'sqlglot', 'yaml') if each in sys.modules])\n"
+        "print(before, [name for name in ('pyspark', 'sqlglot', 'yaml') if name in sys.modules])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

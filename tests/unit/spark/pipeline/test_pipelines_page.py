@@ -1,4 +1,4 @@
-"""The examples of docs/pipelines.md are right."""
+"""The examples of docs/pipelines.md work as shown."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -26,20 +26,20 @@ def _from_file() -> PipelineSpec:
     return spec
 
 
-def test_the_file_is_right() -> None:
+def test_the_file_is_valid() -> None:
     assert validate(_from_file()) == []
 
 
-def test_the_python_is_the_same_and_right() -> None:
+def test_the_python_builds_the_same_pipeline() -> None:
     first, more = _blocks("python")
     names: dict[str, object] = {}
     exec(first, names)  # noqa: S102 (it is our own page)
-    made = names["p"]
-    assert isinstance(made, Pipeline)
-    assert plan(made.spec) == plan(_from_file()).replace(" (pipeline.yml)", "")
+    pipeline = names["p"]
+    assert isinstance(pipeline, Pipeline)
+    assert plan(pipeline.spec) == plan(_from_file()).replace(" (pipeline.yml)", "")
     exec(more, names)  # noqa: S102
-    assert made.validate() == []
-    assert [each.name for each in made.spec.sinks] == ["per_minute", "located", "rare"]
+    assert pipeline.validate() == []
+    assert [sink.name for sink in pipeline.spec.sinks] == ["per_minute", "located", "rare"]
 
 
 def test_the_plan_is_as_shown() -> None:
@@ -60,21 +60,21 @@ class _Topics:
         return True
 
 
-def test_problems_are_told_as_shown() -> None:
-    """With the lines of the example, where a topic and a column are misspelt and a key is gone."""
+def test_the_problems_are_as_shown() -> None:
+    """The example with a misspelt topic, a misspelt column and a missing key."""
     (text,) = _blocks("yaml")
     text = text.replace("topic: clicks\n", "topic: clciks\n")
     text = text.replace("minute, city, count", "minute, citi, count")
     text = text.replace("GROUP BY window(at, '1 minute'), city", "GROUP BY city")
     spec, _ = parse(text, "pipeline.yml", variables={})
     assert spec is not None
-    told = [str(each) for each in validate(spec, topics=_Topics())]
+    problems = [str(problem) for problem in validate(spec, topics=_Topics())]
     (shown,) = re.findall(r"```\n(line .*?)```", PAGE, re.DOTALL)
     for line in shown.splitlines():
-        assert any(each.startswith(line.removesuffix("…")) for each in told), (line, told)
+        assert any(p.startswith(line.removesuffix("…")) for p in problems), (line, problems)
 
 
-def test_the_page_of_dead_letters_is_right() -> None:
+def test_the_example_of_dead_letters_is_valid() -> None:
     page = (Path(__file__).parents[4] / "docs" / "dead-letters.md").read_text()
     (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     spec, problems = parse(text, "pipeline.yml", variables={})

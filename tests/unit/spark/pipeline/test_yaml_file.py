@@ -1,4 +1,4 @@
-"""`pipeline.yml`: what is read, and what is wrong with the line of it."""
+"""Parsing `pipeline.yml`: all keys, and problems with their lines."""
 
 import textwrap
 from pathlib import Path
@@ -93,7 +93,7 @@ dead_letters:
 
 def _parse(text: str, **variables: str) -> tuple[PipelineSpec | None, list[str]]:
     spec, problems = parse(textwrap.dedent(text), "/flows/pipeline.yml", variables=variables)
-    return spec, [str(each) for each in problems]
+    return spec, [str(problem) for problem in problems]
 
 
 def test_every_key_is_read() -> None:
@@ -267,9 +267,9 @@ TAIL = "sinks: {out: {from: s, topic: t}}\n"
         (HEAD + "? [a]\n: b\n", "a key must be a text"),
     ],
 )
-def test_what_is_wrong_with_a_file(text: str, expected: str) -> None:
+def test_problems_of_a_file(text: str, expected: str) -> None:
     _, problems = _parse(text)
-    assert any(expected in each for each in problems), problems
+    assert any(expected in problem for problem in problems), problems
 
 
 def test_parts_may_share_keys_by_anchors() -> None:
@@ -280,7 +280,7 @@ def test_parts_may_share_keys_by_anchors() -> None:
     )
     assert problems == []
     assert spec is not None
-    assert [(each.topics, each.schema) for each in spec.sources] == [
+    assert [(source.topics, source.schema) for source in spec.sources] == [
         (("a",), "x int"),
         (("b",), "x int"),
     ]
@@ -297,7 +297,7 @@ def test_parts_may_share_keys_by_anchors() -> None:
         ("sql: |2\n      SELECT 1\n", 6, "SELECT 1", 6),
     ],
 )
-def test_the_place_of_sql(sql: str, line: int, text: str, indent: int) -> None:
+def test_the_position_of_sql(sql: str, line: int, text: str, indent: int) -> None:
     spec, problems = _parse(
         HEAD + f"steps:\n  a:\n    {sql}\n  b: {{sql: x}}\nsources: {{}}\n{TAIL}"
     )
@@ -324,12 +324,12 @@ def test_the_place_of_sql(sql: str, line: int, text: str, indent: int) -> None:
         ),
     ],
 )
-def test_odd_files_are_told_in_words(text: str, expected: str) -> None:
+def test_problems_of_unusual_files(text: str, expected: str) -> None:
     _, problems = _parse(text)
     assert str(problems[0]).startswith(expected)
 
 
-def test_a_dollar_can_be_meant() -> None:
+def test_a_dollar_can_be_escaped() -> None:
     spec, _ = _parse(HEAD + "checkpoint: a/$${b}/$c/${D}\n" + TAIL, D="d")
     assert spec is not None
     assert spec.checkpoint == "/flows/a/${b}/$c/d"
@@ -352,7 +352,7 @@ def test_a_file_of_sqlite_is_relative_to_the_pipeline(written: str, read: str) -
     assert sink.database == read
 
 
-def test_load_says_all_that_is_wrong(tmp_path: Path) -> None:
+def test_load_reports_all_problems(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yml"
     path.write_text(HEAD + "nmae: x\n")
     with pytest.raises(PipelineFileError, match="unknown key nmae") as caught:
