@@ -53,7 +53,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             for mechanism in ScramMechanism:
                 assert set_password(admin, mechanism, "ann", "ann-secret").error_code == 0
         yield Place(
-            {each.listener: each.port for each in broker.addresses}, folder / "authority.pem"
+            {address.listener: address.port for address in broker.addresses},
+            folder / "authority.pem",
         )
 
 
@@ -88,7 +89,7 @@ def test_confluent_kafka_logs_in(place: Place, protocol: str, mechanism: str) ->
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_confluent_kafka_hears_of_a_wrong_password(
+def test_confluent_kafka_reports_a_wrong_password(
     place: Place, protocol: str, mechanism: str
 ) -> None:
     """E3."""
@@ -136,10 +137,10 @@ def test_kafka_python_logs_in(place: Place, protocol: str, mechanism: str) -> No
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python_hears_of_a_wrong_password(
+def test_kafka_python_reports_a_wrong_password(
     place: Place, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """E3: it tries again until its time is up, and logs the broker's words each time."""
+    """E3: it retries until its timeout, and logs the broker's message each time."""
     settings = kafka_python_settings(place, "SASL_PLAINTEXT", mechanism, "wrong")
     with pytest.raises(KafkaTimeoutError):
         KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)

@@ -1,4 +1,4 @@
-"""The clients' network and brokers that fail in every way: it finds its way, or says why not."""
+"""`NetworkClient` with brokers that fail in every way: it recovers, or raises a clear error."""
 
 import asyncio
 import socket
@@ -23,7 +23,9 @@ from penstock.client.network import create_network_client
 from penstock.client.settings import AdminOptions, resolve
 from penstock.core.errors import ErrorCode, UnsupportedVersionError
 from penstock.core.system_clock import SystemClock
+from penstock.net.client.cluster import Node
 from penstock.net.client.network_client import NetworkClient
+from penstock.net.client.settings import ConnectionSettings
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.find_coordinator import (
@@ -56,25 +58,25 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def network(*addresses: str, **options: object) -> AsyncIterator[NetworkClient]:
-    given = {"bootstrap_servers": addresses, "reconnect_backoff_ms": 1, "retry_backoff_ms": 1}
-    made = create_network_client(
-        resolve(AdminOptions, {**given, "reconnect_backoff_max_ms": 5, **options}), clock=CLOCK
+    base = {"bootstrap_servers": addresses, "reconnect_backoff_ms": 1, "retry_backoff_ms": 1}
+    client = create_network_client(
+        resolve(AdminOptions, {**base, "reconnect_backoff_max_ms": 5, **options}), clock=CLOCK
     )
-    await made.start()
+    await client.start()
     try:
-        yield made
+        yield client
     finally:
-        await made.close()
+        await client.close()
 
 
 def metadata(
     *brokers: FakeBroker, leader: int = 0, epoch: int = 0, error: ErrorCode = ErrorCode.NONE
 ) -> MetadataResponse:
-    """An answer with these brokers and a topic `t` of one partition."""
+    """Returns a response with these brokers and a topic `t` of one partition."""
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=n, host="127.0.0.1", port=each.port)
-            for n, each in enumerate(brokers)
+            MetadataResponseBroker(node_id=n, host="127.0.0.1", port=broker.port)
+            for n, broker in enumerate(brokers)
         ],
         controller_id=0,
         topics=[
@@ -95,12 +97,12 @@ def silence(header: RequestHeader, request: Message) -> None:
 
 
 def groups(header: RequestHeader, request: Message) -> Message | None:
-    """Every request is answered as ListGroups, with the filter it came with as an error code."""
+    """Responds to every request as ListGroups, with its filter as the error code."""
     assert isinstance(request, ListGroupsRequest)
     return ListGroupsResponse(error_code=int(request.states_filter[0]))
 
 
-def test_a_real_broker_answers(tmp_path: Path) -> None:
+def test_a_real_broker_responds(tmp_path: Path) -> None:
     async def work(address: str) -> None:
         async with network(address) as net:
             cluster = await net.update_metadata()
@@ -121,31 +123,31 @@ def test_requests_to_a_broker_keep_their_order() -> None:
                 await net.send(-1, ListGroupsRequest(states_filter=[str(n)]), ListGroupsResponse)
                 for n in range(50)
             ]
-            answers = await asyncio.gather(*sent)
-            assert [each.error_code for each in answers] == list(range(50))
+            responses = await asyncio.gather(*sent)
+            assert [response.error_code for response in responses] == list(range(50))
             assert broker.connections == 1
 
     run(work())
 
 
-def test_a_lost_connection_fails_what_was_on_its_way_and_the_next_request_connects_again() -> None:
+def test_a_lost_connection_fails_requests_in_flight_and_the_next_request_reconnects() -> None:
     async def work() -> None:
         async with fake_broker(groups) as broker, network(broker.address) as net:
-            ask = ListGroupsRequest(states_filter=["7"])
-            await net.request(-1, ask, ListGroupsResponse)
+            groups_request = ListGroupsRequest(states_filter=["7"])
+            await net.request(-1, groups_request, ListGroupsResponse)
             broker._answer = silence
-            waiting = await net.send(-1, ask, ListGroupsResponse)
+            waiting = await net.send(-1, groups_request, ListGroupsResponse)
             broker.hang_up()
             with pytest.raises(DisconnectError, match="closed the connection"):
                 await waiting
             broker._answer = groups
-            assert (await net.request(-1, ask, ListGroupsResponse)).error_code == 7
+            assert (await net.request(-1, groups_request, ListGroupsResponse)).error_code == 7
             assert broker.connections == 2
 
     run(work())
 
 
-def test_a_broker_that_does_not_answer_loses_the_connection() -> None:
+def test_the_connection_is_closed_when_a_broker_does_not_respond() -> None:
     """Nobody knows what a silent connection is good for."""
 
     async def work() -> None:
@@ -163,7 +165,7 @@ def test_a_broker_that_does_not_answer_loses_the_connection() -> None:
     run(work())
 
 
-def test_where_nobody_listens_the_error_names_the_address() -> None:
+def test_the_error_of_a_refused_connection_has_the_address() -> None:
     """E6."""
 
     async def work() -> None:
@@ -177,16 +179,16 @@ def test_where_nobody_listens_the_error_names_the_address() -> None:
     run(work())
 
 
-def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_that() -> None:
-    """E6: the bootstrap server answers, and what it advertises leads nowhere."""
+def test_the_error_says_that_an_advertised_address_is_unreachable() -> None:
+    """E6: the bootstrap server responds, but the address it advertises is unreachable."""
 
     async def work() -> None:
-        def answer(header: RequestHeader, request: Message) -> Message:
+        def respond(header: RequestHeader, request: Message) -> Message:
             response = metadata(broker)
             response.brokers[0].port = 1
             return response
 
-        async with fake_broker(answer) as broker, network(broker.address) as net:
+        async with fake_broker(respond) as broker, network(broker.address) as net:
             await net.wait_for_topics(["t"], soon())
             with pytest.raises(DisconnectError, match=r"check advertised\.listeners"):
                 await net.request(0, MetadataRequest(), MetadataResponse)
@@ -194,7 +196,7 @@ def test_an_advertised_address_that_cannot_be_reached_is_said_to_be_that() -> No
     run(work())
 
 
-def test_something_else_than_kafka_at_the_port_is_recognised() -> None:
+def test_a_port_that_does_not_speak_kafka_is_recognised() -> None:
     """E6."""
 
     async def hello(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,13 +221,13 @@ def test_something_else_than_kafka_at_the_port_is_recognised() -> None:
     run(work())
 
 
-def test_a_dead_bootstrap_server_is_passed_over() -> None:
+def test_a_dead_bootstrap_server_is_skipped() -> None:
     async def work() -> None:
-        def answer(header: RequestHeader, request: Message) -> Message:
+        def respond(header: RequestHeader, request: Message) -> Message:
             return metadata(broker)
 
         async with (
-            fake_broker(answer) as broker,
+            fake_broker(respond) as broker,
             network("127.0.0.1:1", broker.address, "127.0.0.1:2") as net,
         ):
             assert list((await net.update_metadata()).nodes) == [0]
@@ -233,18 +235,18 @@ def test_a_dead_bootstrap_server_is_passed_over() -> None:
     run(work())
 
 
-def test_when_all_known_brokers_are_gone_the_bootstrap_servers_are_asked_again() -> None:
+def test_the_bootstrap_servers_are_used_again_when_all_known_brokers_fail() -> None:
     """KIP-899: a cluster that was replaced behind its names."""
 
     async def work() -> None:
-        def answer(header: RequestHeader, request: Message) -> Message:
+        def respond(header: RequestHeader, request: Message) -> Message:
             response = metadata(broker)
             if moved:
                 response.brokers[0].port = 1
             return response
 
         moved = True
-        async with fake_broker(answer) as broker, network(broker.address) as net:
+        async with fake_broker(respond) as broker, network(broker.address) as net:
             await net.update_metadata()
             assert net.metadata.cluster.nodes[0].port == 1
             moved = False
@@ -254,14 +256,14 @@ def test_when_all_known_brokers_are_gone_the_bootstrap_servers_are_asked_again()
     run(work())
 
 
-def test_a_topic_that_comes_late_is_waited_for() -> None:
+def test_a_topic_that_is_created_late_is_waited_for() -> None:
     async def work() -> None:
-        def answer(header: RequestHeader, request: Message) -> Message:
+        def respond(header: RequestHeader, request: Message) -> Message:
             missing = len(broker.requests) < 3
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if missing else ErrorCode.NONE
             return metadata(broker, error=error)
 
-        async with fake_broker(answer) as broker, network(broker.address) as net:
+        async with fake_broker(respond) as broker, network(broker.address) as net:
             cluster = await net.wait_for_topics(["t"], soon())
             assert cluster.partition_count("t") == 1
 
@@ -269,29 +271,29 @@ def test_a_topic_that_comes_late_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "said"),
+    ("error", "kind", "message"),
     [
         (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UnknownTopicError, "no topic t: create it first"),
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError, "needs an ACL"),
     ],
 )
-def test_a_topic_that_never_comes_is_named_with_what_to_do(
-    error: ErrorCode, kind: type[Exception], said: str
+def test_the_error_of_a_missing_topic_has_its_name_and_a_remedy(
+    error: ErrorCode, kind: type[Exception], message: str
 ) -> None:
     """E3, E5."""
 
     async def work() -> None:
-        def answer(header: RequestHeader, request: Message) -> Message:
+        def respond(header: RequestHeader, request: Message) -> Message:
             return metadata(broker, error=error)
 
-        async with fake_broker(answer) as broker, network(broker.address) as net:
-            with pytest.raises(kind, match=said):
+        async with fake_broker(respond) as broker, network(broker.address) as net:
+            with pytest.raises(kind, match=message):
                 await net.wait_for_topics(["t"], soon(60))
 
     run(work())
 
 
-def test_without_a_common_version_nothing_is_tried_again() -> None:
+def test_a_missing_common_version_is_not_retried() -> None:
     """E4."""
 
     async def work() -> None:
@@ -306,14 +308,14 @@ def test_without_a_common_version_nothing_is_tried_again() -> None:
     run(work())
 
 
-def test_throttling_holds_the_next_request_back() -> None:
-    """X4, KIP-219: the broker answers at once and expects the client to wait."""
+def test_throttling_delays_the_next_request() -> None:
+    """X4, KIP-219: the broker responds at once and expects the client to wait."""
 
     async def work() -> None:
-        def answer(header: RequestHeader, request: Message) -> Message:
+        def respond(header: RequestHeader, request: Message) -> Message:
             return ListGroupsResponse(throttle_time_ms=0 if len(broker.requests) > 1 else 40)
 
-        async with fake_broker(answer) as broker, network(broker.address) as net:
+        async with fake_broker(respond) as broker, network(broker.address) as net:
             await net.request(-1, ListGroupsRequest(), ListGroupsResponse)
             started = CLOCK.monotonic_ms()
             assert net.backoff_ms(-1, started) > 0
@@ -324,17 +326,17 @@ def test_throttling_holds_the_next_request_back() -> None:
     run(work())
 
 
-def test_a_coordinator_is_remembered_until_it_is_forgotten() -> None:
+def test_a_coordinator_is_cached_until_it_is_forgotten() -> None:
     async def work() -> None:
-        def answer(header: RequestHeader, request: Message) -> Message:
+        def respond(header: RequestHeader, request: Message) -> Message:
             assert isinstance(request, FindCoordinatorRequest)
             if len(broker.requests) == 1:
-                found = Coordinator(key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+                coordinator = Coordinator(key="g", error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
             else:
-                found = Coordinator(key="g", node_id=4, host="127.0.0.1", port=broker.port)
-            return FindCoordinatorResponse(coordinators=[found])
+                coordinator = Coordinator(key="g", node_id=4, host="127.0.0.1", port=broker.port)
+            return FindCoordinatorResponse(coordinators=[coordinator])
 
-        async with fake_broker(answer) as broker, network(broker.address) as net:
+        async with fake_broker(respond) as broker, network(broker.address) as net:
             coordinators = Coordinators(net)
             assert await coordinators.find(CoordinatorKind.GROUP, "g", soon()) == 4
             assert await coordinators.find(CoordinatorKind.GROUP, "g", soon()) == 4
@@ -348,23 +350,44 @@ def test_a_coordinator_is_remembered_until_it_is_forgotten() -> None:
     run(work())
 
 
-def test_idle_connections_are_closed_without_a_fuss() -> None:
+def test_closing_an_idle_connection_causes_no_backoff() -> None:
     async def work() -> None:
         async with (
             fake_broker(groups) as broker,
             network(broker.address, connections_max_idle_ms=0) as net,
         ):
-            ask = ListGroupsRequest(states_filter=["0"])
-            await net.request(-1, ask, ListGroupsResponse)
+            groups_request = ListGroupsRequest(states_filter=["0"])
+            await net.request(-1, groups_request, ListGroupsResponse)
             net._connections[-1].close_if_idle(CLOCK.monotonic_ms())
             assert not net.is_ready(-1)
             assert net.backoff_ms(-1, CLOCK.monotonic_ms()) == 0
-            await net.request(-1, ask, ListGroupsResponse)
+            await net.request(-1, groups_request, ListGroupsResponse)
 
     run(work())
 
 
-def test_a_closed_network_refuses_and_lets_go_of_who_waits() -> None:
+def test_without_metadata_settings_the_owner_provides_the_brokers() -> None:
+    """The way a broker connects to other brokers."""
+
+    async def work() -> None:
+        async with fake_broker(groups) as first, fake_broker(groups) as second:
+            net = NetworkClient(ConnectionSettings(), clock=CLOCK)
+            await net.start()
+            request = ListGroupsRequest(states_filter=["3"])
+            with pytest.raises(DisconnectError, match="broker 7 is not in the cluster"):
+                await net.request(7, request, ListGroupsResponse)
+            for broker in (first, second):
+                net.metadata.set_nodes({7: Node(7, "127.0.0.1", broker.port)})
+                assert (await net.request(7, request, ListGroupsResponse)).error_code == 3
+            assert [len(broker.requests) for broker in (first, second)] == [1, 1]
+            with pytest.raises(IllegalStateError, match="no metadata settings"):
+                await net.update_metadata()
+            await net.close()
+
+    run(work())
+
+
+def test_a_closed_network_client_fails_waiting_and_new_requests() -> None:
     async def work() -> None:
         async with fake_broker(silence) as broker, network(broker.address) as net:
             waiting = await net.send(-1, ListGroupsRequest(), ListGroupsResponse)
@@ -378,7 +401,7 @@ def test_a_closed_network_refuses_and_lets_go_of_who_waits() -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost", "localhost:", ":9092", "localhost:99999", "a:b"])
-def test_an_address_that_is_none_is_refused(address: str) -> None:
+def test_an_invalid_address_is_rejected(address: str) -> None:
     async def work() -> None:
         with pytest.raises(ConfigError, match="must be host:port"):
             create_network_client(

@@ -26,7 +26,7 @@ QUICK_S = 5.0
 
 
 class Authority:
-    """An authority, whom it knows, and somebody whom it does not."""
+    """An authority with certificates that it has signed, and one that is not trusted."""
 
     def __init__(self) -> None:
         self.own = make_identity(simple_name("authority"))
@@ -73,14 +73,14 @@ def secured(
 
 
 def port_of(broker: RunningBroker, listener: str) -> int:
-    return next(each.port for each in broker.addresses if each.listener == listener)
+    return next(address.port for address in broker.addresses if address.listener == listener)
 
 
-def options(broker: RunningBroker, listener: str, host: str, **given: Any) -> CommonOptions:
+def options(broker: RunningBroker, listener: str, host: str, **settings: Any) -> CommonOptions:
     address = f"{host}:{port_of(broker, listener)}"
     protocol = "SSL" if listener == "MUTUAL" else listener
     base = {"bootstrap_servers": address, "security_protocol": protocol}
-    return resolve(CommonOptions, {**base, **given})
+    return resolve(CommonOptions, {**base, **settings})
 
 
 def connect(
@@ -90,39 +90,39 @@ def connect(
     *,
     host: str = "localhost",
     deadline_ms: int = 20_000,
-    **given: Any,
+    **settings: Any,
 ) -> Cluster:
     """The cluster as a client sees it that asks until `deadline_ms` have passed."""
-    found: list[Cluster] = []
+    clusters: list[Cluster] = []
 
     async def scenario() -> None:
         clock = SystemClock()
-        network = create_network_client(options(broker, listener, host, **given), clock=clock)
+        network = create_network_client(options(broker, listener, host, **settings), clock=clock)
         await network.start()
         try:
             deadline = clock.monotonic_ms() + deadline_ms
-            answer = await network.request_any(
+            response = await network.request_any(
                 MetadataRequest([]), MetadataResponse, deadline_ms=deadline
             )
-            assert answer.brokers
+            assert response.brokers
             # The broker's own address is used from now on, not that of the settings.
             cluster = await network.update_metadata()
             await network.ready(0)
-            found.append(cluster)
+            clusters.append(cluster)
         finally:
             await network.close()
 
     run(scenario, loop)
-    return found[0]
+    return clusters[0]
 
 
 def failure(
-    kind: type[ClientError], broker: RunningBroker, listener: str, loop: str, **given: Any
+    kind: type[ClientError], broker: RunningBroker, listener: str, loop: str, **settings: Any
 ) -> str:
     """What the client says, which must be soon."""
     started = time.monotonic()
     with pytest.raises(kind) as caught:
-        connect(broker, listener, loop, **given)
+        connect(broker, listener, loop, **settings)
     assert time.monotonic() - started < QUICK_S
     return caught.value.message
 
@@ -186,8 +186,8 @@ def test_tls_with_the_names_of_kafka_python(
 
 
 def test_mutual_tls(secured: RunningBroker, authority: Authority, loop: str) -> None:
-    given = trusting(authority.own) | showing(authority.alice)
-    assert connect(secured, "MUTUAL", loop, **given).nodes
+    settings = trusting(authority.own) | showing(authority.alice)
+    assert connect(secured, "MUTUAL", loop, **settings).nodes
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,9 @@ def test_login_over_tls(
     assert connect(secured, "SASL_SSL", loop, **trusting(authority.own), **login).nodes
 
 
-def test_a_name_that_is_not_checked(secured: RunningBroker, authority: Authority) -> None:
-    given = trusting(authority.own) | {"ssl_endpoint_identification_algorithm": ""}
-    assert connect(secured, "SSL", host="127.0.0.1", **given).nodes
+def test_a_host_name_that_is_not_verified(secured: RunningBroker, authority: Authority) -> None:
+    settings = trusting(authority.own) | {"ssl_endpoint_identification_algorithm": ""}
+    assert connect(secured, "SSL", host="127.0.0.1", **settings).nodes
 
 
 # --- What is refused, at once and for good
@@ -216,28 +216,28 @@ def test_a_name_that_is_not_checked(secured: RunningBroker, authority: Authority
 @pytest.mark.parametrize("user", ["ann", "nobody"])
 def test_a_wrong_password(secured: RunningBroker, loop: str, mechanism: str, user: str) -> None:
     """E3: which user and mechanism, what to check, never the password."""
-    given = plain(user, "not-the-secret") | {"sasl_mechanism": mechanism}
-    said = failure(AuthenticationError, secured, "SASL_PLAINTEXT", loop, **given)
-    assert user in said
-    assert mechanism in said
-    assert "check the user name and the password" in said
-    assert "not-the-secret" not in said
+    settings = plain(user, "not-the-secret") | {"sasl_mechanism": mechanism}
+    message = failure(AuthenticationError, secured, "SASL_PLAINTEXT", loop, **settings)
+    assert user in message
+    assert mechanism in message
+    assert "check the user name and the password" in message
+    assert "not-the-secret" not in message
 
 
-def test_a_mechanism_that_the_listener_does_not_have(
+def test_a_mechanism_that_the_listener_does_not_support(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
     """E3"""
-    given = plain("carl", "carl-secret") | {"sasl_mechanism": "SCRAM-SHA-256"}
-    said = failure(
-        AuthenticationError, secured, "SASL_SSL", loop, **given, **trusting(authority.own)
+    settings = plain("carl", "carl-secret") | {"sasl_mechanism": "SCRAM-SHA-256"}
+    message = failure(
+        AuthenticationError, secured, "SASL_SSL", loop, **settings, **trusting(authority.own)
     )
-    assert "sasl_mechanism=SCRAM-SHA-256" in said
-    assert "PLAIN, SCRAM-SHA-512" in said
+    assert "sasl_mechanism=SCRAM-SHA-256" in message
+    assert "PLAIN, SCRAM-SHA-512" in message
 
 
-def test_a_login_that_nobody_asked_for(secured: RunningBroker, loop: str) -> None:
-    said = failure(
+def test_a_login_at_a_listener_that_expects_none(secured: RunningBroker, loop: str) -> None:
+    message = failure(
         AuthenticationError,
         secured,
         "PLAINTEXT",
@@ -245,95 +245,95 @@ def test_a_login_that_nobody_asked_for(secured: RunningBroker, loop: str) -> Non
         **plain("ann", "ann-secret"),
         security_protocol="SASL_PLAINTEXT",
     )
-    assert "security_protocol" in said
+    assert "security_protocol" in message
 
 
 def test_an_authority_that_is_not_trusted(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
     """E3"""
-    said = failure(AuthenticationError, secured, "SSL", loop, **trusting(authority.stranger))
-    assert "not trusted" in said
-    assert "ssl_truststore_location" in said
+    message = failure(AuthenticationError, secured, "SSL", loop, **trusting(authority.stranger))
+    assert "not trusted" in message
+    assert "ssl_truststore_location" in message
 
 
-def test_a_name_that_the_certificate_does_not_have(
+def test_a_host_name_that_is_not_in_the_certificate(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
     """E3"""
-    said = failure(
+    message = failure(
         AuthenticationError, secured, "SSL", loop, host="127.0.0.1", **trusting(authority.own)
     )
-    assert "not for this host" in said
-    assert "127.0.0.1" in said
+    assert "not for this host" in message
+    assert "127.0.0.1" in message
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-@pytest.mark.parametrize("who", ["nobody", "stranger"])
-def test_a_broker_that_wants_to_know_the_client(
-    secured: RunningBroker, authority: Authority, loop: str, version: str, who: str
+@pytest.mark.parametrize("client", ["nobody", "stranger"])
+def test_a_broker_that_demands_a_client_certificate(
+    secured: RunningBroker, authority: Authority, loop: str, version: str, client: str
 ) -> None:
     """E3"""
-    given = trusting(authority.own) | {"ssl_enabled_protocols": version}
-    if who == "stranger":
-        given |= showing(authority.stranger)
-    said = failure(AuthenticationError, secured, "MUTUAL", loop, **given)
-    assert "client certificate" in said
-    assert "ssl_keystore_location" in said
+    settings = trusting(authority.own) | {"ssl_enabled_protocols": version}
+    if client == "stranger":
+        settings |= showing(authority.stranger)
+    message = failure(AuthenticationError, secured, "MUTUAL", loop, **settings)
+    assert "client certificate" in message
+    assert "ssl_keystore_location" in message
 
 
 # --- The wrong kind of port: it may also be a broker that goes down, so the caller's time counts
 
 
-def first_failure(broker: RunningBroker, listener: str, loop: str, **given: Any) -> str:
+def first_failure(broker: RunningBroker, listener: str, loop: str, **settings: Any) -> str:
     """What a client says that tries once."""
-    said: list[str] = []
+    messages: list[str] = []
 
     async def scenario() -> None:
         network = create_network_client(
-            options(broker, listener, "localhost", **given), clock=SystemClock()
+            options(broker, listener, "localhost", **settings), clock=SystemClock()
         )
         try:
             with pytest.raises(DisconnectError) as caught:
                 await network.request(-1, MetadataRequest([]), MetadataResponse)
-            said.append(caught.value.message)
+            messages.append(caught.value.message)
         finally:
             await network.close()
 
     started = time.monotonic()
     run(scenario, loop)
     assert time.monotonic() - started < QUICK_S
-    return said[0]
+    return messages[0]
 
 
-def test_a_plain_client_on_a_port_with_tls(secured: RunningBroker, loop: str) -> None:
-    said = first_failure(secured, "SSL", loop, security_protocol="PLAINTEXT")
-    assert "security_protocol" in said
+def test_a_client_without_tls_on_a_port_with_tls(secured: RunningBroker, loop: str) -> None:
+    message = first_failure(secured, "SSL", loop, security_protocol="PLAINTEXT")
+    assert "security_protocol" in message
 
 
-def test_a_tls_client_on_a_port_without(
+def test_a_client_with_tls_on_a_port_without_tls(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
-    said = first_failure(
+    message = first_failure(
         secured, "PLAINTEXT", loop, security_protocol="SSL", **trusting(authority.own)
     )
-    assert "set security_protocol to PLAINTEXT" in said
+    assert "set security_protocol to PLAINTEXT" in message
 
 
 def test_a_client_that_does_not_log_in(secured: RunningBroker, loop: str) -> None:
-    said = first_failure(secured, "SASL_PLAINTEXT", loop, security_protocol="PLAINTEXT")
-    assert "set security_protocol to SASL_PLAINTEXT" in said
+    message = first_failure(secured, "SASL_PLAINTEXT", loop, security_protocol="PLAINTEXT")
+    assert "set security_protocol to SASL_PLAINTEXT" in message
 
 
 @pytest.mark.parametrize(
     ("listener", "protocol"),
     [("SSL", "PLAINTEXT"), ("PLAINTEXT", "SSL"), ("SASL_PLAINTEXT", "PLAINTEXT")],
 )
-def test_a_client_that_tries_again_says_why_when_its_time_is_up(
+def test_the_timeout_error_of_retries_has_the_reason(
     secured: RunningBroker, listener: str, protocol: str
 ) -> None:
     """E6: however the time runs out, in an attempt or between two."""
-    said = failure(
+    message = failure(
         ClientError, secured, listener, "asyncio", security_protocol=protocol, deadline_ms=300
     )
-    assert "security_protocol" in said
+    assert "security_protocol" in message

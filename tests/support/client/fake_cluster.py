@@ -1,7 +1,7 @@
-"""A cluster of several brokers for the admin client, without sockets: answers are functions.
+"""A cluster of several brokers for tests of the admin client, without sockets.
 
-Requests and answers are encoded and decoded in the version that the "brokers" know, so that what
-does not fit into an old version is found out.
+Responses are functions. Requests and responses are encoded and decoded in the version that the
+brokers support, so that a test fails if a field does not exist in an old version.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -35,14 +35,14 @@ from penstock.protocol.messages.metadata import (
 
 R = TypeVar("R", bound=Message)
 Answer = Callable[[int, Any], Message]
-"""From the broker's id and the request to the response; what it raises is raised."""
+"""Returns the response of a broker to a request, or raises an error for the client."""
 
 GONE = -1
-"""In place of a version: the API is not served."""
+"""Stands for an API that is not supported, in place of a version."""
 
 
 class FakeCluster(NetworkClient):
-    """Brokers 1, 2 and 3; the first one controls the cluster."""
+    """Brokers 1, 2 and 3; broker 1 is the controller."""
 
     def __init__(self, newest: Mapping[ApiKey, int] | None = None) -> None:
         settings = resolve(
@@ -59,7 +59,7 @@ class FakeCluster(NetworkClient):
             clock=SystemClock(),
         )
         self.newest = dict(newest or {})
-        """The newest versions that the brokers know of some APIs."""
+        """The newest supported versions of some APIs."""
         self.controller = 1
         self.leaders: dict[TopicPartition, int] = {}
         self.coordinators: dict[str, int] = {}
@@ -68,7 +68,7 @@ class FakeCluster(NetworkClient):
             FindCoordinatorRequest: self._coordinators,
         }
         self.asked: list[tuple[int, Any]] = []
-        """Whom, and what, beside lookups."""
+        """The node id and request of each request that is not a lookup."""
         self.lookups: list[Any] = []
 
     async def request(
@@ -107,19 +107,20 @@ class FakeCluster(NetworkClient):
 
     def _describe(self, node_id: int, request: MetadataRequest) -> MetadataResponse:
         names = sorted({partition.topic for partition in self.leaders})
-        wanted = names if request.topics is None else [each.name or "" for each in request.topics]
+        if request.topics is not None:
+            names = [topic.name or "" for topic in request.topics]
         return MetadataResponse(
             brokers=[MetadataResponseBroker(i, f"b{i}", 9092) for i in (1, 2, 3)],
             controller_id=self.controller,
             cluster_id="fake",
-            topics=[self._topic(name) for name in wanted],
+            topics=[self._topic(name) for name in names],
         )
 
     def _topic(self, name: str) -> MetadataResponseTopic:
         partitions = [
-            MetadataResponsePartition(0, each.partition, leader, 0, [leader], [leader])
-            for each, leader in self.leaders.items()
-            if each.topic == name
+            MetadataResponsePartition(0, tp.partition, leader, 0, [leader], [leader])
+            for tp, leader in self.leaders.items()
+            if tp.topic == name
         ]
         code = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return MetadataResponseTopic(code, name, partitions=partitions)
@@ -128,21 +129,21 @@ class FakeCluster(NetworkClient):
         self, node_id: int, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
         keys = request.coordinator_keys or [request.key]
-        found = [Coordinator(key, self.coordinators[key], "b", 9092) for key in keys]
+        coordinators = [Coordinator(key, self.coordinators[key], "b", 9092) for key in keys]
         if request.coordinator_keys:
-            return FindCoordinatorResponse(coordinators=found)
-        return FindCoordinatorResponse(node_id=found[0].node_id, host="b", port=9092)
+            return FindCoordinatorResponse(coordinators=coordinators)
+        return FindCoordinatorResponse(node_id=coordinators[0].node_id, host="b", port=9092)
 
 
 def in_turn(*answers: Answer | Exception) -> Answer:
-    """One answer after the other; the last one stays."""
-    left = list(answers)
+    """Returns the responses in turn; the last one is repeated."""
+    remaining = list(answers)
 
     def answer(node_id: int, request: Any) -> Message:
-        now = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(now, Exception):
-            raise now
-        return now(node_id, request)
+        response = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if isinstance(response, Exception):
+            raise response
+        return response(node_id, request)
 
     return answer
 

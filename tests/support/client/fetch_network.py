@@ -1,4 +1,4 @@
-"""A network of brokers that answer when the test says so: for what a consumer asks."""
+"""A network client for tests of the consumer: the test decides when a request gets its response."""
 
 import asyncio
 from typing import NamedTuple, TypeVar, cast
@@ -18,17 +18,17 @@ from penstock.protocol.fields import ZERO_UUID, Message
 R = TypeVar("R", bound=Message)
 
 
-class Asked(NamedTuple):
-    """A request under way."""
+class SentRequest(NamedTuple):
+    """A request in flight."""
 
     node: int
     request: Message
     version: int
-    answer: "asyncio.Future[Message]"
+    response: "asyncio.Future[Message]"
 
 
 class FakeNetwork:
-    """Two brokers, 0 and 1. Requests lie in `asked` until they are answered."""
+    """Two brokers, 0 and 1. Requests stay in `requests` until they get a response."""
 
     def __init__(self, settings: ConsumerOptions, newest: int = 18) -> None:
         self.settings = connection_settings(settings)
@@ -36,7 +36,7 @@ class FakeNetwork:
         self.metadata = ClusterMetadata([Node(-1, "h", 1)], max_age_ms=300_000)
         self.retry_backoff = Backoff(100, 1000, jitter=0)
         self.newest = newest
-        self.asked: list[Asked] = []
+        self.requests: list[SentRequest] = []
         self.backoff: dict[int, int] = {}
         self.updates = 0
         self.metadata.on_request = self._count
@@ -45,14 +45,14 @@ class FakeNetwork:
         self.updates += 1
 
     def know(self, leaders: dict[TopicPartition, int], epoch: int = 0) -> None:
-        """Metadata that says so; topics get an id made of their name."""
+        """Sets the leaders of partitions in the metadata."""
         topics: dict[str, list[PartitionInfo]] = {}
         for (topic, index), leader in sorted(leaders.items()):
             topics.setdefault(topic, []).append(
                 PartitionInfo(topic, index, leader, epoch, (0, 1), (0, 1), (), ErrorCode.NONE)
             )
         self.metadata.cluster = Cluster(
-            {each: Node(each, "h", each) for each in (0, 1)},
+            {node_id: Node(node_id, "h", node_id) for node_id in (0, 1)},
             {
                 name: TopicInfo(name, ZERO_UUID, False, tuple(partitions), ErrorCode.NONE)
                 for name, partitions in topics.items()
@@ -75,24 +75,24 @@ class FakeNetwork:
         self,
         node_id: int,
         message: Message | RequestBuilder,
-        answer: type[R],
+        response_type: type[R],
         *,
         min_version: int = 0,
         max_version: int | None = None,
     ) -> "asyncio.Future[R]":
         version = self.newest if max_version is None else min(max_version, self.newest)
-        made = message.build(version) if isinstance(message, RequestBuilder) else message
+        request = message.build(version) if isinstance(message, RequestBuilder) else message
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self.asked.append(Asked(node_id, made, version, future))
+        self.requests.append(SentRequest(node_id, request, version, future))
         return cast("asyncio.Future[R]", future)
 
     async def request(
         self,
         node_id: int,
         message: Message | RequestBuilder,
-        answer: type[R],
+        response_type: type[R],
         *,
         min_version: int = 0,
         max_version: int | None = None,
     ) -> R:
-        return await (await self.send(node_id, message, answer, max_version=max_version))
+        return await (await self.send(node_id, message, response_type, max_version=max_version))

@@ -55,8 +55,8 @@ def new_metrics(num_samples: int = 2, window_ms: int = 1000) -> tuple[Metrics, M
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "together"])
-def test_every_stat_measures_what_kafkas_measures(together: bool) -> None:
-    found: dict[str, list[float]] = {name: [] for name in MEASURED}
+def test_every_stat_measures_the_same_as_in_kafka(together: bool) -> None:
+    measured: dict[str, list[float]] = {name: [] for name in MEASURED}
     groups = [list(MEASURED)] if together else [[name] for name in MEASURED]
     for group in groups:
         metrics, clock = new_metrics()
@@ -66,12 +66,12 @@ def test_every_stat_measures_what_kafkas_measures(together: bool) -> None:
         for time, value in STEPS:
             clock.advance(time - clock.monotonic_ms())
             if value == MEASURE:
-                for metric, measured in metrics.snapshot().items():
-                    found[metric.name].append(measured)
+                for metric, figure in metrics.snapshot().items():
+                    measured[metric.name].append(figure)
             else:
                 sensor.record(value)
     for name, (_, expected) in MEASURED.items():
-        assert same(found[name], expected), name
+        assert same(measured[name], expected), name
 
 
 def test_percentiles_are_those_of_kafka() -> None:
@@ -89,11 +89,11 @@ def test_percentiles_are_those_of_kafka() -> None:
     assert same([metrics.snapshot()[names[percent]] for percent in PERCENTS], first)
     for number in range(100):
         sensor.record(values[number] / 10, 1500 + number * 10)
-    found = []
+    percentiles = []
     for time in (2600, 3200, 4600):
         clock.advance(time - clock.monotonic_ms())
-        found += [metrics.snapshot()[names[50]], metrics.snapshot()[names[95]]]
-    assert same(found, later)
+        percentiles += [metrics.snapshot()[names[50]], metrics.snapshot()[names[95]]]
+    assert same(percentiles, later)
 
 
 @dataclass
@@ -106,7 +106,7 @@ class Window:
 
 
 class Model:
-    """Keeps every value, and finds out all the rest when it is asked."""
+    """Keeps every value, and computes the statistics from them."""
 
     def __init__(self, num_samples: int, window_ms: int) -> None:
         self.num = num_samples
@@ -165,7 +165,7 @@ def test_a_sensor_agrees_with_a_naive_model(
             sensor.record(value)
             model.record(value, now)
             continue
-        found = metrics.snapshot()
+        snapshot = metrics.snapshot()
         living = sorted(model.living(now))
         expected = {
             "rate": model.rate(now),
@@ -174,9 +174,9 @@ def test_a_sensor_agrees_with_a_naive_model(
             "total": sum(model.everything),
             "all": len(model.everything),
         }
-        measured = {key: found[names[key]] for key in expected}
+        measured = {key: snapshot[names[key]] for key in expected}
         assert measured == pytest.approx(expected, nan_ok=True)
-        median = found[names["median"]]
+        median = snapshot[names["median"]]
         if living:
             true_median = max(living[len(living) // 2], 0)
             assert median <= true_median + 1e-9
@@ -220,7 +220,7 @@ def test_a_meter_counts_events_or_adds_them_up() -> None:
     assert [metrics.snapshot()[name] for name in names] == [400.0, 400.0, 2.0, 2.0]
 
 
-def test_histograms_refuse_what_makes_no_sense() -> None:
+def test_histograms_reject_invalid_bins() -> None:
     with pytest.raises(ValueError, match="2 bins"):
         LinearBins(1, 10.0)
     with pytest.raises(ValueError, match="must be above 0"):
@@ -232,7 +232,7 @@ def test_histograms_refuse_what_makes_no_sense() -> None:
         sensor.add(metrics.name("b", "g"), Percentile(50, LinearBins(10, 10.0)))
 
 
-def test_nothing_is_lost_when_many_threads_record_and_one_reads() -> None:
+def test_no_value_is_lost_when_many_threads_record_and_one_reads() -> None:
     metrics, clock = new_metrics(window_ms=1)
     sensor = metrics.sensor("s")
     names = [metrics.name(key, "g") for key in ("total", "count", "max")]

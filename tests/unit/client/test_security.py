@@ -48,13 +48,13 @@ def parties() -> Parties:
     )
 
 
-def options(**given: Any) -> CommonOptions:
+def options(**settings: Any) -> CommonOptions:
     base = {"bootstrap_servers": "b:9092", "security_protocol": "SSL"}
-    return resolve(CommonOptions, {**base, **given})
+    return resolve(CommonOptions, {**base, **settings})
 
 
-def context_of(**given: Any) -> ssl.SSLContext:
-    context = tls_context(options(**given))
+def context_of(**settings: Any) -> ssl.SSLContext:
+    context = tls_context(options(**settings))
     assert context is not None
     return context
 
@@ -110,7 +110,7 @@ def test_there_is_no_context_without_tls() -> None:
     assert tls_context(options(security_protocol="SASL_SSL")) is not None
 
 
-def test_by_default_certificate_and_name_are_checked() -> None:
+def test_certificate_and_host_name_are_verified_by_default() -> None:
     context = context_of()
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
@@ -119,17 +119,17 @@ def test_by_default_certificate_and_name_are_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"ssl_endpoint_identification_algorithm": ""}, {"ssl_check_hostname": False}]
+    "settings", [{"ssl_endpoint_identification_algorithm": ""}, {"ssl_check_hostname": False}]
 )
-def test_the_check_of_the_name_can_be_switched_off(
-    parties: Parties, given: dict[str, object]
+def test_verification_of_the_host_name_can_be_switched_off(
+    parties: Parties, settings: dict[str, object]
 ) -> None:
-    context = context_of(**trusting(parties.authority), **given)
+    context = context_of(**trusting(parties.authority), **settings)
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert shake_hands(context, parties.server(), "other.example") is None
 
 
-def test_a_context_of_the_user_is_taken_as_it_is() -> None:
+def test_a_context_of_the_user_is_used_unchanged() -> None:
     own = ssl.create_default_context()
     assert tls_context(options(ssl_context=own)) is own
     with pytest.raises(ConfigError, match="ssl_context is a str"):
@@ -146,7 +146,7 @@ def test_versions_and_suites(parties: Parties) -> None:
     assert shake_hands(context, parties.server()) is None
 
 
-def test_stores_in_every_form(parties: Parties, tmp_path: Path) -> None:
+def test_stores_in_every_format(parties: Parties, tmp_path: Path) -> None:
     """X1: PKCS12 and PEM, in files and in the settings, under Kafka's and kafka-python's names."""
     authority, alice = parties.authority, parties.alice
     files = {
@@ -159,7 +159,7 @@ def test_stores_in_every_form(parties: Parties, tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     (tmp_path / "ca.p12").write_bytes(authority.pkcs12("changeit"))
     (tmp_path / "alice.p12").write_bytes(alice.pkcs12("secret"))
-    path = {each.name: str(each) for each in tmp_path.iterdir()}
+    path = {file.name: str(file) for file in tmp_path.iterdir()}
     trusts: list[dict[str, str]] = [
         trusting(authority),
         {"ssl_truststore_type": "PEM", "ssl_truststore_location": path["ca.pem"]},
@@ -188,7 +188,7 @@ def test_stores_in_every_form(parties: Parties, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("settings", "message"),
     [
         ({"ssl_endpoint_identification_algorithm": "ldaps"}, "algorithm=ldaps: use https"),
         ({"ssl_enabled_protocols": "SSLv3"}, "ssl_enabled_protocols has SSLv3"),
@@ -217,19 +217,19 @@ def test_stores_in_every_form(parties: Parties, tmp_path: Path) -> None:
         ({"ssl_keystore_certificate_chain": "x"}, "ssl_keystore_key is missing"),
     ],
 )
-def test_settings_that_do_not_fit_are_named_as_they_were_given(
-    parties: Parties, tmp_path: Path, given: dict[str, str], words: str
+def test_the_error_of_invalid_settings_has_the_names_of_arguments(
+    parties: Parties, tmp_path: Path, settings: dict[str, str], message: str
 ) -> None:
     (tmp_path / "ca.pem").write_text(parties.authority.certificate_pem)
     (tmp_path / "locked.pem").write_text(parties.authority.key_pem("secret"))
     (tmp_path / "empty").touch()
-    filled = {key: value.replace("FOLDER", str(tmp_path)) for key, value in given.items()}
-    with pytest.raises(ConfigError, match=words) as failure:
+    filled = {key: value.replace("FOLDER", str(tmp_path)) for key, value in settings.items()}
+    with pytest.raises(ConfigError, match=message) as failure:
         tls_context(options(**filled))
     assert "ssl." not in failure.value.message.replace("_ssl.c", "")
 
 
-def test_names_for_certificates() -> None:
+def test_host_names_for_certificates() -> None:
     assert server_hostname("broker.example.") == "broker.example"
     assert server_hostname("[::1]") == "::1"
     assert server_hostname("fe80::1%eth0") == "fe80::1"
@@ -240,22 +240,22 @@ def test_names_for_certificates() -> None:
 
 def test_an_authority_that_is_not_trusted(parties: Parties) -> None:
     """E3"""
-    said = why(context_of(**trusting(parties.stranger)), parties.server())
-    assert "not trusted" in said
-    assert "ssl_cafile, ssl_truststore_location" in said
+    message = why(context_of(**trusting(parties.stranger)), parties.server())
+    assert "not trusted" in message
+    assert "ssl_cafile, ssl_truststore_location" in message
 
 
 @pytest.mark.parametrize("name", ["other.example", "127.0.0.1"])
 def test_a_certificate_of_another_host(parties: Parties, name: str) -> None:
     """E3"""
-    said = why(context_of(**trusting(parties.authority)), parties.server(), name)
-    assert "not for this host" in said
-    assert name in said
-    assert "advertised.listeners" in said
+    message = why(context_of(**trusting(parties.authority)), parties.server(), name)
+    assert "not for this host" in message
+    assert name in message
+    assert "advertised.listeners" in message
 
 
 @pytest.mark.parametrize("code", [9, 10])
-def test_a_certificate_out_of_its_time(code: int) -> None:
+def test_a_certificate_that_is_expired_or_not_yet_valid(code: int) -> None:
     error = ssl.SSLCertVerificationError()
     error.verify_code = code
     error.verify_message = "certificate has expired"
@@ -264,9 +264,9 @@ def test_a_certificate_out_of_its_time(code: int) -> None:
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
-@pytest.mark.parametrize("who", ["nobody", "stranger"])
-def test_a_broker_that_wants_a_certificate_it_trusts(
-    parties: Parties, version: str, who: str
+@pytest.mark.parametrize("client", ["nobody", "stranger"])
+def test_a_broker_that_demands_a_trusted_client_certificate(
+    parties: Parties, version: str, client: str
 ) -> None:
     """E3"""
     own = (
@@ -275,21 +275,21 @@ def test_a_broker_that_wants_a_certificate_it_trusts(
             "ssl_keystore_key": parties.stranger.key_pem(),
             "ssl_keystore_certificate_chain": parties.stranger.certificate_pem,
         }
-        if who == "stranger"
+        if client == "stranger"
         else {}
     )
     context = context_of(ssl_enabled_protocols=version, **trusting(parties.authority), **own)
-    said = why(context, parties.server(client_auth="required"))
+    message = why(context, parties.server(client_auth="required"))
     # Before TLS 1.3 a broker had no word for a certificate that is missing.
-    unnamed = (version, who) == ("TLSv1.2", "nobody")
-    assert ("gives no reason" if unnamed else "demands a client certificate") in said
-    assert "ssl_certfile and ssl_keyfile, or ssl_keystore_location" in said
+    unnamed = (version, client) == ("TLSv1.2", "nobody")
+    assert ("gives no reason" if unnamed else "demands a client certificate") in message
+    assert "ssl_certfile and ssl_keyfile, or ssl_keystore_location" in message
 
 
 def test_no_common_version(parties: Parties) -> None:
     context = context_of(ssl_enabled_protocols="TLSv1.2", **trusting(parties.authority))
-    said = why(context, parties.server(enabled_protocols=("TLSv1.3",)))
-    assert "ssl_enabled_protocols" in said
+    message = why(context, parties.server(enabled_protocols=("TLSv1.3",)))
+    assert "ssl_enabled_protocols" in message
 
 
 def test_a_port_without_tls(parties: Parties) -> None:
@@ -302,6 +302,6 @@ def test_a_port_without_tls(parties: Parties) -> None:
     assert "set security_protocol to PLAINTEXT" in explained.message
 
 
-def test_an_error_that_openssl_did_not_make() -> None:
+def test_an_error_that_does_not_come_from_openssl() -> None:
     unknown = handshake_error(ssl.SSLError(1, "something else"), "b:9092")
     assert "something else" in unknown.message

@@ -28,8 +28,8 @@ def test_defaults_are_filled_in() -> None:
 
 
 def test_text_is_converted_as_property_files_need_it() -> None:
-    given = {"bootstrap_servers": HERE, "enable_auto_commit": "False", "max_poll_records": "20"}
-    settings = resolve(ConsumerOptions, given)
+    options = {"bootstrap_servers": HERE, "enable_auto_commit": "False", "max_poll_records": "20"}
+    settings = resolve(ConsumerOptions, options)
     assert settings["enable_auto_commit"] is False
     assert settings["max_poll_records"] == 20
 
@@ -40,7 +40,7 @@ def test_choices_are_not_case_sensitive() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({}, "bootstrap_servers is missing"),
         ({"lingerms": 3}, "did you mean linger_ms"),
@@ -56,14 +56,16 @@ def test_choices_are_not_case_sensitive() -> None:
         ({"acks": {"all": 1}}, "acks="),
     ],
 )
-def test_what_does_not_fit_is_refused_by_name(given: dict[str, object], said: str) -> None:
-    options = given if not given else {"bootstrap_servers": HERE, **given}
-    with pytest.raises(ConfigError, match=said):
-        resolve(ProducerOptions, options)
+def test_the_error_of_an_invalid_setting_has_its_name(
+    options: dict[str, object], message: str
+) -> None:
+    settings = options if not options else {"bootstrap_servers": HERE, **options}
+    with pytest.raises(ConfigError, match=message):
+        resolve(ProducerOptions, settings)
 
 
-def test_property_files_give_arguments_and_name_what_is_not_for_this_client() -> None:
-    known, unknown = from_properties(
+def test_property_files_become_arguments_and_unknown_names() -> None:
+    options, unknown = from_properties(
         AdminOptions,
         {
             "bootstrap.servers": HERE,
@@ -72,7 +74,7 @@ def test_property_files_give_arguments_and_name_what_is_not_for_this_client() ->
             "max.poll.records": "3",
         },
     )
-    assert known == {"bootstrap_servers": HERE, "security_protocol": "SSL"}
+    assert options == {"bootstrap_servers": HERE, "security_protocol": "SSL"}
     assert unknown == ["key.serializer", "max.poll.records"]
 
 

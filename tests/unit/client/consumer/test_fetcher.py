@@ -26,7 +26,7 @@ from penstock.protocol.messages.fetch import (
 )
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from tests.support.client.fetch_network import Asked, FakeNetwork
+from tests.support.client.fetch_network import FakeNetwork, SentRequest
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 
@@ -36,7 +36,7 @@ def data(first: int, count: int) -> bytes:
     return bytes(build_batch(records, base_offset=first))
 
 
-def offsets_of(asked: Asked) -> dict[int, int]:
+def offsets_of(asked: SentRequest) -> dict[int, int]:
     request = cast(FetchRequest, asked.request)
     return {
         each.partition: each.fetch_offset for topic in request.topics for each in topic.partitions
@@ -70,26 +70,26 @@ class Harness:
             on_end=lambda task: None,
         )
 
-    async def send_fetches(self) -> tuple[dict[int, Asked], int | None]:
+    async def send_fetches(self) -> tuple[dict[int, SentRequest], int | None]:
         """The new requests by broker, and when to come back."""
-        self.network.asked.clear()
+        self.network.requests.clear()
         wait = self.fetcher.send_fetches(self.network.clock.monotonic_ms())
         await asyncio.sleep(0)
-        return {each.node: each for each in self.network.asked}, wait
+        return {each.node: each for each in self.network.requests}, wait
 
     async def answer(
-        self, asked: Asked, *partitions: FetchPartitionData, session_id: int = 0, **more: Any
+        self, asked: SentRequest, *partitions: FetchPartitionData, session_id: int = 0, **more: Any
     ) -> None:
         topic = FetchableTopicResponse(topic="t", partitions=list(partitions))
         response = FetchResponse(
             session_id=session_id, responses=[topic] if partitions else [], **more
         )
-        asked.answer.set_result(response)
+        asked.response.set_result(response)
         for _ in range(3):
             await asyncio.sleep(0)
 
-    async def fail(self, asked: Asked, error: KafkaError) -> None:
-        asked.answer.set_exception(error)
+    async def fail(self, asked: SentRequest, error: KafkaError) -> None:
+        asked.response.set_exception(error)
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -318,9 +318,9 @@ def test_sessions_are_ended() -> None:
         harness = Harness()
         asked, _ = await harness.send_fetches()
         await harness.answer(asked[0], empty(A), empty(B), session_id=5)
-        harness.network.asked.clear()
+        harness.network.requests.clear()
         await harness.fetcher.close()
-        (last,) = harness.network.asked
+        (last,) = harness.network.requests
         request = cast(FetchRequest, last.request)
         assert (last.node, request.session_id, request.session_epoch) == (0, 5, -1)
 

@@ -39,7 +39,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from tests.support.client.fetch_network import Asked, FakeNetwork
+from tests.support.client.fetch_network import FakeNetwork, SentRequest
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -104,12 +104,12 @@ class Harness:
         for _ in range(5):
             await asyncio.sleep(0)
 
-    async def answer(self, response: Message | KafkaError) -> Asked:
-        asked = self.network.asked.pop(0)
+    async def answer(self, response: Message | KafkaError) -> SentRequest:
+        asked = self.network.requests.pop(0)
         if isinstance(response, KafkaError):
-            asked.answer.set_exception(response)
+            asked.response.set_exception(response)
         else:
-            asked.answer.set_result(response)
+            asked.response.set_result(response)
         await self.settle()
         return asked
 
@@ -130,7 +130,7 @@ def ended(partition: TopicPartition, epoch: int, end: int, code: int = 0) -> Mes
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [found])])
 
 
-def timestamp(asked: Asked) -> int:
+def timestamp(asked: SentRequest) -> int:
     return cast(ListOffsetsRequest, asked.request).topics[0].partitions[0].timestamp
 
 
@@ -205,7 +205,7 @@ def test_resets_are_tried_again() -> None:
         await harness.answer(KafkaTimeoutError("too late"))
         assert harness.network.updates > updates
         await harness.update_positions()
-        assert harness.network.asked == []
+        assert harness.network.requests == []
         harness.network.clock.advance(100)
         await harness.update_positions()
         assert timestamp(await harness.answer(listed(A, 4))) == -1
@@ -249,7 +249,7 @@ async def moved(reset: str) -> Harness:
     harness.subscriptions.seek_validated(A, FetchPosition(10, 0, LeaderAndEpoch(0, 0)))
     harness.subscriptions.maybe_validate_position(A, LeaderAndEpoch(1, 1))
     await harness.update_positions()
-    assert harness.network.asked[0].node == 1
+    assert harness.network.requests[0].node == 1
     return harness
 
 
@@ -273,7 +273,7 @@ def test_validation_is_tried_again() -> None:
         harness = await moved("earliest")
         await harness.answer(ended(A, -1, -1, ErrorCode.FENCED_LEADER_EPOCH))
         await harness.update_positions()
-        assert harness.network.asked == []
+        assert harness.network.requests == []
         harness.network.clock.advance(100)
         await harness.update_positions()
         await harness.answer(ended(A, 0, 10))

@@ -46,8 +46,8 @@ def header_of(parts: list[Part]) -> RequestHeader:
     return decode_request_header(frame)[0]
 
 
-def answered(connection: ClientConnection, response: Message, parts: list[Part]) -> list[Part]:
-    """Give the broker's answer to what was sent last."""
+def respond(connection: ClientConnection, response: Message, parts: list[Part]) -> list[Part]:
+    """Passes the broker's response to the last request to the connection."""
     header = header_of(parts)
     encoded = encode_response(response, header.request_api_version, header.correlation_id)
     return connection.receive(memoryview(b"".join(cast("list[bytes]", encoded))[4:]))
@@ -55,20 +55,20 @@ def answered(connection: ClientConnection, response: Message, parts: list[Part])
 
 def opened() -> ClientConnection:
     connection = ClientConnection("me", None, "broker:1")
-    assert answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open()) == []
+    assert respond(connection, ApiVersionsResponse(api_keys=RANGES), connection.open()) == []
     assert connection.state is State.READY
     return connection
 
 
-def test_versions_come_first_and_say_who_asks() -> None:
+def test_the_first_request_is_api_versions_with_the_name_of_the_client() -> None:
     connection = ClientConnection("me", None, "broker:1")
     header = header_of(connection.open())
     assert header.request_api_key == ApiKey.API_VERSIONS
     assert header.client_id == "me"
 
 
-def test_an_old_broker_is_asked_again_in_a_version_that_it_has() -> None:
-    """A broker that lacks the version of ApiVersions answers in version 0, with its ranges."""
+def test_an_old_broker_gets_a_second_request_in_a_version_it_supports() -> None:
+    """A broker that lacks the version of ApiVersions responds in version 0, with its ranges."""
     connection = ClientConnection("me", None, "broker:1")
     header = header_of(connection.open())
     refusal = ApiVersionsResponse(
@@ -78,7 +78,7 @@ def test_an_old_broker_is_asked_again_in_a_version_that_it_has() -> None:
     encoded = encode_response(refusal, 0, header.correlation_id)
     again = connection.receive(memoryview(b"".join(cast("list[bytes]", encoded))[4:]))
     assert header_of(again).request_api_version == 2
-    answered(connection, ApiVersionsResponse(api_keys=RANGES), again)
+    respond(connection, ApiVersionsResponse(api_keys=RANGES), again)
     assert connection.state is State.READY
 
 
@@ -89,90 +89,91 @@ def test_the_newest_common_version_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "low", "said"),
+    ("key", "low", "message"),
     [
         (ApiKey.METADATA, 10, "supports METADATA in versions 2 to 9, this call needs one of 10 to"),
         (ApiKey.CREATE_TOPICS, 0, "does not support CREATE_TOPICS"),
     ],
 )
-def test_without_a_common_version_the_error_says_what_there_is(
-    key: ApiKey, low: int, said: str
+def test_the_error_without_a_common_version_has_the_supported_ones(
+    key: ApiKey, low: int, message: str
 ) -> None:
     """E4."""
-    with pytest.raises(UnsupportedVersionError, match=said):
+    with pytest.raises(UnsupportedVersionError, match=message):
         opened().version_for(key, low)
 
 
-def test_a_login_goes_on_until_both_are_content() -> None:
+def test_a_login_continues_until_both_sides_are_satisfied() -> None:
     connection = ClientConnection("me", Password(), "broker:1")
-    parts = answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
+    parts = respond(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
     assert header_of(parts).request_api_key == ApiKey.SASL_HANDSHAKE
-    parts = answered(connection, SaslHandshakeResponse(mechanisms=["TWO-STEPS"]), parts)
+    parts = respond(connection, SaslHandshakeResponse(mechanisms=["TWO-STEPS"]), parts)
     assert b"me" in b"".join(cast("list[bytes]", parts))
-    parts = answered(connection, SaslAuthenticateResponse(auth_bytes=b"who?"), parts)
+    parts = respond(connection, SaslAuthenticateResponse(auth_bytes=b"who?"), parts)
     assert b"secret" in b"".join(cast("list[bytes]", parts))
     last = SaslAuthenticateResponse(auth_bytes=b"yes", session_lifetime_ms=5000)
-    assert answered(connection, last, parts) == []
+    assert respond(connection, last, parts) == []
     assert connection.state is State.READY
     assert connection.session_lifetime_ms == 5000
 
 
-def test_a_mechanism_that_the_broker_lacks_is_named_with_those_it_has() -> None:
+def test_the_error_of_an_unsupported_mechanism_has_the_supported_ones() -> None:
     """E3."""
     connection = ClientConnection("me", Password(), "broker:1")
-    parts = answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
+    parts = respond(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
     refusal = SaslHandshakeResponse(
         error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=["PLAIN"]
     )
     with pytest.raises(AuthenticationError, match="TWO-STEPS: it supports PLAIN"):
-        answered(connection, refusal, parts)
+        respond(connection, refusal, parts)
 
 
-def test_a_refused_login_says_what_to_check() -> None:
+def test_the_error_of_a_rejected_login_says_what_to_check() -> None:
     """E3."""
     connection = ClientConnection("me", Password(), "broker:1")
-    parts = answered(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
-    parts = answered(connection, SaslHandshakeResponse(mechanisms=["TWO-STEPS"]), parts)
+    parts = respond(connection, ApiVersionsResponse(api_keys=RANGES), connection.open())
+    parts = respond(connection, SaslHandshakeResponse(mechanisms=["TWO-STEPS"]), parts)
     refusal = SaslAuthenticateResponse(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message="no such user"
     )
     with pytest.raises(AuthenticationError, match=r"no such user.*check the user name"):
-        answered(connection, refusal, parts)
+        respond(connection, refusal, parts)
 
 
-def test_answers_go_to_their_requests_in_order() -> None:
+def test_responses_are_matched_to_requests_in_order() -> None:
     connection = opened()
-    seen: list[tuple[int, Message]] = []
+    responses: list[tuple[int, Message]] = []
 
-    def note(number: int, answer: Message) -> None:
-        seen.append((number, answer))
+    def record(number: int, response: Message) -> None:
+        responses.append((number, response))
 
     sent = [
-        connection.send(MetadataRequest(), 9, MetadataResponse, partial(note, n)) for n in range(3)
+        connection.send(MetadataRequest(), 9, MetadataResponse, partial(record, n))
+        for n in range(3)
     ]
     for n, parts in enumerate(sent):
-        answered(connection, MetadataResponse(cluster_id=str(n)), parts)
-    assert [(n, cast("MetadataResponse", each).cluster_id) for n, each in seen] == [
+        respond(connection, MetadataResponse(cluster_id=str(n)), parts)
+    assert [(n, cast("MetadataResponse", response).cluster_id) for n, response in responses] == [
         (0, "0"),
         (1, "1"),
         (2, "2"),
     ]
 
 
-def test_an_answer_out_of_order_ends_the_connection() -> None:
+def test_a_response_out_of_order_is_an_error() -> None:
     connection = opened()
     connection.send(MetadataRequest(), 9, MetadataResponse, lambda _: None)
     second = connection.send(MetadataRequest(), 9, MetadataResponse, lambda _: None)
     with pytest.raises(ProtocolError, match="instead of"):
-        answered(connection, MetadataResponse(), second)
+        respond(connection, MetadataResponse(), second)
 
 
-def test_an_answer_that_nobody_asked_for_ends_it_too() -> None:
+def test_a_response_without_a_request_is_an_error() -> None:
     with pytest.raises(ProtocolError, match="response to no request"):
         opened().receive(memoryview(struct.pack(">i", 1)))
 
 
-def test_bytes_that_are_no_answer_are_reported_with_the_broker() -> None:
+def test_the_error_of_an_unreadable_response_has_the_broker() -> None:
     connection = opened()
     parts = connection.send(MetadataRequest(), 9, MetadataResponse, lambda _: None)
     frame = struct.pack(">i", header_of(parts).correlation_id) + b"\x00\xff\xff"
@@ -180,7 +181,7 @@ def test_bytes_that_are_no_answer_are_reported_with_the_broker() -> None:
         connection.receive(memoryview(frame))
 
 
-def test_the_first_version_is_one_that_the_tables_have() -> None:
+def test_the_first_version_is_supported_by_this_client() -> None:
     header = header_of(ClientConnection("me", None, "broker:1").open())
-    known = api(ApiKey.API_VERSIONS)
-    assert known.min_version <= header.request_api_version <= known.max_version
+    own = api(ApiKey.API_VERSIONS)
+    assert own.min_version <= header.request_api_version <= own.max_version

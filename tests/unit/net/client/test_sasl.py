@@ -1,4 +1,4 @@
-"""Logins of the client: RFC 7677's example, our own server's side, and settings (X2, E3)."""
+"""SASL clients: RFC 7677's example, logins at our own server, and settings (X2, E3)."""
 
 import base64
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from penstock.client.errors import AuthenticationError, ConfigError
 from penstock.client.security import login_factory
 from penstock.client.settings import CommonOptions, resolve
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.net.client.sasl import scram
+from penstock.net.client.sasl import scram as scram_module
 from penstock.net.client.sasl.client import SaslClient
 from penstock.net.client.sasl.credentials import Credentials
 from penstock.net.client.sasl.plain import PlainClient
@@ -29,13 +29,13 @@ SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20)
 
 
-def options(**given: Any) -> CommonOptions:
+def options(**settings: Any) -> CommonOptions:
     base = {"bootstrap_servers": "b:9092", "security_protocol": "SASL_SSL"}
-    return resolve(CommonOptions, {**base, **given})
+    return resolve(CommonOptions, {**base, **settings})
 
 
-def login(**given: Any) -> SaslClient:
-    create = login_factory(options(**given))
+def login(**settings: Any) -> SaslClient:
+    create = login_factory(options(**settings))
     assert create is not None
     return create("b")
 
@@ -49,13 +49,13 @@ def scram_server(mechanism: ScramMechanism, users: dict[str, str]) -> ScramServe
 
 
 def exchange(client: SaslClient, server: SaslServer) -> None:
-    said: bytes | None = client.initial_response()
-    while said is not None:
-        said = client.evaluate_challenge(server.step(said))
+    token: bytes | None = client.initial_response()
+    while token is not None:
+        token = client.evaluate_challenge(server.step(token))
     assert server.done
 
 
-def test_scram_says_what_rfc_7677_says() -> None:
+def test_scram_follows_the_example_of_rfc_7677() -> None:
     client = ScramClient(SHA_256, Credentials("user", "pencil"), "rOprNGfwEbeRWgbNEkqO")
     assert client.initial_response() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
     nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
@@ -102,7 +102,7 @@ SERVER_FIRST = "r=nonce-and-more,s=c2FsdA==,i=4096"
         ("\udcff", "UTF-8"),
     ],
 )
-def test_scram_refuses_a_strange_first_message(first: str, reason: str) -> None:
+def test_scram_rejects_an_invalid_first_message(first: str, reason: str) -> None:
     client = ScramClient(SHA_256, Credentials("ann", "ann-secret"), "nonce")
     client.initial_response()
     with pytest.raises(AuthenticationError, match=reason) as failure:
@@ -120,8 +120,8 @@ def test_scram_refuses_a_strange_first_message(first: str, reason: str) -> None:
         (b"v=x", "base64"),
     ],
 )
-def test_scram_wants_the_brokers_proof(final: bytes, reason: str) -> None:
-    """A server that lets everybody in has not proved anything."""
+def test_scram_demands_the_brokers_proof(final: bytes, reason: str) -> None:
+    """A server that accepts every login has not proved anything."""
     client = ScramClient(SHA_256, Credentials("ann", "ann-secret"), "nonce")
     client.initial_response()
     assert client.evaluate_challenge(SERVER_FIRST.encode()) is not None
@@ -145,7 +145,7 @@ def test_there_is_no_login_without_sasl() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "settings",
     [
         {"sasl_plain_username": "ann", "sasl_plain_password": "ann-secret"},
         {"sasl_jaas_config": 'MODULE required username="ann" password="ann-secret";'},
@@ -153,14 +153,17 @@ def test_there_is_no_login_without_sasl() -> None:
     ids=["names", "jaas"],
 )
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "scram-sha-512"])
-def test_a_login_from_settings(mechanism: str, given: dict[str, str]) -> None:
+def test_a_login_from_settings(mechanism: str, settings: dict[str, str]) -> None:
     module = PLAIN_MODULE if mechanism == "PLAIN" else SCRAM_MODULE
-    filled = {key: value.replace("MODULE", module) for key, value in given.items()}
+    filled = {key: value.replace("MODULE", module) for key, value in settings.items()}
     client = login(sasl_mechanism=mechanism, **filled)
     assert (client.mechanism, client.user) == (mechanism.upper(), "ann")
     users = {"ann": "ann-secret"}
-    found = ScramMechanism.of_name(mechanism.upper())
-    exchange(client, PlainServer(users) if found is None else scram_server(found, users))
+    scram_mechanism = ScramMechanism.of_name(mechanism.upper())
+    exchange(
+        client,
+        PlainServer(users) if scram_mechanism is None else scram_server(scram_mechanism, users),
+    )
 
 
 def test_each_connection_has_its_own_nonce() -> None:
@@ -171,15 +174,15 @@ def test_each_connection_has_its_own_nonce() -> None:
     assert make("b").initial_response() != make("b").initial_response()
 
 
-def test_a_delegation_token_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scram, "random_nonce", lambda: "nonce")
+def test_a_delegation_token_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scram_module, "random_nonce", lambda: "nonce")
     jaas = f'{SCRAM_MODULE} required username="id" password="hmac" tokenauth="true";'
     client = login(sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=jaas)
     assert client.initial_response() == b"n,,n=id,r=nonce,tokenauth=true"
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("settings", "message"),
     [
         ({}, "sasl_mechanism=GSSAPI.*default.*not supported yet"),
         ({"sasl_mechanism": "OAUTHBEARER"}, "sasl_mechanism=OAUTHBEARER is not supported yet"),
@@ -229,14 +232,14 @@ def test_a_delegation_token_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_settings_that_are_not_enough_name_what_to_change(
-    given: dict[str, str], words: str
+def test_the_error_of_incomplete_settings_names_the_setting(
+    settings: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=words):
-        login(**given)
+    with pytest.raises(ConfigError, match=message):
+        login(**settings)
 
 
-def test_the_password_is_in_no_text() -> None:
+def test_the_password_is_in_no_repr() -> None:
     account = Credentials("ann", "ann-secret")
     clients: list[Callable[[], object]] = [
         lambda: account,
