@@ -1,4 +1,4 @@
-"""Administration of a cluster: `Admin` is in `penstock.client`, what it takes and gives is here."""
+"""The values and errors of the admin client, `penstock.client.Admin`."""
 
 from penstock.client.admin.errors import (
     AdminError,

@@ -1,10 +1,15 @@
-"""Access rules: listed, made and deleted."""
+"""Admin calls for ACLs: describe, create, delete."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import explain
+from penstock.client.admin.advice import broker_error, error_or_none
+from penstock.client.admin.api_driver import (
+    CONTROLLER_CODES,
+    AdminApiDriver,
+    NodeProvider,
+    code_and_message,
+)
 from penstock.client.admin.model_security import AclBinding, AclBindingFilter
-from penstock.client.admin.routing import CONTROLLER_CODES, Router, Where
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.create_acls import (
     AclCreation,
@@ -20,24 +25,24 @@ from penstock.protocol.messages.delete_acls import (
 from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
 
-_EVERYTHING = AclBindingFilter()
+_ANY_ACL = AclBindingFilter()
 
 
-class AclCalls(Router):
-    """Calls about ACLs. SECURITY_DISABLED where the brokers have no authorizer."""
+class AclCalls(AdminApiDriver):
+    """The calls for ACLs. Brokers without an authorizer respond with SECURITY_DISABLED."""
 
     async def describe_acls(
-        self, acl_filter: AclBindingFilter = _EVERYTHING, *, timeout_ms: int | None = None
+        self, acl_filter: AclBindingFilter = _ANY_ACL, *, timeout_ms: int | None = None
     ) -> list[AclBinding]:
-        """The rules that a filter matches, sorted."""
-        response = await self._ask(
+        """Returns the ACLs that match a filter, sorted."""
+        response = await self._request_until_done(
             "describe_acls",
-            Where.ANY,
+            NodeProvider.ANY,
             DescribeAclsRequest(*_numbers(acl_filter)),
             DescribeAclsResponse,
             self._deadline(timeout_ms),
-            verdict=lambda answer: (answer.error_code, answer.error_message),
-            needs=(1, "2.0"),
+            get_error=code_and_message,
+            required=(1, "2.0"),
         )
         return sorted(
             _binding(
@@ -56,33 +61,29 @@ class AclCalls(Router):
     async def create_acls(
         self, acls: Iterable[AclBinding], *, timeout_ms: int | None = None
     ) -> None:
-        """Make rules; one that is there already stays."""
+        """Creates ACLs; ignores those that exist."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[AclBinding]
+            node_id: int, keys: Sequence[AclBinding]
         ) -> Mapping[AclBinding, KafkaError | None]:
             response = await self._request(
                 "create_acls",
                 node_id,
-                CreateAclsRequest([AclCreation(*acl) for acl in some]),
+                CreateAclsRequest([AclCreation(*acl) for acl in keys]),
                 CreateAclsResponse,
                 deadline_ms,
-                needs=(1, "2.0"),
+                required=(1, "2.0"),
             )
             return {
-                acl: (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"ACL {_text(acl)}", each.error_message)
-                )
-                for acl, each in zip(some, response.results, strict=False)
+                acl: error_or_none(result.error_code, f"ACL {_text(acl)}", result.error_message)
+                for acl, result in zip(keys, response.results, strict=False)
             }
 
-        await self._each(
+        await self._request_each(
             "create_acls",
             acls,
-            self._at(Where.ANY, deadline_ms),
+            self._single_node(NodeProvider.ANY, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -91,29 +92,29 @@ class AclCalls(Router):
     async def delete_acls(
         self, filters: Iterable[AclBindingFilter], *, timeout_ms: int | None = None
     ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Delete all rules that the filters match; returns those that each one deleted."""
+        """Deletes all ACLs that match the filters; returns the deleted ones by filter."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[AclBindingFilter]
+            node_id: int, keys: Sequence[AclBindingFilter]
         ) -> Mapping[AclBindingFilter, list[AclBinding] | KafkaError]:
             response = await self._request(
                 "delete_acls",
                 node_id,
-                DeleteAclsRequest([DeleteAclsFilter(*_numbers(each)) for each in some]),
+                DeleteAclsRequest([DeleteAclsFilter(*_numbers(key)) for key in keys]),
                 DeleteAclsResponse,
                 deadline_ms,
-                needs=(1, "2.0"),
+                required=(1, "2.0"),
             )
             return {
                 acl_filter: _deleted(result)
-                for acl_filter, result in zip(some, response.filter_results, strict=False)
+                for acl_filter, result in zip(keys, response.filter_results, strict=False)
             }
 
-        return await self._each(
+        return await self._request_each(
             "delete_acls",
             filters,
-            self._at(Where.ANY, deadline_ms),
+            self._single_node(NodeProvider.ANY, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -143,7 +144,7 @@ def _binding(
 
 def _deleted(result: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
     if result.error_code != ErrorCode.NONE:
-        return explain(result.error_code, "delete_acls", result.error_message)
+        return broker_error(result.error_code, "delete_acls", result.error_message)
     deleted: list[AclBinding] = []
     for acl in result.matching_acls:
         binding = _binding(
@@ -156,7 +157,7 @@ def _deleted(result: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
             acl.permission_type,
         )
         if acl.error_code != ErrorCode.NONE:
-            return explain(acl.error_code, f"ACL {_text(binding)}", acl.error_message)
+            return broker_error(acl.error_code, f"ACL {_text(binding)}", acl.error_message)
         deleted.append(binding)
     return sorted(deleted)
 

@@ -15,8 +15,8 @@ class Admin:
         with Admin(bootstrap_servers="localhost:9092") as admin:
             admin.create_topics([NewTopic("orders", num_partitions=3)])
 
-    Nothing is sent before the first call. `AdminCalls` says what calls raise. Close it: `with`, or
-    `close()`.
+    Nothing is sent before the first call. See `AdminCalls` for the errors of calls. Close it with
+    `with` or `close()`.
     """
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
@@ -73,7 +73,7 @@ class Admin:
     force_terminate_transaction = blocking(AdminCalls.force_terminate_transaction)
 
     def close(self) -> None:
-        """Close all connections and end the thread; calls that wait fail. May be called twice."""
+        """Closes all connections and ends the thread; calls under way fail. May be called twice."""
         if not self._loop_thread.loop.is_closed():
             self._loop_thread.run(self._calls.close())
             self._loop_thread.close()

@@ -1,4 +1,4 @@
-"""What an error means for whoever administers a cluster, and what can be done about it."""
+"""Errors of brokers in admin calls: their meaning and what to do about them."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from penstock.protocol.api_key import ApiKey
 
 _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
-        "there is no such topic or partition, or this user may not see it",
+        "there is no such topic or partition, or this user may not describe it",
         "check the name against list_topics, or create the topic",
     ),
     ErrorCode.UNKNOWN_TOPIC_ID: ("there is no topic with this id", "check it against list_topics"),
@@ -19,11 +19,11 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.INVALID_PARTITIONS: (
         "the number of partitions is not allowed",
-        "give at least one, and more than there are: partitions cannot be taken away",
+        "give at least one, and more than there are: partitions cannot be removed",
     ),
     ErrorCode.INVALID_REPLICATION_FACTOR: (
         "the replication factor is larger than the number of brokers",
-        "ask for no more replicas than brokers are up (describe_cluster shows them), or start more",
+        "use at most one replica per broker that is up (see describe_cluster), or start more",
     ),
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
         "the replicas are not possible",
@@ -33,14 +33,14 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
         "the setting is not valid",
         "check its name and value (describe_configs shows them)",
     ),
-    ErrorCode.POLICY_VIOLATION: ("a policy forbids it", "ask who runs the cluster"),
+    ErrorCode.POLICY_VIOLATION: ("a policy forbids it", "ask the administrator of the cluster"),
     ErrorCode.TOPIC_DELETION_DISABLED: (
         "topics cannot be deleted",
         "set delete.topic.enable=true on the brokers",
     ),
     ErrorCode.REASSIGNMENT_IN_PROGRESS: (
         "a reassignment is under way",
-        "wait until it is done, or cancel it",
+        "wait until it is complete, or cancel it",
     ),
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: (
         "no reassignment is under way",
@@ -106,7 +106,7 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
         "describe_producers shows the current one",
     ),
     ErrorCode.LOG_DIR_NOT_FOUND: (
-        "the broker has no such folder",
+        "the broker has no such directory",
         "describe_log_dirs shows those of log.dirs",
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: ("the broker cannot use its disk", "see the broker's log"),
@@ -125,11 +125,11 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.INVALID_UPDATE_VERSION: (
         "the level cannot be set",
-        "describe_features shows those that can; to go back needs a downgrade",
+        "describe_features shows the possible levels; a lower level needs a downgrade",
     ),
     ErrorCode.FEATURE_UPDATE_FAILED: (
         "the level was not set",
-        "describe_features shows those that can be",
+        "describe_features shows the possible levels",
     ),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: (
         "the quota controller_mutation_rate is used up",
@@ -137,14 +137,14 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.REQUEST_TIMED_OUT: (
         "the broker did not finish in time",
-        "it may still be done a little later: look before trying again",
+        "it may still be done later: check before you repeat it",
     ),
     ErrorCode.BROKER_ID_NOT_REGISTERED: (
         "there is no such broker",
-        "describe_cluster shows those that there are",
+        "describe_cluster shows the brokers",
     ),
 }
-"""What an error means where the broker does not say it, and what can be done about it."""
+"""The meaning of an error, if the broker sends no message, and the remedy."""
 
 _SINCE: Final[dict[ApiKey, str]] = {
     ApiKey.DESCRIBE_ACLS: "0.11",
@@ -185,42 +185,45 @@ _ONLY_KRAFT: Final = frozenset({ApiKey.DESCRIBE_QUORUM, ApiKey.UNREGISTER_BROKER
 
 
 class BrokerTooOldError(UnsupportedVersionError):
-    """A broker serves an API, but not what was asked of it."""
+    """A broker serves an API, but not the version or option that a call needs."""
 
 
-def explain(code: ErrorCode | int, about: str, words: str | None = None) -> ClientError:
-    """The error that a broker answered about something, in its words, with what to do.
+def broker_error(code: ErrorCode | int, subject: str, message: str | None = None) -> ClientError:
+    """Returns the error of a broker about a subject, with its message and what to do.
 
-    Words of more than a sentence say what to do by themselves, as those of our broker do.
+    A message of more than one sentence has its own remedy, as those of our broker do.
     """
     try:
-        known = ErrorCode(code)
+        error_code = ErrorCode(code)
     except ValueError:
-        known = ErrorCode.UNKNOWN_SERVER_ERROR
-    meaning, action = _ADVICE.get(known, (f"the broker answered {known.name}", ""))
-    said = (words or "").strip().rstrip(".:;") or meaning
-    if ". " in said:
+        error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+    default = (f"the broker responded with {error_code.name}", "")
+    meaning, action = _ADVICE.get(error_code, default)
+    text = (message or "").strip().rstrip(".:;") or meaning
+    if ". " in text:
         action = ""
-    return error_of(code, f"{about}: {said}; {action}" if action else f"{about}: {said}")
+    return error_of(code, f"{subject}: {text}; {action}" if action else f"{subject}: {text}")
 
 
-def not_served(
-    call: str, key: int, broker: str, needed: tuple[int, str] | None = None
+def error_or_none(code: int, subject: str, message: str | None = None) -> ClientError | None:
+    """Returns the error of a broker about a subject; None for ErrorCode.NONE."""
+    return None if code == ErrorCode.NONE else broker_error(code, subject, message)
+
+
+def unsupported_error(
+    call: str, key: int, broker: str, required: tuple[int, str] | None = None
 ) -> UnsupportedVersionError:
-    """A broker does not serve what a call needs (E4).
+    """Returns the error of a call that needs an API, or a version, that a broker lacks (E4).
 
-    `needed`: the version of the API that it takes, and the first Kafka that has this one.
+    `required` is the version of the API, and the first Kafka that has it.
     """
     api = ApiKey(key)
     name = f"{api.name.title().replace('_', '')} (API key {key})"
-    if needed is not None:
-        name = f"version {needed[0]} of {name}"
-        reason = f"Kafka {needed[1]} and newer have it: upgrade the broker"
+    if required is not None:
+        name = f"version {required[0]} of {name}"
+        reason = f"Kafka {required[1]} and newer have it: upgrade the broker"
     elif api in _ONLY_KRAFT:
-        reason = (
-            f"only KRaft clusters of Kafka {_SINCE[api]} and newer have it; this one keeps its "
-            "metadata elsewhere"
-        )
+        reason = f"only KRaft clusters of Kafka {_SINCE[api]} and newer have it, and this is none"
     elif api in _SINCE:
         reason = f"Kafka {_SINCE[api]} and newer have it: upgrade the broker"
     else:

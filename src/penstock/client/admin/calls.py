@@ -1,4 +1,4 @@
-"""All calls of the admin client, on one loop."""
+"""All calls of the admin client."""
 
 from penstock.client.admin.acls import AclCalls
 from penstock.client.admin.cluster import ClusterCalls
@@ -26,11 +26,11 @@ class AdminCalls(
     UserCalls,
     TransactionCalls,
 ):
-    """What can be asked of a cluster, or done to it.
+    """The calls of the admin client.
 
-    Every call takes `timeout_ms` (else `default_api_timeout_ms`): within that time it is retried as
-    long as there is hope. Calls about many things do all they can; where some fail they raise
-    `AdminError`, which has the errors and the other results. What concerns a call as a whole is
-    raised as itself: DisconnectError or KafkaTimeoutError (no broker answers), AuthenticationError,
-    AuthorizationError, UnsupportedVersionError (the broker does not serve it).
+    Every call takes `timeout_ms`, by default `default_api_timeout_ms`; within that time retriable
+    errors are retried. Calls with many keys complete all that they can; if some keys fail, they
+    raise `AdminError`, which has the errors and the other results. Errors of a call as a whole are
+    DisconnectError or KafkaTimeoutError (no broker responds), AuthenticationError,
+    AuthorizationError, and UnsupportedVersionError (the broker does not support the call).
     """

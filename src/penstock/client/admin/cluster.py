@@ -1,9 +1,16 @@
-"""The cluster: its brokers, what they serve, its features and its quorum."""
+"""Admin calls for the cluster: brokers, API versions, features and the KRaft quorum."""
 
 from collections.abc import Iterable, Mapping
 
 from penstock import __version__
-from penstock.client.admin.advice import explain
+from penstock.client.admin.advice import broker_error
+from penstock.client.admin.api_driver import (
+    AdminApiDriver,
+    NodeProvider,
+    code_and_message,
+    code_only,
+    gather_all,
+)
 from penstock.client.admin.describe_topics import operations_of
 from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_cluster import (
@@ -17,7 +24,6 @@ from penstock.client.admin.model_cluster import (
     QuorumReplica,
     VersionRange,
 )
-from penstock.client.admin.routing import Router, Where, together
 from penstock.client.errors import ClientError
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.net.client.cluster import Node
@@ -52,8 +58,8 @@ from penstock.protocol.messages.update_features import (
 _QUORUM_TOPIC = "__cluster_metadata"
 
 
-class ClusterCalls(Router):
-    """Calls about the cluster as a whole."""
+class ClusterCalls(AdminApiDriver):
+    """The calls for the cluster as a whole."""
 
     async def describe_cluster(
         self,
@@ -62,9 +68,9 @@ class ClusterCalls(Router):
         include_fenced_brokers: bool = False,
         timeout_ms: int | None = None,
     ) -> ClusterDescription:
-        """The cluster's id, its brokers and its controller.
+        """Returns the id of the cluster, its brokers and its controller.
 
-        Fenced brokers are told from Kafka 4.0 on, and left out of an answer of older ones.
+        Fenced brokers need Kafka 4.0; older brokers omit them.
         """
         deadline_ms = self._deadline(timeout_ms)
 
@@ -75,44 +81,46 @@ class ClusterCalls(Router):
             return request
 
         try:
-            response = await self._ask(
+            response = await self._request_until_done(
                 "describe_cluster",
-                Where.ANY,
+                NodeProvider.ANY,
                 RequestBuilder(DescribeClusterRequest, make),
                 DescribeClusterResponse,
                 deadline_ms,
-                verdict=lambda answer: (answer.error_code, answer.error_message),
+                get_error=code_and_message,
             )
         except UnsupportedVersionError:
-            return await self._describe_old_cluster(deadline_ms, include_authorized_operations)
+            return await self._describe_cluster_with_metadata(
+                deadline_ms, include_authorized_operations
+            )
         nodes = {
-            each.broker_id: Node(each.broker_id, each.host, each.port, each.rack)
-            for each in sorted(response.brokers, key=lambda each: each.broker_id)
+            broker.broker_id: Node(broker.broker_id, broker.host, broker.port, broker.rack)
+            for broker in sorted(response.brokers, key=lambda broker: broker.broker_id)
         }
         return ClusterDescription(
             response.cluster_id,
             nodes.get(response.controller_id),
             tuple(nodes.values()),
             operations_of(response.cluster_authorized_operations),
-            frozenset(each.broker_id for each in response.brokers if each.is_fenced),
+            frozenset(broker.broker_id for broker in response.brokers if broker.is_fenced),
         )
 
-    async def _describe_old_cluster(
+    async def _describe_cluster_with_metadata(
         self, deadline_ms: int, authorized_operations: bool
     ) -> ClusterDescription:
-        """With Metadata, for brokers before Kafka 2.8."""
+        """Uses Metadata, for brokers before Kafka 2.8."""
         request = MetadataRequest([], include_cluster_authorized_operations=authorized_operations)
-        response = await self._ask(
+        response = await self._request_until_done(
             "describe_cluster",
-            Where.ANY,
+            NodeProvider.ANY,
             request,
             MetadataResponse,
             deadline_ms,
-            needs=(8, "2.3") if authorized_operations else (2, "0.10.1"),
+            required=(8, "2.3") if authorized_operations else (2, "0.10.1"),
         )
         nodes = {
-            each.node_id: Node(each.node_id, each.host, each.port, each.rack)
-            for each in sorted(response.brokers, key=lambda each: each.node_id)
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in sorted(response.brokers, key=lambda broker: broker.node_id)
         }
         return ClusterDescription(
             response.cluster_id,
@@ -124,27 +132,27 @@ class ClusterCalls(Router):
     async def describe_features(
         self, *, node_id: int | None = None, timeout_ms: int | None = None
     ) -> FeatureMetadata:
-        """The feature levels of the cluster, and those that a broker supports."""
+        """Returns the feature levels of the cluster, and those that a broker supports."""
         deadline_ms = self._deadline(timeout_ms)
-        response = await self._ask(
+        response = await self._request_until_done(
             "describe_features",
-            Where.ANY if node_id is None else node_id,
+            NodeProvider.ANY if node_id is None else node_id,
             ApiVersionsRequest("penstock", __version__),
             ApiVersionsResponse,
             deadline_ms,
-            verdict=lambda answer: (answer.error_code, None),
-            needs=(3, "2.4"),
+            get_error=code_only,
+            required=(3, "2.4"),
         )
         epoch = response.finalized_features_epoch
         return FeatureMetadata(
             {
-                each.name: VersionRange(each.min_version_level, each.max_version_level)
-                for each in sorted(response.finalized_features, key=lambda each: each.name)
+                feature.name: VersionRange(feature.min_version_level, feature.max_version_level)
+                for feature in sorted(response.finalized_features, key=lambda feature: feature.name)
             },
             None if epoch < 0 else epoch,
             {
-                each.name: VersionRange(each.min_version, each.max_version)
-                for each in sorted(response.supported_features, key=lambda each: each.name)
+                feature.name: VersionRange(feature.min_version, feature.max_version)
+                for feature in sorted(response.supported_features, key=lambda feature: feature.name)
             },
         )
 
@@ -155,11 +163,11 @@ class ClusterCalls(Router):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Set feature levels of the cluster. New brokers change all of them or none."""
+        """Sets feature levels of the cluster; new brokers change all or none."""
         deadline_ms = self._deadline(timeout_ms)
 
         def make(version: int) -> UpdateFeaturesRequest:
-            request = UpdateFeaturesRequest(self._left_ms(deadline_ms))
+            request = UpdateFeaturesRequest(self._remaining_ms(deadline_ms))
             for name, update in updates.items():
                 key = FeatureUpdateKey(name, update.max_version_level)
                 if version >= 1:
@@ -170,94 +178,97 @@ class ClusterCalls(Router):
             request.validate_only = validate_only
             return request
 
-        response = await self._ask(
+        response = await self._request_until_done(
             "update_features",
-            Where.CONTROLLER,
+            NodeProvider.CONTROLLER,
             RequestBuilder(UpdateFeaturesRequest, make),
             UpdateFeaturesResponse,
             deadline_ms,
-            verdict=lambda answer: (answer.error_code, answer.error_message),
-            needs=(1, "3.3") if validate_only else None,
+            get_error=code_and_message,
+            required=(1, "3.3") if validate_only else None,
         )
         errors: dict[str, KafkaError] = {
-            each.feature: explain(each.error_code, f"feature {each.feature}", each.error_message)
-            for each in response.results
-            if each.error_code != ErrorCode.NONE
+            result.feature: broker_error(
+                result.error_code, f"feature {result.feature}", result.error_message
+            )
+            for result in response.results
+            if result.error_code != ErrorCode.NONE
         }
         if errors:
             done = {name: None for name in updates if name not in errors}
             raise AdminError("update_features", errors, done)
 
     async def describe_quorum(self, *, timeout_ms: int | None = None) -> QuorumInfo:
-        """The KRaft quorum that keeps the cluster's metadata.
+        """Returns the KRaft quorum that stores the cluster's metadata.
 
-        UnsupportedVersionError where the metadata is kept elsewhere: in ZooKeeper, or by Penstock.
+        Raises UnsupportedVersionError for clusters without one: those with ZooKeeper, Penstock.
         """
         deadline_ms = self._deadline(timeout_ms)
         topic = DescribeQuorumRequestTopicData(
             _QUORUM_TOPIC, [DescribeQuorumRequestPartitionData(0)]
         )
-        response = await self._ask(
+        response = await self._request_until_done(
             "describe_quorum",
-            Where.ANY,
+            NodeProvider.ANY,
             DescribeQuorumRequest([topic]),
             DescribeQuorumResponse,
             deadline_ms,
-            verdict=lambda answer: (answer.error_code, answer.error_message),
+            get_error=code_and_message,
         )
-        partitions = [each for topic in response.topics for each in topic.partitions]
+        partitions = [partition for topic in response.topics for partition in topic.partitions]
         if len(partitions) != 1:
             raise ClientError(f"describe_quorum: expected one partition, got {len(partitions)}")
         quorum = partitions[0]
         if quorum.error_code != ErrorCode.NONE:
-            raise explain(quorum.error_code, "describe_quorum", quorum.error_message)
+            raise broker_error(quorum.error_code, "describe_quorum", quorum.error_message)
         return QuorumInfo(
             quorum.leader_id,
             quorum.leader_epoch,
             quorum.high_watermark,
-            tuple(_quorum_replica(each) for each in quorum.current_voters),
-            tuple(_quorum_replica(each) for each in quorum.observers),
+            tuple(_quorum_replica(voter) for voter in quorum.current_voters),
+            tuple(_quorum_replica(observer) for observer in quorum.observers),
             {
                 node.node_id: tuple(
-                    QuorumEndpoint(each.name, each.host, each.port) for each in node.listeners
+                    QuorumEndpoint(listener.name, listener.host, listener.port)
+                    for listener in node.listeners
                 )
                 for node in response.nodes
             },
         )
 
     async def unregister_broker(self, broker_id: int, *, timeout_ms: int | None = None) -> None:
-        """Have a KRaft cluster forget a broker that will not come back."""
-        await self._ask(
+        """Removes the registration of a broker that will not return, in a KRaft cluster."""
+        await self._request_until_done(
             "unregister_broker",
-            Where.ANY,
+            NodeProvider.ANY,
             UnregisterBrokerRequest(broker_id),
             UnregisterBrokerResponse,
             self._deadline(timeout_ms),
-            verdict=lambda answer: (answer.error_code, answer.error_message),
+            get_error=code_and_message,
         )
 
     async def api_versions(
         self, brokers: Iterable[int] | None = None, *, timeout_ms: int | None = None
     ) -> dict[int, BrokerApiVersions]:
-        """What each broker serves; None is for all that are up. One that fails has an `error`."""
+        """Returns the APIs of brokers, by default of all. A broker that failed has an `error`."""
         deadline_ms = self._deadline(timeout_ms)
-        cluster = await self._brokers("api_versions", deadline_ms)
-        wanted = sorted(cluster.nodes if brokers is None else set(brokers))
-        for node_id in wanted:
+        cluster = await self._refresh_brokers("api_versions", deadline_ms)
+        requested = sorted(cluster.nodes if brokers is None else set(brokers))
+        for node_id in requested:
             self._check_node(node_id, cluster)
 
-        async def ask(node: Node) -> BrokerApiVersions:
+        async def fetch(node: Node) -> BrokerApiVersions:
             try:
                 await self._network.within(deadline_ms, lambda: self._network.ready(node.id))
             except KafkaError as error:
                 return BrokerApiVersions(node, (), error)
-            served = self._network.supported_versions(node.id)
+            versions = self._network.supported_versions(node.id)
             return BrokerApiVersions(
-                node, tuple(_version_range(key, *served[key]) for key in sorted(served))
+                node, tuple(_version_range(key, *versions[key]) for key in sorted(versions))
             )
 
-        answers = await together(ask(cluster.nodes[node_id]) for node_id in wanted)
-        return dict(zip(wanted, answers, strict=True))
+        results = await gather_all(fetch(cluster.nodes[node_id]) for node_id in requested)
+        return dict(zip(requested, results, strict=True))
 
 
 def _quorum_replica(replica: DescribeQuorumReplicaState) -> QuorumReplica:

@@ -1,10 +1,16 @@
-"""Settings of topics, brokers, groups and so on: described and changed."""
+"""Admin calls for the settings of topics, brokers, groups and other resources."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import BrokerTooOldError, explain
+from penstock.client.admin.advice import BrokerTooOldError, broker_error
+from penstock.client.admin.api_driver import (
+    CONTROLLER_CODES,
+    AdminApiDriver,
+    LookupStrategy,
+    NodeProvider,
+    code_only,
+)
 from penstock.client.admin.model_configs import ConfigEntry, ConfigOp, ConfigResource, ConfigSynonym
-from penstock.client.admin.routing import CONTROLLER_CODES, Locate, Router, Where
 from penstock.client.errors import ConfigError
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.net.client.network_client import RequestBuilder
@@ -35,8 +41,8 @@ from penstock.protocol.messages.list_config_resources import (
 _ONE_BROKER = (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
 
 
-class ConfigCalls(Router):
-    """Calls about settings."""
+class ConfigCalls(AdminApiDriver):
+    """The calls for settings."""
 
     async def describe_configs(
         self,
@@ -47,19 +53,19 @@ class ConfigCalls(Router):
         include_documentation: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """The settings of resources, all of them or those in `names`, sorted by name.
+        """Returns the settings of resources, all or those in `names`, sorted by name.
 
-        A broker is asked about its own settings; documentation is there from Kafka 2.6 on.
+        The documentation of settings needs Kafka 2.6.
         """
         deadline_ms = self._deadline(timeout_ms)
         keys = None if names is None else list(names)
 
         async def send(
-            node_id: int, some: Sequence[ConfigResource]
+            node_id: int, node_resources: Sequence[ConfigResource]
         ) -> Mapping[ConfigResource, dict[str, ConfigEntry] | KafkaError]:
             def make(version: int) -> DescribeConfigsRequest:
                 return DescribeConfigsRequest(
-                    [DescribeConfigsResource(each.type, each.name, keys) for each in some],
+                    [DescribeConfigsResource(key.type, key.name, keys) for key in node_resources],
                     include_synonyms,
                     include_documentation and version >= 3,
                 )
@@ -70,22 +76,24 @@ class ConfigCalls(Router):
                 RequestBuilder(DescribeConfigsRequest, make),
                 DescribeConfigsResponse,
                 deadline_ms,
-                needs=(1, "1.1"),
+                required=(1, "1.1"),
             )
-            answers: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
-            for each in response.results:
-                resource = _resource(each.resource_type, each.resource_name)
-                if each.error_code == ErrorCode.NONE:
-                    entries = sorted(each.configs, key=lambda entry: entry.name)
-                    answers[resource] = {entry.name: _entry(entry) for entry in entries}
+            results: dict[ConfigResource, dict[str, ConfigEntry] | KafkaError] = {}
+            for result in response.results:
+                resource = _resource(result.resource_type, result.resource_name)
+                if result.error_code == ErrorCode.NONE:
+                    entries = sorted(result.configs, key=lambda entry: entry.name)
+                    results[resource] = {entry.name: _entry(entry) for entry in entries}
                 else:
-                    answers[resource] = _failure(each.error_code, resource, each.error_message)
-            return answers
+                    results[resource] = _resource_error(
+                        result.error_code, resource, result.error_message
+                    )
+            return results
 
-        return await self._each(
+        return await self._request_each(
             "describe_configs",
             resources,
-            self._own_brokers(deadline_ms),
+            self._config_brokers(deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -98,29 +106,28 @@ class ConfigCalls(Router):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Change single settings of resources; the others stay as they are.
+        """Changes single settings of resources; does not change the others.
 
-        The settings of one resource change together or not at all. Brokers before Kafka 2.3 can
-        only replace all of them: there the present ones are read first, and a change that somebody
-        else makes meanwhile is lost.
+        The settings of one resource change atomically. Brokers before Kafka 2.3 can only replace
+        all of them: the current ones are read first, and concurrent changes are lost.
         """
         deadline_ms = self._deadline(timeout_ms)
-        wanted = {resource: list(ops) for resource, ops in changes.items()}
+        requested = {resource: list(ops) for resource, ops in changes.items()}
 
         async def send(
-            node_id: int, some: Sequence[ConfigResource]
+            node_id: int, keys: Sequence[ConfigResource]
         ) -> Mapping[ConfigResource, KafkaError | None]:
             request = IncrementalAlterConfigsRequest(
                 [
                     IncrementalAlterConfigsResource(
-                        each.type,
-                        each.name,
+                        key.type,
+                        key.name,
                         [
                             IncrementalAlterConfigsAlterableConfig(op.name, op.op, op.value)
-                            for op in wanted[each]
+                            for op in requested[key]
                         ],
                     )
-                    for each in some
+                    for key in keys
                 ],
                 validate_only,
             )
@@ -132,25 +139,26 @@ class ConfigCalls(Router):
                 deadline_ms,
             )
             return {
-                (resource := _resource(each.resource_type, each.resource_name)): _outcome(
-                    each.error_code, resource, each.error_message
-                )
-                for each in response.responses
+                (
+                    resource := _resource(result.resource_type, result.resource_name)
+                ): _resource_error_or_none(result.error_code, resource, result.error_message)
+                for result in response.responses
             }
 
         try:
-            await self._each(
+            await self._request_each(
                 "incremental_alter_configs",
-                wanted,
-                self._own_brokers(deadline_ms),
+                requested,
+                self._config_brokers(deadline_ms),
                 send,
                 deadline_ms,
                 retriable=CONTROLLER_CODES,
             )
         except UnsupportedVersionError:
-            present = await self.describe_configs(wanted, timeout_ms=timeout_ms)
+            current = await self.describe_configs(requested, timeout_ms=timeout_ms)
             replaced = {
-                resource: merged(present[resource], ops) for resource, ops in wanted.items()
+                resource: merge_configs(current[resource], ops)
+                for resource, ops in requested.items()
             }
             await self.alter_configs(replaced, validate_only=validate_only, timeout_ms=timeout_ms)
 
@@ -161,23 +169,23 @@ class ConfigCalls(Router):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Replace all settings of resources: what is not given goes back to its default."""
+        """Replaces all settings of resources: those that are not given get their default."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[ConfigResource]
+            node_id: int, keys: Sequence[ConfigResource]
         ) -> Mapping[ConfigResource, KafkaError | None]:
             request = AlterConfigsRequest(
                 [
                     AlterConfigsResource(
-                        each.type,
-                        each.name,
+                        key.type,
+                        key.name,
                         [
                             AlterConfigsAlterableConfig(name, value)
-                            for name, value in configs[each].items()
+                            for name, value in configs[key].items()
                         ],
                     )
-                    for each in some
+                    for key in keys
                 ],
                 validate_only,
             )
@@ -185,16 +193,16 @@ class ConfigCalls(Router):
                 "alter_configs", node_id, request, AlterConfigsResponse, deadline_ms
             )
             return {
-                (resource := _resource(each.resource_type, each.resource_name)): _outcome(
-                    each.error_code, resource, each.error_message
-                )
-                for each in response.responses
+                (
+                    resource := _resource(result.resource_type, result.resource_name)
+                ): _resource_error_or_none(result.error_code, resource, result.error_message)
+                for result in response.responses
             }
 
-        await self._each(
+        await self._request_each(
             "alter_configs",
             configs,
-            self._own_brokers(deadline_ms),
+            self._config_brokers(deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -203,65 +211,68 @@ class ConfigCalls(Router):
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (), *, timeout_ms: int | None = None
     ) -> list[ConfigResource]:
-        """Resources that may have settings of their own, sorted; without types: of all types.
+        """Returns the resources that have settings of their own, sorted, of all types by default.
 
-        Brokers before Kafka 4.1 only know of CLIENT_METRICS.
+        Brokers before Kafka 4.1 only list CLIENT_METRICS.
         """
         deadline_ms = self._deadline(timeout_ms)
-        wanted = list(types)
+        requested = list(types)
 
         def make(version: int) -> ListConfigResourcesRequest:
             if version >= 1:
-                return ListConfigResourcesRequest([int(each) for each in wanted])
-            if wanted != [ConfigResourceType.CLIENT_METRICS]:
+                return ListConfigResourcesRequest([int(item) for item in requested])
+            if requested != [ConfigResourceType.CLIENT_METRICS]:
                 raise BrokerTooOldError(
                     "list_config_resources: this broker is older than Kafka 4.1 and only lists "
                     "resources of type CLIENT_METRICS"
                 )
             return ListConfigResourcesRequest()
 
-        response = await self._ask(
+        response = await self._request_until_done(
             "list_config_resources",
-            Where.ANY,
+            NodeProvider.ANY,
             RequestBuilder(ListConfigResourcesRequest, make),
             ListConfigResourcesResponse,
             deadline_ms,
-            verdict=lambda answer: (answer.error_code, None),
+            get_error=code_only,
         )
         return sorted(
-            _resource(each.resource_type, each.resource_name) for each in response.config_resources
+            _resource(resource.resource_type, resource.resource_name)
+            for resource in response.config_resources
         )
 
-    def _own_brokers(self, deadline_ms: int) -> Locate[ConfigResource]:
-        """A broker knows its own settings; any broker knows the others."""
+    def _config_brokers(self, deadline_ms: int) -> LookupStrategy[ConfigResource]:
+        """Returns the strategy for resources: settings of a broker are at that broker."""
 
-        async def locate(
+        async def look_up(
             resources: Sequence[ConfigResource],
         ) -> Mapping[ConfigResource, int | KafkaError]:
-            places: dict[ConfigResource, int | KafkaError] = {}
-            anyone = self._network.least_loaded_node()
+            node_ids: dict[ConfigResource, int | KafkaError] = {}
+            any_node = self._network.least_loaded_node()
             for resource in resources:
                 if resource.type not in _ONE_BROKER or not resource.name:
-                    places[resource] = anyone
+                    node_ids[resource] = any_node
                     continue
                 try:
                     node_id = int(resource.name)
                 except ValueError:
-                    places[resource] = ConfigError(
+                    node_ids[resource] = ConfigError(
                         f"broker {resource.name!r}: the name of a broker is its id, a number; the "
                         "empty name is for the defaults of all brokers"
                     )
                     continue
-                places[resource] = (await self._these([node_id], deadline_ms))[node_id]
-            return places
+                node_ids[resource] = (await self._look_up_brokers([node_id], deadline_ms))[node_id]
+            return node_ids
 
-        return locate
+        return look_up
 
 
-def merged(present: Mapping[str, ConfigEntry], ops: Iterable[ConfigOp]) -> dict[str, str | None]:
-    """What is set on a resource once the changes are made."""
+def merge_configs(
+    current: Mapping[str, ConfigEntry], ops: Iterable[ConfigOp]
+) -> dict[str, str | None]:
+    """Returns the settings of a resource after the changes."""
     configs: dict[str, str | None] = {
-        name: entry.value for name, entry in present.items() if entry.is_dynamic
+        name: entry.value for name, entry in current.items() if entry.is_dynamic
     }
     for name, value, op in ops:
         if op is ConfigOpType.SET:
@@ -269,14 +280,14 @@ def merged(present: Mapping[str, ConfigEntry], ops: Iterable[ConfigOp]) -> dict[
         elif op is ConfigOpType.DELETE:
             configs.pop(name, None)
         else:
-            entry = present.get(name)
-            before = configs.get(name) or (entry.value if entry is not None else None) or ""
-            items = [item for item in before.split(",") if item]
-            given = [item for item in (value or "").split(",") if item]
+            entry = current.get(name)
+            previous = configs.get(name) or (entry.value if entry is not None else None) or ""
+            items = [item for item in previous.split(",") if item]
+            operand = [item for item in (value or "").split(",") if item]
             if op is ConfigOpType.APPEND:
-                items += [item for item in given if item not in items]
+                items += [item for item in operand if item not in items]
             else:
-                items = [item for item in items if item not in given]
+                items = [item for item in items if item not in operand]
             configs[name] = ",".join(items)
     return configs
 
@@ -293,18 +304,20 @@ def _entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:
         entry.is_sensitive,
         entry.read_only,
         tuple(
-            ConfigSynonym(each.name, each.value, ConfigSource.from_code(each.source))
-            for each in entry.synonyms
+            ConfigSynonym(synonym.name, synonym.value, ConfigSource.from_code(synonym.source))
+            for synonym in entry.synonyms
         ),
         ConfigType.from_code(entry.config_type),
         entry.documentation or None,
     )
 
 
-def _failure(code: int, resource: ConfigResource, words: str | None) -> KafkaError:
+def _resource_error(code: int, resource: ConfigResource, message: str | None) -> KafkaError:
     kind = resource.type.name.lower().replace("_", " ")
-    return explain(code, f"{kind} {resource.name or '(default)'}", words)
+    return broker_error(code, f"{kind} {resource.name or '(default)'}", message)
 
 
-def _outcome(code: int, resource: ConfigResource, words: str | None) -> KafkaError | None:
-    return None if code == ErrorCode.NONE else _failure(code, resource, words)
+def _resource_error_or_none(
+    code: int, resource: ConfigResource, message: str | None
+) -> KafkaError | None:
+    return None if code == ErrorCode.NONE else _resource_error(code, resource, message)

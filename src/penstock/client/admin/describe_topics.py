@@ -1,13 +1,13 @@
-"""Topics described: page by page from new brokers, at once from older ones."""
+"""The admin call `describe_topics`: with DescribeTopicPartitions, or Metadata on old brokers."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from penstock.client.admin.advice import explain
+from penstock.client.admin.advice import broker_error
+from penstock.client.admin.api_driver import NodeProvider, unique_keys
+from penstock.client.admin.api_lookup import METADATA_WITHOUT_CREATION, AdminApiLookup
 from penstock.client.admin.errors import AdminError
-from penstock.client.admin.locating import METADATA_WITHOUT_CREATION, Locator
 from penstock.client.admin.model_topics import PartitionDescription, TopicDescription
-from penstock.client.admin.routing import Where, several
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.describe_topic_partitions import (
@@ -21,12 +21,12 @@ from penstock.protocol.messages.describe_topic_partitions import (
 from penstock.protocol.messages.metadata import MetadataRequestTopic, MetadataResponseTopic
 from penstock.security.acl import AclOperation
 
-NOT_TOLD = -(2**31)
-"""In place of a set of operations: it was not asked for."""
+NOT_REQUESTED = -(2**31)
+"""The value of authorized operations that were not requested."""
 
 
-class TopicDescriptions(Locator):
-    """`describe_topics`."""
+class TopicDescriptions(AdminApiLookup):
+    """The call `describe_topics`."""
 
     async def describe_topics(
         self,
@@ -35,32 +35,38 @@ class TopicDescriptions(Locator):
         include_authorized_operations: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[str | UUID, TopicDescription]:
-        """Topics with their partitions, by name or by id (Kafka 2.8 and newer), keyed as asked.
+        """Returns topics with their partitions, by the names or ids (Kafka 2.8) of the call.
 
-        A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION; asking does not create it.
+        A topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION; it is not created.
         """
         deadline_ms = self._deadline(timeout_ms)
-        wanted = several("describe_topics", topics)
-        names = [key for key in wanted if isinstance(key, str)]
-        ids = [key for key in wanted if isinstance(key, UUID)]
-        found: dict[str | UUID, TopicDescription | KafkaError] = {}
+        requested = unique_keys("describe_topics", topics)
+        names = [key for key in requested if isinstance(key, str)]
+        ids = [key for key in requested if isinstance(key, UUID)]
+        descriptions: dict[str | UUID, TopicDescription | KafkaError] = {}
         if names:
             try:
-                found.update(await self._by_pages(names, deadline_ms))
+                descriptions.update(await self._describe_pages(names, deadline_ms))
             except UnsupportedVersionError:
-                asked = [MetadataRequestTopic(name=name) for name in names]
-                found.update(await self._at_once(asked, deadline_ms, include_authorized_operations))
+                by_name = [MetadataRequestTopic(name=name) for name in names]
+                descriptions.update(
+                    await self._describe_with_metadata(
+                        by_name, deadline_ms, include_authorized_operations
+                    )
+                )
         if ids:
-            by_id = [MetadataRequestTopic(topic_id=each, name=None) for each in ids]
-            found.update(
-                await self._at_once(by_id, deadline_ms, include_authorized_operations, by_id=True)
+            by_id = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
+            descriptions.update(
+                await self._describe_with_metadata(
+                    by_id, deadline_ms, include_authorized_operations, by_id=True
+                )
             )
         results: dict[str | UUID, TopicDescription] = {}
         errors: dict[str | UUID, KafkaError] = {}
-        for key in wanted:
-            description = found.get(key)
+        for key in requested:
+            description = descriptions.get(key)
             if description is None:
-                errors[key] = explain(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key}")
+                errors[key] = broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key}")
             elif isinstance(description, KafkaError):
                 errors[key] = description
             elif include_authorized_operations:
@@ -71,18 +77,18 @@ class TopicDescriptions(Locator):
             raise AdminError("describe_topics", errors, results)
         return results
 
-    async def _by_pages(
+    async def _describe_pages(
         self, names: Sequence[str], deadline_ms: int
     ) -> dict[str, TopicDescription | KafkaError]:
-        """With DescribeTopicPartitions: a topic may go on on the next page."""
-        found: dict[str, TopicDescription | KafkaError] = {}
+        """Uses DescribeTopicPartitions, whose pages may end within a topic."""
+        results: dict[str, TopicDescription | KafkaError] = {}
         request = DescribeTopicPartitionsRequest(
             [DescribeTopicPartitionsTopicRequest(name) for name in sorted(names)]
         )
         while True:
-            response = await self._ask(
+            response = await self._request_until_done(
                 "describe_topics",
-                Where.ANY,
+                NodeProvider.ANY,
                 request,
                 DescribeTopicPartitionsResponse,
                 deadline_ms,
@@ -90,21 +96,27 @@ class TopicDescriptions(Locator):
             for topic in response.topics:
                 name = topic.name or ""
                 described = _from_page(topic)
-                before = found.get(name)
-                if isinstance(before, TopicDescription) and not isinstance(described, KafkaError):
-                    described = before._replace(partitions=before.partitions + described.partitions)
-                found[name] = described
+                previous = results.get(name)
+                if isinstance(previous, TopicDescription) and not isinstance(described, KafkaError):
+                    described = previous._replace(
+                        partitions=previous.partitions + described.partitions
+                    )
+                results[name] = described
             cursor = response.next_cursor
             if cursor is None:
-                return found
+                return results
             request = DescribeTopicPartitionsRequest(
-                [each for each in request.topics if each.name >= cursor.topic_name],
+                [
+                    topic_data
+                    for topic_data in request.topics
+                    if topic_data.name >= cursor.topic_name
+                ],
                 cursor=DescribeTopicPartitionsRequestCursor(
                     cursor.topic_name, cursor.partition_index
                 ),
             )
 
-    async def _at_once(
+    async def _describe_with_metadata(
         self,
         topics: Sequence[MetadataRequestTopic],
         deadline_ms: int,
@@ -112,13 +124,13 @@ class TopicDescriptions(Locator):
         *,
         by_id: bool = False,
     ) -> dict[str | UUID, TopicDescription | KafkaError]:
-        """With Metadata, which also finds topics by their ids from version 12 on."""
+        """Uses Metadata, which takes ids of topics from version 12 on."""
         response = await self._metadata(
             "describe_topics",
             topics,
             deadline_ms,
             authorized_operations=authorized_operations,
-            needs=(12, "3.0") if by_id else METADATA_WITHOUT_CREATION,
+            required=(12, "3.0") if by_id else METADATA_WITHOUT_CREATION,
         )
         return {
             (topic.topic_id if by_id else topic.name or ""): _from_metadata(topic)
@@ -127,8 +139,8 @@ class TopicDescriptions(Locator):
 
 
 def operations_of(bits: int) -> frozenset[AclOperation] | None:
-    """A set of operations as responses tell it; None where it was not asked for."""
-    if bits == NOT_TOLD:
+    """Returns the operations of a bit field; None if they were not requested."""
+    if bits == NOT_REQUESTED:
         return None
     return frozenset(
         operation for operation in AclOperation if operation and bits & (1 << operation)
@@ -137,12 +149,12 @@ def operations_of(bits: int) -> frozenset[AclOperation] | None:
 
 def _from_page(topic: DescribeTopicPartitionsResponseTopic) -> TopicDescription | KafkaError:
     if topic.error_code != ErrorCode.NONE:
-        return explain(topic.error_code, f"topic {topic.name}")
+        return broker_error(topic.error_code, f"topic {topic.name}")
     return TopicDescription(
         topic.name or "",
         None if topic.topic_id == ZERO_UUID else topic.topic_id,
         topic.is_internal,
-        tuple(_partition_from_page(each) for each in topic.partitions),
+        tuple(_partition_from_page(partition) for partition in topic.partitions),
         operations_of(topic.topic_authorized_operations),
     )
 
@@ -165,22 +177,22 @@ def _partition_from_page(
 
 def _from_metadata(topic: MetadataResponseTopic) -> TopicDescription | KafkaError:
     if topic.error_code != ErrorCode.NONE:
-        return explain(topic.error_code, f"topic {topic.name or topic.topic_id}")
-    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+        return broker_error(topic.error_code, f"topic {topic.name or topic.topic_id}")
+    partitions = sorted(topic.partitions, key=lambda item: item.partition_index)
     return TopicDescription(
         topic.name or "",
         None if topic.topic_id == ZERO_UUID else topic.topic_id,
         topic.is_internal,
         tuple(
             PartitionDescription(
-                each.partition_index,
-                None if each.leader_id < 0 else each.leader_id,
-                each.leader_epoch,
-                tuple(each.replica_nodes),
-                tuple(each.isr_nodes),
-                tuple(each.offline_replicas),
+                partition.partition_index,
+                None if partition.leader_id < 0 else partition.leader_id,
+                partition.leader_epoch,
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+                tuple(partition.offline_replicas),
             )
-            for each in partitions
+            for partition in partitions
         ),
         operations_of(topic.topic_authorized_operations),
     )

@@ -1,4 +1,4 @@
-"""What calls about many things raise when some of them failed."""
+"""The error of admin calls with many keys, of which some have failed."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +8,9 @@ from penstock.core.errors import KafkaError
 
 
 class AdminError(ClientError):
-    """Some of the things that a call was about failed; the others were done all the same.
+    """Some keys of a call have failed; the others were done nevertheless.
 
-    `errors` says which ones and why, `results` has what the call would have returned for the
+    `errors` has the error of each failed key, `results` what the call would have returned for the
     others. `code` and `message` are those of the first error.
     """
 

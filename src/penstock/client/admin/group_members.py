@@ -1,4 +1,4 @@
-"""From what brokers say about groups to descriptions."""
+"""Conversion of group descriptions in responses to `GroupDescription`."""
 
 from typing import TypeVar
 
@@ -34,7 +34,7 @@ _CONSUMER = "consumer"
 
 
 def consumer_group(group: ConsumerGroupDescribeDescribedGroup, node: Node) -> GroupDescription:
-    """A group of the newer protocol."""
+    """Converts a group with the consumer protocol (KIP-848)."""
     return GroupDescription(
         group.group_id,
         GroupType.CONSUMER,
@@ -92,8 +92,8 @@ def _assigned(assignment: ConsumerGroupDescribeAssignment) -> tuple[TopicPartiti
 def _classic_member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescription:
     subscription = assignment = None
     if is_consumer:
-        subscription = _decoded(ConsumerProtocolSubscription, member.member_metadata)
-        assignment = _decoded(ConsumerProtocolAssignment, member.member_assignment)
+        subscription = _decode(ConsumerProtocolSubscription, member.member_metadata)
+        assignment = _decode(ConsumerProtocolAssignment, member.member_assignment)
     assigned = [] if assignment is None else assignment.assigned_partitions
     return MemberDescription(
         member.member_id,
@@ -112,10 +112,10 @@ def _classic_member(member: DescribedGroupMember, is_consumer: bool) -> MemberDe
     )
 
 
-def _decoded(cls: type[M], data: bytes) -> M | None:
-    """What members tell each other through the broker; None where it is something else.
+def _decode(cls: type[M], data: bytes) -> M | None:
+    """Decodes data that members exchange through the broker; returns None for other data.
 
-    A newer version than this client knows begins like the newest one that it knows.
+    Newer versions than those of this client start with the fields of its newest one.
     """
     if not data:
         return None

@@ -1,12 +1,17 @@
-"""Offsets and members of groups: read, changed and removed from outside."""
+"""Admin calls for the offsets and members of groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from penstock.client.admin.advice import explain
+from penstock.client.admin.advice import broker_error, error_or_none
+from penstock.client.admin.api_driver import (
+    COORDINATOR_CODES,
+    LookupStrategy,
+    group_by_topic,
+    unique_keys,
+)
 from penstock.client.admin.groups import GroupCalls
 from penstock.client.admin.model_groups import MemberToRemove
-from penstock.client.admin.routing import COORDINATOR_CODES, Locate, by_topic, several
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError
@@ -41,13 +46,13 @@ from penstock.protocol.messages.offset_fetch import (
 )
 
 _LAST_WITH_NAMES = 9
-"""The last OffsetCommit and OffsetFetch that name topics; later ones have ids."""
+"""The last OffsetCommit and OffsetFetch with names of topics; later ones have ids."""
 
 GroupOffsets = dict[TopicPartition, OffsetAndMetadata | None]
 
 
 class GroupOffsetCalls(GroupCalls):
-    """Calls about what is in a group."""
+    """The calls for offsets and members of groups."""
 
     async def list_group_offsets(
         self,
@@ -56,30 +61,32 @@ class GroupOffsetCalls(GroupCalls):
         require_stable: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[str, GroupOffsets]:
-        """The committed offsets of groups, sorted: of all partitions, or of those given.
+        """Returns the committed offsets of groups, sorted: of all partitions, or of those given.
 
-        A partition that was asked for and has none is None. With `require_stable` offsets of
-        transactions that are still open are waited for. A group that does not exist has none.
+        Given partitions without an offset are None. With `require_stable` the call waits for open
+        transactions with offsets of the group. A group that does not exist has no offsets.
         """
         deadline_ms = self._deadline(timeout_ms)
-        wanted: dict[str, list[TopicPartition] | None]
+        requested: dict[str, list[TopicPartition] | None]
         if isinstance(groups, Mapping):
-            wanted = {group: None if some is None else list(some) for group, some in groups.items()}
+            requested = {
+                group: None if keys is None else list(keys) for group, keys in groups.items()
+            }
         else:
-            wanted = dict.fromkeys(several("list_group_offsets", groups))
+            requested = dict.fromkeys(unique_keys("list_group_offsets", groups))
 
         async def send(node_id: int, ids: Sequence[str]) -> Mapping[str, GroupOffsets | KafkaError]:
-            answers: dict[str, GroupOffsets | KafkaError] = {}
-            while len(answers) < len(ids):
-                rest = {each: wanted[each] for each in ids if each not in answers}
-                answers.update(
-                    await self._fetch_offsets(node_id, rest, require_stable, deadline_ms)
+            results: dict[str, GroupOffsets | KafkaError] = {}
+            while len(results) < len(ids):
+                remaining = {key: requested[key] for key in ids if key not in results}
+                results.update(
+                    await self._fetch_offsets(node_id, remaining, require_stable, deadline_ms)
                 )
-            return answers
+            return results
 
-        return await self._each(
+        return await self._request_each(
             "list_group_offsets",
-            wanted,
+            requested,
             self._coordinators("list_group_offsets", CoordinatorKind.GROUP, deadline_ms),
             send,
             deadline_ms,
@@ -89,26 +96,26 @@ class GroupOffsetCalls(GroupCalls):
     async def _fetch_offsets(
         self,
         node_id: int,
-        wanted: Mapping[str, Sequence[TopicPartition] | None],
+        requested: Mapping[str, Sequence[TopicPartition] | None],
         require_stable: bool,
         deadline_ms: int,
     ) -> dict[str, GroupOffsets | KafkaError]:
-        """Of all groups where the broker can tell them together (Kafka 3.0), else of the first."""
-        first = next(iter(wanted))
+        """Returns the offsets of all groups; of the first one from brokers before Kafka 3.0."""
+        first = next(iter(requested))
 
         def make(version: int) -> OffsetFetchRequest:
             request = OffsetFetchRequest()
             if version >= 7:
                 request.require_stable = require_stable
             if version >= 8:
-                request.groups = [_grouped(group, some) for group, some in wanted.items()]
+                request.groups = [_request_group(group, keys) for group, keys in requested.items()]
             else:
                 request.group_id = first
-                some = wanted[first]
+                keys = requested[first]
                 request.topics = None
-                if some is not None:
+                if keys is not None:
                     request.topics = [
-                        OffsetFetchRequestTopic(*each) for each in by_topic(some).items()
+                        OffsetFetchRequestTopic(*entry) for entry in group_by_topic(keys).items()
                     ]
             return request
 
@@ -118,31 +125,32 @@ class GroupOffsetCalls(GroupCalls):
             RequestBuilder(OffsetFetchRequest, make),
             OffsetFetchResponse,
             deadline_ms,
-            needs=(7, "2.5") if require_stable else (2, "0.10.2"),
+            required=(7, "2.5") if require_stable else (2, "0.10.2"),
             max_version=_LAST_WITH_NAMES,
         )
         if response.groups:
             return {
-                each.group_id: _offsets(each, wanted[each.group_id]) for each in response.groups
+                group.group_id: _offsets(group, requested[group.group_id])
+                for group in response.groups
             }
         topics = [
             OffsetFetchResponseTopics(
                 topic.name,
                 partitions=[
                     OffsetFetchResponsePartitions(
-                        each.partition_index,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        each.metadata,
-                        each.error_code,
+                        partition.partition_index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        partition.metadata,
+                        partition.error_code,
                     )
-                    for each in topic.partitions
+                    for partition in topic.partitions
                 ],
             )
             for topic in response.topics
         ]
-        answer = OffsetFetchResponseGroup(first, topics, response.error_code)
-        return {first: _offsets(answer, wanted[first])}
+        result = OffsetFetchResponseGroup(first, topics, response.error_code)
+        return {first: _offsets(result, requested[first])}
 
     async def alter_group_offsets(
         self,
@@ -151,12 +159,12 @@ class GroupOffsetCalls(GroupCalls):
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Set offsets of a group that has no members; one that does not exist is made by it."""
+        """Sets offsets of a group without members; creates the group if it does not exist."""
         deadline_ms = self._deadline(timeout_ms)
 
         def commit(partition: TopicPartition) -> OffsetCommitRequestPartition:
-            given = offsets[partition]
-            offset = OffsetAndMetadata(given) if isinstance(given, int) else given
+            value = offsets[partition]
+            offset = OffsetAndMetadata(value) if isinstance(value, int) else value
             return OffsetCommitRequestPartition(
                 partition.partition,
                 offset.offset,
@@ -165,13 +173,13 @@ class GroupOffsetCalls(GroupCalls):
             )
 
         async def send(
-            node_id: int, some: Sequence[TopicPartition]
+            node_id: int, keys: Sequence[TopicPartition]
         ) -> Mapping[TopicPartition, KafkaError | None]:
             topics = [
                 OffsetCommitRequestTopic(
                     topic, partitions=[commit(TopicPartition(topic, index)) for index in indexes]
                 )
-                for topic, indexes in by_topic(some).items()
+                for topic, indexes in group_by_topic(keys).items()
             ]
             response = await self._request(
                 "alter_group_offsets",
@@ -179,21 +187,21 @@ class GroupOffsetCalls(GroupCalls):
                 OffsetCommitRequest(group_id, topics=topics),
                 OffsetCommitResponse,
                 deadline_ms,
-                needs=(2, "0.9"),
+                required=(2, "0.9"),
                 max_version=_LAST_WITH_NAMES,
             )
             return {
-                (partition := TopicPartition(topic.name, each.partition_index)): _outcome(
-                    each.error_code, group_id, partition
-                )
+                (
+                    partition := TopicPartition(topic.name, partition_data.partition_index)
+                ): _offset_error_or_none(partition_data.error_code, group_id, partition)
                 for topic in response.topics
-                for each in topic.partitions
+                for partition_data in topic.partitions
             }
 
-        await self._each(
+        await self._request_each(
             "alter_group_offsets",
             offsets,
-            self._at_group("alter_group_offsets", group_id, deadline_ms),
+            self._group_coordinator("alter_group_offsets", group_id, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES | {ErrorCode.REBALANCE_IN_PROGRESS},
@@ -206,17 +214,17 @@ class GroupOffsetCalls(GroupCalls):
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Delete offsets of a group, of topics that none of its members is subscribed to."""
+        """Deletes offsets of a group, for topics that no member is subscribed to."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[TopicPartition]
+            node_id: int, keys: Sequence[TopicPartition]
         ) -> Mapping[TopicPartition, KafkaError | None]:
             topics = [
                 OffsetDeleteRequestTopic(
                     topic, [OffsetDeleteRequestPartition(index) for index in indexes]
                 )
-                for topic, indexes in by_topic(some).items()
+                for topic, indexes in group_by_topic(keys).items()
             ]
             response = await self._request(
                 "delete_group_offsets",
@@ -226,19 +234,19 @@ class GroupOffsetCalls(GroupCalls):
                 deadline_ms,
             )
             if response.error_code != ErrorCode.NONE:
-                return dict.fromkeys(some, explain(response.error_code, f"group {group_id}"))
+                return dict.fromkeys(keys, broker_error(response.error_code, f"group {group_id}"))
             return {
-                (partition := TopicPartition(topic.name, each.partition_index)): _outcome(
-                    each.error_code, group_id, partition
-                )
+                (
+                    partition := TopicPartition(topic.name, partition_data.partition_index)
+                ): _offset_error_or_none(partition_data.error_code, group_id, partition)
                 for topic in response.topics
-                for each in topic.partitions
+                for partition_data in topic.partitions
             }
 
-        await self._each(
+        await self._request_each(
             "delete_group_offsets",
             partitions,
-            self._at_group("delete_group_offsets", group_id, deadline_ms),
+            self._group_coordinator("delete_group_offsets", group_id, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES,
@@ -252,7 +260,7 @@ class GroupOffsetCalls(GroupCalls):
         reason: str | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Put members out of a group (None: all of them), so that it is rebalanced at once.
+        """Removes members from a group, by default all, so that it rebalances at once.
 
         A member that is still running joins again.
         """
@@ -260,20 +268,20 @@ class GroupOffsetCalls(GroupCalls):
         if members is None:
             described = await self.describe_groups([group_id], timeout_ms=timeout_ms)
             members = [
-                MemberToRemove(each.group_instance_id, each.member_id)
-                for each in described[group_id].members
+                MemberToRemove(member.group_instance_id, member.member_id)
+                for member in described[group_id].members
             ]
 
         async def send(
-            node_id: int, some: Sequence[MemberToRemove]
+            node_id: int, keys: Sequence[MemberToRemove]
         ) -> Mapping[MemberToRemove, KafkaError | None]:
             identities = [
                 MemberIdentity(
-                    each.member_id,
-                    each.group_instance_id,
+                    member.member_id,
+                    member.group_instance_id,
                     reason or "removed by an administrator",
                 )
-                for each in some
+                for member in keys
             ]
             response = await self._request(
                 "remove_members",
@@ -281,36 +289,34 @@ class GroupOffsetCalls(GroupCalls):
                 LeaveGroupRequest(group_id, members=identities),
                 LeaveGroupResponse,
                 deadline_ms,
-                needs=(3, "2.4"),
+                required=(3, "2.4"),
             )
             if response.error_code != ErrorCode.NONE:
-                return dict.fromkeys(some, explain(response.error_code, f"group {group_id}"))
+                return dict.fromkeys(keys, broker_error(response.error_code, f"group {group_id}"))
             return {
-                (key := MemberToRemove(each.group_instance_id, each.member_id)): (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"{_name(key)} of group {group_id}")
+                (key := MemberToRemove(result.group_instance_id, result.member_id)): error_or_none(
+                    result.error_code, f"{_name(key)} of group {group_id}"
                 )
-                for each in response.members
+                for result in response.members
             }
 
-        await self._each(
+        await self._request_each(
             "remove_members",
             members,
-            self._at_group("remove_members", group_id, deadline_ms),
+            self._group_coordinator("remove_members", group_id, deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES,
         )
 
-    def _at_group(self, call: str, group_id: str, deadline_ms: int) -> Locate[Any]:
-        """Everything is at the coordinator of one group."""
+    def _group_coordinator(self, call: str, group_id: str, deadline_ms: int) -> LookupStrategy[Any]:
+        """Returns the strategy for keys of one group, which go to its coordinator."""
         find = self._coordinators(call, CoordinatorKind.GROUP, deadline_ms)
 
-        async def locate(keys: Sequence[Any]) -> Mapping[Any, int | KafkaError]:
+        async def look_up(keys: Sequence[Any]) -> Mapping[Any, int | KafkaError]:
             return dict.fromkeys(keys, (await find([group_id]))[group_id])
 
-        return locate
+        return look_up
 
 
 def _name(member: MemberToRemove) -> str:
@@ -319,35 +325,37 @@ def _name(member: MemberToRemove) -> str:
     return f"member with instance id {member.group_instance_id}"
 
 
-def _grouped(group: str, some: Sequence[TopicPartition] | None) -> OffsetFetchRequestGroup:
-    if some is None:
+def _request_group(group: str, keys: Sequence[TopicPartition] | None) -> OffsetFetchRequestGroup:
+    if keys is None:
         return OffsetFetchRequestGroup(group, topics=None)
     topics = [
         OffsetFetchRequestTopics(topic, partition_indexes=indexes)
-        for topic, indexes in by_topic(some).items()
+        for topic, indexes in group_by_topic(keys).items()
     ]
     return OffsetFetchRequestGroup(group, topics=topics)
 
 
 def _offsets(
-    group: OffsetFetchResponseGroup, wanted: Sequence[TopicPartition] | None
+    group: OffsetFetchResponseGroup, requested: Sequence[TopicPartition] | None
 ) -> GroupOffsets | KafkaError:
     if group.error_code != ErrorCode.NONE:
-        return explain(group.error_code, f"group {group.group_id}")
-    found: GroupOffsets = dict.fromkeys(wanted or ())
+        return broker_error(group.error_code, f"group {group.group_id}")
+    results: GroupOffsets = dict.fromkeys(requested or ())
     for topic in group.topics:
-        for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
-            if each.error_code != ErrorCode.NONE:
-                return explain(each.error_code, f"group {group.group_id}, partition {partition}")
-            if each.committed_offset >= 0:
-                found[partition] = OffsetAndMetadata(
-                    each.committed_offset, each.metadata or "", each.committed_leader_epoch
+        for partition_data in topic.partitions:
+            partition = TopicPartition(topic.name, partition_data.partition_index)
+            if partition_data.error_code != ErrorCode.NONE:
+                return broker_error(
+                    partition_data.error_code, f"group {group.group_id}, partition {partition}"
                 )
-    return dict(sorted(found.items()))
+            if partition_data.committed_offset >= 0:
+                results[partition] = OffsetAndMetadata(
+                    partition_data.committed_offset,
+                    partition_data.metadata or "",
+                    partition_data.committed_leader_epoch,
+                )
+    return dict(sorted(results.items()))
 
 
-def _outcome(code: int, group_id: str, partition: TopicPartition) -> KafkaError | None:
-    if code == ErrorCode.NONE:
-        return None
-    return explain(code, f"group {group_id}, partition {partition}")
+def _offset_error_or_none(code: int, group_id: str, partition: TopicPartition) -> KafkaError | None:
+    return error_or_none(code, f"group {group_id}, partition {partition}")

@@ -1,17 +1,17 @@
-"""Groups: listed, described and deleted, of the classic and of the newer protocol."""
+"""Admin calls for groups of both protocols: list, describe, delete."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import BrokerTooOldError, explain
+from penstock.client.admin.advice import BrokerTooOldError, broker_error, error_or_none
+from penstock.client.admin.api_driver import COORDINATOR_CODES
+from penstock.client.admin.api_lookup import AdminApiLookup
 from penstock.client.admin.group_members import classic_group, consumer_group
-from penstock.client.admin.locating import Locator
 from penstock.client.admin.model_groups import (
     GroupDescription,
     GroupListing,
     GroupState,
     GroupType,
 )
-from penstock.client.admin.routing import COORDINATOR_CODES
 from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.net.client.cluster import Node
@@ -31,11 +31,11 @@ from penstock.protocol.messages.list_groups import (
     ListGroupsResponse,
 )
 
-_NOT_OF_THE_NEW_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+_NOT_CONSUMER_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
 
 
-class GroupCalls(Locator):
-    """Calls about whole groups."""
+class GroupCalls(AdminApiLookup):
+    """The calls for groups."""
 
     async def list_groups(
         self,
@@ -45,14 +45,14 @@ class GroupCalls(Locator):
         protocol_types: Iterable[str] = (),
         timeout_ms: int | None = None,
     ) -> list[GroupListing]:
-        """The groups of all brokers, sorted by id; without filters: every one.
+        """Returns the groups of all brokers that match all filters, sorted by id.
 
-        `protocol_types` is `consumer` for consumers; empty text is for groups without members.
+        The protocol type is `consumer` for consumers, and empty for groups without members.
         """
         deadline_ms = self._deadline(timeout_ms)
         wanted_states, wanted_types = list(states), list(types)
         protocols = set(protocol_types)
-        cluster = await self._brokers("list_groups", deadline_ms)
+        cluster = await self._refresh_brokers("list_groups", deadline_ms)
 
         def make(version: int) -> ListGroupsRequest:
             request = ListGroupsRequest()
@@ -70,9 +70,6 @@ class GroupCalls(Locator):
                 )
             return request
 
-        async def locate(ids: Sequence[int]) -> Mapping[int, int | KafkaError]:
-            return await self._these(ids, deadline_ms)
-
         async def send(
             node_id: int, ids: Sequence[int]
         ) -> Mapping[int, list[GroupListing] | KafkaError]:
@@ -84,18 +81,18 @@ class GroupCalls(Locator):
                 deadline_ms,
             )
             if response.error_code != ErrorCode.NONE:
-                return {node_id: explain(response.error_code, f"groups of broker {node_id}")}
+                return {node_id: broker_error(response.error_code, f"groups of broker {node_id}")}
             return {node_id: [_listing(group) for group in response.groups]}
 
-        found = await self._each(
+        results = await self._request_each(
             "list_groups",
             sorted(cluster.nodes),
-            locate,
+            self._broker_ids(deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES,
         )
-        groups = {group.group_id: group for some in found.values() for group in some}
+        groups = {group.group_id: group for listings in results.values() for group in listings}
         return [
             groups[group_id]
             for group_id in sorted(groups)
@@ -109,7 +106,7 @@ class GroupCalls(Locator):
         include_authorized_operations: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[str, GroupDescription]:
-        """Groups with their members, of whichever protocol they are.
+        """Returns groups of both protocols with their members.
 
         A group that does not exist is GROUP_ID_NOT_FOUND.
         """
@@ -119,24 +116,24 @@ class GroupCalls(Locator):
             node_id: int, ids: Sequence[str]
         ) -> Mapping[str, GroupDescription | KafkaError]:
             coordinator = self._network.node_of(node_id)
-            answers = await self._describe_consumer_groups(
+            results = await self._describe_consumer_groups(
                 coordinator, ids, deadline_ms, include_authorized_operations
             )
-            rest = [
-                each
-                for each in ids
-                if isinstance(error := answers.get(each), KafkaError)
-                and error.code in _NOT_OF_THE_NEW_PROTOCOL
+            remaining = [
+                key
+                for key in ids
+                if isinstance(error := results.get(key), KafkaError)
+                and error.code in _NOT_CONSUMER_PROTOCOL
             ]
-            if rest:
-                answers.update(
+            if remaining:
+                results.update(
                     await self._describe_classic_groups(
-                        coordinator, rest, deadline_ms, include_authorized_operations
+                        coordinator, remaining, deadline_ms, include_authorized_operations
                     )
                 )
-            return answers
+            return results
 
-        return await self._each(
+        return await self._request_each(
             "describe_groups",
             group_ids,
             self._coordinators("describe_groups", CoordinatorKind.GROUP, deadline_ms),
@@ -162,7 +159,7 @@ class GroupCalls(Locator):
             group.group_id: (
                 consumer_group(group, coordinator)
                 if group.error_code == ErrorCode.NONE
-                else explain(group.error_code, f"group {group.group_id}", group.error_message)
+                else broker_error(group.error_code, f"group {group.group_id}", group.error_message)
             )
             for group in response.groups
         }
@@ -176,26 +173,26 @@ class GroupCalls(Locator):
             DescribeGroupsRequest(list(ids), operations),
             DescribeGroupsResponse,
             deadline_ms,
-            needs=(3, "2.3") if operations else None,
+            required=(3, "2.3") if operations else None,
         )
-        answers: dict[str, GroupDescription | KafkaError] = {}
+        results: dict[str, GroupDescription | KafkaError] = {}
         for group in response.groups:
             code = group.error_code
             if code == ErrorCode.NONE and GroupState.parse(group.group_state) is GroupState.DEAD:
-                # How brokers before Kafka 4.0 say that there is none.
+                # Brokers before Kafka 4.0 describe a missing group so.
                 code = ErrorCode.GROUP_ID_NOT_FOUND
             if code == ErrorCode.NONE:
-                answers[group.group_id] = classic_group(group, coordinator)
+                results[group.group_id] = classic_group(group, coordinator)
             else:
-                answers[group.group_id] = explain(
+                results[group.group_id] = broker_error(
                     code, f"group {group.group_id}", group.error_message
                 )
-        return answers
+        return results
 
     async def delete_groups(
         self, group_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> None:
-        """Delete groups that have no members, with their offsets."""
+        """Deletes groups without members, with their offsets."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(node_id: int, ids: Sequence[str]) -> Mapping[str, KafkaError | None]:
@@ -207,15 +204,13 @@ class GroupCalls(Locator):
                 deadline_ms,
             )
             return {
-                each.group_id: (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"group {each.group_id}", each.error_message)
+                result.group_id: error_or_none(
+                    result.error_code, f"group {result.group_id}", result.error_message
                 )
-                for each in response.results
+                for result in response.results
             }
 
-        await self._each(
+        await self._request_each(
             "delete_groups",
             group_ids,
             self._coordinators("delete_groups", CoordinatorKind.GROUP, deadline_ms),

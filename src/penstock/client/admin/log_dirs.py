@@ -1,11 +1,11 @@
-"""The folders of brokers and the replicas in them."""
+"""Admin calls for the log directories of brokers and the replicas in them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import explain
+from penstock.client.admin.advice import broker_error, error_or_none
+from penstock.client.admin.api_driver import AdminApiDriver
 from penstock.client.admin.model_cluster import LogDirDescription, ReplicaInfo, ReplicaLogDir
 from penstock.client.admin.model_topics import TopicPartitionReplica
-from penstock.client.admin.routing import Router
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.alter_replica_log_dirs import (
@@ -21,8 +21,8 @@ from penstock.protocol.messages.describe_log_dirs import (
 )
 
 
-class LogDirCalls(Router):
-    """Calls about folders."""
+class LogDirCalls(AdminApiDriver):
+    """The calls for log directories."""
 
     async def describe_log_dirs(
         self,
@@ -31,14 +31,11 @@ class LogDirCalls(Router):
         topics: Iterable[str] | None = None,
         timeout_ms: int | None = None,
     ) -> dict[int, dict[str, LogDirDescription]]:
-        """The folders of brokers (None: of all that are up) with the replicas of these topics."""
+        """Returns the log directories of brokers, by default all, with replicas of these topics."""
         deadline_ms = self._deadline(timeout_ms)
-        cluster = await self._brokers("describe_log_dirs", deadline_ms)
-        wanted = sorted(cluster.nodes if brokers is None else set(brokers))
+        cluster = await self._refresh_brokers("describe_log_dirs", deadline_ms)
+        requested = sorted(cluster.nodes if brokers is None else set(brokers))
         names = None if topics is None else set(topics)
-
-        async def locate(ids: Sequence[int]) -> Mapping[int, int | KafkaError]:
-            return await self._these(ids, deadline_ms)
 
         async def send(
             node_id: int, ids: Sequence[int]
@@ -52,57 +49,64 @@ class LogDirCalls(Router):
             )
             code = response.error_code
             if code == ErrorCode.NONE and not response.results:
-                # Before version 3 there was no other way to say so.
+                # Before version 3 an empty response means this.
                 code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             if code != ErrorCode.NONE:
-                return dict.fromkeys(ids, explain(code, f"log dirs of broker {node_id}"))
-            found = {each.log_dir: _folder(each, names) for each in response.results}
-            return {node_id: dict(sorted(found.items()))}
+                return dict.fromkeys(ids, broker_error(code, f"log dirs of broker {node_id}"))
+            results = {result.log_dir: _description(result, names) for result in response.results}
+            return {node_id: dict(sorted(results.items()))}
 
-        return await self._each(
-            "describe_log_dirs", wanted, locate, send, deadline_ms, retriable=()
+        return await self._request_each(
+            "describe_log_dirs",
+            requested,
+            self._broker_ids(deadline_ms),
+            send,
+            deadline_ms,
+            retriable=(),
         )
 
     async def describe_replica_log_dirs(
         self, replicas: Iterable[TopicPartitionReplica], *, timeout_ms: int | None = None
     ) -> dict[TopicPartitionReplica, ReplicaLogDir]:
-        """Where replicas lie, and where they are moving to."""
-        wanted = list(dict.fromkeys(replicas))
-        topics = {replica.topic for replica in wanted}
-        brokers = {replica.broker_id for replica in wanted}
-        if not wanted:
+        """Returns the log directories of replicas, and those that they are moved to."""
+        requested = list(dict.fromkeys(replicas))
+        topics = {replica.topic for replica in requested}
+        brokers = {replica.broker_id for replica in requested}
+        if not requested:
             return {}
-        folders = await self.describe_log_dirs(brokers, topics=topics, timeout_ms=timeout_ms)
-        found: dict[TopicPartitionReplica, ReplicaLogDir] = {}
-        for replica in wanted:
+        log_dirs = await self.describe_log_dirs(brokers, topics=topics, timeout_ms=timeout_ms)
+        results: dict[TopicPartitionReplica, ReplicaLogDir] = {}
+        for replica in requested:
             partition = TopicPartition(replica.topic, replica.partition)
-            place = ReplicaLogDir(None, -1, None, -1)
-            for path, folder in folders[replica.broker_id].items():
-                info = folder.replicas.get(partition)
+            location = ReplicaLogDir(None, -1, None, -1)
+            for path, log_dir in log_dirs[replica.broker_id].items():
+                info = log_dir.replicas.get(partition)
                 if info is None:
                     continue
                 if info.is_future:
-                    place = place._replace(future=path, future_offset_lag=info.offset_lag)
+                    location = location._replace(future=path, future_offset_lag=info.offset_lag)
                 else:
-                    place = place._replace(current=path, current_offset_lag=info.offset_lag)
-            found[replica] = place
-        return found
+                    location = location._replace(current=path, current_offset_lag=info.offset_lag)
+            results[replica] = location
+        return results
 
     async def alter_replica_log_dirs(
         self, moves: Mapping[TopicPartitionReplica, str], *, timeout_ms: int | None = None
     ) -> None:
-        """Begin to move replicas to other folders of their brokers.
+        """Starts to move replicas to other log directories of their brokers.
 
-        The moves go on after the call: `describe_replica_log_dirs` shows what is left. A replica
-        that the broker does not have is REPLICA_NOT_AVAILABLE; should it come, the folder is used.
+        The moves continue after the call; `describe_replica_log_dirs` shows them. A replica that
+        the broker does not have is REPLICA_NOT_AVAILABLE; it is created there when it is added.
         """
         deadline_ms = self._deadline(timeout_ms)
 
-        async def locate(
+        async def look_up(
             replicas: Sequence[TopicPartitionReplica],
         ) -> Mapping[TopicPartitionReplica, int | KafkaError]:
-            places = await self._these({each.broker_id for each in replicas}, deadline_ms)
-            return {each: places[each.broker_id] for each in replicas}
+            node_ids = await self._look_up_brokers(
+                {item.broker_id for item in replicas}, deadline_ms
+            )
+            return {replica: node_ids[replica.broker_id] for replica in replicas}
 
         async def send(
             node_id: int, replicas: Sequence[TopicPartitionReplica]
@@ -110,40 +114,37 @@ class LogDirCalls(Router):
             response = await self._request(
                 "alter_replica_log_dirs",
                 node_id,
-                AlterReplicaLogDirsRequest(_by_folder(replicas, moves)),
+                AlterReplicaLogDirsRequest(_group_by_log_dir(replicas, moves)),
                 AlterReplicaLogDirsResponse,
                 deadline_ms,
             )
             return {
                 (
                     replica := TopicPartitionReplica(
-                        topic.topic_name, each.partition_index, node_id
+                        topic.topic_name, partition.partition_index, node_id
                     )
-                ): (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(
-                        each.error_code,
-                        f"{replica.topic}-{replica.partition} on broker {node_id}",
-                    )
+                ): error_or_none(
+                    partition.error_code, f"{replica.topic}-{replica.partition} on broker {node_id}"
                 )
                 for topic in response.results
-                for each in topic.partitions
+                for partition in topic.partitions
             }
 
-        await self._each("alter_replica_log_dirs", moves, locate, send, deadline_ms, retriable=())
+        await self._request_each(
+            "alter_replica_log_dirs", moves, look_up, send, deadline_ms, retriable=()
+        )
 
 
-def _folder(result: DescribeLogDirsResult, names: set[str] | None) -> LogDirDescription:
+def _description(result: DescribeLogDirsResult, names: set[str] | None) -> LogDirDescription:
     error = None
     if result.error_code != ErrorCode.NONE:
-        error = explain(result.error_code, f"folder {result.log_dir}")
+        error = broker_error(result.error_code, f"log directory {result.log_dir}")
     replicas = {
-        TopicPartition(topic.name, each.partition_index): ReplicaInfo(
-            each.partition_size, each.offset_lag, each.is_future_key
+        TopicPartition(topic.name, partition.partition_index): ReplicaInfo(
+            partition.partition_size, partition.offset_lag, partition.is_future_key
         )
         for topic in result.topics
-        for each in topic.partitions
+        for partition in topic.partitions
         if names is None or topic.name in names
     }
     return LogDirDescription(
@@ -155,16 +156,16 @@ def _folder(result: DescribeLogDirsResult, names: set[str] | None) -> LogDirDesc
     )
 
 
-def _by_folder(
+def _group_by_log_dir(
     replicas: Sequence[TopicPartitionReplica], moves: Mapping[TopicPartitionReplica, str]
 ) -> list[AlterReplicaLogDir]:
-    folders: dict[str, dict[str, list[int]]] = {}
+    log_dirs: dict[str, dict[str, list[int]]] = {}
     for replica in replicas:
-        topics = folders.setdefault(moves[replica], {})
+        topics = log_dirs.setdefault(moves[replica], {})
         topics.setdefault(replica.topic, []).append(replica.partition)
     return [
         AlterReplicaLogDir(
             path, [AlterReplicaLogDirTopic(topic, indexes) for topic, indexes in topics.items()]
         )
-        for path, topics in folders.items()
+        for path, topics in log_dirs.items()
     ]

@@ -1,4 +1,4 @@
-"""What the admin client takes and gives about brokers, features, folders and the quorum."""
+"""Values of the admin client: brokers, features, log directories and the quorum."""
 
 from typing import NamedTuple
 from uuid import UUID
@@ -13,13 +13,13 @@ from penstock.security.acl import AclOperation
 class ClusterDescription(NamedTuple):
     cluster_id: str | None
     controller: Node | None
-    """A broker that takes requests for the controller; None where there is none now."""
+    """A broker that takes requests for the controller; None if there is none now."""
     nodes: tuple[Node, ...]
     """By id."""
     authorized_operations: frozenset[AclOperation] | None = None
-    """None unless asked for."""
+    """None unless they were requested."""
     fenced: frozenset[int] = frozenset()
-    """Ids of brokers that are registered but not up; only where asked for."""
+    """Ids of brokers that are registered but not up, if they were requested."""
 
 
 class VersionRange(NamedTuple):
@@ -28,7 +28,7 @@ class VersionRange(NamedTuple):
 
 
 class FeatureMetadata(NamedTuple):
-    """Feature levels: those that the cluster has agreed on, and those that the broker could do."""
+    """The finalized feature levels of the cluster, and those that a broker supports."""
 
     finalized: dict[str, VersionRange]
     finalized_epoch: int | None
@@ -37,36 +37,36 @@ class FeatureMetadata(NamedTuple):
 
 class FeatureUpdate(NamedTuple):
     max_version_level: int
-    """0 takes the feature away (a downgrade)."""
+    """0 removes the feature (a downgrade)."""
     upgrade_type: UpgradeType = UpgradeType.UPGRADE
 
 
 class ReplicaInfo(NamedTuple):
-    """A replica in a folder of a broker."""
+    """A replica in a log directory of a broker."""
 
     size: int
     """Bytes of its log segments."""
     offset_lag: int
-    """How far it is behind: of a future replica behind the current one, else behind the HW."""
+    """The lag of a future replica behind the current one, else behind the high watermark."""
     is_future: bool
-    """It is being moved into this folder."""
+    """Whether it is being moved into this log directory."""
 
 
 class LogDirDescription(NamedTuple):
-    """A folder of `log.dirs`."""
+    """A directory of `log.dirs`."""
 
     error: KafkaError | None
-    """Set where the folder is offline; `replicas` is empty then."""
+    """Set if the directory is offline; `replicas` is empty then."""
     replicas: dict[TopicPartition, ReplicaInfo]
     total_bytes: int | None
     """Of the volume; None from brokers before Kafka 3.3."""
     usable_bytes: int | None
     is_cordoned: bool = False
-    """Takes no new replicas."""
+    """Whether it accepts no new replicas."""
 
 
 class ReplicaLogDir(NamedTuple):
-    """Where a replica lies, and where it is moving to."""
+    """The log directory of a replica, and the one that it is moved to."""
 
     current: str | None
     current_offset_lag: int
@@ -89,7 +89,7 @@ class QuorumEndpoint(NamedTuple):
 
 
 class QuorumInfo(NamedTuple):
-    """The state of the KRaft quorum that holds the cluster's metadata."""
+    """The state of the KRaft quorum that stores the cluster's metadata."""
 
     leader_id: int
     leader_epoch: int
@@ -97,7 +97,7 @@ class QuorumInfo(NamedTuple):
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...]
     nodes: dict[int, tuple[QuorumEndpoint, ...]]
-    """Where the controllers listen, by id; empty from brokers before Kafka 3.9."""
+    """The endpoints of the controllers, by id; empty from brokers before Kafka 3.9."""
 
 
 class ApiVersionRange(NamedTuple):
@@ -105,18 +105,18 @@ class ApiVersionRange(NamedTuple):
 
     api_key: int
     name: str
-    """As Kafka names it, `CreateTopics`; `UNKNOWN(99)` for one that this client does not know."""
+    """Kafka's name, such as `CreateTopics`; `UNKNOWN(99)` for an API that this client lacks."""
     min_version: int
     max_version: int
     usable: int | None
-    """The newest version that both have; None where there is none."""
+    """The newest version that client and broker have in common, or None."""
 
 
 class BrokerApiVersions(NamedTuple):
-    """What one broker serves."""
+    """The APIs of one broker."""
 
     node: Node
     apis: tuple[ApiVersionRange, ...]
     """By api key."""
     error: KafkaError | None = None
-    """Set where the broker could not be asked; `apis` is empty then."""
+    """Set if the broker could not be reached; `apis` is empty then."""

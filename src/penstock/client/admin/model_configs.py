@@ -1,4 +1,4 @@
-"""What the admin client takes and gives about settings."""
+"""Values of the admin client: settings of resources."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from penstock.protocol.enums import ConfigOpType, ConfigResourceType, ConfigSour
 
 
 class ConfigResource(NamedTuple):
-    """A topic, a broker (its id as text; the empty text for the defaults of all), and so on."""
+    """A topic, a broker (its id as text; empty for the defaults of all brokers), a group …"""
 
     type: ConfigResourceType
     name: str
 
 
 class ConfigSynonym(NamedTuple):
-    """One of the places where the broker looks for a value; the first that has one wins."""
+    """A source of a value; the first synonym that has a value determines it."""
 
     name: str
     value: str | None
@@ -25,7 +25,7 @@ class ConfigEntry(NamedTuple):
 
     name: str
     value: str | None
-    """None where there is none, and where it is secret (`is_sensitive`)."""
+    """None without a value, and for secrets (`is_sensitive`)."""
     source: ConfigSource = ConfigSource.UNKNOWN
     is_sensitive: bool = False
     is_read_only: bool = False
@@ -39,7 +39,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_dynamic(self) -> bool:
-        """Set on the resource itself, so that it can be deleted there."""
+        """Whether it is set on the resource itself, so that it can be deleted there."""
         return self.source in _DYNAMIC
 
 
@@ -55,7 +55,7 @@ _DYNAMIC = frozenset(
 
 
 class ConfigOp(NamedTuple):
-    """A change to one setting."""
+    """A change of one setting."""
 
     name: str
     value: str | None

@@ -1,4 +1,4 @@
-"""What the admin client takes and gives about groups."""
+"""Values of the admin client: groups and their members."""
 
 from enum import StrEnum
 from typing import NamedTuple, Self
@@ -8,16 +8,17 @@ from penstock.net.client.cluster import Node
 from penstock.security.acl import AclOperation
 
 
-class Word(StrEnum):
-    """A word of the protocol, read without regard to case; any other one is `Unknown`."""
+class NamedEnum(StrEnum):
+    """An enumeration by the names of the protocol, with `Unknown` for all others."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        wanted = text.lower()
-        return next((word for word in cls if word.lower() == wanted), cls("Unknown"))
+        """Returns the member of this name, without regard to case."""
+        name = text.lower()
+        return next((member for member in cls if member.lower() == name), cls("Unknown"))
 
 
-class GroupState(Word):
+class GroupState(NamedEnum):
     UNKNOWN = "Unknown"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -29,10 +30,10 @@ class GroupState(Word):
     NOT_READY = "NotReady"
 
 
-class GroupType(Word):
+class GroupType(NamedEnum):
     UNKNOWN = "Unknown"
     CONSUMER = "Consumer"
-    """The newer protocol, KIP-848."""
+    """The consumer protocol (KIP-848)."""
     CLASSIC = "Classic"
     SHARE = "Share"
     STREAMS = "Streams"
@@ -49,7 +50,7 @@ class GroupListing(NamedTuple):
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """It has offsets, and never had members."""
+        """Whether it has offsets, but never had members."""
         return self.type in (None, GroupType.CLASSIC) and not self.protocol_type
 
 
@@ -62,13 +63,13 @@ class MemberDescription(NamedTuple):
     assignment: tuple[TopicPartition, ...]
     """Sorted."""
     subscribed_topics: tuple[str, ...] | None = None
-    """Sorted; None where the member's metadata is not that of a consumer."""
+    """Sorted; None if the member is not a consumer."""
     target_assignment: tuple[TopicPartition, ...] | None = None
-    """Where the rebalance leads; None in classic groups."""
+    """The assignment after the rebalance; None in classic groups."""
     member_epoch: int | None = None
     """None in classic groups."""
     is_classic: bool | None = None
-    """In a consumer group: whether the member still speaks the classic protocol."""
+    """In a consumer group: whether the member uses the classic protocol."""
     rack_id: str | None = None
     subscribed_topic_regex: str | None = None
 
@@ -79,7 +80,7 @@ class GroupDescription(NamedTuple):
     state: GroupState
     protocol_type: str
     assignor: str
-    """The assignor in use (of a classic group: its protocol); empty while there is none."""
+    """The assignor in use (the protocol of a classic group), or empty."""
     coordinator: Node
     members: tuple[MemberDescription, ...]
     group_epoch: int | None = None
@@ -87,16 +88,16 @@ class GroupDescription(NamedTuple):
     target_assignment_epoch: int | None = None
     """None in classic groups."""
     authorized_operations: frozenset[AclOperation] | None = None
-    """None unless asked for."""
+    """None unless they were requested."""
 
     @property
     def is_simple_consumer_group(self) -> bool:
-        """It has offsets, and never had members."""
+        """Whether it has offsets, but never had members."""
         return self.type is GroupType.CLASSIC and not self.protocol_type
 
 
 class MemberToRemove(NamedTuple):
-    """A member to put out of its group: by its instance id (static), or by its member id."""
+    """A member to remove from its group, by its instance id (static) or its member id."""
 
     group_instance_id: str | None = None
     member_id: str = ""

@@ -1,4 +1,4 @@
-"""What the admin client takes and gives about ACLs, quotas and SCRAM users."""
+"""Values of the admin client: ACLs, quotas and SCRAM credentials."""
 
 from enum import Enum
 from typing import Literal, NamedTuple, TypeAlias
@@ -8,25 +8,25 @@ from penstock.security.scram_credential import MIN_ITERATIONS, ScramMechanism
 
 
 class AclBinding(NamedTuple):
-    """A rule: who may, or may not, do what with which resource."""
+    """A rule that allows or denies a principal an operation on resources."""
 
     resource_type: ResourceType
     resource_name: str
-    """`kafka-cluster` for the cluster, `*` with LITERAL for every one."""
+    """`kafka-cluster` for the cluster; `*` with LITERAL for all resources."""
     pattern_type: PatternType
     principal: str
-    """`User:ann`; `User:*` for everybody."""
+    """`User:ann`; `User:*` for all users."""
     host: str
-    """An address; `*` for every one."""
+    """An address; `*` for all."""
     operation: AclOperation
     permission: AclPermission
 
 
 class AclBindingFilter(NamedTuple):
-    """Which rules are meant; ANY and None leave a part open.
+    """A filter of ACLs; ANY and None match everything.
 
-    With the pattern type MATCH the name is that of a resource, and every rule that applies to it
-    is meant.
+    With the pattern type MATCH the name is that of a resource, and the filter matches all rules
+    that apply to it.
     """
 
     resource_type: ResourceType = ResourceType.ANY
@@ -39,12 +39,12 @@ class AclBindingFilter(NamedTuple):
 
 
 class Quota(Enum):
-    """Names that are none."""
+    """Special names of entities."""
 
     DEFAULT = "<default>"
-    """The default entity: for all that have no quota of their own."""
+    """The default entity, for all without a quota of their own."""
     ANY = "<any>"
-    """In filters: whatever it is called, but there must be one."""
+    """In filters: any name, but there must be one."""
 
 
 QuotaName: TypeAlias = str | Literal[Quota.DEFAULT]
@@ -52,7 +52,7 @@ QuotaMatch: TypeAlias = str | Quota
 
 
 class ClientQuotaEntity(NamedTuple):
-    """Whom a quota is for: a user, a client id, both together, or an address."""
+    """The subject of a quota: a user, a client id, both together, or an address."""
 
     user: QuotaName | None = None
     client_id: QuotaName | None = None
@@ -60,13 +60,13 @@ class ClientQuotaEntity(NamedTuple):
 
 
 class ClientQuotaFilter(NamedTuple):
-    """Which quotas are meant: those that fit every part that is given."""
+    """A filter of quotas, which matches if all given parts match."""
 
     user: QuotaMatch | None = None
     client_id: QuotaMatch | None = None
     ip: QuotaMatch | None = None
     strict: bool = False
-    """Leave out quotas that have parts which are not given here."""
+    """Do not match quotas with parts that are not given here."""
 
 
 class ScramCredentialInfo(NamedTuple):
@@ -75,14 +75,14 @@ class ScramCredentialInfo(NamedTuple):
 
 
 class ScramUpsertion(NamedTuple):
-    """A new password for a user. It is salted and hashed here and never sent."""
+    """A new password for a user. It is salted and hashed by the client and never sent."""
 
     user: str
     mechanism: ScramMechanism
     password: str
     iterations: int = MIN_ITERATIONS
     salt: bytes | None = None
-    """None: a random one."""
+    """By default a random one."""
 
     def __repr__(self) -> str:
         return f"ScramUpsertion({self.user!r}, {self.mechanism.mechanism_name}, password hidden)"

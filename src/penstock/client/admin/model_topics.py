@@ -1,4 +1,4 @@
-"""What the admin client takes and gives about topics, partitions, records and offsets."""
+"""Values of the admin client: topics, partitions, replicas and offsets."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -10,7 +10,7 @@ from penstock.security.acl import AclOperation
 
 
 class NewTopic(NamedTuple):
-    """A topic to create. Without numbers the broker's defaults hold (Kafka 2.4 and newer)."""
+    """A topic to create. The defaults of the numbers need Kafka 2.4."""
 
     name: str
     num_partitions: int = -1
@@ -23,23 +23,23 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """What the broker made of a `NewTopic`; brokers before Kafka 2.4 do not tell more than that."""
+    """A topic that was created; brokers before Kafka 2.4 only return its name."""
 
     name: str
     topic_id: UUID | None
     num_partitions: int
-    """-1 where the broker did not tell."""
+    """-1 if the broker did not return it."""
     replication_factor: int
     configs: dict[str, ConfigEntry] | None
-    """None where the broker did not tell, or may not (DESCRIBE_CONFIGS on the topic is missing)."""
+    """None if the broker did not return them, or the ACL DESCRIBE_CONFIGS is missing."""
 
 
 class NewPartitions(NamedTuple):
-    """How many partitions a topic shall have in all, and where the new ones shall lie."""
+    """The new total number of partitions of a topic, and the replicas of the new ones."""
 
     total_count: int
     new_assignments: Sequence[Sequence[int]] | None = None
-    """The brokers of each new partition, the preferred leader first; None: the broker chooses."""
+    """The brokers of each new partition, the preferred leader first; by default the broker's."""
 
 
 class TopicListing(NamedTuple):
@@ -50,17 +50,17 @@ class TopicListing(NamedTuple):
 
 
 class PartitionDescription(NamedTuple):
-    """A partition and the ids of the brokers that have it."""
+    """A partition and the ids of its brokers."""
 
     partition: int
     leader: int | None
     leader_epoch: int
-    """-1 where the broker did not tell."""
+    """-1 if the broker did not return it."""
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...] = ()
     eligible_leader_replicas: tuple[int, ...] | None = None
-    """None from brokers that do not know them (KIP-966)."""
+    """None from brokers without KIP-966."""
     last_known_eligible_leader_replicas: tuple[int, ...] | None = None
 
 
@@ -71,14 +71,11 @@ class TopicDescription(NamedTuple):
     partitions: tuple[PartitionDescription, ...]
     """By their numbers, from 0."""
     authorized_operations: frozenset[AclOperation] | None = None
-    """None unless asked for."""
+    """None unless they were requested."""
 
 
 class OffsetSpec(IntEnum):
-    """Offsets that can be asked for by name; a time in ms since 1970 asks for the first from it on.
-
-    The last three are about tiered storage.
-    """
+    """Named offsets of a partition. The last three concern tiered storage."""
 
     LATEST = -1
     EARLIEST = -2
@@ -90,9 +87,9 @@ class OffsetSpec(IntEnum):
 
 class ListedOffset(NamedTuple):
     offset: int
-    """-1 where there is none: no record as late as the time, nothing in tiered storage."""
+    """-1 if there is none: no record as late as the time, or nothing in tiered storage."""
     timestamp: int
-    """Of the record; -1 where the offset was not asked for by time."""
+    """The timestamp of the record; -1 if the offset was not requested by time."""
     leader_epoch: int | None
 
 

@@ -1,12 +1,12 @@
-"""What the admin client takes and gives about transactions and producers."""
+"""Values of the admin client: transactions and producers."""
 
 from typing import NamedTuple
 
-from penstock.client.admin.model_groups import Word
+from penstock.client.admin.model_groups import NamedEnum
 from penstock.core.ids import TopicPartition
 
 
-class TransactionState(Word):
+class TransactionState(NamedEnum):
     UNKNOWN = "Unknown"
     ONGOING = "Ongoing"
     PREPARE_ABORT = "PrepareAbort"
@@ -30,7 +30,7 @@ class TransactionDescription(NamedTuple):
     producer_epoch: int
     timeout_ms: int
     start_time_ms: int | None
-    """None where no transaction is open."""
+    """None if no transaction is open."""
     partitions: tuple[TopicPartition, ...]
     """Sorted."""
 
@@ -44,7 +44,7 @@ class ProducerState(NamedTuple):
     last_timestamp: int
     coordinator_epoch: int | None
     current_transaction_start_offset: int | None
-    """Where its open transaction begins in the partition; None where none is open."""
+    """The first offset of its open transaction in the partition, or None."""
 
 
 class ProducerIdAndEpoch(NamedTuple):

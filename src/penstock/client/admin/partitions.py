@@ -1,12 +1,12 @@
-"""Partitions: their offsets, records, leaders and replicas."""
+"""Admin calls to the leaders of partitions: delete records, list offsets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from penstock.client.admin.advice import explain, not_served
-from penstock.client.admin.locating import Locator
+from penstock.client.admin.advice import broker_error, unsupported_error
+from penstock.client.admin.api_driver import LEADER_CODES, group_by_topic
+from penstock.client.admin.api_lookup import AdminApiLookup
 from penstock.client.admin.model_topics import ListedOffset, OffsetSpec
-from penstock.client.admin.routing import LEADER_CODES, by_topic
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.network_client import RequestBuilder
@@ -31,23 +31,23 @@ _VERSION_OF_SPEC: dict[int, tuple[int, str]] = {
     OffsetSpec.LATEST_TIERED: (9, "3.9"),
     OffsetSpec.EARLIEST_PENDING_UPLOAD: (11, "4.2"),
 }
-"""The ListOffsets that knows it, and the first Kafka that has this one."""
+"""The first version of ListOffsets with a spec, and the first Kafka with that version."""
 
 
-class PartitionCalls(Locator):
-    """Calls that go to the leaders of partitions."""
+class PartitionCalls(AdminApiLookup):
+    """The calls to the leaders of partitions."""
 
     async def delete_records(
         self, offsets: Mapping[TopicPartition, int], *, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Delete the records of partitions before an offset; -1 is the high watermark.
+        """Deletes the records of partitions before an offset; -1 is the high watermark.
 
-        Returns the low watermarks: the smallest offsets that can be read from now on.
+        Returns the new log start offsets.
         """
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[TopicPartition]
+            node_id: int, keys: Sequence[TopicPartition]
         ) -> Mapping[TopicPartition, int | KafkaError]:
             topics = [
                 DeleteRecordsTopic(
@@ -57,29 +57,29 @@ class PartitionCalls(Locator):
                         for index in indexes
                     ],
                 )
-                for topic, indexes in by_topic(some).items()
+                for topic, indexes in group_by_topic(keys).items()
             ]
             response = await self._request(
                 "delete_records",
                 node_id,
-                DeleteRecordsRequest(topics, self._left_ms(deadline_ms)),
+                DeleteRecordsRequest(topics, self._remaining_ms(deadline_ms)),
                 DeleteRecordsResponse,
                 deadline_ms,
             )
-            answers: dict[TopicPartition, int | KafkaError] = {}
+            results: dict[TopicPartition, int | KafkaError] = {}
             for topic in response.topics:
-                for each in topic.partitions:
-                    partition = TopicPartition(topic.name, each.partition_index)
-                    if each.error_code == ErrorCode.NONE:
-                        answers[partition] = each.low_watermark
+                for partition_data in topic.partitions:
+                    partition = TopicPartition(topic.name, partition_data.partition_index)
+                    if partition_data.error_code == ErrorCode.NONE:
+                        results[partition] = partition_data.low_watermark
                     else:
-                        answers[partition] = _failure(each.error_code, partition)
-            return answers
+                        results[partition] = _partition_error(partition_data.error_code, partition)
+            return results
 
-        return await self._each(
+        return await self._request_each(
             "delete_records",
             offsets,
-            self._leaders("delete_records", deadline_ms),
+            self._partition_leaders("delete_records", deadline_ms),
             send,
             deadline_ms,
             retriable=LEADER_CODES,
@@ -92,7 +92,7 @@ class PartitionCalls(Locator):
         isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
-        """Offsets of partitions: by name (`OffsetSpec`), or the first from a time on (ms).
+        """Returns offsets of partitions: by `OffsetSpec`, or the first at or after a time (ms).
 
         LATEST is the high watermark, or the last stable offset with `read_committed`.
         """
@@ -100,14 +100,14 @@ class PartitionCalls(Locator):
         isolation = 1 if isolation_level == "read_committed" else 0
 
         async def send(
-            node_id: int, some: Sequence[TopicPartition]
+            node_id: int, keys: Sequence[TopicPartition]
         ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
-            answers: dict[TopicPartition, ListedOffset | KafkaError] = {}
-            needs = {partition: _needs(specs[partition]) for partition in some}
-            asked: list[TopicPartition] = []
+            results: dict[TopicPartition, ListedOffset | KafkaError] = {}
+            required = {partition: _required_version(specs[partition]) for partition in keys}
+            requested: list[TopicPartition] = []
 
             def make(version: int) -> ListOffsetsRequest:
-                asked[:] = [each for each in some if needs[each][0] <= version]
+                requested[:] = [key for key in keys if required[key][0] <= version]
                 return ListOffsetsRequest(
                     -1,
                     isolation,
@@ -121,9 +121,9 @@ class PartitionCalls(Locator):
                                 for index in indexes
                             ],
                         )
-                        for topic, indexes in by_topic(asked).items()
+                        for topic, indexes in group_by_topic(requested).items()
                     ],
-                    self._left_ms(deadline_ms),
+                    self._remaining_ms(deadline_ms),
                 )
 
             response = await self._request(
@@ -132,42 +132,44 @@ class PartitionCalls(Locator):
                 RequestBuilder(ListOffsetsRequest, make),
                 ListOffsetsResponse,
                 deadline_ms,
-                needs=(2, "0.11") if isolation else (1, "0.10.1"),
+                required=(2, "0.11") if isolation else (1, "0.10.1"),
             )
-            for partition in set(some) - set(asked):
-                answers[partition] = self._too_old(node_id, specs[partition])
+            for partition in set(keys) - set(requested):
+                results[partition] = self._unsupported_spec(node_id, specs[partition])
             for topic in response.topics:
-                for each in topic.partitions:
-                    partition = TopicPartition(topic.name, each.partition_index)
-                    answers[partition] = _listed(partition, each)
-            return answers
+                for partition_data in topic.partitions:
+                    partition = TopicPartition(topic.name, partition_data.partition_index)
+                    results[partition] = _listed(partition, partition_data)
+            return results
 
-        return await self._each(
+        return await self._request_each(
             "list_offsets",
             specs,
-            self._leaders("list_offsets", deadline_ms),
+            self._partition_leaders("list_offsets", deadline_ms),
             send,
             deadline_ms,
             retriable=LEADER_CODES,
         )
 
-    def _too_old(self, node_id: int, spec: int) -> UnsupportedVersionError:
-        about = f"the offset {OffsetSpec(spec).name}"
-        return not_served(about, ApiKey.LIST_OFFSETS, self._name(node_id), _needs(spec))
+    def _unsupported_spec(self, node_id: int, spec: int) -> UnsupportedVersionError:
+        subject = f"the offset {OffsetSpec(spec).name}"
+        return unsupported_error(
+            subject, ApiKey.LIST_OFFSETS, self._describe_node(node_id), _required_version(spec)
+        )
 
 
-def _needs(spec: int) -> tuple[int, str]:
+def _required_version(spec: int) -> tuple[int, str]:
     return _VERSION_OF_SPEC.get(spec, (1, "0.10.1"))
 
 
 def _listed(
-    partition: TopicPartition, answer: ListOffsetsPartitionResponse
+    partition: TopicPartition, response: ListOffsetsPartitionResponse
 ) -> ListedOffset | KafkaError:
-    if answer.error_code != ErrorCode.NONE:
-        return _failure(answer.error_code, partition)
-    epoch = None if answer.leader_epoch < 0 else answer.leader_epoch
-    return ListedOffset(answer.offset, answer.timestamp, epoch)
+    if response.error_code != ErrorCode.NONE:
+        return _partition_error(response.error_code, partition)
+    epoch = None if response.leader_epoch < 0 else response.leader_epoch
+    return ListedOffset(response.offset, response.timestamp, epoch)
 
 
-def _failure(code: int, partition: TopicPartition) -> KafkaError:
-    return explain(code, f"partition {partition}")
+def _partition_error(code: int, partition: TopicPartition) -> KafkaError:
+    return broker_error(code, f"partition {partition}")

@@ -1,8 +1,14 @@
-"""Quotas of users, client ids and addresses."""
+"""Admin calls for the quotas of users, client ids and addresses."""
 
 from collections.abc import Mapping, Sequence
 
-from penstock.client.admin.advice import explain
+from penstock.client.admin.advice import error_or_none
+from penstock.client.admin.api_driver import (
+    CONTROLLER_CODES,
+    AdminApiDriver,
+    NodeProvider,
+    code_and_message,
+)
 from penstock.client.admin.model_security import (
     ClientQuotaEntity,
     ClientQuotaFilter,
@@ -10,8 +16,7 @@ from penstock.client.admin.model_security import (
     QuotaMatch,
     QuotaName,
 )
-from penstock.client.admin.routing import CONTROLLER_CODES, Router, Where
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import KafkaError
 from penstock.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntityData,
@@ -25,37 +30,37 @@ from penstock.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 
-_EVERYTHING = ClientQuotaFilter()
+_ANY_QUOTA = ClientQuotaFilter()
 _TYPES = {"user": "user", "client_id": "client-id", "ip": "ip"}
-"""The parts of an entity, as we and as the protocol calls them."""
+"""The types of an entity's parts in the protocol, by their attribute."""
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
-class QuotaCalls(Router):
-    """Calls about quotas."""
+class QuotaCalls(AdminApiDriver):
+    """The calls for quotas."""
 
     async def describe_client_quotas(
-        self, quota_filter: ClientQuotaFilter = _EVERYTHING, *, timeout_ms: int | None = None
+        self, quota_filter: ClientQuotaFilter = _ANY_QUOTA, *, timeout_ms: int | None = None
     ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """The quotas that a filter matches, by name: `producer_byte_rate` and so on."""
-        given = {
+        """Returns the quotas that match a filter, by name: `producer_byte_rate` and others."""
+        parts = {
             kind: match
             for name, kind in _TYPES.items()
             if (match := _part(quota_filter, name)) is not None
         }
-        response = await self._ask(
+        response = await self._request_until_done(
             "describe_client_quotas",
-            Where.ANY,
+            NodeProvider.ANY,
             DescribeClientQuotasRequest(
-                [_component(kind, match) for kind, match in given.items()], quota_filter.strict
+                [_component(kind, match) for kind, match in parts.items()], quota_filter.strict
             ),
             DescribeClientQuotasResponse,
             self._deadline(timeout_ms),
-            verdict=lambda answer: (answer.error_code, answer.error_message),
+            get_error=code_and_message,
         )
         return {
             _entity({part.entity_type: part.entity_name for part in entry.entity}): {
-                value.key: value.value for value in sorted(entry.values, key=lambda each: each.key)
+                value.key: value.value for value in sorted(entry.values, key=lambda item: item.key)
             }
             for entry in response.entries or ()
         }
@@ -67,11 +72,11 @@ class QuotaCalls(Router):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Set quotas; None removes one."""
+        """Sets quotas; None removes one."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[ClientQuotaEntity]
+            node_id: int, keys: Sequence[ClientQuotaEntity]
         ) -> Mapping[ClientQuotaEntity, KafkaError | None]:
             entries = [
                 AlterClientQuotasRequestEntryData(
@@ -81,7 +86,7 @@ class QuotaCalls(Router):
                         for key, value in changes[entity].items()
                     ],
                 )
-                for entity in some
+                for entity in keys
             ]
             response = await self._request(
                 "alter_client_quotas",
@@ -91,18 +96,16 @@ class QuotaCalls(Router):
                 deadline_ms,
             )
             return {
-                (entity := _entity({part.entity_type: part.entity_name for part in each.entity})): (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"quota of {_text(entity)}", each.error_message)
-                )
-                for each in response.entries
+                (
+                    entity := _entity({part.entity_type: part.entity_name for part in entry.entity})
+                ): error_or_none(entry.error_code, f"quota of {_text(entity)}", entry.error_message)
+                for entry in response.entries
             }
 
-        await self._each(
+        await self._request_each(
             "alter_client_quotas",
             changes,
-            self._at(Where.ANY, deadline_ms),
+            self._single_node(NodeProvider.ANY, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -134,8 +137,8 @@ def _entity(parts: Mapping[str, str | None]) -> ClientQuotaEntity:
     def name(kind: str) -> QuotaName | None:
         if kind not in parts:
             return None
-        given = parts[kind]
-        return Quota.DEFAULT if given is None else given
+        value = parts[kind]
+        return Quota.DEFAULT if value is None else value
 
     return ClientQuotaEntity(name("user"), name("client-id"), name("ip"))
 

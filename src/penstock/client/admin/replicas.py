@@ -1,11 +1,18 @@
-"""Where partitions lie: leaders elected, replicas moved between brokers."""
+"""Admin calls for leaders and replicas: elections and reassignments."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import BrokerTooOldError, explain
+from penstock.client.admin.advice import BrokerTooOldError, broker_error, error_or_none
+from penstock.client.admin.api_driver import (
+    CONTROLLER_CODES,
+    AdminApiDriver,
+    NodeProvider,
+    code_and_message,
+    code_only,
+    group_by_topic,
+)
 from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_topics import ElectionType, PartitionReassignment
-from penstock.client.admin.routing import CONTROLLER_CODES, Router, Where, by_topic
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.network_client import RequestBuilder
@@ -27,8 +34,8 @@ from penstock.protocol.messages.list_partition_reassignments import (
 )
 
 
-class ReplicaCalls(Router):
-    """Calls that the controller answers about partitions."""
+class ReplicaCalls(AdminApiDriver):
+    """The calls to the controller for partitions."""
 
     async def elect_leaders(
         self,
@@ -37,12 +44,13 @@ class ReplicaCalls(Router):
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, bool]:
-        """Elect leaders anew: the preferred replicas, or any that is up (which may lose records).
+        """Elects leaders: the preferred replicas, or any that is up (which may lose records).
 
-        None is for all partitions. True: a leader was elected; False: it was the leader already.
+        `None` stands for all partitions. Returns True for partitions with a new leader, False for
+        those whose leader was the right one already.
         """
         deadline_ms = self._deadline(timeout_ms)
-        wanted = None if partitions is None else list(partitions)
+        requested = None if partitions is None else list(partitions)
 
         def make(version: int) -> ElectLeadersRequest:
             if version < 1 and election_type is not ElectionType.PREFERRED:
@@ -51,31 +59,31 @@ class ReplicaCalls(Router):
                     "elections"
                 )
             topics = None
-            if wanted is not None:
+            if requested is not None:
                 topics = [
                     ElectLeadersTopicPartitions(topic, indexes)
-                    for topic, indexes in by_topic(wanted).items()
+                    for topic, indexes in group_by_topic(requested).items()
                 ]
-            return ElectLeadersRequest(int(election_type), topics, self._left_ms(deadline_ms))
+            return ElectLeadersRequest(int(election_type), topics, self._remaining_ms(deadline_ms))
 
-        response = await self._ask(
+        response = await self._request_until_done(
             "elect_leaders",
-            Where.CONTROLLER,
+            NodeProvider.CONTROLLER,
             RequestBuilder(ElectLeadersRequest, make),
             ElectLeadersResponse,
             deadline_ms,
-            verdict=lambda answer: (answer.error_code, None),
+            get_error=code_only,
         )
         results: dict[TopicPartition, bool] = {}
         errors: dict[TopicPartition, KafkaError] = {}
         for topic in response.replica_election_results:
-            for each in topic.partition_result:
-                partition = TopicPartition(topic.topic, each.partition_id)
-                if each.error_code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
-                    results[partition] = each.error_code == ErrorCode.NONE
+            for item in topic.partition_result:
+                partition = TopicPartition(topic.topic, item.partition_id)
+                if item.error_code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+                    results[partition] = item.error_code == ErrorCode.NONE
                 else:
-                    about = f"partition {partition}"
-                    errors[partition] = explain(each.error_code, about, each.error_message)
+                    subject = f"partition {partition}"
+                    errors[partition] = broker_error(item.error_code, subject, item.error_message)
         if errors:
             raise AdminError("elect_leaders", errors, results)
         return results
@@ -87,14 +95,14 @@ class ReplicaCalls(Router):
         allow_replication_factor_change: bool = True,
         timeout_ms: int | None = None,
     ) -> None:
-        """Begin to move partitions to these brokers, the preferred leader first; None cancels.
+        """Starts to move partitions to these brokers, the preferred leader first; None cancels.
 
-        The moves go on after the call: `list_partition_reassignments` shows what is left.
+        The moves continue after the call; `list_partition_reassignments` shows them.
         """
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[TopicPartition]
+            node_id: int, keys: Sequence[TopicPartition]
         ) -> Mapping[TopicPartition, KafkaError | None]:
             topics = [
                 ReassignableTopic(
@@ -105,39 +113,41 @@ class ReplicaCalls(Router):
                         for target in (reassignments[TopicPartition(topic, index)],)
                     ],
                 )
-                for topic, indexes in by_topic(some).items()
+                for topic, indexes in group_by_topic(keys).items()
             ]
             response = await self._request(
                 "alter_partition_reassignments",
                 node_id,
                 AlterPartitionReassignmentsRequest(
-                    self._left_ms(deadline_ms), allow_replication_factor_change, topics
+                    self._remaining_ms(deadline_ms), allow_replication_factor_change, topics
                 ),
                 AlterPartitionReassignmentsResponse,
                 deadline_ms,
-                needs=None if allow_replication_factor_change else (1, "4.1"),
+                required=None if allow_replication_factor_change else (1, "4.1"),
             )
             if response.error_code != ErrorCode.NONE:
-                error = explain(
+                error = broker_error(
                     response.error_code, "alter_partition_reassignments", response.error_message
                 )
                 if error.code not in CONTROLLER_CODES:
                     raise error
-                return dict.fromkeys(some, error)
+                return dict.fromkeys(keys, error)
             return {
-                (partition := TopicPartition(topic.name, each.partition_index)): (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"partition {partition}", each.error_message)
+                (
+                    partition := TopicPartition(topic.name, partition_data.partition_index)
+                ): error_or_none(
+                    partition_data.error_code,
+                    f"partition {partition}",
+                    partition_data.error_message,
                 )
                 for topic in response.responses
-                for each in topic.partitions
+                for partition_data in topic.partitions
             }
 
-        await self._each(
+        await self._request_each(
             "alter_partition_reassignments",
             reassignments,
-            self._at(Where.CONTROLLER, deadline_ms),
+            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -149,27 +159,29 @@ class ReplicaCalls(Router):
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """Moves that are under way, of these partitions or of all; sorted."""
+        """Returns the reassignments under way, of these partitions or of all; sorted."""
         deadline_ms = self._deadline(timeout_ms)
         topics = None
         if partitions is not None:
             topics = [
                 ListPartitionReassignmentsTopics(topic, indexes)
-                for topic, indexes in by_topic(partitions).items()
+                for topic, indexes in group_by_topic(partitions).items()
             ]
-        response = await self._ask(
+        response = await self._request_until_done(
             "list_partition_reassignments",
-            Where.CONTROLLER,
-            ListPartitionReassignmentsRequest(self._left_ms(deadline_ms), topics),
+            NodeProvider.CONTROLLER,
+            ListPartitionReassignmentsRequest(self._remaining_ms(deadline_ms), topics),
             ListPartitionReassignmentsResponse,
             deadline_ms,
-            verdict=lambda answer: (answer.error_code, answer.error_message),
+            get_error=code_and_message,
         )
-        found = {
-            TopicPartition(topic.name, each.partition_index): PartitionReassignment(
-                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+        results = {
+            TopicPartition(topic.name, partition.partition_index): PartitionReassignment(
+                tuple(partition.replicas),
+                tuple(partition.adding_replicas),
+                tuple(partition.removing_replicas),
             )
             for topic in response.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         }
-        return dict(sorted(found.items()))
+        return dict(sorted(results.items()))

@@ -1,9 +1,10 @@
-"""Topics: created, listed, described, enlarged and deleted."""
+"""Admin calls for topics: create, list, delete, add partitions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from penstock.client.admin.advice import BrokerTooOldError, explain
+from penstock.client.admin.advice import BrokerTooOldError, broker_error, error_or_none
+from penstock.client.admin.api_driver import CONTROLLER_CODES, NodeProvider, check_collection
 from penstock.client.admin.describe_topics import TopicDescriptions
 from penstock.client.admin.model_configs import ConfigEntry
 from penstock.client.admin.model_topics import (
@@ -12,7 +13,6 @@ from penstock.client.admin.model_topics import (
     NewTopic,
     TopicListing,
 )
-from penstock.client.admin.routing import CONTROLLER_CODES, Where, check_several
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.enums import ConfigSource
@@ -38,11 +38,11 @@ from penstock.protocol.messages.delete_topics import (
 )
 
 _VERSION_WITH_DEFAULTS = 4
-"""The first CreateTopics in which the broker fills in partitions and replication factor."""
+"""The first CreateTopics whose partitions and replication factor have defaults."""
 
 
 class TopicCalls(TopicDescriptions):
-    """Calls about whole topics."""
+    """The calls for topics."""
 
     async def create_topics(
         self,
@@ -51,25 +51,27 @@ class TopicCalls(TopicDescriptions):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> dict[str, CreatedTopic]:
-        """Create topics; each is there, with leaders on their way, when its name is returned.
+        """Creates topics. They exist when the call returns; their leaders may follow shortly.
 
-        With `validate_only` the broker only says what it would do. Too many replicas for the
-        brokers that are up is INVALID_REPLICATION_FACTOR (E1), a name that is taken
+        With `validate_only` the broker only validates the request. A replication factor larger
+        than the number of brokers is INVALID_REPLICATION_FACTOR (E1), an existing name
         TOPIC_ALREADY_EXISTS.
         """
-        check_several("create_topics", topics)
-        wanted = {topic.name: topic for topic in topics}
+        check_collection("create_topics", topics)
+        requested = {topic.name: topic for topic in topics}
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
             node_id: int, names: Sequence[str]
         ) -> Mapping[str, CreatedTopic | KafkaError]:
-            creatable = [_creatable(wanted[name]) for name in names]
+            creatable = [_creatable(requested[name]) for name in names]
 
             def make(version: int) -> CreateTopicsRequest:
                 if version < _VERSION_WITH_DEFAULTS:
-                    _check_numbers([wanted[name] for name in names])
-                return CreateTopicsRequest(creatable, self._left_ms(deadline_ms), validate_only)
+                    _check_numbers([requested[name] for name in names])
+                return CreateTopicsRequest(
+                    creatable, self._remaining_ms(deadline_ms), validate_only
+                )
 
             response = await self._request(
                 "create_topics",
@@ -77,14 +79,14 @@ class TopicCalls(TopicDescriptions):
                 RequestBuilder(CreateTopicsRequest, make),
                 CreateTopicsResponse,
                 deadline_ms,
-                needs=(1, "0.10.2"),
+                required=(1, "0.10.2"),
             )
-            return {each.name: _created(each) for each in response.topics}
+            return {topic_data.name: _created(topic_data) for topic_data in response.topics}
 
-        return await self._each(
+        return await self._request_each(
             "create_topics",
-            wanted,
-            self._at(Where.CONTROLLER, deadline_ms),
+            requested,
+            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -93,14 +95,14 @@ class TopicCalls(TopicDescriptions):
     async def delete_topics(
         self, topics: Iterable[str | UUID], *, timeout_ms: int | None = None
     ) -> None:
-        """Delete topics by name or by id (Kafka 2.8 and newer), with all that is in them."""
+        """Deletes topics, by name or by id (Kafka 2.8 and newer), with all their records."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
             node_id: int, keys: Sequence[str | UUID]
         ) -> Mapping[str | UUID, KafkaError | None]:
             def make(version: int) -> DeleteTopicsRequest:
-                request = DeleteTopicsRequest(timeout_ms=self._left_ms(deadline_ms))
+                request = DeleteTopicsRequest(timeout_ms=self._remaining_ms(deadline_ms))
                 if version >= 6:
                     request.topics = [
                         DeleteTopicState(None, key)
@@ -118,19 +120,21 @@ class TopicCalls(TopicDescriptions):
                 RequestBuilder(DeleteTopicsRequest, make),
                 DeleteTopicsResponse,
                 deadline_ms,
-                needs=(6, "2.8") if any(isinstance(key, UUID) for key in keys) else None,
+                required=(6, "2.8") if any(isinstance(key, UUID) for key in keys) else None,
             )
-            answers: dict[str | UUID, KafkaError | None] = {}
-            for each in response.responses:
-                is_by_id = each.topic_id in keys
-                key: str | UUID = each.topic_id if is_by_id else each.name or ""
-                answers[key] = _outcome(each.error_code, f"topic {key}", each.error_message)
-            return answers
+            results: dict[str | UUID, KafkaError | None] = {}
+            for result in response.responses:
+                is_by_id = result.topic_id in keys
+                key: str | UUID = result.topic_id if is_by_id else result.name or ""
+                results[key] = error_or_none(
+                    result.error_code, f"topic {key}", result.error_message
+                )
+            return results
 
-        await self._each(
+        await self._request_each(
             "delete_topics",
             topics,
-            self._at(Where.CONTROLLER, deadline_ms),
+            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
@@ -139,10 +143,10 @@ class TopicCalls(TopicDescriptions):
     async def list_topics(
         self, *, include_internal: bool = False, timeout_ms: int | None = None
     ) -> dict[str, TopicListing]:
-        """The topics that this user may see, sorted by name."""
+        """Returns the topics that this user may describe, sorted by name."""
         deadline_ms = self._deadline(timeout_ms)
         response = await self._metadata("list_topics", None, deadline_ms)
-        found = {
+        results = {
             topic.name: TopicListing(
                 topic.name,
                 None if topic.topic_id == ZERO_UUID else topic.topic_id,
@@ -151,7 +155,7 @@ class TopicCalls(TopicDescriptions):
             for topic in response.topics
             if topic.name is not None and (include_internal or not topic.is_internal)
         }
-        return dict(sorted(found.items()))
+        return dict(sorted(results.items()))
 
     async def create_partitions(
         self,
@@ -160,42 +164,40 @@ class TopicCalls(TopicDescriptions):
         validate_only: bool = False,
         timeout_ms: int | None = None,
     ) -> None:
-        """Give topics more partitions: the number is how many there shall be in all.
+        """Increases the number of partitions of topics to the given total.
 
-        Keys then go to other partitions than before; records that are there stay where they are.
+        Afterwards keys map to other partitions than before; existing records are not moved.
         """
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(node_id: int, names: Sequence[str]) -> Mapping[str, KafkaError | None]:
             request = CreatePartitionsRequest(
-                [_enlarged(name, counts[name]) for name in names],
-                self._left_ms(deadline_ms),
+                [_partition_count(name, counts[name]) for name in names],
+                self._remaining_ms(deadline_ms),
                 validate_only,
             )
             response = await self._request(
                 "create_partitions", node_id, request, CreatePartitionsResponse, deadline_ms
             )
             return {
-                each.name: _outcome(each.error_code, f"topic {each.name}", each.error_message)
-                for each in response.results
+                result.name: error_or_none(
+                    result.error_code, f"topic {result.name}", result.error_message
+                )
+                for result in response.results
             }
 
-        await self._each(
+        await self._request_each(
             "create_partitions",
             counts,
-            self._at(Where.CONTROLLER, deadline_ms),
+            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
         )
 
 
-def _outcome(code: int, about: str, words: str | None) -> KafkaError | None:
-    return None if code == ErrorCode.NONE else explain(code, about, words)
-
-
 def _creatable(topic: NewTopic) -> CreatableTopic:
-    configs = [CreatableTopicConfig(*each) for each in (topic.configs or {}).items()]
+    configs = [CreatableTopicConfig(*entry) for entry in (topic.configs or {}).items()]
     if topic.assignments is None:
         return CreatableTopic(
             topic.name, topic.num_partitions, topic.replication_factor, configs=configs
@@ -212,37 +214,39 @@ def _check_numbers(topics: Iterable[NewTopic]) -> None:
         if topic.assignments is None and -1 in (topic.num_partitions, topic.replication_factor):
             raise BrokerTooOldError(
                 f"topic {topic.name}: this broker is older than Kafka 2.4 and has no defaults for "
-                "the number of partitions and the replication factor: give both"
+                "the number of partitions and the replication factor; give both"
             )
 
 
 def _created(result: CreatableTopicResult) -> CreatedTopic | KafkaError:
     if result.error_code != ErrorCode.NONE:
-        return explain(result.error_code, f"topic {result.name}", result.error_message)
-    told = result.topic_config_error_code == ErrorCode.NONE and result.num_partitions >= 0
+        return broker_error(result.error_code, f"topic {result.name}", result.error_message)
+    has_details = result.topic_config_error_code == ErrorCode.NONE and result.num_partitions >= 0
     configs = {
-        each.name: ConfigEntry(
-            each.name,
-            each.value,
-            ConfigSource.from_code(each.config_source),
-            each.is_sensitive,
-            each.read_only,
+        config.name: ConfigEntry(
+            config.name,
+            config.value,
+            ConfigSource.from_code(config.config_source),
+            config.is_sensitive,
+            config.read_only,
         )
-        for each in result.configs or ()
+        for config in result.configs or ()
     }
     return CreatedTopic(
         result.name,
         None if result.topic_id == ZERO_UUID else result.topic_id,
         result.num_partitions,
         result.replication_factor,
-        configs if told else None,
+        configs if has_details else None,
     )
 
 
-def _enlarged(name: str, wanted: int | NewPartitions) -> CreatePartitionsTopic:
-    if isinstance(wanted, int):
-        wanted = NewPartitions(wanted)
-    if wanted.new_assignments is None:
-        return CreatePartitionsTopic(name, wanted.total_count, None)
-    assignments = [CreatePartitionsAssignment(list(each)) for each in wanted.new_assignments]
-    return CreatePartitionsTopic(name, wanted.total_count, assignments)
+def _partition_count(name: str, requested: int | NewPartitions) -> CreatePartitionsTopic:
+    if isinstance(requested, int):
+        requested = NewPartitions(requested)
+    if requested.new_assignments is None:
+        return CreatePartitionsTopic(name, requested.total_count, None)
+    assignments = [
+        CreatePartitionsAssignment(list(assignment)) for assignment in requested.new_assignments
+    ]
+    return CreatePartitionsTopic(name, requested.total_count, assignments)

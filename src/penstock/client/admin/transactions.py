@@ -1,21 +1,21 @@
-"""Transactions and producers: looked at, and ended when they hang."""
+"""Admin calls for transactions and producers: list, describe, abort, fence."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import BrokerTooOldError, explain
-from penstock.client.admin.locating import Locator
+from penstock.client.admin.advice import BrokerTooOldError, broker_error, error_or_none
+from penstock.client.admin.api_driver import (
+    COORDINATOR_CODES,
+    LEADER_CODES,
+    gather_all,
+    group_by_topic,
+)
+from penstock.client.admin.api_lookup import AdminApiLookup
 from penstock.client.admin.model_transactions import (
     ProducerIdAndEpoch,
     ProducerState,
     TransactionDescription,
     TransactionListing,
     TransactionState,
-)
-from penstock.client.admin.routing import (
-    COORDINATOR_CODES,
-    LEADER_CODES,
-    by_topic,
-    together,
 )
 from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError
@@ -48,8 +48,8 @@ from penstock.protocol.messages.write_txn_markers import (
 )
 
 
-class TransactionCalls(Locator):
-    """Calls about transactions."""
+class TransactionCalls(AdminApiLookup):
+    """The calls for transactions and producers."""
 
     async def list_transactions(
         self,
@@ -60,29 +60,26 @@ class TransactionCalls(Locator):
         transactional_id_pattern: str | None = None,
         timeout_ms: int | None = None,
     ) -> dict[int, list[TransactionListing]]:
-        """The transactional ids that each coordinator knows, sorted; without filters: all.
+        """Returns the transactional ids of each coordinator that match all filters, sorted.
 
-        Filters by duration need Kafka 3.8, by a pattern (RE2) of the id Kafka 4.1. Ids
-        without an open transaction pass a filter by duration: give a state with it.
+        A filter by duration needs Kafka 3.8, by a pattern (RE2) of the id Kafka 4.1. Ids without
+        an open transaction match a filter by duration: give a state with it.
         """
         deadline_ms = self._deadline(timeout_ms)
-        cluster = await self._brokers("list_transactions", deadline_ms)
-        wanted, ids = [str(state) for state in states], list(producer_ids)
+        cluster = await self._refresh_brokers("list_transactions", deadline_ms)
+        requested, ids = [str(state) for state in states], list(producer_ids)
 
         def make(version: int) -> ListTransactionsRequest:
-            request = ListTransactionsRequest(wanted, ids)
+            request = ListTransactionsRequest(requested, ids)
             if running_longer_than_ms is not None:
                 if version < 1:
-                    raise _too_old("3.8", "how long transactions run")
+                    raise _too_old_error("3.8", "how long transactions run")
                 request.duration_filter = running_longer_than_ms
             if transactional_id_pattern is not None:
                 if version < 2:
-                    raise _too_old("4.1", "a pattern of the transactional id")
+                    raise _too_old_error("4.1", "a pattern of the transactional id")
                 request.transactional_id_pattern = transactional_id_pattern
             return request
-
-        async def locate(nodes: Sequence[int]) -> Mapping[int, int | KafkaError]:
-            return await self._these(nodes, deadline_ms)
 
         async def send(
             node_id: int, nodes: Sequence[int]
@@ -95,22 +92,22 @@ class TransactionCalls(Locator):
                 deadline_ms,
             )
             if response.error_code != ErrorCode.NONE:
-                about = f"transactions of broker {node_id}"
-                return {node_id: explain(response.error_code, about)}
-            found = [
+                subject = f"transactions of broker {node_id}"
+                return {node_id: broker_error(response.error_code, subject)}
+            results = [
                 TransactionListing(
-                    each.transactional_id,
-                    each.producer_id,
-                    TransactionState.parse(each.transaction_state),
+                    state_item.transactional_id,
+                    state_item.producer_id,
+                    TransactionState.parse(state_item.transaction_state),
                 )
-                for each in response.transaction_states
+                for state_item in response.transaction_states
             ]
-            return {node_id: sorted(found)}
+            return {node_id: sorted(results)}
 
-        return await self._each(
+        return await self._request_each(
             "list_transactions",
             sorted(cluster.nodes),
-            locate,
+            self._broker_ids(deadline_ms),
             send,
             deadline_ms,
             retriable=COORDINATOR_CODES,
@@ -119,7 +116,7 @@ class TransactionCalls(Locator):
     async def describe_transactions(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> dict[str, TransactionDescription]:
-        """The state of transactional ids at their coordinators."""
+        """Returns the state of transactional ids, from their coordinators."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
@@ -133,15 +130,17 @@ class TransactionCalls(Locator):
                 deadline_ms,
             )
             return {
-                each.transactional_id: (
-                    _description(node_id, each)
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"transactional id {each.transactional_id}")
+                state.transactional_id: (
+                    _description(node_id, state)
+                    if state.error_code == ErrorCode.NONE
+                    else broker_error(
+                        state.error_code, f"transactional id {state.transactional_id}"
+                    )
                 )
-                for each in response.transaction_states
+                for state in response.transaction_states
             }
 
-        return await self._each(
+        return await self._request_each(
             "describe_transactions",
             transactional_ids,
             self._coordinators("describe_transactions", CoordinatorKind.TRANSACTION, deadline_ms),
@@ -157,13 +156,15 @@ class TransactionCalls(Locator):
         broker_id: int | None = None,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
-        """The producers that partitions know: as their leaders do, or a given broker."""
+        """Returns the active producers of partitions, from their leaders or from a given broker."""
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[TopicPartition]
+            node_id: int, keys: Sequence[TopicPartition]
         ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | KafkaError]:
-            topics = [DescribeProducersTopicRequest(*each) for each in by_topic(some).items()]
+            topics = [
+                DescribeProducersTopicRequest(*entry) for entry in group_by_topic(keys).items()
+            ]
             response = await self._request(
                 "describe_producers",
                 node_id,
@@ -172,23 +173,27 @@ class TransactionCalls(Locator):
                 deadline_ms,
             )
             return {
-                (partition := TopicPartition(topic.name, each.partition_index)): (
-                    _producers(each)
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"partition {partition}", each.error_message)
+                (partition := TopicPartition(topic.name, partition_data.partition_index)): (
+                    _producers(partition_data)
+                    if partition_data.error_code == ErrorCode.NONE
+                    else broker_error(
+                        partition_data.error_code,
+                        f"partition {partition}",
+                        partition_data.error_message,
+                    )
                 )
                 for topic in response.topics
-                for each in topic.partitions
+                for partition_data in topic.partitions
             }
 
         if broker_id is None:
-            locate = self._leaders("describe_producers", deadline_ms)
+            look_up = self._partition_leaders("describe_producers", deadline_ms)
         else:
-            locate = self._at(broker_id, deadline_ms)
-        return await self._each(
+            look_up = self._single_node(broker_id, deadline_ms)
+        return await self._request_each(
             "describe_producers",
             partitions,
-            locate,
+            look_up,
             send,
             deadline_ms,
             retriable=LEADER_CODES if broker_id is None else (),
@@ -203,15 +208,15 @@ class TransactionCalls(Locator):
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Write an abort marker for a transaction that hangs in a partition.
+        """Writes an abort marker for a hanging transaction in a partition.
 
-        The numbers are those of `describe_producers`. Only where the coordinator has forgotten the
-        transaction: an open one must be ended by its producer, or by `fence_producers`.
+        The numbers are those of `describe_producers`. It is for transactions that the coordinator
+        has lost; others are ended by their producer, or by `fence_producers`.
         """
         deadline_ms = self._deadline(timeout_ms)
 
         async def send(
-            node_id: int, some: Sequence[TopicPartition]
+            node_id: int, keys: Sequence[TopicPartition]
         ) -> Mapping[TopicPartition, KafkaError | None]:
             marker = WritableTxnMarker(
                 producer_id,
@@ -228,20 +233,20 @@ class TransactionCalls(Locator):
                 deadline_ms,
             )
             return {
-                (written := TopicPartition(topic.name, each.partition_index)): (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"producer {producer_id} in partition {written}")
+                (
+                    marked := TopicPartition(topic.name, partition_data.partition_index)
+                ): error_or_none(
+                    partition_data.error_code, f"producer {producer_id} in partition {marked}"
                 )
                 for result in response.markers
                 for topic in result.topics
-                for each in topic.partitions
+                for partition_data in topic.partitions
             }
 
-        await self._each(
+        await self._request_each(
             "abort_transaction",
             [partition],
-            self._leaders("abort_transaction", deadline_ms),
+            self._partition_leaders("abort_transaction", deadline_ms),
             send,
             deadline_ms,
             retriable=LEADER_CODES,
@@ -250,9 +255,9 @@ class TransactionCalls(Locator):
     async def fence_producers(
         self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
     ) -> dict[str, ProducerIdAndEpoch]:
-        """Take transactional ids away from their producers: open transactions are aborted.
+        """Fences the producers of transactional ids, and aborts their open transactions.
 
-        A producer that is still running gets PRODUCER_FENCED at its next step.
+        A producer that is still running gets PRODUCER_FENCED with its next request.
         """
         deadline_ms = self._deadline(timeout_ms)
         transaction_timeout_ms = self._request_timeout_ms if timeout_ms is None else timeout_ms
@@ -266,16 +271,16 @@ class TransactionCalls(Locator):
                 deadline_ms,
             )
             if response.error_code != ErrorCode.NONE:
-                return explain(response.error_code, f"transactional id {transactional_id}")
+                return broker_error(response.error_code, f"transactional id {transactional_id}")
             return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
         async def send(
             node_id: int, ids: Sequence[str]
         ) -> Mapping[str, ProducerIdAndEpoch | KafkaError]:
-            answers = await together(fence(node_id, each) for each in ids)
-            return dict(zip(ids, answers, strict=True))
+            results = await gather_all(fence(node_id, key) for key in ids)
+            return dict(zip(ids, results, strict=True))
 
-        return await self._each(
+        return await self._request_each(
             "fence_producers",
             transactional_ids,
             self._coordinators("fence_producers", CoordinatorKind.TRANSACTION, deadline_ms),
@@ -287,13 +292,14 @@ class TransactionCalls(Locator):
     async def force_terminate_transaction(
         self, transactional_id: str, *, timeout_ms: int | None = None
     ) -> None:
-        """Abort the open transaction of an id, whoever began it: `fence_producers` for one."""
+        """Aborts the open transaction of an id: `fence_producers` for one id."""
         await self.fence_producers([transactional_id], timeout_ms=timeout_ms)
 
 
-def _too_old(since: str, what: str) -> BrokerTooOldError:
+def _too_old_error(since: str, filter_name: str) -> BrokerTooOldError:
     return BrokerTooOldError(
-        f"list_transactions: the broker is older than Kafka {since} and cannot filter by {what}"
+        f"list_transactions: the broker is older than Kafka {since} and cannot filter by "
+        f"{filter_name}"
     )
 
 
@@ -321,12 +327,14 @@ def _description(
 def _producers(partition: PartitionResponse) -> tuple[ProducerState, ...]:
     return tuple(
         ProducerState(
-            each.producer_id,
-            each.producer_epoch,
-            each.last_sequence,
-            each.last_timestamp,
-            None if each.coordinator_epoch < 0 else each.coordinator_epoch,
-            None if each.current_txn_start_offset < 0 else each.current_txn_start_offset,
+            producer.producer_id,
+            producer.producer_epoch,
+            producer.last_sequence,
+            producer.last_timestamp,
+            None if producer.coordinator_epoch < 0 else producer.coordinator_epoch,
+            None if producer.current_txn_start_offset < 0 else producer.current_txn_start_offset,
         )
-        for each in sorted(partition.active_producers, key=lambda each: each.producer_id)
+        for producer in sorted(
+            partition.active_producers, key=lambda producer: producer.producer_id
+        )
     )

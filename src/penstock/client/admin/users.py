@@ -1,16 +1,23 @@
-"""SCRAM users. Passwords are salted and hashed here: the broker never sees them."""
+"""Admin calls for SCRAM credentials. Passwords are salted and hashed here, and never sent."""
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import explain
+from penstock.client.admin.advice import broker_error, error_or_none
+from penstock.client.admin.api_driver import (
+    CONTROLLER_CODES,
+    AdminApiDriver,
+    NodeProvider,
+    check_collection,
+    code_and_message,
+    unique_keys,
+)
 from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_security import (
     ScramCredentialInfo,
     ScramDeletion,
     ScramUpsertion,
 )
-from penstock.client.admin.routing import CONTROLLER_CODES, Router, Where, check_several, several
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -28,39 +35,39 @@ from penstock.security.scram_credential import ScramMechanism, random_text, salt
 _SALT_BITS = 130
 
 
-class UserCalls(Router):
-    """Calls about SCRAM credentials."""
+class UserCalls(AdminApiDriver):
+    """The calls for SCRAM credentials."""
 
     async def describe_user_scram_credentials(
         self, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
     ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """Which mechanisms users have credentials for, sorted; None is for all users.
+        """Returns the mechanisms that users have credentials for, sorted; by default of all users.
 
-        A user that was asked for and has none is RESOURCE_NOT_FOUND.
+        A given user without credentials is RESOURCE_NOT_FOUND.
         """
         names = None
         if users is not None:
-            wanted = several("describe_user_scram_credentials", users)
-            names = [UserName(name) for name in wanted]
-        response = await self._ask(
+            requested = unique_keys("describe_user_scram_credentials", users)
+            names = [UserName(name) for name in requested]
+        response = await self._request_until_done(
             "describe_user_scram_credentials",
-            Where.ANY,
+            NodeProvider.ANY,
             DescribeUserScramCredentialsRequest(names),
             DescribeUserScramCredentialsResponse,
             self._deadline(timeout_ms),
-            verdict=lambda answer: (answer.error_code, answer.error_message),
+            get_error=code_and_message,
         )
         results: dict[str, tuple[ScramCredentialInfo, ...]] = {}
         errors: dict[str, KafkaError] = {}
-        for each in sorted(response.results, key=lambda each: each.user):
-            if each.error_code != ErrorCode.NONE:
-                errors[each.user] = explain(
-                    each.error_code, f"user {each.user}", each.error_message
+        for result in sorted(response.results, key=lambda result: result.user):
+            if result.error_code != ErrorCode.NONE:
+                errors[result.user] = broker_error(
+                    result.error_code, f"user {result.user}", result.error_message
                 )
                 continue
-            results[each.user] = tuple(
+            results[result.user] = tuple(
                 ScramCredentialInfo(ScramMechanism(info.mechanism), info.iterations)
-                for info in sorted(each.credential_infos, key=lambda info: info.mechanism)
+                for info in sorted(result.credential_infos, key=lambda info: info.mechanism)
                 if info.mechanism in ScramMechanism._value2member_map_
             )
         if errors:
@@ -73,25 +80,29 @@ class UserCalls(Router):
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Set and delete credentials of users.
+        """Sets and deletes credentials of users.
 
-        A broker takes one change of a user at a time, so further ones of the same user follow in
-        requests of their own, as long as none of his fails.
+        A request may have one change per user, so that further changes of a user are sent in
+        further requests, unless one of them fails.
         """
-        check_several("alter_user_scram_credentials", alterations)
+        check_collection("alter_user_scram_credentials", alterations)
         deadline_ms = self._deadline(timeout_ms)
-        waiting: dict[str, list[ScramUpsertion | ScramDeletion]] = {}
+        pending: dict[str, list[ScramUpsertion | ScramDeletion]] = {}
         for alteration in alterations:
-            waiting.setdefault(alteration.user, []).append(alteration)
-        users = list(waiting)
+            pending.setdefault(alteration.user, []).append(alteration)
+        users = list(pending)
         errors: dict[str, KafkaError] = {}
-        while waiting:
-            wave = {user: left.pop(0) for user, left in waiting.items()}
+        while pending:
+            batch = {user: remaining.pop(0) for user, remaining in pending.items()}
             try:
-                await self._alter_users(wave, deadline_ms)
+                await self._alter_users(batch, deadline_ms)
             except AdminError as failed:
                 errors.update(failed.errors)
-            waiting = {user: left for user, left in waiting.items() if left and user not in errors}
+            pending = {
+                user: remaining
+                for user, remaining in pending.items()
+                if remaining and user not in errors
+            }
         if errors:
             done = {user: None for user in users if user not in errors}
             raise AdminError("alter_user_scram_credentials", errors, done)
@@ -100,14 +111,14 @@ class UserCalls(Router):
         self, by_user: Mapping[str, ScramUpsertion | ScramDeletion], deadline_ms: int
     ) -> None:
         async def send(node_id: int, users: Sequence[str]) -> Mapping[str, KafkaError | None]:
-            some = [by_user[user] for user in users]
+            keys = [by_user[user] for user in users]
             request = AlterUserScramCredentialsRequest(
                 [
-                    ScramCredentialDeletion(each.user, each.mechanism)
-                    for each in some
-                    if isinstance(each, ScramDeletion)
+                    ScramCredentialDeletion(key.user, key.mechanism)
+                    for key in keys
+                    if isinstance(key, ScramDeletion)
                 ],
-                [_upsertion(each) for each in some if isinstance(each, ScramUpsertion)],
+                [_upsertion(key_item) for key_item in keys if isinstance(key_item, ScramUpsertion)],
             )
             response = await self._request(
                 "alter_user_scram_credentials",
@@ -117,28 +128,26 @@ class UserCalls(Router):
                 deadline_ms,
             )
             return {
-                each.user: (
-                    None
-                    if each.error_code == ErrorCode.NONE
-                    else explain(each.error_code, f"user {each.user}", each.error_message)
+                result.user: error_or_none(
+                    result.error_code, f"user {result.user}", result.error_message
                 )
-                for each in response.results
+                for result in response.results
             }
 
-        await self._each(
+        await self._request_each(
             "alter_user_scram_credentials",
             by_user,
-            self._at(Where.CONTROLLER, deadline_ms),
+            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
             send,
             deadline_ms,
             retriable=CONTROLLER_CODES,
         )
 
 
-def _upsertion(given: ScramUpsertion) -> ScramCredentialUpsertion:
-    salt = given.salt
+def _upsertion(value: ScramUpsertion) -> ScramCredentialUpsertion:
+    salt = value.salt
     if salt is None:
         salt = random_text(secrets.randbits(_SALT_BITS)).encode()
-    # The broker refuses what is out of its bounds; here it only must be possible.
-    salted = salted_password(given.mechanism, given.password, salt, max(1, given.iterations))
-    return ScramCredentialUpsertion(given.user, given.mechanism, given.iterations, salt, salted)
+    # The broker rejects too few iterations; here they only must be possible.
+    salted = salted_password(value.mechanism, value.password, salt, max(1, value.iterations))
+    return ScramCredentialUpsertion(value.user, value.mechanism, value.iterations, salt, salted)

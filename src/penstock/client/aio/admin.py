@@ -1,4 +1,4 @@
-"""The admin client for an event loop of the caller's."""
+"""The asyncio admin client, on the caller's event loop."""
 
 from typing import Self, Unpack
 
@@ -9,12 +9,12 @@ from penstock.core.system_clock import SystemClock
 
 
 class Admin(AdminCalls):
-    """Administers a cluster. Made and used on one event loop.
+    """Administers a cluster. A client belongs to one event loop.
 
         async with Admin(bootstrap_servers="localhost:9092") as admin:
             await admin.create_topics([NewTopic("orders", num_partitions=3)])
 
-    Nothing is sent before the first call. Close it: `async with`, or `await close()`.
+    Nothing is sent before the first call. Close it with `async with` or `await close()`.
     """
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:

@@ -23,7 +23,7 @@ from penstock.client.admin import (
     TransactionState,
     UpgradeType,
 )
-from penstock.client.admin.configs import merged
+from penstock.client.admin.configs import merge_configs
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.core.errors import ErrorCode, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
@@ -167,7 +167,7 @@ def test_lists_are_appended_to_and_taken_from() -> None:
         ConfigOp("throttled", "0:1", ConfigOpType.SUBTRACT),
         ConfigOp("new", "x", ConfigOpType.APPEND),
     ]
-    assert merged(present, ops) == {
+    assert merge_configs(present, ops) == {
         "cleanup.policy": "delete,compact",
         "throttled": "1:2",
         "new": "x",

@@ -1,10 +1,10 @@
-"""Where things are: partitions at their leaders, groups and transactional ids at coordinators."""
+"""Lookup strategies of admin calls: leaders of partitions, coordinators of groups."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from penstock.client.admin.advice import explain
-from penstock.client.admin.routing import Locate, Router, Where
+from penstock.client.admin.advice import broker_error
+from penstock.client.admin.api_driver import AdminApiDriver, LookupStrategy, NodeProvider
 from penstock.client.coordinators import CoordinatorKind
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
@@ -22,11 +22,11 @@ from penstock.protocol.messages.metadata import (
 )
 
 METADATA_WITHOUT_CREATION: Final = (4, "0.11")
-"""The first version of Metadata that can ask for a topic without creating it."""
+"""The first version of Metadata that does not create the topics in it."""
 
 
-class Locator(Router):
-    """What finds the brokers of many things at once."""
+class AdminApiLookup(AdminApiDriver):
+    """Finds the brokers of many keys with one request."""
 
     async def _metadata(
         self,
@@ -35,77 +35,85 @@ class Locator(Router):
         deadline_ms: int,
         *,
         authorized_operations: bool = False,
-        needs: tuple[int, str] = METADATA_WITHOUT_CREATION,
+        required: tuple[int, str] = METADATA_WITHOUT_CREATION,
     ) -> MetadataResponse:
-        """Topics as any broker knows them; none is created by asking. None: all of them."""
+        """Returns metadata of topics (None: of all), without creating them."""
         request = MetadataRequest(
             topics=None if topics is None else list(topics),
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=authorized_operations,
         )
-        response = await self._ask(
+        response = await self._request_until_done(
             call,
-            Where.ANY,
+            NodeProvider.ANY,
             request,
             MetadataResponse,
             deadline_ms,
-            needs=max(needs, (8, "2.3")) if authorized_operations else needs,
+            required=max(required, (8, "2.3")) if authorized_operations else required,
         )
         self._network.metadata.update(response, self._network.clock.monotonic_ms(), complete=False)
         return response
 
-    def _leaders(self, call: str, deadline_ms: int) -> Locate[TopicPartition]:
-        """Everything is at the leader of its partition."""
+    def _partition_leaders(self, call: str, deadline_ms: int) -> LookupStrategy[TopicPartition]:
+        """Returns the strategy for keys that are sent to the leaders of partitions."""
 
-        async def locate(
+        async def look_up(
             partitions: Sequence[TopicPartition],
         ) -> Mapping[TopicPartition, int | KafkaError]:
             names = dict.fromkeys(partition.topic for partition in partitions)
             topics = [MetadataRequestTopic(name=name) for name in names]
             response = await self._metadata(call, topics, deadline_ms)
             codes = {topic.name: topic.error_code for topic in response.topics}
-            found = {
-                TopicPartition(topic.name or "", each.partition_index): each
+            described = {
+                TopicPartition(topic.name or "", data.partition_index): data
                 for topic in response.topics
-                for each in topic.partitions
+                for data in topic.partitions
             }
             nodes = {broker.node_id for broker in response.brokers}
-            places: dict[TopicPartition, int | KafkaError] = {}
+            node_ids: dict[TopicPartition, int | KafkaError] = {}
             for partition in partitions:
-                described = found.get(partition)
+                data = described.get(partition)
                 code = codes.get(partition.topic) or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if described is not None:
-                    code = described.error_code or ErrorCode.LEADER_NOT_AVAILABLE
-                if described is not None and described.leader_id in nodes:
-                    places[partition] = described.leader_id
+                if data is not None:
+                    code = data.error_code or ErrorCode.LEADER_NOT_AVAILABLE
+                if data is not None and data.leader_id in nodes:
+                    node_ids[partition] = data.leader_id
                 else:
-                    places[partition] = explain(code, str(partition))
-            return places
+                    node_ids[partition] = broker_error(code, str(partition))
+            return node_ids
 
-        return locate
+        return look_up
 
-    def _coordinators(self, call: str, kind: CoordinatorKind, deadline_ms: int) -> Locate[str]:
-        """Everything is at the coordinator of its group or transactional id."""
+    def _coordinators(
+        self, call: str, kind: CoordinatorKind, deadline_ms: int
+    ) -> LookupStrategy[str]:
+        """Returns the strategy for groups or transactional ids, which go to their coordinators."""
 
-        async def locate(keys: Sequence[str]) -> Mapping[str, int | KafkaError]:
-            places: dict[str, int | KafkaError] = {}
-            while len(places) < len(keys):
-                rest = [key for key in keys if key not in places]
-                for found in await self._find_coordinators(call, kind, rest, deadline_ms):
-                    if found.error_code == ErrorCode.NONE:
-                        self._network.add_node(Node(found.node_id, found.host, found.port))
-                        places[found.key] = found.node_id
+        async def look_up(keys: Sequence[str]) -> Mapping[str, int | KafkaError]:
+            node_ids: dict[str, int | KafkaError] = {}
+            while len(node_ids) < len(keys):
+                remaining = [key for key in keys if key not in node_ids]
+                for coordinator in await self._find_coordinators(
+                    call, kind, remaining, deadline_ms
+                ):
+                    if coordinator.error_code == ErrorCode.NONE:
+                        self._network.add_node(
+                            Node(coordinator.node_id, coordinator.host, coordinator.port)
+                        )
+                        node_ids[coordinator.key] = coordinator.node_id
                     else:
-                        about = f"the coordinator of {found.key!r}"
-                        places[found.key] = explain(found.error_code, about, found.error_message)
-            return places
+                        subject = f"the coordinator of {coordinator.key!r}"
+                        node_ids[coordinator.key] = broker_error(
+                            coordinator.error_code, subject, coordinator.error_message
+                        )
+            return node_ids
 
-        return locate
+        return look_up
 
     async def _find_coordinators(
         self, call: str, kind: CoordinatorKind, keys: Sequence[str], deadline_ms: int
     ) -> list[Coordinator]:
-        """Of all keys where the broker can tell them together, else of the first one."""
+        """Returns the coordinators of all keys; of the first from brokers before Kafka 3.0."""
 
         def make(version: int) -> FindCoordinatorRequest:
             request = FindCoordinatorRequest()
@@ -117,13 +125,13 @@ class Locator(Router):
                 request.key = keys[0]
             return request
 
-        response = await self._ask(
+        response = await self._request_until_done(
             call,
-            Where.ANY,
+            NodeProvider.ANY,
             RequestBuilder(FindCoordinatorRequest, make),
             FindCoordinatorResponse,
             deadline_ms,
-            needs=(kind.value, "0.11"),
+            required=(kind.value, "0.11"),
         )
         if response.coordinators:
             return response.coordinators

@@ -11,7 +11,7 @@ from penstock.client.admin import (
     NewTopic,
     OffsetSpec,
     TopicPartitionReplica,
-    routing,
+    api_driver,
 )
 from penstock.client.errors import (
     AuthorizationError,
@@ -200,7 +200,7 @@ def test_a_topic_that_nobody_knows_is_given_up_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """E5: it may just have been made, but nobody waits for a minute."""
-    monkeypatch.setattr(routing, "UNKNOWN_TOPIC_GRACE_MS", 20)
+    monkeypatch.setattr(api_driver, "UNKNOWN_TOPIC_GRACE_MS", 20)
 
     async def scenario() -> None:
         cluster = FakeCluster()
