@@ -1,4 +1,4 @@
-"""`penstock pipeline`, as a user types it: checks in this process, runs in their own."""
+"""The commands of `penstock pipeline`: checks in this process, runs in their own."""
 
 import json
 import os
@@ -56,50 +56,52 @@ def _topic(broker: Broker) -> None:
 
 
 def penstock(*arguments: str) -> dict[str, Any]:
-    """A command in a process of its own, with --json."""
+    """Runs a command in its own process, with --json."""
     command = [sys.executable, "-m", "penstock", "pipeline", *arguments, "--json"]
     environment = {**os.environ, "PYTHONWARNINGS": ""}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
-    found: Any = json.loads(done.stdout)
-    return {"queries": found} if isinstance(found, list) else found
+    result: Any = json.loads(done.stdout)
+    return {"queries": result} if isinstance(result, list) else result
 
 
-def rows(folder: Path) -> list[tuple[int, int]]:
-    with closing(sqlite3.connect(folder / "orders.db")) as connection:
+def rows(directory: Path) -> list[tuple[int, int]]:
+    with closing(sqlite3.connect(directory / "orders.db")) as connection:
         return connection.execute("SELECT id, cents FROM large ORDER BY id").fetchall()
 
 
-def test_problems_are_said_with_their_lines(file: Path) -> None:
-    """E5, and what only the broker knows."""
+def test_problems_have_their_lines(file: Path) -> None:
+    """E5, and problems that only the broker can show."""
     cli = Cli()
     text = file.read_text()
     unknown = file.with_name("unknown.yml")
     unknown.write_text(text.replace("topic: orders\n", "topic: oders\n"))
-    said = cli.attempt("pipeline", "validate", str(unknown))
-    assert said.exit_code == 1
-    assert f"{unknown}:5: sources.orders.topic: unknown topic oders" in said.stdout
-    assert "1 problem in" in said.stderr
+    result = cli.attempt("pipeline", "validate", str(unknown))
+    assert result.exit_code == 1
+    assert f"{unknown}:5: sources.orders.topic: unknown topic oders" in result.stdout
+    assert "1 problem in" in result.stderr
 
     bad = file.with_name("bad.yml")
     bad.write_text(text.replace("from orders\n", "from order\n").replace("cents >=", "cent >="))
-    said = cli.attempt("pipeline", "validate", "--offline", "--json", str(bad))
-    problems = json.loads(said.stdout)["problems"]
-    assert [(each["line"], each["where"]) for each in problems] == [(12, "steps.large.sql")]
+    result = cli.attempt("pipeline", "validate", "--offline", "--json", str(bad))
+    problems = json.loads(result.stdout)["problems"]
+    assert [(problem["line"], problem["where"]) for problem in problems] == [
+        (12, "steps.large.sql")
+    ]
     assert "did you mean orders?" in problems[0]["message"]
     assert cli.refused("pipeline", "validate", "no-such.yml").startswith("penstock: there is no")
 
 
-def test_a_broker_that_is_away(file: Path) -> None:
+def test_an_unreachable_broker(file: Path) -> None:
     """E6: one line, no traceback."""
     file.write_text(f"{file.read_text()}kafka:\n  default.api.timeout.ms: 1000\n")
-    said = Cli().refused("pipeline", "status", str(file), "-b", "127.0.0.1:1", status=0)
-    assert "127.0.0.1:1" in said
+    result = Cli().refused("pipeline", "status", str(file), "-b", "127.0.0.1:1", status=0)
+    assert "127.0.0.1:1" in result
 
 
 @pytest.mark.usefixtures("_topic")
 def test_from_validate_to_rebuild(file: Path, broker: Broker) -> None:
-    """One pipeline through all commands (D3, D4, D5)."""
+    """All commands with one pipeline (D3, D4, D5)."""
     cli = Cli()
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for number in range(100):
@@ -112,7 +114,7 @@ def test_from_validate_to_rebuild(file: Path, broker: Broker) -> None:
     assert "topic orders (2 partitions)" in cli("pipeline", "plan", str(file)).stdout
 
     result = penstock("run", str(file), "--once", "--metrics-port", "0")["queries"]
-    assert [(each["query"], each["rows"], each["dead_letters"]) for each in result] == [
+    assert [(query["query"], query["rows"], query["dead_letters"]) for query in result] == [
         ("orders.large", 90, 1)
     ]
     expected = [(number, number * 10) for number in range(10, 100)]
@@ -124,7 +126,7 @@ def test_from_validate_to_rebuild(file: Path, broker: Broker) -> None:
     assert "51" in cli("pipeline", "plan", str(file)).stdout
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         group = admin.list_group_offsets(["orders"])["orders"]
-    committed = {each: found.offset for each, found in group.items() if found is not None}
+    committed = {partition: offset.offset for partition, offset in group.items() if offset}
     assert committed == {TopicPartition("orders", 0): 51, TopicPartition("orders", 1): 50}
 
     dead = cli.json("pipeline", "replay-dlq", str(file), "--dry-run")

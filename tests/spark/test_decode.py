@@ -1,4 +1,4 @@
-"""Decoding in Spark: good records have their values, bad ones a reason, and no job fails (D5)."""
+"""Decoding in Spark: good records have values, bad ones a reason, and no job fails (D5)."""
 
 import io
 import json
@@ -82,15 +82,15 @@ def decoded(spark: "SparkSession", spec: SourceSpec, values: Sequence[bytes | No
 def check(
     spark: "SparkSession", spec: SourceSpec, cases: "list[tuple[bytes | None, object]]"
 ) -> None:
-    """A case is a value and the fields that are not null, or (part of) the reason."""
-    names = [each.name for each in typed_fields(spec)]
-    found = decoded(spark, spec, [value for value, _ in cases])
+    """Checks cases: a value, and the fields that are not null or a part of the reason."""
+    names = [field.name for field in typed_fields(spec)]
+    rows = decoded(spark, spec, [value for value, _ in cases])
     wrong = []
-    for (value, expected), row in zip(cases, found, strict=True):
+    for (value, expected), row in zip(cases, rows, strict=True):
         fields = {name: row[name] for name in names if row[name] is not None}
         fields = {
-            name: each.asDict() if hasattr(each, "asDict") else each
-            for name, each in fields.items()
+            name: value.asDict() if hasattr(value, "asDict") else value
+            for name, value in fields.items()
         }
         if isinstance(expected, str):
             is_right = row["_error"] is not None and expected in row["_error"] and not fields
@@ -236,16 +236,16 @@ def test_json_is_read_strictly(spark: "SparkSession") -> None:
     check(spark, spec, cases)
 
 
-def test_json_agrees_with_pythons(spark: "SparkSession") -> None:
-    """The same texts are good, and have the same values, as a strict reader finds."""
+def test_json_agrees_with_the_json_of_python(spark: "SparkSession") -> None:
+    """The same texts are good, with the same values, as for a strict parser."""
     spec = SourceSpec(
         name="in", topics=("t",), schema=json_oracle.SCHEMA, required=json_oracle.REQUIRED
     )
     texts = json_oracle.texts(4000)
-    found = decoded(spark, spec, [each.encode() for each in texts])
+    rows = decoded(spark, spec, [text.encode() for text in texts])
     wrong: list[tuple[str, object, Row]] = []
     good = 0
-    for text, row in zip(texts, found, strict=True):
+    for text, row in zip(texts, rows, strict=True):
         try:
             expected = json_oracle.read(text)
         except json_oracle.BadError:
@@ -269,7 +269,7 @@ def _same(expected: object, got: object) -> bool:
         return (
             isinstance(got, dict)
             and expected.keys() == got.keys()
-            and all(_same(each, got[name]) for name, each in expected.items())
+            and all(_same(value, got[name]) for name, value in expected.items())
         )
     return expected == got
 
@@ -450,7 +450,7 @@ def test_types_are_named_as_spark_does(spark: "SparkSession", schema: str) -> No
 
 
 def test_dead_letters_of_a_range_are_read_again(spark: "SparkSession", broker: Broker) -> None:
-    """With where they came from, byte for byte."""
+    """They have their origin, and all bytes of the record."""
     broker.create_topic("letters", partitions=2)
     values = [b'{"id":1}', b"\xff", b'{"id":"x"}', None, b'{"id":2}']
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
@@ -474,11 +474,13 @@ def test_dead_letters_of_a_range_are_read_again(spark: "SparkSession", broker: B
         )
         .load()
     )
-    found = dead_letters_of(frame, spec, {"letters": "the-id"})
-    assert found.schema == SCHEMA
-    rows = found.to_pylist()
-    places = [TopicPartition(row["topic"], row["partition"]) for row in rows]
-    assert [(each.partition, row["offset"]) for each, row in zip(places, rows, strict=True)] == [
+    letters = dead_letters_of(frame, spec, {"letters": "the-id"})
+    assert letters.schema == SCHEMA
+    rows = letters.to_pylist()
+    positions = [TopicPartition(row["topic"], row["partition"]) for row in rows]
+    assert [
+        (record.partition, row["offset"]) for record, row in zip(positions, rows, strict=True)
+    ] == [
         *((0, 1), (0, 2)),
         *((1, 2), (1, 3)),
     ]
@@ -497,16 +499,16 @@ def test_dead_letters_of_a_range_are_read_again(spark: "SparkSession", broker: B
     }
 
 
-def test_no_more_dead_letters_than_wanted_are_held(spark: "SparkSession") -> None:
+def test_the_number_of_dead_letters_is_limited(spark: "SparkSession") -> None:
     frame = raw(spark, [b"", b"x", b'{"id":1}', b"y"]).drop("headers")
-    found = dead_letters_of(frame, source("json", "id bigint"), {}, at_most=2)
-    assert (found.num_rows, found["headers"].null_count) == (2, 2)
+    letters = dead_letters_of(frame, source("json", "id bigint"), {}, at_most=2)
+    assert (letters.num_rows, letters["headers"].null_count) == (2, 2)
 
 
-def test_bad_records_are_counted_inside_of_a_batch(
+def test_bad_records_are_counted_in_a_batch(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """After the action, once, by whichever way the rows are taken; with and without state."""
+    """They are counted once, after the action, however rows are read, with and without state."""
     broker.create_topic("counted", partitions=2)
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for at in range(30):
@@ -540,7 +542,7 @@ def test_bad_records_are_counted_inside_of_a_batch(
 def _counted(
     rows: "DataFrame", checkpoint: str, take: "Callable[[DataFrame], int]"
 ) -> tuple[int, int]:
-    found: list[RecordCounts | None] = []
+    counts: list[RecordCounts | None] = []
     taken: list[int] = []
     started = Event()
     running: list[StreamingQuery] = []
@@ -548,12 +550,12 @@ def _counted(
     def batch(frame: "DataFrame", number: int) -> None:
         started.wait(60)
         taken.append(take(frame))
-        found.append(read_counts(running[0], "in"))
+        counts.append(read_counts(running[0], "in"))
 
     writer = rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)
     running.append(writer.trigger(availableNow=True).start())
     started.set()
     assert running[0].awaitTermination(120)
     assert sum(taken) in (27, 4)
-    [counted] = [each for each in found if each is not None and each.records]
+    [counted] = [c for c in counts if c is not None and c.records]
     return counted.records, counted.bad

@@ -1,4 +1,4 @@
-"""`make demo`, as a user runs it: it ends by itself, and says what has happened."""
+"""`make demo`, as a user runs it: it reports what happens, and ends."""
 
 import os
 import re
@@ -13,13 +13,13 @@ import pytest
 
 pytestmark = pytest.mark.long
 
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 COLUMNS = 80
 
 
 @contextmanager
 def demo() -> Iterator[subprocess.Popen[str]]:
-    """Its output goes to a pipe; none of it is left at the end."""
+    """Runs the demo with its output in a pipe, and cleans up at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "examples.pipeline_demo"],
         cwd=Path(__file__).resolve().parents[2],
@@ -37,18 +37,18 @@ def demo() -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def test_the_demo_tells_its_story_and_ends_well() -> None:
+def test_the_demo_runs_to_its_end() -> None:
     with demo() as process:
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, said
-    assert "ERROR" not in said
-    lines = said.splitlines()
-    assert max(map(len, lines)) < COLUMNS, said
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, output
+    assert "ERROR" not in output
+    lines = output.splitlines()
+    assert max(map(len, lines)) < COLUMNS, output
     assert lines[-1] == "every view was counted exactly once"
     assert "lag of the pipeline's consumer group: 0" in lines
     begin = next(number for number, line in enumerate(lines) if "LAG" in line)
     shown = [line for line in lines[begin + 1 :] if re.fullmatch(r"[\d, ]+", line)]
-    assert shown, said
+    assert shown, output
     sent, read, lag, *_ = shown[-1].replace(",", "").split()
     assert (int(sent), int(read), int(lag)) == (30_000, 30_060, 0)
 
@@ -60,8 +60,8 @@ def test_ctrl_c_ends_the_demo_with_one_line() -> None:
             if "views begin to come" in line:
                 break
         os.killpg(process.pid, signal.SIGINT)
-        said, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130, said
-    assert said.splitlines()[-1] == "stopped before the end"
-    assert "Traceback" not in said
-    assert "ERROR" not in said
+        output, _ = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130, output
+    assert output.splitlines()[-1] == "stopped before the end"
+    assert "Traceback" not in output
+    assert "ERROR" not in output

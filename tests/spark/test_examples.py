@@ -1,4 +1,4 @@
-"""The worked examples under examples/, as a reader would run them (D1 to D5)."""
+"""The worked examples under examples/ run as documented (D1 to D5)."""
 
 import json
 import sqlite3
@@ -41,19 +41,19 @@ def run_once(spark: "SparkSession", name: str) -> tuple[PipelineSpec, RunResult]
 
 
 def read_all(broker: Broker, *topics: str) -> Iterator[tuple[str, bytes | None]]:
-    """All committed records of these topics."""
+    """Returns all committed records of these topics."""
     with Consumer(
         bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed"
     ) as consumer:
-        every = [
-            TopicPartition(topic, each.partition)
+        partitions = [
+            TopicPartition(topic, info.partition)
             for topic in topics
-            for each in consumer.partitions_for(topic)
+            for info in consumer.partitions_for(topic)
         ]
-        consumer.assign(every)
+        consumer.assign(partitions)
         consumer.seek_to_beginning()
-        ends = consumer.end_offsets(every)
-        while any(consumer.position(each) < ends[each] for each in every):
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
             for record in consumer.poll(timeout=5.0):
                 yield record.topic, record.value
 
@@ -88,7 +88,7 @@ def test_change_data(
     monkeypatch: pytest.MonkeyPatch,
     postgresql: PostgreSqlServer,
 ) -> None:
-    """Inserts, updates and deletions of a topic, followed by a table (D3)."""
+    """A table follows the inserts, updates and deletions of a topic (D3)."""
     url = postgresql.fresh()
     monkeypatch.setenv("CHANGE_DATA_FOLDER", str(tmp_path))
     monkeypatch.setenv("CHANGE_DATA_DATABASE", url.render_as_string(hide_password=False))
@@ -97,7 +97,7 @@ def test_change_data(
     with engine_for(url) as engine, engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT id, name, city, credit FROM customers").all()
     assert {tuple(row) for row in rows} == {
-        (each["id"], each["name"], each["city"], Decimal(each["credit"])) for each in table.values()
+        (row["id"], row["name"], row["city"], Decimal(row["credit"])) for row in table.values()
     }
     assert len(rows) == len(table)
 
@@ -117,10 +117,10 @@ def test_payments(
         suspicious |= sent.suspicious
         _, result = run_once(spark, "payments")
         assert result.dead_letters == sent.broken == 1
-    found: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
     for topic, value in read_all(broker, "payments.approved", "payments.suspicious"):
         assert value is not None
-        found.setdefault(topic, []).append(json.loads(value)["id"])
-    assert sorted(found["payments.approved"]) == sorted(approved)
-    assert sorted(found["payments.suspicious"]) == sorted(suspicious)
-    assert "examples.payments.steps" not in sys.modules  # it was found beside the file
+        ids.setdefault(topic, []).append(json.loads(value)["id"])
+    assert sorted(ids["payments.approved"]) == sorted(approved)
+    assert sorted(ids["payments.suspicious"]) == sorted(suspicious)
+    assert "examples.payments.steps" not in sys.modules  # it was loaded from the file

@@ -1,4 +1,4 @@
-"""A pipeline that was built in Python, from topic to table, with a real broker and Spark."""
+"""A pipeline built in Python, from topic to table, with a real broker and Spark."""
 
 import json
 import sqlite3
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_a_pipeline_of_sql_and_a_function_runs(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """D1 to D3: what `validate` knows of views, Spark does."""
+    """D1 to D3: Spark runs the views that `validate` accepts."""
     client = {"bootstrap.servers": broker.bootstrap_servers}
     with new_admin(client) as admin:
         admin.create_topics([NewTopic("api-clicks", 2)])
@@ -55,8 +55,8 @@ def test_a_pipeline_of_sql_and_a_function_runs(
 
     assert result.rows == 4
     with sqlite3.connect(path) as database:
-        found = database.execute(
+        rows = database.execute(
             "SELECT town, count(*) FROM named GROUP BY town ORDER BY town"
         ).fetchall()
     database.close()
-    assert found == [("-", 1), ("Ulm", 3)]
+    assert rows == [("-", 1), ("Ulm", 3)]

@@ -1,4 +1,4 @@
-"""Spark itself is asked about the statements that `validate` accepts and refuses."""
+"""Spark agrees with `validate` about the statements of the corpus."""
 
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,7 @@ _RECORD = "_key binary, _topic string, _partition int, _offset bigint, _timestam
 
 @pytest.fixture(scope="module")
 def views(spark: "SparkSession") -> "SparkSession":
-    """A session with the views of the corpus, as streams that have no rows."""
+    """A session with the views of the corpus, as streams without rows."""
     from pyspark.sql import functions
 
     spark = spark.newSession()
@@ -46,7 +46,7 @@ def views(spark: "SparkSession") -> "SparkSession":
         columns = spark.createDataFrame([], f"{schema}, {_RECORD}").schema
         rate = spark.readStream.format("rate").option("sourceName", name).load()
         stream = rate.select(
-            *(functions.lit(None).cast(each.dataType).alias(each.name) for each in columns)
+            *(functions.lit(None).cast(column.dataType).alias(column.name) for column in columns)
         )
         if watermark is not None:
             stream = stream.withWatermark(*watermark)
@@ -56,7 +56,7 @@ def views(spark: "SparkSession") -> "SparkSession":
 
 
 def _refusal(spark: "SparkSession", frame: "DataFrame", mode: str) -> str | None:
-    """Why Spark would not start the query in this output mode."""
+    """Returns why Spark would not start the query in this output mode."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import AnalysisException
 
@@ -71,14 +71,12 @@ def _refusal(spark: "SparkSession", frame: "DataFrame", mode: str) -> str | None
     return None
 
 
-def _problems(spec: PipelineSpec) -> list[str]:
-    return [each.message for each in analyze(spec).problems]
+def problems_of(spec: PipelineSpec) -> list[str]:
+    return [problem.message for problem in analyze(spec).problems]
 
 
 @pytest.mark.parametrize("sql", GOOD)
-def test_spark_agrees_with_what_is_known_of_a_good_statement(
-    views: "SparkSession", sql: str
-) -> None:
+def test_spark_agrees_about_good_statements(views: "SparkSession", sql: str) -> None:
     """D2: columns, event time, state and output modes are those of Spark's own analysis."""
     spec = pipeline(sql)
     analysis = analyze(spec)
@@ -90,12 +88,12 @@ def test_spark_agrees_with_what_is_known_of_a_good_statement(
 
     assert relation.is_streaming in (frame.isStreaming, None)
     if relation.is_complete:
-        assert [each.name or "?" for each in relation.columns] == [
-            each.name if known.name else "?"
-            for each, known in zip(frame.schema, relation.columns, strict=True)
+        assert [column.name or "?" for column in relation.columns] == [
+            field.name if column.name else "?"
+            for field, column in zip(frame.schema, relation.columns, strict=True)
         ]
-        assert [each.is_event_time for each in relation.columns] == [
-            "spark.watermarkDelayMs" in each.metadata for each in frame.schema
+        assert [column.is_event_time for column in relation.columns] == [
+            "spark.watermarkDelayMs" in field.metadata for field in frame.schema
         ]
     if not frame.isStreaming or relation.is_opaque:
         return
@@ -108,11 +106,11 @@ def test_spark_agrees_with_what_is_known_of_a_good_statement(
     assert is_stateful(spec, spec.sinks[0]) is facts_of(frame).stateful
 
 
-@pytest.mark.parametrize(("sql", "said"), REFUSED)
-def test_spark_refuses_what_validate_refuses(views: "SparkSession", sql: str, said: str) -> None:
+@pytest.mark.parametrize(("sql", "message"), REFUSED)
+def test_spark_refuses_the_same_statements(views: "SparkSession", sql: str, message: str) -> None:
     from pyspark.errors import AnalysisException
 
-    assert any(said in each for each in _problems(pipeline(sql)))
+    assert any(message in problem for problem in problems_of(pipeline(sql)))
 
     try:
         frame = views.sql(sql)
@@ -122,13 +120,13 @@ def test_spark_refuses_what_validate_refuses(views: "SparkSession", sql: str, sa
     assert _refusal(views, frame, "update") is not None
 
 
-@pytest.mark.parametrize(("sql", "said"), UNBOUNDED)
-def test_spark_would_run_what_keeps_state_for_ever(
-    views: "SparkSession", sql: str, said: str
+@pytest.mark.parametrize(("sql", "message"), UNBOUNDED)
+def test_spark_runs_statements_that_keep_state_forever(
+    views: "SparkSession", sql: str, message: str
 ) -> None:
-    """That is why `validate` refuses it, unless it is meant."""
-    assert any(said in each for each in _problems(pipeline(sql)))
-    assert not _problems(pipeline(sql, unbounded_state=True))
+    """That is why `validate` refuses them, unless `unbounded_state` is set."""
+    assert any(message in problem for problem in problems_of(pipeline(sql)))
+    assert not problems_of(pipeline(sql, unbounded_state=True))
 
     assert _refusal(views, views.sql(sql), "update") is None
 
@@ -147,7 +145,7 @@ def test_spark_would_run_what_keeps_state_for_ever(
         ),
     ],
 )
-def test_spark_reads_spans_of_time_alike(spark: "SparkSession", text: str) -> None:
+def test_spark_reads_durations_alike(spark: "SparkSession", text: str) -> None:
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -163,11 +161,11 @@ def test_spark_reads_spans_of_time_alike(spark: "SparkSession", text: str) -> No
 
 
 def test_spark_joins_streams_by_equality_only(views: "SparkSession") -> None:
-    """It says so only once the query has started."""
+    """Spark reports it only after the query has started."""
     from pyspark.errors import StreamingQueryException
 
     sql = "SELECT c.user FROM clicks c JOIN views v ON c.at > v.seen"
-    assert any("without an equality" in each for each in _problems(pipeline(sql)))
+    assert any("without an equality" in problem for problem in problems_of(pipeline(sql)))
 
     query = views.sql(sql).writeStream.format("noop").trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException, match="equality predicate"):

@@ -1,4 +1,4 @@
-"""Static tables in databases of each kind, and a stream that is joined with all of them (D2)."""
+"""Static tables in all kinds of databases, and a stream joined with them (D2)."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MANY = 25_000
-"""Rows: more than are read at a time."""
+"""More rows than are read at a time."""
 
 
 def change(url: URL, *statements: str) -> None:
     with engine_for(url) as engine, engine.begin() as connection:
-        for each in statements:
-            connection.exec_driver_sql(each)
+        for statement in statements:
+            connection.exec_driver_sql(statement)
 
 
 def table_of(url: URL, table: str) -> StaticTable:
@@ -34,10 +34,10 @@ def table_of(url: URL, table: str) -> StaticTable:
 
 
 def rows_of(table: StaticTable) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = []
     for batch in table.batches(table.schema()):
-        found += batch.to_pylist()
-    return found
+        rows += batch.to_pylist()
+    return rows
 
 
 def test_types_of_postgresql(postgresql: PostgreSqlServer) -> None:
@@ -113,7 +113,7 @@ def test_types_of_mariadb(mariadb: MariaDbServer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_table_is_read_in_pieces_and_need_not_be_read_to_its_end(
+def test_a_table_is_read_in_pieces_and_may_be_read_in_part(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
     server: PostgreSqlServer | MariaDbServer = request.getfixturevalue(kind)
@@ -133,7 +133,7 @@ def test_a_table_is_read_in_pieces_and_need_not_be_read_to_its_end(
 
 
 @pytest.mark.long
-def test_a_stream_is_joined_with_tables_of_each_kind_as_they_are_in_each_batch(
+def test_a_stream_is_joined_with_the_current_rows_of_tables(
     spark: "SparkSession",
     broker: Broker,
     tmp_path: Path,

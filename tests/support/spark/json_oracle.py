@@ -1,4 +1,4 @@
-"""What a strict reader makes of a text that should be a JSON object, by Python's json.
+"""A strict parser of JSON objects, based on Python's json, to compare decoded values with.
 
 Also makes such texts: most of them good, the others wrong in all the ways that people get JSON
 wrong.
@@ -27,7 +27,7 @@ class BadError(Exception):
 
 @dataclass(frozen=True)
 class Number:
-    """As it was written."""
+    """The text of a number."""
 
     text: str
 
@@ -38,20 +38,20 @@ class Number:
 
 @dataclass(frozen=True)
 class Pairs:
-    """An object; a key may be there several times."""
+    """An object, whose keys may be repeated."""
 
     items: tuple[tuple[str, object], ...]
 
 
 @dataclass(frozen=True)
 class AnyText:
-    """A string that is not to be compared: the text of another value."""
+    """A string that is not compared, because it is the text of another value."""
 
 
 def read(text: str) -> dict[str, object]:
-    """The fields; `BadError` if there is anything wrong."""
+    """Returns the fields. Raises `BadError` if anything is wrong."""
     try:
-        found = json.loads(
+        value = json.loads(
             text,
             parse_int=Number,
             parse_float=Number,
@@ -60,10 +60,10 @@ def read(text: str) -> dict[str, object]:
         )
     except (ValueError, RecursionError):
         raise BadError from None
-    if not isinstance(found, Pairs):
+    if not isinstance(value, Pairs):
         raise BadError
-    _check_characters(found)
-    row = _struct(found, _FIELDS)
+    _check_characters(value)
+    row = _struct(value, _FIELDS)
     if any(row[name] is None for name in REQUIRED):
         raise BadError
     return row
@@ -75,15 +75,15 @@ def _refuse(constant: str) -> NoReturn:
 
 def _check_characters(value: object) -> None:
     if isinstance(value, str):
-        if any("\ud800" <= each <= "\udfff" for each in value):
+        if any("\ud800" <= char <= "\udfff" for char in value):
             raise BadError
     elif isinstance(value, list):
-        for each in value:
-            _check_characters(each)
+        for item in value:
+            _check_characters(item)
     elif isinstance(value, Pairs):
-        for name, each in value.items:
+        for name, item in value.items:
             _check_characters(name)
-            _check_characters(each)
+            _check_characters(item)
 
 
 _Fit = Callable[[object], object]
@@ -139,7 +139,7 @@ def _money(value: object) -> object:
 def _list(value: object) -> object:
     if not isinstance(value, list):
         raise BadError
-    return [_integer(32)(each) for each in value]
+    return [_integer(32)(item) for item in value]
 
 
 def _sub(value: object) -> object:
@@ -151,17 +151,17 @@ def _sub(value: object) -> object:
 def _map(value: object) -> object:
     if not isinstance(value, Pairs):
         raise BadError
-    found = {name: _or_null(_double)(each) for name, each in value.items}
-    if len(found) != len(value.items):
+    numbers = {name: _or_null(_double)(item) for name, item in value.items}
+    if len(numbers) != len(value.items):
         raise BadError
-    return found
+    return numbers
 
 
 def _struct(value: Pairs, fields: dict[str, _Fit]) -> dict[str, object]:
     row: dict[str, object] = dict.fromkeys(fields)
-    for name, each in value.items:
+    for name, item in value.items:
         if name in fields:
-            row[name] = fields[name](each)
+            row[name] = fields[name](item)
     return row
 
 
@@ -204,80 +204,80 @@ _WORDS = (
 _WRITTEN = ('"\\ud83d"', '"\\ude00"', '"\\x"', "'a'", '"a\tb"', '"\\/"', '"\\ud83d\\ude00"')
 _CONSTANTS = ("null", "true", "false", "nul", "True")
 _GAPS = ("", "", "", " ", "\n", "\t ")
-_BEHIND = (
+_TRAILING = (
     *("", " ", "\n", "x", "}", "]", ",", '{"id":1}', ',"x":1', ',"r":{"id":2}', '],"x":[1'),
     *("} {", '}],"x":[{"y":1', ',"e":true}', "\0"),
 )
 
 
 def texts(count: int, seed: int = 1) -> list[str]:
-    """So many of them, always the same."""
-    chance = Random(seed)
-    return [_text(chance) for _ in range(count)]
+    """Returns as many texts, the same in every run."""
+    rng = Random(seed)
+    return [_text(rng) for _ in range(count)]
 
 
-def _text(chance: Random) -> str:
-    made = _document(chance)
-    at = chance.randint(0, len(made))
-    match chance.randint(0, 11):
+def _text(rng: Random) -> str:
+    document = _document(rng)
+    at = rng.randint(0, len(document))
+    match rng.randint(0, 11):
         case 0:
-            return chance.choice(_GAPS) + made + chance.choice(_BEHIND)
+            return rng.choice(_GAPS) + document + rng.choice(_TRAILING)
         case 1:
-            return made[:at]
+            return document[:at]
         case 2:
-            return made[:at] + chance.choice('{}[],:"0 \\') + made[at:]
+            return document[:at] + rng.choice('{}[],:"0 \\') + document[at:]
         case 3:
-            return _any(chance, 2)
-    return made
+            return _any(rng, 2)
+    return document
 
 
-def _document(chance: Random) -> str:
-    items = [("id", "1")] if chance.random() < 0.9 else []
+def _document(rng: Random) -> str:
+    items = [("id", "1")] if rng.random() < 0.9 else []
     names = [name for name in (*_FIELDS, "other", "r", "e", "ID") if items == [] or name != "id"]
-    for name in chance.sample(names, chance.randint(0, 5)):
-        is_good = name in _FIELDS and chance.random() < 0.9
-        items.append((name, _good(chance, name) if is_good else _any(chance, 2)))
-    return _object(chance, items)
+    for name in rng.sample(names, rng.randint(0, 5)):
+        is_good = name in _FIELDS and rng.random() < 0.9
+        items.append((name, _good(rng, name) if is_good else _any(rng, 2)))
+    return _object(rng, items)
 
 
-def _good(chance: Random, name: str) -> str:
+def _good(rng: Random, name: str) -> str:
     match name:
         case "id":
-            return str(chance.choice([chance.randint(-(2**63), 2**63 - 1), 0]))
+            return str(rng.choice([rng.randint(-(2**63), 2**63 - 1), 0]))
         case "small":
-            return str(chance.randint(-128, 127))
+            return str(rng.randint(-128, 127))
         case "d":
-            return json.dumps(chance.choice([chance.random() * 10 ** chance.randint(-300, 300), 1]))
+            return json.dumps(rng.choice([rng.random() * 10 ** rng.randint(-300, 300), 1]))
         case "s":
-            return json.dumps(chance.choice(_WORDS), ensure_ascii=chance.random() < 0.5)
+            return json.dumps(rng.choice(_WORDS), ensure_ascii=rng.random() < 0.5)
         case "b":
-            return chance.choice(["true", "false", "null"])
+            return rng.choice(["true", "false", "null"])
         case "money":
-            amount = str(Decimal(chance.randint(-999_999, 999_999)) / 100)
-            return chance.choice([amount, f'"{amount}"'])
+            amount = str(Decimal(rng.randint(-999_999, 999_999)) / 100)
+            return rng.choice([amount, f'"{amount}"'])
         case "list":
-            return json.dumps([chance.randint(-9, 9) for _ in range(chance.randint(0, 3))])
+            return json.dumps([rng.randint(-9, 9) for _ in range(rng.randint(0, 3))])
         case "sub":
-            return f'{{"x":{chance.randint(-9, 9)},"y":{json.dumps(chance.choice(_WORDS))}}}'
-    return json.dumps({each: chance.randint(-9, 9) for each in "abc"[: chance.randint(0, 3)]})
+            return f'{{"x":{rng.randint(-9, 9)},"y":{json.dumps(rng.choice(_WORDS))}}}'
+    return json.dumps({key: rng.randint(-9, 9) for key in "abc"[: rng.randint(0, 3)]})
 
 
-def _any(chance: Random, depth: int) -> str:
-    match chance.randint(0, 5 if depth else 3):
+def _any(rng: Random, depth: int) -> str:
+    match rng.randint(0, 5 if depth else 3):
         case 0:
-            return chance.choice(_NUMBERS)
+            return rng.choice(_NUMBERS)
         case 1:
-            return json.dumps(chance.choice(_WORDS))
+            return json.dumps(rng.choice(_WORDS))
         case 2:
-            return chance.choice(_WRITTEN)
+            return rng.choice(_WRITTEN)
         case 3:
-            return chance.choice(_CONSTANTS)
+            return rng.choice(_CONSTANTS)
         case 4:
-            return f"[{','.join(_any(chance, depth - 1) for _ in range(chance.randint(0, 3)))}]"
-    names = [chance.choice("xyare") for _ in range(chance.randint(0, 3))]
-    return _object(chance, [(name, _any(chance, depth - 1)) for name in names])
+            return f"[{','.join(_any(rng, depth - 1) for _ in range(rng.randint(0, 3)))}]"
+    names = [rng.choice("xyare") for _ in range(rng.randint(0, 3))]
+    return _object(rng, [(name, _any(rng, depth - 1)) for name in names])
 
 
-def _object(chance: Random, items: list[tuple[str, str]]) -> str:
-    gap = chance.choice(_GAPS)
+def _object(rng: Random, items: list[tuple[str, str]]) -> str:
+    gap = rng.choice(_GAPS)
     return "{" + ",".join(f"{gap}{json.dumps(name)}{gap}:{value}" for name, value in items) + "}"

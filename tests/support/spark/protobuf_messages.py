@@ -1,4 +1,4 @@
-"""A Protobuf message with everything in it, described without a compiler."""
+"""A Protobuf message with fields of all kinds, defined without a compiler."""
 
 from google.protobuf import timestamp_pb2, wrappers_pb2
 from google.protobuf.descriptor_pb2 import (
@@ -27,7 +27,7 @@ _KINDS = {
 
 
 def descriptors() -> bytes:
-    """A set of descriptors: `shop.Order`, `shop.Order.Line`, `shop.Tree` and `shop.Nothing`."""
+    """Returns descriptors of `shop.Order`, `shop.Order.Line`, `shop.Tree` and `shop.Nothing`."""
     file = FileDescriptorProto(
         name="shop.proto",
         package="shop",
@@ -40,11 +40,11 @@ def descriptors() -> bytes:
     _order(file.message_type.add(name="Order"))
     _field(file.message_type.add(name="Tree"), 1, "children", "message", ".shop.Tree", many=True)
     file.message_type.add(name="Nothing")
-    found = FileDescriptorSet()
+    descriptor_set = FileDescriptorSet()
     for module in (timestamp_pb2, wrappers_pb2):
-        module.DESCRIPTOR.CopyToProto(found.file.add())
-    found.file.append(file)
-    return found.SerializeToString()
+        module.DESCRIPTOR.CopyToProto(descriptor_set.file.add())
+    descriptor_set.file.append(file)
+    return descriptor_set.SerializeToString()
 
 
 def order_class() -> type[Message]:
@@ -84,7 +84,7 @@ def _field(
     many: bool = False,
 ) -> FieldDescriptorProto:
     label = _MANY if many else _ONE
-    made = message.field.add(name=name, number=number, type=_KINDS[kind], label=label)
+    field = message.field.add(name=name, number=number, type=_KINDS[kind], label=label)
     if type_name:
-        made.type_name = type_name
-    return made
+        field.type_name = type_name
+    return field

@@ -1,6 +1,6 @@
-"""Streaming SQL of many kinds over the same few views: what is right, and what is not.
+"""A corpus of streaming SQL over a few views: good, refused and unbounded statements.
 
-`validate` is held against it without Spark, and Spark itself is asked once whether it agrees.
+Tests compare it with `validate` without Spark, and with Spark itself.
 """
 
 from penstock.spark.pipeline.model import (
@@ -23,10 +23,10 @@ CUSTOMERS = "user string, city string, since date"
 
 
 def pipeline(*sql: str, unbounded_state: bool = False) -> PipelineSpec:
-    """A pipeline with these statements as steps `s0`, `s1` …; its sink upserts the last one."""
+    """Returns a pipeline with steps `s0`, `s1` …; its sink upserts the last one."""
     steps = tuple(
-        StepSpec(name=f"s{at}", sql=each, sql_line=1, unbounded_state=unbounded_state)
-        for at, each in enumerate(sql)
+        StepSpec(name=f"s{number}", sql=text, sql_line=1, unbounded_state=unbounded_state)
+        for number, text in enumerate(sql)
     )
     return PipelineSpec(
         name="corpus",
@@ -237,7 +237,7 @@ GOOD = (
     "SELECT sum(n) AS k FROM clicks GROUP BY window(at, \"INTERVAL '1' HOUR\", '30 minutes')",
     "SELECT c.on FROM (SELECT n AS on FROM clicks) c JOIN customers d ON c.on = d.user",
 )
-"""What neither Spark nor `validate` minds."""
+"""Statements that Spark and `validate` accept."""
 
 REFUSED = (
     ("SELECT usr FROM clicks", "there is no column usr: did you mean user?"),
@@ -312,7 +312,7 @@ REFUSED = (
     ),
     ("SELECT sum(n) AS k FROM clicks GROUP BY window(at, '0 minutes')", "has no length"),
 )
-"""What Spark refuses before it runs, and what `validate` says to it."""
+"""Statements that Spark refuses before it runs, with the message of `validate`."""
 
 UNBOUNDED = (
     ("SELECT user, count(*) AS n FROM clicks GROUP BY user", "no key is at"),
@@ -334,4 +334,4 @@ UNBOUNDED = (
         "rows of the right side forever",
     ),
 )
-"""What Spark runs and would keep state of for ever."""
+"""Statements whose state Spark would keep forever, with the message of `validate`."""
