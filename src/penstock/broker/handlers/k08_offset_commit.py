@@ -1,6 +1,6 @@
-"""OffsetCommit (8): versions 0 to 10: how far a group has come (C3, C5).
+"""OffsetCommit (8): versions 0 to 10: commits offsets of a group (C3, C5).
 
-Version 0, which kept offsets in ZooKeeper, keeps them where all others do.
+Version 0, which stored offsets in ZooKeeper, stores them like all other versions.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from penstock.protocol.messages.offset_commit import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-_FIRST_WITH_TOPIC_IDS = 10
+_TOPIC_ID_VERSION = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +39,27 @@ async def handle(context: Context, request: Request, body: OffsetCommitRequest) 
         return error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.authorizer.acl_authorizer is None:
         return await context.groups.send(request, body, body.group_id)
-    allowed = [topic for topic in body.topics if _may_read(context, request, topic)]
-    answer = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
-    assert isinstance(answer, OffsetCommitResponse)
+    allowed = [topic for topic in body.topics if _can_read(context, request, topic)]
+    response = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
+    assert isinstance(response, OffsetCommitResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     for topic in body.topics:
         if topic not in allowed:
             partitions = [
-                OffsetCommitResponsePartition(each.partition_index, code)
-                for each in topic.partitions
+                OffsetCommitResponsePartition(partition.partition_index, code)
+                for partition in topic.partitions
             ]
-            answer.topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
-    return answer
+            response.topics.append(
+                OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions)
+            )
+    return response
 
 
-def _may_read(context: Context, request: Request, topic: OffsetCommitRequestTopic) -> bool:
+def _can_read(context: Context, request: Request, topic: OffsetCommitRequestTopic) -> bool:
     name: str | None = topic.name
-    if request.version >= _FIRST_WITH_TOPIC_IDS:
+    if request.version >= _TOPIC_ID_VERSION:
         name = context.image.topic_names.get(topic.topic_id)
-    # A topic that is not there is for the coordinator to refuse.
+    # The coordinator refuses a topic that does not exist.
     return name is None or context.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.TOPIC, name
     )

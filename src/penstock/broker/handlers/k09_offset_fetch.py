@@ -1,4 +1,4 @@
-"""OffsetFetch (9): versions 0 to 10: how far groups have come, of several groups at once (C3)."""
+"""OffsetFetch (9): versions 0 to 10: committed offsets of one or more groups (C3)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from penstock.protocol.messages.offset_fetch import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-_FIRST_WITH_GROUPS = 8
+_SEVERAL_GROUPS_VERSION = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,42 +32,46 @@ class Context:
 async def handle(context: Context, request: Request, body: OffsetFetchRequest) -> Response:
     if context.authorizer.acl_authorizer is None:
         return await context.groups.send_split(request, body)
-    if request.version < _FIRST_WITH_GROUPS:
-        return await _of_one_group(context, request, body)
-    allowed = [each for each in body.groups if _may_see_group(context, request, each.group_id)]
-    answer = await context.groups.send_split(request, replace(body, groups=allowed))
-    assert isinstance(answer, OffsetFetchResponse)
-    asked_for_all = {each.group_id for each in allowed if each.topics is None}
-    for group in answer.groups:
-        shown = [each for each in group.topics if _may_see_topic(context, request, each)]
-        if group.group_id not in asked_for_all:
-            _refuse(each for each in group.topics if each not in shown)
-        else:
-            group.topics = shown
-    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    answer.groups += [
-        OffsetFetchResponseGroup(each.group_id, error_code=code)
-        for each in body.groups
-        if each not in allowed
+    if request.version < _SEVERAL_GROUPS_VERSION:
+        return await _fetch_one_group(context, request, body)
+    allowed = [
+        group for group in body.groups if _can_describe_group(context, request, group.group_id)
     ]
-    return answer
+    response = await context.groups.send_split(request, replace(body, groups=allowed))
+    assert isinstance(response, OffsetFetchResponse)
+    all_topics = {group.group_id for group in allowed if group.topics is None}
+    for group in response.groups:
+        visible = [topic for topic in group.topics if _can_describe_topic(context, request, topic)]
+        if group.group_id not in all_topics:
+            _refuse(topic for topic in group.topics if topic not in visible)
+        else:
+            group.topics = visible
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    response.groups += [
+        OffsetFetchResponseGroup(group.group_id, error_code=code)
+        for group in body.groups
+        if group not in allowed
+    ]
+    return response
 
 
-async def _of_one_group(context: Context, request: Request, body: OffsetFetchRequest) -> Response:
-    if not _may_see_group(context, request, body.group_id):
+async def _fetch_one_group(
+    context: Context, request: Request, body: OffsetFetchRequest
+) -> Response:
+    if not _can_describe_group(context, request, body.group_id):
         return OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    answer = await context.groups.send_split(request, body)
-    assert isinstance(answer, OffsetFetchResponse)
-    shown = [each for each in answer.topics if _may_see_topic(context, request, each)]
+    response = await context.groups.send_split(request, body)
+    assert isinstance(response, OffsetFetchResponse)
+    visible = [topic for topic in response.topics if _can_describe_topic(context, request, topic)]
     if body.topics is not None:
-        _refuse(each for each in answer.topics if each not in shown)
+        _refuse(topic for topic in response.topics if topic not in visible)
     else:
-        answer.topics = shown
-    return answer
+        response.topics = visible
+    return response
 
 
 def _refuse(topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]) -> None:
-    """For topics that the client named. Of others it must not even learn the names."""
+    """Hides the offsets of topics that the client named; other topics are not even named."""
     for topic in topics:
         for partition in topic.partitions:
             partition.committed_offset = partition.committed_leader_epoch = -1
@@ -75,13 +79,13 @@ def _refuse(topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopic
             partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _may_see_group(context: Context, request: Request, group_id: str) -> bool:
+def _can_describe_group(context: Context, request: Request, group_id: str) -> bool:
     return context.authorizer.allows(
         request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
     )
 
 
-def _may_see_topic(
+def _can_describe_topic(
     context: Context,
     request: Request,
     topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics,

@@ -1,7 +1,7 @@
-"""FindCoordinator (10): versions 0 to 6: which broker keeps a group or a transactional id (C3, P4).
+"""FindCoordinator (10): versions 0 to 6: the coordinator of a group or transactional id (C3, P4).
 
-The first of each makes `__consumer_offsets` and `__transaction_state`. Coordinators of share groups
-are not served yet.
+The first request of each kind creates `__consumer_offsets` or `__transaction_state`. Coordinators
+of share groups are not supported yet.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 _GROUP = 0
 _TRANSACTION = 1
-_FIRST_WITH_SEVERAL = 4
+_SEVERAL_KEYS_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,18 @@ class Context:
 
 
 async def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> Response:
-    if request.version >= _FIRST_WITH_SEVERAL:
-        found = [await _find(context, request, body.key_type, key) for key in body.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=found)
-    one = await _find(context, request, body.key_type, body.key)
+    if request.version >= _SEVERAL_KEYS_VERSION:
+        coordinators = [
+            await _find(context, request, body.key_type, key) for key in body.coordinator_keys
+        ]
+        return FindCoordinatorResponse(coordinators=coordinators)
+    coordinator = await _find(context, request, body.key_type, body.key)
     return FindCoordinatorResponse(
-        error_code=one.error_code,
-        error_message=one.error_message,
-        node_id=one.node_id,
-        host=one.host,
-        port=one.port,
+        error_code=coordinator.error_code,
+        error_message=coordinator.error_message,
+        node_id=coordinator.node_id,
+        host=coordinator.host,
+        port=coordinator.port,
     )
 
 
@@ -53,7 +55,8 @@ async def _find(context: Context, request: Request, key_type: int, key: str) -> 
             if node.broker_id == leader:
                 return Coordinator(key, leader, endpoint.host, endpoint.port, error_message=None)
         raise KafkaError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {key!r} is not up: retry"
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"the coordinator of {key!r} is not available: retry",
         )
     except KafkaError as error:
         return Coordinator(key, -1, "", -1, error.code, error.message)
@@ -72,6 +75,6 @@ async def _leader(context: Context, request: Request, key_type: int, key: str) -
         return context.transactions.coordinator_of(key)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST,
-        f"coordinators of type {key_type} are not served: ask for type {_GROUP} (a group) or "
+        f"coordinators of type {key_type} are not supported: use type {_GROUP} (a group) or "
         f"{_TRANSACTION} (a transactional id)",
     )

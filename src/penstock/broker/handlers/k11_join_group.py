@@ -1,4 +1,4 @@
-"""JoinGroup (11): versions 0 to 9: a member joins a group, and waits for the others (C3)."""
+"""JoinGroup (11): versions 0 to 9: a member joins a group and waits for the others (C3)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from penstock.protocol.fields import Message
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.security.acl import AclOperation, ResourceType
 
-_FIRST_WITHOUT_NAME = 7
+_NULL_PROTOCOL_NAME_VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,22 +25,22 @@ def handle(context: Context, request: Request, body: JoinGroupRequest) -> Handle
     if not context.authorizer.allows(
         request.session, AclOperation.READ, ResourceType.GROUP, body.group_id
     ):
-        refused = error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return _named(refused) if request.version >= _FIRST_WITHOUT_NAME else refused
-    waiting = context.groups.send(request, body, body.group_id)
-    if request.version >= _FIRST_WITHOUT_NAME:
-        # Runs before the answer is sent: callbacks are called in the order they were added.
-        waiting.add_done_callback(_answered)
-    return waiting
+        error = error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _with_null_name(error) if request.version >= _NULL_PROTOCOL_NAME_VERSION else error
+    future = context.groups.send(request, body, body.group_id)
+    if request.version >= _NULL_PROTOCOL_NAME_VERSION:
+        # Runs before the response is sent: callbacks are called in the order they were added.
+        future.add_done_callback(_set_null_name)
+    return future
 
 
-def _answered(waiting: "asyncio.Future[Message]") -> None:
-    if not waiting.cancelled() and waiting.exception() is None:
-        _named(waiting.result())
+def _set_null_name(future: "asyncio.Future[Message]") -> None:
+    if not future.cancelled() and future.exception() is None:
+        _with_null_name(future.result())
 
 
-def _named(answer: Message) -> Message:
-    """Where no protocol was chosen its name is null, in versions that have a null for it."""
-    if isinstance(answer, JoinGroupResponse):
-        answer.protocol_name = answer.protocol_name or None
-    return answer
+def _with_null_name(response: Message) -> Message:
+    """Sets the protocol name to null if none was chosen, in versions that allow null."""
+    if isinstance(response, JoinGroupResponse):
+        response.protocol_name = response.protocol_name or None
+    return response

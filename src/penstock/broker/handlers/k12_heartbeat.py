@@ -1,4 +1,4 @@
-"""Heartbeat (12): versions 0 to 4: a member is alive (C3)."""
+"""Heartbeat (12): versions 0 to 4: keeps a member of a group alive (C3)."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""SyncGroup (14): versions 0 to 5: the leader's assignment for everybody (C3)."""
+"""SyncGroup (14): versions 0 to 5: members fetch the leader's assignment (C3)."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from penstock.security.acl import AclOperation, ResourceType
 
-_FIRST_WITH_PROTOCOL = 5
+_PROTOCOL_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Context:
 
 
 def handle(context: Context, request: Request, body: SyncGroupRequest) -> HandlerResult:
-    if request.version >= _FIRST_WITH_PROTOCOL and (
+    if request.version >= _PROTOCOL_VERSION and (
         body.protocol_type is None or body.protocol_name is None
     ):
         return error_response(body, request.version, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

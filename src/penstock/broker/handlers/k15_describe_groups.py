@@ -1,4 +1,4 @@
-"""DescribeGroups (15): versions 0 to 6: members and state of groups (C3)."""
+"""DescribeGroups (15): versions 0 to 6: members and state of classic groups (C3)."""
 
 from dataclasses import dataclass
 
@@ -30,18 +30,18 @@ async def handle(context: Context, request: Request, body: DescribeGroupsRequest
             request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
         )
     ]
-    answer = await context.groups.send_split(request, replace(body, groups=allowed))
-    assert isinstance(answer, DescribeGroupsResponse)
+    response = await context.groups.send_split(request, replace(body, groups=allowed))
+    assert isinstance(response, DescribeGroupsResponse)
     if body.include_authorized_operations:
-        for group in answer.groups:
+        for group in response.groups:
             if not group.error_code:
                 group.authorized_operations = context.authorizer.authorized_operations(
                     request.session, ResourceType.GROUP, group.group_id
                 )
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    answer.groups += [
+    response.groups += [
         DescribeGroupsDescribedGroup(code, group_id=group_id)
         for group_id in body.groups
         if group_id not in allowed
     ]
-    return answer
+    return response

@@ -1,4 +1,4 @@
-"""ListGroups (16): versions 0 to 5: the groups that this broker keeps, by state and type."""
+"""ListGroups (16): versions 0 to 5: the groups of this broker, by state and type."""
 
 from dataclasses import dataclass
 
@@ -16,17 +16,17 @@ class Context:
 
 
 async def handle(context: Context, request: Request, body: ListGroupsRequest) -> Response:
-    answer = await context.groups.send_split(request, body)
-    assert isinstance(answer, ListGroupsResponse)
+    response = await context.groups.send_split(request, body)
+    assert isinstance(response, ListGroupsResponse)
     session = request.session
     if not context.authorizer.allows(
         session, AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
     ):
-        answer.groups = [
-            each
-            for each in answer.groups
+        response.groups = [
+            group
+            for group in response.groups
             if context.authorizer.allows(
-                session, AclOperation.DESCRIBE, ResourceType.GROUP, each.group_id
+                session, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id
             )
         ]
-    return answer
+    return response

@@ -25,13 +25,13 @@ def handle(context: Context, request: Request, body: InitProducerIdRequest) -> H
     name = body.transactional_id
     if name is None:
         if not context.authorizer.allows_any_write(request.session):
-            return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return _error(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     elif not context.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
-        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _error(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if (body.producer_id == -1) != (body.producer_epoch == -1):
-        return _refused(ErrorCode.INVALID_REQUEST)
+        return _error(ErrorCode.INVALID_REQUEST)
     if name is not None:
         return context.transactions.send(request, body, name)
     producer_id = context.producer_ids.take()
@@ -40,7 +40,7 @@ def handle(context: Context, request: Request, body: InitProducerIdRequest) -> H
     return _from_next_block(context)
 
 
-def _refused(error: ErrorCode) -> InitProducerIdResponse:
+def _error(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_epoch=-1)
 
 

@@ -1,7 +1,7 @@
-"""AddPartitionsToTxn (24): versions 0 to 5: partitions become part of a transaction (P4).
+"""AddPartitionsToTxn (24): versions 0 to 5: adds partitions to a transaction (P4).
 
-Versions 0 to 3 are a client's, with one transaction. From 4 on brokers ask each other, about
-several at a time. What is not allowed, or not there, keeps the whole transaction from growing.
+Clients send versions 0 to 3, with one transaction. Brokers send versions from 4 on, with several. A
+partition that does not exist, or that the client may not write, refuses the whole transaction.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
-_FIRST_OF_BROKERS = 4
+_BROKER_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Context:
 
 
 async def handle(context: Context, request: Request, body: AddPartitionsToTxnRequest) -> Response:
-    if request.version >= _FIRST_OF_BROKERS:
+    if request.version >= _BROKER_VERSION:
         if not context.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         results = await asyncio.gather(
@@ -60,28 +60,28 @@ async def _add(
 ) -> AddPartitionsToTxnResult:
     name = transaction.transactional_id
     body = AddPartitionsToTxnRequest([transaction])
-    of_client = request.version < _FIRST_OF_BROKERS
+    of_client = request.version < _BROKER_VERSION
     if of_client and not context.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, name
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        answer = error_response(body, _FIRST_OF_BROKERS, code)
+        response = error_response(body, _BROKER_VERSION, code)
     else:
-        errors = _refused(context, request, transaction)
+        errors = _check_partitions(context, request, transaction)
         if errors:
             return _result(name, errors)
-        answer = await context.transactions.send(request, body, name)
-    assert isinstance(answer, AddPartitionsToTxnResponse)
-    return _result(name, errors_of(answer))
+        response = await context.transactions.send(request, body, name)
+    assert isinstance(response, AddPartitionsToTxnResponse)
+    return _result(name, errors_of(response))
 
 
-def _refused(
+def _check_partitions(
     context: Context, request: Request, transaction: AddPartitionsToTxnTransaction
 ) -> dict[TopicPartition, ErrorCode]:
-    """An error for every partition, where one of them must not be added; else none."""
+    """Returns an error for every partition if one of them cannot be added; else no errors."""
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in transaction.topics:
-        allowed = request.version >= _FIRST_OF_BROKERS or (
+        allowed = request.version >= _BROKER_VERSION or (
             topic.name not in INTERNAL_TOPICS
             and context.authorizer.allows(
                 request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
@@ -103,6 +103,6 @@ def _refused(
 def _result(name: str, errors: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (topic, index), code in errors.items():
-        found = topics.setdefault(topic, AddPartitionsToTxnTopicResult(topic, []))
-        found.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, code))
+        result = topics.setdefault(topic, AddPartitionsToTxnTopicResult(topic, []))
+        result.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, code))
     return AddPartitionsToTxnResult(name, list(topics.values()))

@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn (25): versions 0 to 4: a group's offsets become part of a transaction (P4)."""
+"""AddOffsetsToTxn (25): versions 0 to 4: adds a group's offsets to a transaction (P4)."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ async def handle(context: Context, request: Request, body: AddOffsetsToTxnReques
     ):
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
-        # The transaction names a partition of the groups' topic: it must be there to be ended.
+        # The transaction contains a partition of the groups' topic, which must exist to be ended.
         await context.groups.ensure_topic()
     except KafkaError as error:
         return AddOffsetsToTxnResponse(error_code=error.code)

@@ -1,6 +1,7 @@
-"""WriteTxnMarkers (27): versions 0 to 2: a coordinator ends transactions in logs led here (P4).
+"""WriteTxnMarkers (27): versions 0 to 2: writes the ends of transactions to logs of this broker
+(P4).
 
-Kafka's `kafka-transactions.sh abort` sends it too, for a transaction that hangs.
+Coordinators send it, and Kafka's `kafka-transactions.sh abort` for a hanging transaction.
 """
 
 from collections.abc import Iterator
@@ -41,8 +42,8 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
         if allowed:
             written.update(await _write(context, marker))
         else:
-            refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            written.update(dict.fromkeys(_partitions(marker), refused))
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            written.update(dict.fromkeys(_partitions(marker), code))
     return WriteTxnMarkersResponse(
         [_result(producer_id, errors) for producer_id, errors in by_producer.items()]
     )
@@ -76,6 +77,6 @@ def _is_online(context: Context, key: TopicPartition) -> bool:
 def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
     topics: dict[str, WritableTxnMarkerTopicResult] = {}
     for (topic, index), code in errors.items():
-        found = topics.setdefault(topic, WritableTxnMarkerTopicResult(topic, []))
-        found.partitions.append(WritableTxnMarkerPartitionResult(index, code))
+        result = topics.setdefault(topic, WritableTxnMarkerTopicResult(topic, []))
+        result.partitions.append(WritableTxnMarkerPartitionResult(index, code))
     return WritableTxnMarkerResult(producer_id, list(topics.values()))

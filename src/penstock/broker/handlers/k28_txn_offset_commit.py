@@ -1,7 +1,7 @@
-"""TxnOffsetCommit (28): versions 0 to 6: a group's offsets, stored inside a transaction (P4).
+"""TxnOffsetCommit (28): versions 0 to 6: commits offsets of a group in a transaction (P4).
 
-As a Produce, the first of a transaction waits until its coordinator knows of the partition of
-`__consumer_offsets`; from version 5 on it is added (KIP-890).
+As with Produce, the first request of a transaction waits until the coordinator has verified the
+partition of `__consumer_offsets`; from version 5 on the broker adds it (KIP-890).
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ from penstock.security.acl import AclOperation, ResourceType
 if TYPE_CHECKING:
     from penstock.broker.coordinator.transaction_verification import Verification
 
-_FIRST_WITH_TOPIC_IDS = 6
+_TOPIC_ID_VERSION = 6
 _FIRST_THAT_KNOWS_LOADING = 2
 _NO_SEQUENCE = -1
 
@@ -54,11 +54,11 @@ async def handle(context: Context, request: Request, body: TxnOffsetCommitReques
     if not authorizer.allows(
         session, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id
     ):
-        return _refused(request, body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return _error_response(request, body, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not authorizer.allows(session, AclOperation.READ, ResourceType.GROUP, body.group_id):
-        return _refused(request, body, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    # What nobody may commit is told apart first: it is no reason to begin a transaction.
-    wanted: list[TxnOffsetCommitRequestTopic] = []
+        return _error_response(request, body, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    # Topics that cannot be committed are refused first: they must not begin a transaction.
+    accepted: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in body.topics:
         name = _name(context, request, topic)
@@ -68,75 +68,77 @@ async def handle(context: Context, request: Request, body: TxnOffsetCommitReques
         if not authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, name):
             refused.append(_topic(topic, topic.partitions, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
-        known: list[TxnOffsetCommitRequestPartition] = []
+        existing: list[TxnOffsetCommitRequestPartition] = []
         unknown: list[TxnOffsetCommitRequestPartition] = []
-        for each in topic.partitions:
-            is_known = TopicPartition(name, each.partition_index) in context.image.partitions
-            (known if is_known else unknown).append(each)
-        if known:
-            wanted.append(replace(topic, partitions=known))
+        for partition in topic.partitions:
+            exists = TopicPartition(name, partition.partition_index) in context.image.partitions
+            (existing if exists else unknown).append(partition)
+        if existing:
+            accepted.append(replace(topic, partitions=existing))
         if unknown:
             refused.append(_topic(topic, unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    answer = TxnOffsetCommitResponse()
-    if wanted:
-        answer = await _commit(context, request, replace(body, topics=wanted))
-    return _merged(answer, refused)
+    response = TxnOffsetCommitResponse()
+    if accepted:
+        response = await _commit(context, request, replace(body, topics=accepted))
+    return _merge(response, refused)
 
 
 async def _commit(
     context: Context, request: Request, body: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse:
     if not body.group_id:
-        return _refused(request, body, ErrorCode.INVALID_GROUP_ID)
+        return _error_response(request, body, ErrorCode.INVALID_GROUP_ID)
     partition = context.groups.partition_for(body.group_id)
     if partition is None:
-        return _refused(request, body, ErrorCode.NOT_COORDINATOR)
-    said = await _verified(context, request, body, TopicPartition(GROUP_METADATA_TOPIC, partition))
-    if isinstance(said, KafkaError):
-        if said.code is ErrorCode.NETWORK_EXCEPTION:
-            return _refused(request, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return _refused(request, body, client_error(said.code))
-    answer = await context.groups.commit_in_transaction(request, body, said)
-    assert isinstance(answer, TxnOffsetCommitResponse)
-    return _told(request, answer)
+        return _error_response(request, body, ErrorCode.NOT_COORDINATOR)
+    verification = await _verify(
+        context, request, body, TopicPartition(GROUP_METADATA_TOPIC, partition)
+    )
+    if isinstance(verification, KafkaError):
+        if verification.code is ErrorCode.NETWORK_EXCEPTION:
+            return _error_response(request, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return _error_response(request, body, client_error(verification.code))
+    response = await context.groups.commit_in_transaction(request, body, verification)
+    assert isinstance(response, TxnOffsetCommitResponse)
+    return _for_version(request, response)
 
 
-async def _verified(
+async def _verify(
     context: Context, request: Request, body: TxnOffsetCommitRequest, key: TopicPartition
 ) -> "Verification":
-    found = await context.txn_verification.verify(
+    verifications = await context.txn_verification.verify(
         body.transactional_id,
         body.producer_id,
         body.producer_epoch,
         {key: _NO_SEQUENCE},
         TransactionSupport.of_txn_offset_commit(request.version),
     )
-    return found.get(key)
+    return verifications.get(key)
 
 
 def _name(context: Context, request: Request, topic: TxnOffsetCommitRequestTopic) -> str | None:
-    """The name of a topic; None where its id is nobody's."""
-    if request.version >= _FIRST_WITH_TOPIC_IDS:
+    """Returns the name of a topic; None if no topic has its id."""
+    if request.version >= _TOPIC_ID_VERSION:
         return context.image.topic_names.get(topic.topic_id)
     return topic.name
 
 
-def _refused(
+def _error_response(
     request: Request, body: TxnOffsetCommitRequest, error: ErrorCode
 ) -> TxnOffsetCommitResponse:
-    answer = error_response(body, request.version, error)
-    assert isinstance(answer, TxnOffsetCommitResponse)
-    return _told(request, answer)
+    response = error_response(body, request.version, error)
+    assert isinstance(response, TxnOffsetCommitResponse)
+    return _for_version(request, response)
 
 
-def _told(request: Request, answer: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-    """Producers before Kafka 2.3 do not know that a coordinator may be loading."""
+def _for_version(request: Request, response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    """Replaces an error that producers before Kafka 2.3 do not know: the coordinator is loading."""
     if request.version < _FIRST_THAT_KNOWS_LOADING:
-        for topic in answer.topics:
+        for topic in response.topics:
             for partition in topic.partitions:
                 if partition.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     partition.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return answer
+    return response
 
 
 def _topic(
@@ -144,20 +146,23 @@ def _topic(
     partitions: Iterable[TxnOffsetCommitRequestPartition],
     error: ErrorCode,
 ) -> TxnOffsetCommitResponseTopic:
-    told = [TxnOffsetCommitResponsePartition(each.partition_index, error) for each in partitions]
-    return TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, told)
+    results = [
+        TxnOffsetCommitResponsePartition(partition.partition_index, error)
+        for partition in partitions
+    ]
+    return TxnOffsetCommitResponseTopic(topic.name, topic.topic_id, results)
 
 
-def _merged(
-    answer: TxnOffsetCommitResponse, refused: Iterable[TxnOffsetCommitResponseTopic]
+def _merge(
+    response: TxnOffsetCommitResponse, refused: Iterable[TxnOffsetCommitResponseTopic]
 ) -> TxnOffsetCommitResponse:
-    """An answer with what was refused before; a topic is named once."""
-    topics = {(topic.name, topic.topic_id): topic for topic in answer.topics}
+    """Adds the refused topics to the response; each topic is named once."""
+    topics = {(topic.name, topic.topic_id): topic for topic in response.topics}
     for topic in refused:
-        found = topics.get((topic.name, topic.topic_id))
-        if found is None:
+        committed = topics.get((topic.name, topic.topic_id))
+        if committed is None:
             topics[topic.name, topic.topic_id] = topic
         else:
-            found.partitions.extend(topic.partitions)
-    answer.topics = list(topics.values())
-    return answer
+            committed.partitions.extend(topic.partitions)
+    response.topics = list(topics.values())
+    return response

@@ -1,4 +1,4 @@
-"""DeleteGroups (42): versions 0 to 3: groups without members go, with their offsets (C3)."""
+"""DeleteGroups (42): versions 0 to 3: deletes groups without members and their offsets (C3)."""
 
 from dataclasses import dataclass
 
@@ -30,12 +30,12 @@ async def handle(context: Context, request: Request, body: DeleteGroupsRequest) 
             request.session, AclOperation.DELETE, ResourceType.GROUP, group_id
         )
     ]
-    answer = await context.groups.send_split(request, replace(body, groups_names=allowed))
-    assert isinstance(answer, DeleteGroupsResponse)
+    response = await context.groups.send_split(request, replace(body, groups_names=allowed))
+    assert isinstance(response, DeleteGroupsResponse)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    answer.results += [
+    response.results += [
         DeletableGroupResult(group_id, code)
         for group_id in body.groups_names
         if group_id not in allowed
     ]
-    return answer
+    return response

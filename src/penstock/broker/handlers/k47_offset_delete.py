@@ -1,4 +1,4 @@
-"""OffsetDelete (47): version 0: a group forgets offsets of topics it does not read (C3)."""
+"""OffsetDelete (47): version 0: deletes offsets of topics that a group does not read (C3)."""
 
 from dataclasses import dataclass
 
@@ -34,14 +34,14 @@ async def handle(context: Context, request: Request, body: OffsetDeleteRequest) 
         for topic in body.topics
         if context.authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
     ]
-    answer = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
-    assert isinstance(answer, OffsetDeleteResponse)
+    response = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
+    assert isinstance(response, OffsetDeleteResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     for topic in body.topics:
         if topic not in allowed:
             partitions = [
-                OffsetDeleteResponsePartition(each.partition_index, code)
-                for each in topic.partitions
+                OffsetDeleteResponsePartition(partition.partition_index, code)
+                for partition in topic.partitions
             ]
-            answer.topics.append(OffsetDeleteResponseTopic(topic.name, partitions))
-    return answer
+            response.topics.append(OffsetDeleteResponseTopic(topic.name, partitions))
+    return response

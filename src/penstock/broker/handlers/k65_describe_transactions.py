@@ -1,4 +1,4 @@
-"""DescribeTransactions (65): version 0: where transactional ids stand (P4)."""
+"""DescribeTransactions (65): version 0: the state of transactional ids (P4)."""
 
 import asyncio
 from dataclasses import dataclass
@@ -36,9 +36,9 @@ async def _describe(
     ):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return DescribeTransactionsTransactionState(code, name)
-    answer = await context.transactions.send(request, DescribeTransactionsRequest([name]), name)
-    assert isinstance(answer, DescribeTransactionsResponse)
-    (state,) = answer.transaction_states
+    response = await context.transactions.send(request, DescribeTransactionsRequest([name]), name)
+    assert isinstance(response, DescribeTransactionsResponse)
+    (state,) = response.transaction_states
     state.topics = [
         topic
         for topic in state.topics

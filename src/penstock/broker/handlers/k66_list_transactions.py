@@ -23,13 +23,13 @@ class Context:
 async def handle(context: Context, request: Request, body: ListTransactionsRequest) -> Response:
     pattern = body.transactional_id_pattern
     matches = matcher(pattern) if pattern else None
-    # Where nothing is coordinated here, there still are states that nobody knows.
+    # Unknown state filters are reported even if this broker coordinates nothing.
     listed = list_transactions((), body, 0)
-    for answer in await context.transactions.send_to_all(request, body):
-        assert isinstance(answer, ListTransactionsResponse)
-        if answer.error_code:
-            return ListTransactionsResponse(error_code=answer.error_code)
-        listed.transaction_states.extend(answer.transaction_states)
+    for response in await context.transactions.send_to_all(request, body):
+        assert isinstance(response, ListTransactionsResponse)
+        if response.error_code:
+            return ListTransactionsResponse(error_code=response.error_code)
+        listed.transaction_states.extend(response.transaction_states)
     listed.transaction_states = [
         state
         for state in listed.transaction_states

@@ -27,9 +27,9 @@ async def handle(
         context.groups.require_consumer_groups()
     except KafkaError as error:
         return ConsumerGroupDescribeResponse(
-            groups=[_failed(name, error) for name in body.group_ids]
+            groups=[_error(name, error) for name in body.group_ids]
         )
-    hidden = []
+    refused = []
     allowed = []
     for name in body.group_ids:
         try:
@@ -37,30 +37,30 @@ async def handle(
                 request.session, AclOperation.DESCRIBE, ResourceType.GROUP, name
             )
         except KafkaError as error:
-            hidden.append(_failed(name, error))
+            refused.append(_error(name, error))
         else:
             allowed.append(name)
-    answer = await context.groups.send_split(request, ConsumerGroupDescribeRequest(allowed))
-    assert isinstance(answer, ConsumerGroupDescribeResponse)
-    found = [_seen(context, request, group) for group in answer.groups]
+    response = await context.groups.send_split(request, ConsumerGroupDescribeRequest(allowed))
+    assert isinstance(response, ConsumerGroupDescribeResponse)
+    described = [_check_topics(context, request, group) for group in response.groups]
     if body.include_authorized_operations:
-        for group in found:
+        for group in described:
             if not group.error_code:
                 group.authorized_operations = context.authorizer.authorized_operations(
                     request.session, ResourceType.GROUP, group.group_id
                 )
-    return ConsumerGroupDescribeResponse(groups=[*hidden, *found])
+    return ConsumerGroupDescribeResponse(groups=[*refused, *described])
 
 
-def _seen(
+def _check_topics(
     context: Context, request: Request, group: ConsumerGroupDescribeDescribedGroup
 ) -> ConsumerGroupDescribeDescribedGroup:
-    """The group, unless it reads topics that the client may not know of (X3)."""
+    """Returns the group, or an error if it reads topics that the client may not DESCRIBE (X3)."""
     topics = {
-        each.topic_name
+        partitions.topic_name
         for member in group.members
         for assignment in (member.assignment, member.target_assignment)
-        for each in assignment.topic_partitions
+        for partitions in assignment.topic_partitions
     }
     if all(
         context.authorizer.allows(request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
@@ -71,8 +71,8 @@ def _seen(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         "the group reads topics that this client may not DESCRIBE: add ACLs that allow it",
     )
-    return _failed(group.group_id, error)
+    return _error(group.group_id, error)
 
 
-def _failed(group_id: str, error: KafkaError) -> ConsumerGroupDescribeDescribedGroup:
+def _error(group_id: str, error: KafkaError) -> ConsumerGroupDescribeDescribedGroup:
     return ConsumerGroupDescribeDescribedGroup(error.code, error.message, group_id)

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn and AddOffsetsToTxn: what a transaction extends to."""
+"""AddPartitionsToTxn and AddOffsetsToTxn: the partitions of a transaction."""
 
 from collections.abc import Iterable
 
@@ -27,13 +27,15 @@ def add_partitions(
     client_transaction_version: int,
     now: int,
 ) -> TransactionMetadata | ErrorCode:
-    """The state that follows; NONE where everything is in the transaction already."""
+    """Returns the next state, or an error; NONE if all partitions are in the transaction
+    already."""
     if metadata is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     if metadata.state.is_ending:
-        # First: the producer may have the id already that the end of its transaction brings.
+        # Checked first: the producer may have the id already that it gets when the transaction
+        # ends.
         return ErrorCode.CONCURRENT_TRANSACTIONS
-    if error := _not_its_producer(metadata, producer_id, producer_epoch):
+    if error := _check_producer(metadata, producer_id, producer_epoch):
         return error
     if metadata.state is TransactionState.ONGOING and partitions <= metadata.partitions:
         return ErrorCode.NONE
@@ -43,36 +45,36 @@ def add_partitions(
 def verify_partitions(
     metadata: TransactionMetadata | None, transaction: AddPartitionsToTxnTransaction
 ) -> AddPartitionsToTxnResult:
-    """Whether partitions are in the transaction, for a broker that is to append to them."""
+    """Returns whether partitions are in the transaction, for a broker that appends to them."""
     if not transaction.transactional_id:
-        return same_for_all(transaction, ErrorCode.INVALID_REQUEST)
+        return result_for_all(transaction, ErrorCode.INVALID_REQUEST)
     if metadata is None:
-        return same_for_all(transaction, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-    error = _not_its_producer(metadata, transaction.producer_id, transaction.producer_epoch)
+        return result_for_all(transaction, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    error = _check_producer(metadata, transaction.producer_id, transaction.producer_epoch)
     if error:
-        return same_for_all(transaction, error)
+        return result_for_all(transaction, error)
     if metadata.state.is_ending:
-        return same_for_all(transaction, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return result_for_all(transaction, ErrorCode.CONCURRENT_TRANSACTIONS)
     return AddPartitionsToTxnResult(
         transaction.transactional_id,
         [
             AddPartitionsToTxnTopicResult(
-                topic.name, [_verified(metadata, topic.name, p) for p in topic.partitions]
+                topic.name, [_verify_partition(metadata, topic.name, p) for p in topic.partitions]
             )
             for topic in transaction.topics
         ],
     )
 
 
-def _verified(
+def _verify_partition(
     metadata: TransactionMetadata, topic: str, partition: int
 ) -> AddPartitionsToTxnPartitionResult:
-    known = TopicPartition(topic, partition) in metadata.partitions
-    error = ErrorCode.NONE if known else ErrorCode.TRANSACTION_ABORTABLE
+    is_added = TopicPartition(topic, partition) in metadata.partitions
+    error = ErrorCode.NONE if is_added else ErrorCode.TRANSACTION_ABORTABLE
     return AddPartitionsToTxnPartitionResult(partition, error)
 
 
-def _not_its_producer(
+def _check_producer(
     metadata: TransactionMetadata, producer_id: int, producer_epoch: int
 ) -> ErrorCode:
     if metadata.producer_id != producer_id:
@@ -82,10 +84,10 @@ def _not_its_producer(
     return ErrorCode.NONE
 
 
-def same_for_all(
+def result_for_all(
     transaction: AddPartitionsToTxnTransaction, error: ErrorCode
 ) -> AddPartitionsToTxnResult:
-    """The same answer for every partition, which is how one transaction is answered."""
+    """Returns the result of a transaction with the same error for every partition."""
     return AddPartitionsToTxnResult(
         transaction.transactional_id, topic_results(transaction.topics, error)
     )

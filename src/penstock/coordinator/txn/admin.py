@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions: what an administrator sees."""
+"""DescribeTransactions and ListTransactions: transactions as administrators see them."""
 
 from collections.abc import Iterable
 
@@ -21,8 +21,8 @@ def describe(
     transactional_id: str, metadata: TransactionMetadata | None
 ) -> DescribeTransactionsTransactionState:
     if metadata is None:
-        unknown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        error = unknown if transactional_id else ErrorCode.INVALID_REQUEST
+        not_found = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        error = not_found if transactional_id else ErrorCode.INVALID_REQUEST
         return DescribeTransactionsTransactionState(error, transactional_id)
     return DescribeTransactionsTransactionState(
         transactional_id=transactional_id,
@@ -41,7 +41,7 @@ def describe(
 def list_transactions(
     transactions: Iterable[TransactionMetadata], request: ListTransactionsRequest, now: int
 ) -> ListTransactionsResponse:
-    """What passes the filters, but for the pattern of ids, which is the host's to apply."""
+    """Returns the transactions that pass the filters; the host applies the pattern of ids."""
     names = dict.fromkeys(request.state_filters)
     states = {STATES_BY_NAME[name] for name in names if name in STATES_BY_NAME}
     producer_ids = set(request.producer_id_filters)

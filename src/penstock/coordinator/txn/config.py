@@ -3,11 +3,11 @@
 from msgspec import Struct
 
 WRITE_RETRY_MS = 1000
-"""When a timer comes again whose records could not be written."""
+"""The delay until a timer fires again whose records could not be written."""
 
 
 class TransactionConfig(Struct, frozen=True):
-    """What the coordinator of transactions can be told. A host may replace it at any time."""
+    """The settings of the transaction coordinator. The host may replace them at any time."""
 
     transactional_id_expiration_ms: int = 604_800_000
     transaction_max_timeout_ms: int = 900_000
@@ -20,4 +20,4 @@ class TransactionConfig(Struct, frozen=True):
     two_phase_commit_enable: bool = False
     """`transaction.two.phase.commit.enable`"""
     group_partitions: int = 50
-    """How many partitions `__consumer_offsets` has."""
+    """The number of partitions of `__consumer_offsets`."""

@@ -1,4 +1,4 @@
-"""What goes into a transaction shard and what comes out, as values."""
+"""What goes into a transaction shard and what comes out, as values: events, results, effects."""
 
 from collections.abc import Sequence
 
@@ -11,29 +11,29 @@ from penstock.protocol.fields import Message
 
 
 class Context(Struct, frozen=True, gc=False):
-    """Who sends a request, and what the machine may need to decide about it."""
+    """The client that sent a request, and what a decision about the request may need."""
 
     waiter: int
     """The number under which the reply will come. The host never uses it for another request."""
     version: int
     client_id: str
     new_producer_id: int | None = None
-    """An id that nobody had before, for a result that asked for it with `needs_producer_id`."""
+    """A new producer id, after a result with `needs_producer_id`."""
 
 
-# --- timers: what can be due
+# --- timers
 
 
 class AbortTimer(Struct, frozen=True, gc=False):
-    """It is time to look for transactions that took longer than their timeout."""
+    """The search for transactions that exceed their timeout is due."""
 
 
 class ExpiryTimer(Struct, frozen=True, gc=False):
-    """It is time to look for transactional ids that nobody has used for long."""
+    """The search for unused transactional ids is due."""
 
 
 class CompletionTimer(Struct, frozen=True, gc=False):
-    """It is time to write that a transaction is complete, which has no partition left to mark."""
+    """A transaction that needs no more markers must be completed."""
 
     transactional_id: str
 
@@ -47,8 +47,8 @@ Timer = AbortTimer | ExpiryTimer | CompletionTimer
 class Requested(Struct, frozen=True, gc=False):
     """A request for a transactional id of this shard.
 
-    AddPartitionsToTxn comes with one transaction, in the form of version 4 and above;
-    ListTransactions and DescribeTransactions come with the ids of this shard.
+    AddPartitionsToTxn has one transaction, in the form of version 4 and above; DescribeTransactions
+    has ids of this shard.
     """
 
     request: Message
@@ -56,11 +56,11 @@ class Requested(Struct, frozen=True, gc=False):
 
 
 class MarkersWritten(Struct, frozen=True, gc=False):
-    """Partitions that have the marker that `WriteMarkers` asked for, or do not exist any more.
+    """Partitions that have the marker of a `WriteMarkers`, or no longer exist.
 
-    Ids and epoch are those of the `WriteMarkers`. One that comes twice, or late, changes nothing.
-    But the next transaction of versions 0 and 1 has the same epoch: once a new `WriteMarkers` has
-    come, nothing must be said of an older one.
+    Ids and epoch are those of the `WriteMarkers`. A duplicate or late event changes nothing. But
+    the next transaction of versions 0 and 1 has the same epoch: after a new `WriteMarkers` the host
+    must send no event for an older one.
     """
 
     transactional_id: str
@@ -76,10 +76,10 @@ Event = Requested | TimerFired[Timer] | MarkersWritten
 
 
 class WriteMarkers(Struct, frozen=True, gc=False):
-    """An effect: have the end of a transaction written into these partitions.
+    """An effect: write the end of a transaction to these partitions.
 
-    The host goes on trying until every partition has its marker or is gone, and says so with
-    `MarkersWritten`, of all at once or of some at a time. It stops when the shard is unloaded.
+    The host retries until every partition has its marker or no longer exists, and sends one or more
+    `MarkersWritten`. It stops when the shard is unloaded.
     """
 
     transactional_id: str
@@ -92,21 +92,21 @@ class WriteMarkers(Struct, frozen=True, gc=False):
 
 
 class Result(Struct, frozen=True):
-    """What was decided. Nothing has changed yet; `shard` says what a host does with it."""
+    """A decision. Nothing has changed yet; `shard` describes what the host does with it."""
 
     event: Event | None = None
-    """What it answers; None for a result of `loaded` or `failed`."""
+    """The event that led to it; None for a result of `start` or `write_failed`."""
     records: Sequence[TransactionRecord] = ()
-    """To append. Each stands for itself: they need not be in one batch."""
+    """The records to append. They are independent and need not be in one batch."""
     marked: MarkersWritten | None = None
-    """Partitions that need no marker any more, while others still do. No record keeps it."""
+    """Partitions that have their marker while others do not. No record holds this."""
     responses: Sequence[Response] = ()
     timers: Sequence[SetTimer[Timer] | CancelTimer[Timer]] = ()
     markers: Sequence[WriteMarkers] = ()
     needs_producer_id: bool = False
-    """Nothing was decided: handle the event again with `Context.new_producer_id`."""
+    """Nothing is decided: the host handles the event again with `Context.new_producer_id`."""
 
     @property
     def changes(self) -> list[TransactionRecord | MarkersWritten]:
-        """What `apply` takes, in order."""
+        """What `TransactionShard.apply` takes, in order."""
         return [*self.records] if self.marked is None else [*self.records, self.marked]

@@ -1,4 +1,4 @@
-"""InitProducerId of a transactional id: who is its producer from now on, and with which epoch."""
+"""InitProducerId of a transactional id: the producer id and epoch of its new producer."""
 
 from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.metadata import (
@@ -11,7 +11,7 @@ from penstock.coordinator.txn.metadata import (
     prepare_fence,
     prepare_producer_id_rotation,
 )
-from penstock.coordinator.txn.producer_ids import given
+from penstock.coordinator.txn.producer_id_required import require_producer_id
 from penstock.coordinator.txn.records import NO_EPOCH
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
@@ -25,31 +25,31 @@ def init_producer_id(
     new_producer_id: int | None,
     now: int,
 ) -> TransactionMetadata | ErrorCode:
-    """The state that follows, or why there is none.
+    """Returns the next state, or an error.
 
-    A state that ends a transaction does not answer the request: the producer has to ask again.
+    If the next state ends a transaction, the producer has to retry the request.
     """
-    if error := _refused(request, config):
+    if error := _check_request(request, config):
         return error
     timeout_ms = NO_TIMEOUT_MS if request.enable_2pc else request.transaction_timeout_ms
     if metadata is None:
         metadata = TransactionMetadata(
-            request.transactional_id or "", given(new_producer_id), timeout_ms, now
+            request.transactional_id or "", require_producer_id(new_producer_id), timeout_ms, now
         )
-    expected = _Expected(request)
+    expected = _ExpectedProducer(request)
     if metadata.state.is_ending:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     if not expected.is_for(metadata):
         return ErrorCode.PRODUCER_FENCED
     if metadata.state is TransactionState.ONGOING:
-        bumps = config.transaction_version >= 2
-        rotates = bumps and metadata.is_epoch_exhausted
-        next_id = given(new_producer_id) if rotates else NO_ID
+        bumps_epoch = config.transaction_version >= 2
+        rotates = bumps_epoch and metadata.is_epoch_exhausted
+        next_id = require_producer_id(new_producer_id) if rotates else NO_ID
         return prepare_fence(metadata, config.transaction_version, next_id, now)
     return _next_epoch(metadata, expected, timeout_ms, new_producer_id, now)
 
 
-def _refused(request: InitProducerIdRequest, config: TransactionConfig) -> ErrorCode:
+def _check_request(request: InitProducerIdRequest, config: TransactionConfig) -> ErrorCode:
     if (request.producer_id == NO_ID) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
     if not request.transactional_id:
@@ -64,22 +64,22 @@ def _refused(request: InitProducerIdRequest, config: TransactionConfig) -> Error
     return ErrorCode.NONE
 
 
-class _Expected:
-    """The id and epoch that a producer believes to have (KIP-360); a new one has none."""
+class _ExpectedProducer:
+    """The id and epoch that the producer claims to have (KIP-360); a new producer has none."""
 
     def __init__(self, request: InitProducerIdRequest) -> None:
         self.producer_id = request.producer_id
         self.epoch = request.producer_epoch
-        self.is_given = request.producer_id != NO_ID
+        self.is_set = request.producer_id != NO_ID
 
     def is_for(self, metadata: TransactionMetadata) -> bool:
-        """Whether the producer can be the one that is known. Its epoch is looked at later.
+        """Returns whether the id can be that of the current producer; the epoch is checked later.
 
-        One that asks again after it got a new id, and never heard of it, comes with the last epoch
-        of the id before.
+        A producer that retries because it missed the response with its new id has the last epoch of
+        the previous id.
         """
         return (
-            not self.is_given
+            not self.is_set
             or metadata.producer_epoch == NO_EPOCH
             or self.producer_id == metadata.producer_id
             or (self.producer_id == metadata.previous_producer_id and is_exhausted(self.epoch))
@@ -88,26 +88,26 @@ class _Expected:
 
 def _next_epoch(
     metadata: TransactionMetadata,
-    expected: _Expected,
+    expected: _ExpectedProducer,
     timeout_ms: int,
     new_producer_id: int | None,
     now: int,
 ) -> TransactionMetadata | ErrorCode:
     current = metadata.producer_epoch
-    if expected.is_given and current not in (NO_EPOCH, expected.epoch):
+    if expected.is_set and current not in (NO_EPOCH, expected.epoch):
         if expected.epoch != metadata.last_producer_epoch:
             return ErrorCode.PRODUCER_FENCED
-        # Asked again: the answer was lost. Had another producer come meanwhile, there were no
-        # last epoch. The last epoch of all is there to fence with, and nobody gets it.
+        # A retry after a lost response: another producer in between would have removed the last
+        # epoch. The highest epoch only fences and is never given to a producer.
         if current < MAX_EPOCH:
             return prepare_epoch(
                 metadata, timeout_ms, now, epoch=current, last_epoch=expected.epoch
             )
     last_epoch = NO_EPOCH
-    if expected.is_given:
+    if expected.is_set:
         last_epoch = min(current, MAX_EPOCH - 1)
     if metadata.is_epoch_exhausted:
         return prepare_producer_id_rotation(
-            metadata, given(new_producer_id), timeout_ms, now, last_epoch=last_epoch
+            metadata, require_producer_id(new_producer_id), timeout_ms, now, last_epoch=last_epoch
         )
     return prepare_epoch(metadata, timeout_ms, now, epoch=current + 1, last_epoch=last_epoch)

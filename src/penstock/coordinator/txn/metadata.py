@@ -1,7 +1,7 @@
-"""What is known of a transactional id, and how it goes from one state to the next.
+"""The metadata of a transactional id, and its transitions.
 
-A transition is a function from metadata to the next metadata. None of them is more than a value:
-it becomes the state once its record is applied.
+A transition is a pure function from metadata to the next metadata, which becomes the state once its
+record is applied.
 """
 
 from msgspec import Struct
@@ -19,31 +19,31 @@ from penstock.protocol.stored.transaction_log import (
 
 NO_ID = -1
 MAX_EPOCH = 32_767
-"""Never given to a producer, so that every producer can be fenced."""
+"""The highest epoch. It is never given to a producer, so that every producer can be fenced."""
 NO_TIMEOUT_MS = 2_147_483_647
-"""The timeout of a transaction that takes part in a two-phase commit: it is never aborted."""
+"""The timeout of a transaction in a two-phase commit: it never expires."""
 
 
 class TransactionMetadata(Struct, frozen=True, gc=False):
-    """Where a transactional id stands."""
+    """The state of a transactional id."""
 
     transactional_id: str
     producer_id: int
     timeout_ms: int
     last_update_ms: int
     previous_producer_id: int = NO_ID
-    """The producer id before the last transition, most often the same."""
+    """The producer id before the last transition, usually the same."""
     next_producer_id: int = NO_ID
-    """While a transaction ends whose producer has no epochs left: the id it goes on with."""
+    """The id with which a producer without further epochs continues after its transaction ends."""
     producer_epoch: int = NO_EPOCH
     last_producer_epoch: int = NO_EPOCH
-    """The epoch that the producer had before it asked for this one; -1 where it did not ask."""
+    """The epoch of the producer before it requested this one; -1 if it did not request it."""
     state: TransactionState = TransactionState.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
-    """Those in the transaction; while it ends, those that still need a marker."""
+    """The partitions in the transaction; while it ends, those that still need a marker."""
     start_ms: int = -1
     client_transaction_version: int = 0
-    """Of the client that caused the last transition, as far as its requests tell: 0 or 2."""
+    """The transaction version of the client of the last transition, by its requests: 0 or 2."""
 
     @property
     def is_epoch_exhausted(self) -> bool:
@@ -55,7 +55,7 @@ class TransactionMetadata(Struct, frozen=True, gc=False):
 
 
 def is_exhausted(epoch: int) -> bool:
-    """Whether a producer with this epoch cannot get the next one."""
+    """Returns whether there is no next epoch for a producer with this one."""
     return epoch >= MAX_EPOCH - 1
 
 
@@ -63,7 +63,7 @@ def is_exhausted(epoch: int) -> bool:
 
 
 def record_of(metadata: TransactionMetadata, transaction_version: int) -> TransactionRecord:
-    """The record that says so, where the feature is finalized at this level."""
+    """Returns the record, for a cluster with this level of `transaction.version`."""
     partitions = None
     if metadata.state is not TransactionState.EMPTY:
         grouped = by_topic(metadata.partitions)
@@ -89,7 +89,7 @@ def record_of(metadata: TransactionMetadata, transaction_version: int) -> Transa
 
 
 def metadata_of(record: TransactionRecord, value: TransactionLogValue) -> TransactionMetadata:
-    """What a record with this value says."""
+    """Returns the metadata that a record with this value holds."""
     state = TransactionState(value.transaction_status)
     topics = value.transaction_partitions if state is not TransactionState.EMPTY else None
     return TransactionMetadata(
@@ -118,7 +118,7 @@ def metadata_of(record: TransactionRecord, value: TransactionLogValue) -> Transa
 def _to(metadata: TransactionMetadata, state: TransactionState, now: int) -> TransactionMetadata:
     if metadata.state not in VALID_PREVIOUS_STATES[state]:
         raise ValueError(
-            f"{metadata.transactional_id} cannot go from {metadata.state.state_name} "
+            f"{metadata.transactional_id} cannot change from {metadata.state.state_name} "
             f"to {state.state_name}"
         )
     return replace(
@@ -129,7 +129,7 @@ def _to(metadata: TransactionMetadata, state: TransactionState, now: int) -> Tra
 def prepare_epoch(
     metadata: TransactionMetadata, timeout_ms: int, now: int, *, epoch: int, last_epoch: int
 ) -> TransactionMetadata:
-    """A producer is initialized and gets this epoch."""
+    """Initializes a producer with this epoch."""
     return replace(
         _to(metadata, TransactionState.EMPTY, now),
         producer_epoch=epoch,
@@ -143,9 +143,9 @@ def prepare_epoch(
 def prepare_producer_id_rotation(
     metadata: TransactionMetadata, producer_id: int, timeout_ms: int, now: int, *, last_epoch: int
 ) -> TransactionMetadata:
-    """A producer is initialized whose epochs are used up: it gets a new id."""
-    rested = prepare_epoch(metadata, timeout_ms, now, epoch=0, last_epoch=last_epoch)
-    return replace(rested, producer_id=producer_id)
+    """Initializes a producer with a new id, because the old id has no further epochs."""
+    empty = prepare_epoch(metadata, timeout_ms, now, epoch=0, last_epoch=last_epoch)
+    return replace(empty, producer_id=producer_id)
 
 
 def prepare_add_partitions(
@@ -171,14 +171,14 @@ def prepare_end(
     *,
     next_producer_id: int = NO_ID,
 ) -> TransactionMetadata:
-    """How it ends is decided. From version 2 on the producer goes on with the next epoch.
+    """Decides how the transaction ends. From version 2 on this bumps the producer's epoch.
 
-    Where that was the last epoch, it goes on with another producer id, once this is complete.
+    After the last epoch the producer continues with `next_producer_id`, once this is complete.
     """
     epoch, last_epoch = metadata.producer_epoch, metadata.last_producer_epoch
     if client_transaction_version >= 2:
         epoch, last_epoch = min(epoch + 1, MAX_EPOCH), epoch
-    # Whoever aborts without a transaction has not told when it began.
+    # An abort without a known transaction has no start time.
     ongoing = metadata.state is TransactionState.ONGOING
     return replace(
         _to(metadata, state, now),
@@ -193,7 +193,7 @@ def prepare_end(
 def prepare_fence(
     metadata: TransactionMetadata, transaction_version: int, next_producer_id: int, now: int
 ) -> TransactionMetadata:
-    """Somebody else than its producer has the transaction aborted: the producer's epoch is over."""
+    """Aborts the transaction on behalf of another client, which fences the producer."""
     abort = TransactionState.PREPARE_ABORT
     if transaction_version >= 2:
         return prepare_end(
@@ -205,10 +205,12 @@ def prepare_fence(
 
 
 def prepare_complete(metadata: TransactionMetadata, now: int) -> TransactionMetadata:
-    """Every partition has its marker."""
+    """Completes a transaction whose partitions all have their markers."""
     committed = metadata.state is TransactionState.PREPARE_COMMIT
     complete = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
-    done = replace(_to(metadata, complete, now), next_producer_id=NO_ID, partitions=frozenset())
+    completed = replace(
+        _to(metadata, complete, now), next_producer_id=NO_ID, partitions=frozenset()
+    )
     if metadata.bumps_epoch and metadata.next_producer_id != NO_ID:
-        done = replace(done, producer_id=metadata.next_producer_id, producer_epoch=0)
-    return done
+        return replace(completed, producer_id=metadata.next_producer_id, producer_epoch=0)
+    return completed

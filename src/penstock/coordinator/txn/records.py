@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from penstock.coordinator.machine import Skipped
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import KafkaError
+from penstock.core.internal_topics import TRANSACTION_STATE_TOPIC
 from penstock.protocol.codec import decode
 from penstock.protocol.stored.transaction_log import TransactionLogKey, TransactionLogValue
 from penstock.protocol.versioned import encode_record_key, encode_versioned, read_prefix
@@ -17,19 +18,19 @@ NO_EPOCH = -1
 
 
 class TransactionRecord(Struct, frozen=True, gc=False):
-    """Where a transactional id stands; without a value it is forgotten."""
+    """The state of a transactional id; without a value the id is deleted."""
 
     key: TransactionLogKey
     value: TransactionLogValue | None
     value_version: int = 1
-    """1, or 0 where the feature `transaction.version` is not finalized."""
+    """1, or 0 if the feature `transaction.version` is not finalized."""
     last_producer_epoch: int = NO_EPOCH
-    """The epoch before this one, by which a retry is known. It is not written: a coordinator that
-    loads the record does not know it."""
+    """The previous epoch, which identifies a retry. It is not written: a coordinator that loads the
+    record does not know it."""
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they are appended; a value of None is a tombstone."""
+    """Returns key and value as they are appended; a value of None is a tombstone."""
     return encode_record_key(record.key), _encode_value(record.value, record.value_version)
 
 
@@ -46,24 +47,24 @@ def _encode_value(value: TransactionLogValue | None, version: int) -> bytes | No
 def decode_record(
     key: bytes | None, value: bytes | memoryview | None
 ) -> TransactionRecord | Skipped:
-    """The record in these bytes. What the machine does not know is skipped, never an error."""
+    """Returns the record in these bytes; one that cannot be read is skipped, never an error."""
     if key is None:
-        return Skipped("a record without a key, which every record of __transaction_state has")
+        return Skipped(f"a record of {TRANSACTION_STATE_TOPIC} has no key")
     try:
         kind = read_prefix(key)
         if kind != _TRANSACTION:
-            return Skipped(f"record type {kind} of __transaction_state is not known")
+            return Skipped(f"record type {kind} of {TRANSACTION_STATE_TOPIC} is unknown")
         name, _ = decode(TransactionLogKey, 0, key, _PREFIX)
         if value is None:
             return TransactionRecord(name, None)
         version = read_prefix(value)
         content, _ = decode(TransactionLogValue, version, value, _PREFIX)
     except KafkaError as error:
-        return Skipped(f"a record of __transaction_state cannot be read: {error.message}")
+        return Skipped(f"a record of {TRANSACTION_STATE_TOPIC} cannot be read: {error.message}")
     if content.transaction_status not in _STATES:
         return Skipped(
             f"{name.transactional_id} is in transaction state {content.transaction_status}, "
-            "which is not known"
+            "which is unknown"
         )
     return TransactionRecord(name, content, version)
 

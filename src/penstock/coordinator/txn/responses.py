@@ -1,6 +1,6 @@
-"""Answers that say no more than how it went."""
+"""Error responses of the transaction coordinator."""
 
-from penstock.coordinator.txn.add_partitions import same_for_all, topic_results
+from penstock.coordinator.txn.add_partitions import result_for_all, topic_results
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_offsets_to_txn import (
@@ -28,25 +28,25 @@ from penstock.protocol.messages.list_transactions import (
 
 
 def error_response(request: Message, version: int, error: ErrorCode) -> Message:
-    """The answer to a request that cannot be served: not the coordinator, loading, write failed.
+    """Returns the response to a request with this error, or with NONE.
 
-    AddPartitionsToTxn is answered in the form of the request, which may be either. An error that a
-    client of this version does not know becomes one that it does.
+    The response to AddPartitionsToTxn has the form of the request. PRODUCER_FENCED is replaced for
+    clients that do not know it.
     """
     match request:
         case InitProducerIdRequest():
-            error = _known(error, version, 4)
+            error = _fenced_error(error, version, 4)
             return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
         case AddPartitionsToTxnRequest():
-            error = _known(error, version, 2)
+            error = _fenced_error(error, version, 2)
             return AddPartitionsToTxnResponse(
-                results_by_transaction=[same_for_all(t, error) for t in request.transactions],
+                results_by_transaction=[result_for_all(t, error) for t in request.transactions],
                 results_by_topic_v3_and_below=topic_results(request.v3_and_below_topics, error),
             )
         case AddOffsetsToTxnRequest():
-            return AddOffsetsToTxnResponse(error_code=_known(error, version, 2))
+            return AddOffsetsToTxnResponse(error_code=_fenced_error(error, version, 2))
         case EndTxnRequest():
-            return EndTxnResponse(error_code=_known(error, version, 2))
+            return EndTxnResponse(error_code=_fenced_error(error, version, 2))
         case DescribeTransactionsRequest():
             states = [
                 DescribeTransactionsTransactionState(error, name)
@@ -59,8 +59,8 @@ def error_response(request: Message, version: int, error: ErrorCode) -> Message:
             raise TypeError(f"{type(request).__name__} is not for a transaction coordinator")
 
 
-def _known(error: ErrorCode, version: int, since: int) -> ErrorCode:
-    """PRODUCER_FENCED, for clients that know it: since this version of the request."""
+def _fenced_error(error: ErrorCode, version: int, since: int) -> ErrorCode:
+    """Returns INVALID_PRODUCER_EPOCH for PRODUCER_FENCED in requests before version `since`."""
     if error is ErrorCode.PRODUCER_FENCED and version < since:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

@@ -1,46 +1,38 @@
-"""The coordinator of the transactions of one partition of `__transaction_state`, as a pure machine.
+"""The coordinator of the transactions of one partition of `__transaction_state`, a state machine.
 
-It holds where each transactional id of the partition stands (P4). `handle` decides and changes
-nothing; `apply` alone changes state. A host, which leads the partition, drives a shard so:
+It holds the state of each transactional id of the partition (P4). A host runs it as it runs a group
+shard, which `penstock.coordinator.group.shard` describes: `handle` decides and changes nothing,
+only `apply` changes state. This is different here:
 
-Load. Read the partition from its start to its end. For each record: `decode_record(key, value)`;
-what is `Skipped` is logged, everything else goes to `apply`. Then deal with `loaded(now)` as with
-any other result: it has the markers that may not have been written before. Until then answer
-requests with `error_response(…, COORDINATOR_LOAD_IN_PROGRESS)`, without leadership with
-`error_response(…, NOT_COORDINATOR)`.
+**Load.** The result of `start` has the markers that may not have been written before.
 
-Events. Requests, timers that are due and markers that have been written go to `handle(event,
-now)`, one at a time. Before the next event of this shard, the result is dealt with:
+**Results.** The host processes a result in this order:
 
-0. where `needs_producer_id` is set, nothing was decided: get an id and handle the event again with
-   `Context.new_producer_id`. Other events may come in between. Only requests need one.
-1. `records` are appended to the partition. If that fails, `failed(result, error, now,
-   applied=False)` takes the place of the result.
-2. each of `changes` goes to `apply`: the records, and `marked`.
-3. `timers` are set and cancelled. A timer that is due comes back as `TimerFired`, once, and only
-   if it was neither set again nor cancelled meanwhile: `penstock.coordinator.timers` does that.
-4. `responses` leave and the writing of `markers` begins as soon as everything appended so far is
-   committed, which is when the high watermark reaches the log end offset of now. That holds for
-   results without records too. If it takes too long, `failed(result, error, now, applied=True)`
-   takes the place of what is left of the result.
+0. If `needs_producer_id` is set, nothing is decided: the host gets an id and repeats the event
+   with `Context.new_producer_id`. Other events may come in between. Only requests need an id.
+1. It appends the `records`. If that fails, it replaces the result by
+   `write_failed(result, error, now, applied=False)`.
+2. It passes each of `changes` to `apply`: the records, and `marked`.
+3. It sets and cancels the `timers`.
+4. It sends the `responses` and starts to write the `markers` once everything that has been appended
+   so far is committed. If that takes too long, `write_failed(result, error, now, applied=True)`
+   replaces the rest of the result.
 
-A result of `failed` has no records, and its responses leave at once. Its `markers` wait for the
-high watermark like all others: a marker must never be in a partition before the decision that it
-follows from is committed.
+The responses of a `write_failed` result are sent at once, but its `markers` wait for the high
+watermark: a marker must never be in a partition before the decision that it follows from is
+committed.
 
-Every request is answered by the result of its own event. Requests come in these forms:
-AddPartitionsToTxn with one transaction, in the form of version 4 and above whatever the version is,
-and is answered in that form; DescribeTransactions with ids of this shard; ListTransactions as it
-is, for each shard. The pattern of a ListTransactions is not looked at: the host applies it to the
-ids in the answer. An InitProducerId without a transactional id is not for a coordinator. Whether a
-client may do what it asks for, and whether partitions exist, is checked before.
+**Requests.** Every request gets its response in the result of its own event. AddPartitionsToTxn has
+one transaction, in the form of version 4 and above whatever the version, and so has its response.
+DescribeTransactions has ids of this shard; ListTransactions goes to each shard, and the host
+applies its pattern to the ids in the response. InitProducerId without a transactional id is not for
+a coordinator. The host checks the client's rights and whether partitions exist.
 
-Markers. A transaction in PrepareCommit or PrepareAbort has ended, and will never end in the other
-way: its markers are written again and again, after every load too, until `MarkersWritten` has named
-all its partitions. Then it is complete. A transaction without partitions completes through a timer.
+**Markers.** A transaction in PrepareCommit or PrepareAbort has its outcome, which never changes.
+Its markers are written, again after every load, until `MarkersWritten` has named all its
+partitions. Then it is complete. A transaction without partitions completes through a timer.
 
-Unload. When leadership is lost, send `unload()`, answer the responses that were held back with
-`error_response(…, NOT_COORDINATOR)`, stop writing markers, forget the timers and drop the shard.
+**Unload.** The host stops writing markers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -78,7 +70,7 @@ from penstock.coordinator.txn.metadata import (
     prepare_fence,
     record_of,
 )
-from penstock.coordinator.txn.producer_ids import ProducerIdRequired
+from penstock.coordinator.txn.producer_id_required import ProducerIdRequired
 from penstock.coordinator.txn.records import TransactionRecord, tombstone
 from penstock.coordinator.txn.responses import error_response
 from penstock.coordinator.txn.state import TransactionState
@@ -103,8 +95,8 @@ from penstock.protocol.messages.init_producer_id import (
 )
 from penstock.protocol.messages.list_transactions import ListTransactionsRequest
 
-_FIRST_OF_BROKERS = 4
-"""The version of AddPartitionsToTxn from which on it comes for transaction version 2."""
+_BROKER_VERSION = 4
+"""The first version of AddPartitionsToTxn that brokers send, for transaction version 2."""
 
 _Timers = Sequence[SetTimer[Timer] | CancelTimer[Timer]]
 
@@ -119,12 +111,12 @@ class TransactionShard:
     # --- state
 
     def apply(self, change: TransactionRecord | MarkersWritten) -> None:
-        """Take over a record of the partition, or that markers have been written."""
+        """Applies a record of the partition, or that markers have been written."""
         if isinstance(change, MarkersWritten):
-            metadata = self._waiting_for(change)
+            metadata = self._ending_transaction(change)
             if metadata is not None:
-                left = metadata.partitions - change.partitions
-                self.transactions[change.transactional_id] = replace(metadata, partitions=left)
+                remaining = metadata.partitions - change.partitions
+                self.transactions[change.transactional_id] = replace(metadata, partitions=remaining)
         elif change.value is None:
             self.transactions.pop(change.key.transactional_id, None)
         else:
@@ -132,9 +124,9 @@ class TransactionShard:
             self.transactions[metadata.transactional_id] = metadata
 
     def start(self, now: int) -> Result:
-        """All records have been applied: what was about to end ends now, and the scans begin."""
-        ending = [each for each in self.transactions.values() if each.state.is_ending]
-        markers, timers = _ends(ending, now)
+        """Continues to end transactions and starts the scans, once all records are applied."""
+        ending = [metadata for metadata in self.transactions.values() if metadata.state.is_ending]
+        markers, timers = _write_markers(ending, now)
         return Result(
             timers=[
                 SetTimer(AbortTimer(), now + self.config.abort_timed_out_cleanup_interval_ms),
@@ -145,7 +137,7 @@ class TransactionShard:
         )
 
     def unload(self) -> list[Response]:
-        """This broker no longer leads the partition. Nobody waits inside the machine."""
+        """Returns no responses: no request waits inside the shard."""
         return []
 
     # --- decisions
@@ -154,7 +146,7 @@ class TransactionShard:
         match event:
             case Requested():
                 try:
-                    return self._requested(event, now)
+                    return self._handle_request(event, now)
                 except ProducerIdRequired:
                     return Result(event, needs_producer_id=True)
             case MarkersWritten():
@@ -172,28 +164,28 @@ class TransactionShard:
                 raise TypeError(f"{event} is not for a transaction coordinator")
 
     def write_failed(self, result: Result, error: ErrorCode, now: int, *, applied: bool) -> Result:
-        """What follows when the records of a result could not be written, or not committed.
+        """Returns what follows when the records of a result are not written or not committed.
 
-        `applied` says whether its changes were. Where they were not, nothing has happened: who
-        asked is told so, and a timer comes again. Where they were, who asked gets an error, but
-        what was decided stands, and its markers are written once it is committed.
+        If its changes were not applied, the client gets an error and a timer fires again later. If
+        they were, the client gets an error but the decision holds, and its markers are written once
+        it is committed.
         """
         event = result.event
         responses: list[Response] = []
         if isinstance(event, Requested):
-            told = error_response(event.request, event.context.version, client_error(error))
-            responses.append(Response(event.context.waiter, told))
+            message = error_response(event.request, event.context.version, client_error(error))
+            responses.append(Response(event.context.waiter, message))
         if applied:
             return Result(responses=responses, markers=result.markers)
-        again = now + WRITE_RETRY_MS
+        retry_ms = now + WRITE_RETRY_MS
         if isinstance(event, TimerFired):
-            return Result(timers=[SetTimer(event.timer, again)])
+            return Result(timers=[SetTimer(event.timer, retry_ms)])
         if isinstance(event, MarkersWritten):
             completion = CompletionTimer(event.transactional_id)
-            return Result(marked=event, timers=[SetTimer(completion, again)])
+            return Result(marked=event, timers=[SetTimer(completion, retry_ms)])
         return Result(responses=responses)
 
-    def _requested(self, event: Requested, now: int) -> Result:
+    def _handle_request(self, event: Requested, now: int) -> Result:
         match event.request:
             case InitProducerIdRequest() as request:
                 return self._init_producer_id(event, request, now)
@@ -202,7 +194,7 @@ class TransactionShard:
             case AddOffsetsToTxnRequest() as request:
                 group_partition = partition_for(request.group_id, self.config.group_partitions)
                 partition = TopicPartition(GROUP_METADATA_TOPIC, group_partition)
-                return self._added(
+                return self._add(
                     event,
                     request.transactional_id,
                     request.producer_id,
@@ -219,9 +211,9 @@ class TransactionShard:
                     describe(name, self.transactions.get(name))
                     for name in request.transactional_ids
                 ]
-                return _answer(event, DescribeTransactionsResponse(transaction_states=described))
+                return _respond(event, DescribeTransactionsResponse(transaction_states=described))
             case ListTransactionsRequest() as request:
-                return _answer(event, list_transactions(self.transactions.values(), request, now))
+                return _respond(event, list_transactions(self.transactions.values(), request, now))
             case other:
                 raise TypeError(f"{type(other).__name__} is not for a transaction coordinator")
 
@@ -230,19 +222,21 @@ class TransactionShard:
     def _init_producer_id(
         self, event: Requested, request: InitProducerIdRequest, now: int
     ) -> Result:
-        known = self.transactions.get(request.transactional_id or "")
-        decided = init_producer_id(known, request, self.config, event.context.new_producer_id, now)
+        current = self.transactions.get(request.transactional_id or "")
+        decided = init_producer_id(
+            current, request, self.config, event.context.new_producer_id, now
+        )
         if isinstance(decided, ErrorCode):
-            return _refuse(event, decided)
+            return _respond_error(event, decided)
         if decided.state.is_ending:
-            again = error_response(
+            retry = error_response(
                 request, event.context.version, ErrorCode.CONCURRENT_TRANSACTIONS
             )
-            return self._ending(event, decided, again, now)
+            return self._begin_end(event, decided, retry, now)
         response = InitProducerIdResponse(
             producer_id=decided.producer_id, producer_epoch=decided.producer_epoch
         )
-        return _answer(event, response, [self._record(decided)])
+        return _respond(event, response, [self._record(decided)])
 
     def _add_partitions(
         self, event: Requested, request: AddPartitionsToTxnRequest, now: int
@@ -252,18 +246,18 @@ class TransactionShard:
         if transaction.verify_only:
             verified = verify_partitions(self.transactions.get(name), transaction)
             response = AddPartitionsToTxnResponse(results_by_transaction=[verified])
-            return _answer(event, response)
-        return self._added(
+            return _respond(event, response)
+        return self._add(
             event,
             name,
             transaction.producer_id,
             transaction.producer_epoch,
             partitions_in(transaction.topics),
-            2 if event.context.version >= _FIRST_OF_BROKERS else 0,
+            2 if event.context.version >= _BROKER_VERSION else 0,
             now,
         )
 
-    def _added(
+    def _add(
         self,
         event: Requested,
         transactional_id: str,
@@ -274,7 +268,7 @@ class TransactionShard:
         now: int,
     ) -> Result:
         if not transactional_id:
-            return _refuse(event, ErrorCode.INVALID_REQUEST)
+            return _respond_error(event, ErrorCode.INVALID_REQUEST)
         decided = add_partitions(
             self.transactions.get(transactional_id),
             producer_id,
@@ -284,26 +278,26 @@ class TransactionShard:
             now,
         )
         if isinstance(decided, ErrorCode):
-            return _refuse(event, decided)
+            return _respond_error(event, decided)
         response = error_response(event.request, event.context.version, ErrorCode.NONE)
-        return _answer(event, response, [self._record(decided)])
+        return _respond(event, response, [self._record(decided)])
 
     def _end(self, event: Requested, request: EndTxnRequest, now: int) -> Result:
         version = event.context.version
-        known = self.transactions.get(request.transactional_id)
-        decided = end_transaction(known, request, version, event.context.new_producer_id, now)
+        current = self.transactions.get(request.transactional_id)
+        decided = end_transaction(current, request, version, event.context.new_producer_id, now)
         if isinstance(decided, ErrorCode):
-            if decided or known is None or version < FIRST_EPOCH_BUMP:
-                return _refuse(event, decided)
-            return _answer(event, _ended(known))
+            if decided or current is None or version < FIRST_EPOCH_BUMP:
+                return _respond_error(event, decided)
+            return _respond(event, _end_response(current))
         if version < FIRST_EPOCH_BUMP:
-            return self._ending(event, decided, EndTxnResponse(), now)
-        return self._ending(event, decided, _ended(prepare_complete(decided, now)), now)
+            return self._begin_end(event, decided, EndTxnResponse(), now)
+        return self._begin_end(event, decided, _end_response(prepare_complete(decided, now)), now)
 
-    def _ending(
+    def _begin_end(
         self, event: Requested, metadata: TransactionMetadata, response: Message, now: int
     ) -> Result:
-        markers, timers = _ends([metadata], now)
+        markers, timers = _write_markers([metadata], now)
         sent = Response(event.context.waiter, response)
         return Result(
             event, [self._record(metadata)], responses=[sent], timers=timers, markers=markers
@@ -311,8 +305,8 @@ class TransactionShard:
 
     # --- markers
 
-    def _waiting_for(self, written: MarkersWritten) -> TransactionMetadata | None:
-        """The transaction whose markers these are, unless it is over."""
+    def _ending_transaction(self, written: MarkersWritten) -> TransactionMetadata | None:
+        """Returns the transaction of these markers, unless it is complete."""
         metadata = self.transactions.get(written.transactional_id)
         if (
             metadata is None
@@ -324,7 +318,7 @@ class TransactionShard:
         return metadata
 
     def _markers_written(self, event: MarkersWritten, now: int) -> Result:
-        metadata = self._waiting_for(event)
+        metadata = self._ending_transaction(event)
         if metadata is None:
             return Result(event)
         if metadata.partitions <= event.partitions:
@@ -334,8 +328,8 @@ class TransactionShard:
     # --- scans
 
     def _abort_timed_out(self, event: TimerFired[Timer], now: int) -> Result:
-        # No new id is at hand for a producer without epochs left. It is fenced with the last epoch
-        # of all; whoever comes next, be it the same producer, gets an id then.
+        # There is no new id for a producer without further epochs. It is fenced with the highest
+        # epoch; the next producer, even if it is the same one, gets a new id.
         aborted = [
             prepare_fence(metadata, self.config.transaction_version, NO_ID, now)
             for metadata in self.transactions.values()
@@ -343,27 +337,29 @@ class TransactionShard:
             and metadata.timeout_ms != NO_TIMEOUT_MS
             and metadata.start_ms + metadata.timeout_ms < now
         ]
-        markers, timers = _ends(aborted, now)
-        again = SetTimer(event.timer, now + self.config.abort_timed_out_cleanup_interval_ms)
+        markers, timers = _write_markers(aborted, now)
+        next_scan = SetTimer(event.timer, now + self.config.abort_timed_out_cleanup_interval_ms)
         records = [self._record(metadata) for metadata in aborted]
-        return Result(event, records, timers=[again, *timers], markers=markers)
+        return Result(event, records, timers=[next_scan, *timers], markers=markers)
 
     def _remove_expired(self, event: TimerFired[Timer], now: int) -> Result:
-        since = now - self.config.transactional_id_expiration_ms
+        expired_ms = now - self.config.transactional_id_expiration_ms
         records = [
             tombstone(metadata.transactional_id)
             for metadata in self.transactions.values()
-            if metadata.state.may_expire and metadata.last_update_ms <= since
+            if metadata.state.can_expire and metadata.last_update_ms <= expired_ms
         ]
-        again = SetTimer(event.timer, now + self.config.remove_expired_cleanup_interval_ms)
-        return Result(event, records, timers=[again])
+        next_scan = SetTimer(event.timer, now + self.config.remove_expired_cleanup_interval_ms)
+        return Result(event, records, timers=[next_scan])
 
     def _record(self, metadata: TransactionMetadata) -> TransactionRecord:
         return record_of(metadata, self.config.transaction_version)
 
 
-def _ends(ending: Iterable[TransactionMetadata], now: int) -> tuple[list[WriteMarkers], _Timers]:
-    """What has the ends of transactions written into their partitions."""
+def _write_markers(
+    ending: Iterable[TransactionMetadata], now: int
+) -> tuple[list[WriteMarkers], _Timers]:
+    """Returns the effects and timers that end transactions in their partitions."""
     markers: list[WriteMarkers] = []
     timers: list[SetTimer[Timer]] = []
     for metadata in ending:
@@ -383,16 +379,16 @@ def _ends(ending: Iterable[TransactionMetadata], now: int) -> tuple[list[WriteMa
     return markers, timers
 
 
-def _ended(metadata: TransactionMetadata) -> EndTxnResponse:
-    """With what the producer goes on."""
+def _end_response(metadata: TransactionMetadata) -> EndTxnResponse:
+    """Returns the response with the id and epoch with which the producer continues."""
     return EndTxnResponse(producer_id=metadata.producer_id, producer_epoch=metadata.producer_epoch)
 
 
-def _answer(
+def _respond(
     event: Requested, response: Message, records: Sequence[TransactionRecord] = ()
 ) -> Result:
     return Result(event, records, responses=[Response(event.context.waiter, response)])
 
 
-def _refuse(event: Requested, error: ErrorCode) -> Result:
-    return _answer(event, error_response(event.request, event.context.version, error))
+def _respond_error(event: Requested, error: ErrorCode) -> Result:
+    return _respond(event, error_response(event.request, event.context.version, error))

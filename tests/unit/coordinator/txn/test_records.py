@@ -163,7 +163,7 @@ def test_names_of_states() -> None:
         "PrepareEpochFence",
     ]
     assert [state.value for state in STATES_BY_NAME.values()] == list(range(8))
-    assert {state for state in S if state.may_expire} == VALID_PREVIOUS_STATES[S.DEAD]
+    assert {state for state in S if state.can_expire} == VALID_PREVIOUS_STATES[S.DEAD]
 
 
 def test_a_transition_that_is_none() -> None:

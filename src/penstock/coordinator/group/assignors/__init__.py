@@ -1,7 +1,7 @@
-"""The assignors that a broker runs for consumer groups (KIP-848), by the names clients ask for.
+"""The assignors that a broker runs for consumer groups (KIP-848), by name.
 
-`uniform` balances the number of partitions and moves as few as it can; `range` gives every member
-a run of neighbouring partitions, the same one of topics with the same number of partitions.
+`uniform` balances the number of partitions and moves as few as possible; `range` assigns every
+member a run of consecutive partitions, the same one for topics with equal partition counts.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,6 @@ from penstock.coordinator.group.assignors.uniform import assign_uniform
 ASSIGNORS: Mapping[str, Assignor] = MappingProxyType(
     {"uniform": assign_uniform, "range": assign_range}
 )
-"""In Kafka's order: the first is the default of a member that asks for none."""
+"""In Kafka's order: the first is the default of members that request none."""
 
 __all__ = ["ASSIGNORS", "Assignment", "Assignor", "MemberSpec", "PartitionAssignorError"]

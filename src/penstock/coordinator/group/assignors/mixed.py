@@ -1,8 +1,8 @@
 """The `uniform` assignor for members that subscribe to different topics.
 
-Members keep what they had and still subscribe to; unowned partitions go to the subscribers with
-the fewest; then topic by topic, in rounds, partitions move from the subscribers with the most to
-those with the fewest, until the two differ by one at most.
+Members keep partitions that they still subscribe to. Unowned partitions go to the subscribers with
+the fewest. Then, topic by topic and in rounds, partitions move from the subscribers with the most
+to those with the fewest, until the two differ by at most one.
 """
 
 from collections import defaultdict
@@ -20,8 +20,7 @@ from penstock.coordinator.group.assignors.spec import (
 )
 
 MAX_ROUNDS = 16
-"""Subscriptions that overlap like a chain take many rounds to settle: after these it is good
-enough (Kafka's limit too)."""
+"""The limit of rounds, as in Kafka: subscriptions that overlap like a chain would take many."""
 
 NO_OWNER = -1
 
@@ -45,7 +44,7 @@ class _Topic:
 def assign_mixed(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int]
 ) -> Assignment:
-    """An `Assignor`, for members with whatever subscriptions."""
+    """An `Assignor`, for members with any subscriptions."""
     member_ids = sorted(members)
     specs = [members[member_id] for member_id in member_ids]
     subscribers = subscribers_by_topic([spec.topic_ids for spec in specs])
@@ -55,7 +54,7 @@ def assign_mixed(
         for topic_id, indexes in subscribers.items()
     }
     loads = _keep(specs, topics)
-    # Where a subscriber must take many, it must do so whatever else it has: such topics first.
+    # Topics with many partitions per subscriber leave no choice: they come first.
     ordered = sorted(topics.values(), key=_urgency)
     for topic in ordered:
         _fill(topic, loads)
@@ -74,7 +73,7 @@ def _urgency(topic: _Topic) -> tuple[float, int, int]:
 
 
 def _keep(specs: Sequence[MemberSpec], topics: Mapping[UUID, _Topic]) -> list[int]:
-    """Owners as before where they still subscribe; returns how many partitions each has."""
+    """Keeps owners that still subscribe; returns the number of partitions of each member."""
     loads = [0] * len(specs)
     for index, spec in enumerate(specs):
         for topic_id, partitions in spec.assigned.items():
@@ -101,17 +100,17 @@ def _fill(topic: _Topic, loads: list[int]) -> None:
 
 def _balance(topics: Sequence[_Topic], loads: list[int]) -> None:
     """Moves partitions until no topic has one to move, or for `MAX_ROUNDS`."""
-    settled = 0
+    balanced = 0
     for topic in islice(cycle(topics), MAX_ROUNDS * len(topics)):
-        settled = 1 if _balance_topic(topic, loads) else settled + 1
-        if settled == len(topics):
+        balanced = 1 if _balance_topic(topic, loads) else balanced + 1
+        if balanced == len(topics):
             return
 
 
 def _balance_topic(topic: _Topic, loads: list[int]) -> bool:
-    """Moves partitions of one topic between its subscribers; tells whether there was any."""
-    present = itemgetter(*topic.subscribers)(loads)
-    if max(present) - min(present) <= 1:
+    """Moves partitions of one topic between its subscribers; returns whether any moved."""
+    current_loads = itemgetter(*topic.subscribers)(loads)
+    if max(current_loads) - min(current_loads) <= 1:
         return False
     by_load = sorted(topic.subscribers, key=loads.__getitem__)
     held = topic.held()
@@ -130,10 +129,10 @@ def _balance_topic(topic: _Topic, loads: list[int]) -> bool:
 
 
 class _Receivers:
-    """Whom to give the next partition: always one of those that have the fewest.
+    """The members that get the next partition: always one of those that have the fewest.
 
     `by_load` is sorted by load. Its first `_end` members had `level` partitions each when this
-    round began, and those before `_position` have had one since.
+    round began, and those before `_position` have got one since.
     """
 
     def __init__(self, by_load: Sequence[int], loads: Sequence[int]) -> None:
@@ -144,7 +143,7 @@ class _Receivers:
         self.level = loads[by_load[0]] - 1
 
     def next(self) -> int:
-        """The caller gives this member a partition before it asks again."""
+        """Returns a member; the caller assigns it a partition before the next call."""
         if self._position == self._end:
             self.level += 1
             self._position = 0
@@ -159,11 +158,11 @@ class _Receivers:
 
 
 class _Givers:
-    """Whom to take the next partition from: one of those that have the most, and one to give.
+    """The members that give the next partition: of those with one to give, one with the most.
 
     The mirror image of `_Receivers`: the members from `_start` to `_end` had `level` partitions
     when this round began, and those after `_position` have given one since. Members that hold no
-    partition of the topic any more stand from `_end` on, and take no part.
+    partition of the topic any more are from `_end` on, and are skipped.
     """
 
     def __init__(
@@ -177,7 +176,7 @@ class _Givers:
         self.level = loads[by_load[-1]] + 1
 
     def next(self) -> int | None:
-        """The caller takes a partition from this member before it asks again; None: no giver."""
+        """Returns a member that the caller takes a partition from before the next call, or None."""
         while True:
             if self._position < self._start:
                 self._next_round()
@@ -187,11 +186,11 @@ class _Givers:
             if self._held.get(member):
                 self._position -= 1
                 return member
-            self._leave_out()
+            self._skip()
 
     def _next_round(self) -> None:
         if self._start == self._end and self._start > 0:
-            # None of the higher ones had any to give: the next lower load may be far below.
+            # No member of a higher load had one to give: the next load may be far below.
             self.level = self._loads[self._by_load[self._start - 1]]
         else:
             self.level -= 1
@@ -199,8 +198,8 @@ class _Givers:
             self._start -= 1
         self._position = self._end - 1
 
-    def _leave_out(self) -> None:
-        """Changes places with the last of the round, which has had its turn already."""
+    def _skip(self) -> None:
+        """Swaps the member with the last of the round, which has given already."""
         members, last = self._by_load, self._end - 1
         members[self._position], members[last] = members[last], members[self._position]
         self._end = last

@@ -1,8 +1,7 @@
-"""The `range` assignor: each topic's partitions in runs, one to each subscriber in turn.
+"""The `range` assignor: each topic's partitions in runs, one for each subscriber.
 
-What members had before does not count. It stays as it was all the same while the members, their
-subscriptions and the topics do, and across restarts of static members, which come first and in
-the order of their instance ids.
+The previous assignment is ignored. The result still stays the same while members, subscriptions and
+topics do, and across restarts of static members, which come first, by instance id.
 """
 
 from collections.abc import Mapping
@@ -21,8 +20,8 @@ def assign_range(
 ) -> Assignment:
     """An `Assignor`.
 
-    Topics with as many partitions and the same subscribers are co-partitioned: a member has the
-    same partitions of each.
+    Topics with equal partition counts and the same subscribers are co-partitioned: a member gets
+    the same partitions of each.
     """
     member_ids = sorted(members, key=lambda member_id: _rank(member_id, members[member_id]))
     subscribers = subscribers_by_topic([members[member_id].topic_ids for member_id in member_ids])
@@ -47,7 +46,7 @@ def _rank(member_id: str, member: MemberSpec) -> tuple[bool, str]:
 
 
 def _runs(partitions: int, subscribers: int) -> list[frozenset[int]]:
-    """The partitions in as many runs as possible up to `subscribers`; the first are longer."""
+    """Returns the partitions in at most `subscribers` runs; the first are longer."""
     length, longer = divmod(partitions, subscribers)
     runs: list[frozenset[int]] = []
     start = 0

@@ -1,4 +1,4 @@
-"""What an assignor is given and what it returns, and what every assignor needs to know first."""
+"""The interface of assignors: their input and output, and functions that they share."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,28 +9,28 @@ from penstock.core.errors import ErrorCode, KafkaError
 
 
 class MemberSpec(NamedTuple):
-    """A member of the group, as an assignor sees it."""
+    """A member of the group, as input of an assignor."""
 
     instance_id: str | None
     rack_id: str | None
     topic_ids: frozenset[UUID]
-    """What it subscribes to, patterns included: only topics that exist."""
+    """The topics it subscribes to, by name or pattern; only topics that exist."""
     assigned: Mapping[UUID, frozenset[int]]
-    """Its target assignment before this one; empty for a member that has just joined."""
+    """Its previous target assignment; empty for a member that has just joined."""
 
 
 Assignment = dict[str, dict[UUID, frozenset[int]]]
-"""Partitions by member id and topic id. Every member is there, without partitions as `{}`; a
-topic of which a member has no partition is not."""
+"""Partitions by member id and topic id. It has every member, with `{}` for no partitions, but no
+topic without partitions."""
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[UUID, int]], Assignment]
-"""From the members by id, and the number of partitions of each topic that exists, to the new
-target assignment. Equal arguments give equal results, in whatever order the mappings are.
+"""Returns the target assignment for the members, by id, and the partition counts of all topics.
+Equal arguments lead to equal results, whatever the order of the mappings.
 Raises `PartitionAssignorError`."""
 
 
 class PartitionAssignorError(KafkaError):
-    """No assignment can be made of these arguments (Kafka's PartitionAssignorException)."""
+    """The arguments allow no assignment (Kafka's PartitionAssignorException)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
@@ -46,26 +46,26 @@ def check_topics(topic_ids: Iterable[UUID], partition_counts: Mapping[UUID, int]
     for topic_id in topic_ids:
         if topic_id not in partition_counts:
             raise PartitionAssignorError(
-                f"members subscribe to topic id {topic_id}, which does not exist: leave it out of "
+                f"members subscribe to topic id {topic_id}, which does not exist: omit it from "
                 "their subscriptions"
             )
 
 
 def is_homogeneous(members: Mapping[str, MemberSpec]) -> bool:
-    """Whether all members subscribe to the same topics."""
-    first, *others = (member.topic_ids for member in members.values())
-    return all(other is first or other == first for other in others)
+    """Returns whether all members subscribe to the same topics."""
+    first, *rest = (member.topic_ids for member in members.values())
+    return all(topic_ids is first or topic_ids == first for topic_ids in rest)
 
 
 def subscribers_by_topic(subscriptions: Sequence[frozenset[UUID]]) -> dict[UUID, list[int]]:
-    """The members of each subscribed topic, ascending; a member is its index in the argument."""
-    # Members mostly share a few subscriptions: hashing a frozenset once is cheaper than hashing
-    # each of its topic ids, as a UUID's hash is a Python call.
-    alike: dict[frozenset[UUID], list[int]] = defaultdict(list)
+    """Returns the members of each subscribed topic, ascending, as indexes of the argument."""
+    # Members mostly share a few subscriptions, and hashing a frozenset once costs less than hashing
+    # each of its topic ids: the hash of a UUID is a Python call.
+    members_of: dict[frozenset[UUID], list[int]] = defaultdict(list)
     for index, topic_ids in enumerate(subscriptions):
-        alike[topic_ids].append(index)
+        members_of[topic_ids].append(index)
     by_topic: dict[UUID, list[list[int]]] = defaultdict(list)
-    for topic_ids, indexes in alike.items():
+    for topic_ids, indexes in members_of.items():
         for topic_id in topic_ids:
             by_topic[topic_id].append(indexes)
     return {

@@ -1,8 +1,8 @@
-"""The `uniform` assignor: members get the same number of partitions, and keep what they had.
+"""The `uniform` assignor: members get equal numbers of partitions and keep what they had.
 
 Balance comes first: no member has two partitions more than another that could take one of them.
-Within that, as few partitions as possible move. Here is the case that all members subscribe to
-the same topics; `mixed` has the other one.
+Then as few partitions as possible move. This file has the case that all members subscribe to the
+same topics; `mixed` has the other one.
 """
 
 from collections import defaultdict
@@ -25,8 +25,8 @@ def assign_uniform(
 ) -> Assignment:
     """An `Assignor`.
 
-    Of a partition that several members had, or that its topic does not have, it makes no fuss:
-    the first member by id has it, or none.
+    A partition that several members had goes to the first of them by id; one that does not exist is
+    ignored.
     """
     if not members:
         return {}
@@ -34,26 +34,28 @@ def assign_uniform(
         return assign_mixed(members, partition_counts)
     topic_ids = next(iter(members.values())).topic_ids
     check_topics(topic_ids, partition_counts)
-    return _assign_alike(members, {topic_id: partition_counts[topic_id] for topic_id in topic_ids})
+    return _assign_homogeneous(
+        members, {topic_id: partition_counts[topic_id] for topic_id in topic_ids}
+    )
 
 
-def _assign_alike(
+def _assign_homogeneous(
     members: Mapping[str, MemberSpec], partition_counts: Mapping[UUID, int]
 ) -> Assignment:
-    """Every member may have every partition: each gets `quota` of them, and `extra` one more."""
+    """Assigns each member `quota` partitions, and `extra` members one more."""
     quota, extra = divmod(sum(partition_counts.values()), len(members))
     free = {topic_id: set(range(count)) for topic_id, count in partition_counts.items()}
     revoked: list[tuple[UUID, int]] = []
     result: Assignment = {}
     rooms: list[tuple[str, int]] = []
-    for left, member_id in zip(range(len(members), 0, -1), sorted(members), strict=True):
+    for members_left, member_id in zip(range(len(members), 0, -1), sorted(members), strict=True):
         kept = result[member_id] = _claim(members[member_id].assigned, free)
         limit = quota + (extra > 0)
         room = limit - sum(map(len, kept.values()))
         if room < 0:
             revoked += _trim(kept, limit)
-        elif room > 0 and left > extra > 0:
-            # Enough members come after this one: leave the extra partition to one that has it.
+        elif room > 0 and members_left > extra > 0:
+            # Enough members follow: leave the extra partition to one that has it already.
             room -= 1
             limit -= 1
         if room > 0:
@@ -73,18 +75,18 @@ def _assign_alike(
 def _claim(
     assigned: Mapping[UUID, frozenset[int]], free: Mapping[UUID, set[int]]
 ) -> dict[UUID, frozenset[int]]:
-    """What of an assignment is free, which it is then no more."""
+    """Returns the free part of an assignment, and removes it from `free`."""
     claimed = {}
     for topic_id, partitions in assigned.items():
         spare = free.get(topic_id)
-        if spare is not None and (mine := partitions & spare):
-            claimed[topic_id] = mine
-            spare -= mine
+        if spare is not None and (claim := partitions & spare):
+            claimed[topic_id] = claim
+            spare -= claim
     return claimed
 
 
 def _trim(kept: dict[UUID, frozenset[int]], limit: int) -> list[tuple[UUID, int]]:
-    """Takes from a member what it has beyond its limit: the highest topic ids and partitions."""
+    """Removes the partitions beyond a member's limit: the highest topic ids and partitions."""
     owned = [
         (topic_id, partition)
         for topic_id in sorted(kept, key=id_order)
@@ -96,8 +98,8 @@ def _trim(kept: dict[UUID, frozenset[int]], limit: int) -> list[tuple[UUID, int]
 
 
 def _give(share: dict[UUID, frozenset[int]], partitions: Iterable[tuple[UUID, int]]) -> None:
-    given: dict[UUID, list[int]] = defaultdict(list)
+    by_topic: dict[UUID, list[int]] = defaultdict(list)
     for topic_id, partition in partitions:
-        given[topic_id].append(partition)
-    for topic_id, added in given.items():
+        by_topic[topic_id].append(partition)
+    for topic_id, added in by_topic.items():
         share[topic_id] = share.get(topic_id, frozenset()).union(added)
