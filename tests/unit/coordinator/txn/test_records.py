@@ -109,7 +109,7 @@ def test_null_partitions_are_none_at_all() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "note"),
     [
-        (None, b"", "without a key"),
+        (None, b"", "has no key"),
         (b"\0", None, "cannot be read"),
         (b"\0\7\0\1x", None, "record type 7"),
         (b"\0\0\0\1x", b"\0\2", "cannot be read"),
@@ -167,5 +167,5 @@ def test_names_of_states() -> None:
 
 
 def test_a_transition_that_is_none() -> None:
-    with pytest.raises(ValueError, match="x cannot go from PrepareCommit to Ongoing"):
+    with pytest.raises(ValueError, match="x cannot change from PrepareCommit to Ongoing"):
         prepare_add_partitions(FULL, frozenset(), 2, 1)
