@@ -1,4 +1,4 @@
-"""The cleaner: how fast it compacts, what a key costs, and what others wait for it (S5)."""
+"""The log cleaner: how fast it compacts, what a key costs, and how long others wait for it (S5)."""
 
 import random
 import tempfile
@@ -31,7 +31,7 @@ UPDATES_PER_KEY = 4
 
 
 def fill(log: Log, value_bytes: int, compression: Compression) -> int:
-    """Writes about 64 MB in which each key comes four times; returns how many records."""
+    """Writes about 64 MB in which each key occurs four times; returns the number of records."""
     rng = random.Random(1)
     per_batch = BATCH_BYTES // (value_bytes + 20)
     batches = LOG_BYTES // BATCH_BYTES
@@ -63,10 +63,10 @@ def clean(value_bytes: int, compression: Compression) -> list[Row]:
         start = time.perf_counter()
         cleaned = cleaner.clean()
         taken = time.perf_counter() - start
-        left = log.size
+        remaining = log.size
         manager.shutdown()
-    if cleaned != 1 or left >= size:
-        raise RuntimeError(f"nothing was cleaned: {size} bytes became {left}")
+    if cleaned != 1 or remaining >= size:
+        raise RuntimeError(f"nothing was cleaned: {size} bytes became {remaining}")
     name = f"values of {value_bytes} bytes, {compression.codec_name}"
     return [
         Row(f"clean, {name}", size / taken / 1e6, "MB/s"),

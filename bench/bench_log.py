@@ -28,9 +28,9 @@ ROUNDS = 12
 
 def batches_of(size: int, count: int) -> list[bytearray]:
     """Batches of 100-byte records, `size` bytes each or a little more, a millisecond apart."""
-    each = size // 108
+    item = size // 108
     return [
-        build_batch([Record(i, T + n, None, b"v" * 100) for i in range(each)]) for n in range(count)
+        build_batch([Record(i, T + n, None, b"v" * 100) for i in range(item)]) for n in range(count)
     ]
 
 
@@ -79,7 +79,7 @@ def _finish(log: Log, start: float) -> float:
 
 
 def find_offset(directory: str) -> float:
-    """Microseconds to find a random offset in a log of 10 GB, whose batches are mostly holes."""
+    """Returns the microseconds to find a random offset in a log of 10 GB, mostly holes."""
     log = open_log(directory)
     size = 64 * 1024
     offset = 0
@@ -127,7 +127,7 @@ def recover(directory: str, batches: list[bytearray]) -> float:
 
 
 def side_by_side(directory: str, batches: list[bytearray]) -> list[float]:
-    """Least time of each. They take turns, so that a noisy moment hits all of them alike."""
+    """Returns the shortest time of each. They alternate, so that noise affects all alike."""
     measures = (bare_write, leader_append, follower_append)
     rounds = [[measure(directory, batches) for measure in measures] for _ in range(ROUNDS)]
     return [min(times) for times in zip(*rounds, strict=True)]

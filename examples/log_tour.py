@@ -50,7 +50,7 @@ def start(directory: str) -> LogManager:
 
 
 def write_orders(log: Log) -> None:
-    """A batch with each codec, over and over; the broker's part is to number the records."""
+    """Sends a batch with each codec repeatedly; the broker numbers the records."""
     for n in range(200):
         records = [
             Record(i, CLOCK.now_ms(), b"order-%d" % (n * 10 + i), b"x" * 100) for i in range(10)
@@ -63,9 +63,9 @@ def write_orders(log: Log) -> None:
 
 
 def read_orders(log: Log) -> None:
-    found = log.read(1234, max_bytes=4096, isolation=FetchIsolation.HIGH_WATERMARK)
-    assert found.records is not None
-    records = read_records(found.records.read())
+    data = log.read(1234, max_bytes=4096, isolation=FetchIsolation.HIGH_WATERMARK)
+    assert data.records is not None
+    records = read_records(data.records.read())
     say(f"offset 1234 is in the batch of offsets {records[0].offset} to {records[-1].offset}")
     first = offset_for_timestamp(log, records[0].timestamp)
     assert first is not None

@@ -1,12 +1,12 @@
 """Crashes at every operation of a workload.
 
-The workload runs once, on a disk that stops before each operation to look at what a crash there
-could leave: only what is durable, all that is written, and torn mixtures. Each such image is
-recovered and held against the scene's histories. A failure names the operation, the kind of image
-and the seed, which make the same image again.
+The workload runs once, on a disk that stops before each operation and creates the images that a
+crash at that moment could leave: only the durable bytes, all written bytes, and torn mixtures. Each
+image is recovered and compared with the scene's histories. A failure names the operation, the kind
+of image and the seed, which reproduce the image.
 
-`PENSTOCK_CRASH_SEEDS=50` looks at 50 torn images at each operation instead of a few, and at 50
-random workloads.
+`PENSTOCK_CRASH_SEEDS=50` tries 50 torn images at each operation instead of a few, and 50 random
+workloads.
 """
 
 import os
@@ -48,7 +48,7 @@ class ProbedDisk(CrashDisk):
 
 
 def images(disk: CrashDisk, seeds: int) -> Iterator[tuple[str, CrashDisk]]:
-    """What a crash at this moment could leave, each with how to make it again."""
+    """Yields what a crash at this moment could leave, each with how to reproduce it."""
     yield "durable", disk.image(CrashMode.DURABLE)
     yield "written", disk.image(CrashMode.WRITTEN)
     for seed in range(seeds):
@@ -58,17 +58,17 @@ def images(disk: CrashDisk, seeds: int) -> Iterator[tuple[str, CrashDisk]]:
 
 def fingerprint(disk: CrashDisk, directory: str = "") -> tuple[object, ...]:
     """All names and bytes on a disk."""
-    found: list[object] = []
+    results: list[object] = []
     for name in disk.names(directory):
         path = f"{directory}/{name}"
         content = fingerprint(disk, path) if disk.is_directory(path) else disk.read_file(path)
-        found.append((name, content))
-    return tuple(found)
+        results.append((name, content))
+    return tuple(results)
 
 
 @contextmanager
-def told_where(where: str) -> Iterator[None]:
-    """Puts into an error where the crash was."""
+def with_crash_point(where: str) -> Iterator[None]:
+    """Adds the position of the crash to an error."""
     try:
         yield
     except Exception as error:
@@ -76,7 +76,7 @@ def told_where(where: str) -> Iterator[None]:
 
 
 def open_logs(disk: CrashDisk, scene: Scene) -> LogManager:
-    """A broker that starts on what the crash left."""
+    """Starts a broker on the files that the crash left."""
     manager = LogManager(disk, scene.directories, ManualClock(scene.clock.now_ms()))
     manager.startup(lambda topic: scene.config, node_id=NODE)
     for log_dir in manager.dirs:
@@ -86,20 +86,20 @@ def open_logs(disk: CrashDisk, scene: Scene) -> LogManager:
 
 
 def check_logs(manager: LogManager, scene: Scene) -> None:
-    """Every log is as its history allows, and there is no other one."""
-    found = {log.partition: log for log in manager}
+    """Checks that every log is as its history allows, and that there are no others."""
+    result = {log.partition: log for log in manager}
     for partition, history in scene.histories.items():
-        log = found.pop(partition, None)
+        log = result.pop(partition, None)
         if history.sure:
             assert (log is not None) == history.present, f"{partition} is there: {log}"
         if log is not None:
-            with told_where(str(partition)):
+            with with_crash_point(str(partition)):
                 check_against(log, history.outcomes())
-    assert not found, f"logs from nowhere: {found}"
+    assert not result, f"logs from nowhere: {result}"
 
 
 def everything_in(manager: LogManager) -> dict[TopicPartition, tuple[object, ...]]:
-    """What recovery made of the logs, to be compared with what it makes of them again."""
+    """Returns the content of the recovered logs, to be compared with that of a second recovery."""
     return {
         log.partition: (
             log.log_start_offset,
@@ -122,11 +122,11 @@ def _producers_of(log: Log) -> dict[int, ProducerSummary]:
 
 
 def use_and_crash_again(manager: LogManager, disk: CrashDisk, scene: Scene, rng: Random) -> None:
-    """The recovered logs take appends; a crash then leaves what was flushed, and no mixture."""
+    """Appends to the recovered logs; another crash then leaves the flushed records unmixed."""
     expected: dict[TopicPartition, Outcome] = {}
     for log in manager:
         batches = contents(log)
-        known = _appended(scene, log)
+        current = _appended(scene, log)
         log.update_high_watermark(log.log_end_offset)
         new = _append_to(log, rng, 1 + rng.randrange(3))
         flushed = 0
@@ -134,9 +134,9 @@ def use_and_crash_again(manager: LogManager, disk: CrashDisk, scene: Scene, rng:
             log.flush()
             flushed = log.log_end_offset
         new += _append_to(log, rng, 1 + rng.randrange(6))
-        check_consistent(log, [*batches, *new], [*known, *new])
+        check_consistent(log, [*batches, *new], [*current, *new])
         start = log.log_start_offset
-        expected[log.partition] = Outcome([*batches, *new], [*known, *new], flushed, start, start)
+        expected[log.partition] = Outcome([*batches, *new], [*current, *new], flushed, start, start)
     again = open_logs(disk.image(CrashMode.TORN, rng), scene)
     for partition, outcome in expected.items():
         check_against(_log_of(again, partition), [outcome])
@@ -150,8 +150,8 @@ def _log_of(manager: LogManager, partition: TopicPartition) -> Log:
 
 def _appended(scene: Scene, log: Log) -> list[StoredBatch]:
     outcomes = scene.histories[log.partition].outcomes()
-    known = [batch for outcome in outcomes[:1] for batch in outcome.appended]
-    return [batch for batch in known if batch.next_offset <= log.log_end_offset]
+    current = [batch for outcome in outcomes[:1] for batch in outcome.appended]
+    return [batch for batch in current if batch.next_offset <= log.log_end_offset]
 
 
 def _append_to(log: Log, rng: Random, count: int) -> list[StoredBatch]:
@@ -172,7 +172,7 @@ def _append_to(log: Log, rng: Random, count: int) -> list[StoredBatch]:
 
 
 def _next_of_some_producer(log: Log, rng: Random) -> tuple[int, int, int] | None:
-    """A producer that has no transaction open goes on where the log says that it was."""
+    """Returns the next batch of a producer without an open transaction, according to the log."""
     idle = [
         entry
         for entry in log.producers.active_producers().values()
@@ -224,11 +224,11 @@ class CrashTest:
     def _crash(self, disk: ProbedDisk, scene: Scene, operation: str) -> None:
         for kind, image in images(disk, self.seeds):
             changes = sum(history.changes for history in scene.histories.values())
-            seen = hash((fingerprint(image), changes))
-            if seen in self._seen:
+            observed = hash((fingerprint(image), changes))
+            if observed in self._seen:
                 continue
-            self._seen.add(seen)
-            with told_where(f"crash at operation {disk.operations} ({operation}), {kind}"):
+            self._seen.add(observed)
+            with with_crash_point(f"crash at operation {disk.operations} ({operation}), {kind}"):
                 self._recover(image, scene)
 
     def _recover(self, image: CrashDisk, scene: Scene) -> None:
@@ -242,23 +242,25 @@ class CrashTest:
             use_and_crash_again(manager, image, scene, rng)
 
     def _crash_while_recovering(self, image: CrashDisk, scene: Scene, rng: Random) -> None:
-        """A crash at any operation of a recovery changes nothing of what is recovered."""
-        wanted = everything_in(open_logs(image.image(CrashMode.DURABLE), scene))
+        """A crash at any operation of a recovery does not change the recovered records."""
+        expected = everything_in(open_logs(image.image(CrashMode.DURABLE), scene))
         disk = ProbedDisk(image.image(CrashMode.DURABLE))
-        seen: set[int] = set()  # many operations of a recovery change nothing that a crash leaves
+        observed: set[int] = (
+            set()
+        )  # many operations of a recovery change nothing that a crash leaves
 
         def crash_again(operation: str, path: str) -> None:
             mode = rng.choice(list(CrashMode))
-            left = disk.image(mode, rng)
-            content = hash(fingerprint(left))
-            if content in seen:
+            remaining = disk.image(mode, rng)
+            content = hash(fingerprint(remaining))
+            if content in observed:
                 return
-            seen.add(content)
-            with told_where(f"then at {disk.operations} ({operation} {path}), {mode.value}"):
-                manager = open_logs(left, scene)
+            observed.add(content)
+            with with_crash_point(f"then at {disk.operations} ({operation} {path}), {mode.value}"):
+                manager = open_logs(remaining, scene)
                 check_logs(manager, scene)
-                found = everything_in(manager)
-                assert found == wanted, f"{found} instead of {wanted}"
+                result = everything_in(manager)
+                assert result == expected, f"{result} instead of {expected}"
 
         disk.probe = crash_again
         open_logs(disk, scene)

@@ -7,14 +7,14 @@ import pytest
 
 from penstock.core.ids import TopicPartition
 from penstock.records.compress import Compression
-from tests.crash.harness import SEEDS, CrashTest, check_logs, open_logs, told_where
+from tests.crash.harness import SEEDS, CrashTest, check_logs, open_logs, with_crash_point
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_history import History
 from tests.support.storage.log_workloads import TINY, TP, Scene, contents
 
 
 def test_appends_and_flushes() -> None:
-    """S7: what was flushed is there, byte for byte; what was not is there up to some batch."""
+    """S7: flushed records survive byte for byte; of the others a prefix of the batches survives."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -55,7 +55,7 @@ def test_a_roll_right_at_the_recovery_point() -> None:
 
 @pytest.mark.parametrize("index_interval_bytes", [0, 150])
 def test_idempotent_and_transactional_producers(index_interval_bytes: int) -> None:
-    """P3, P4, S7: sequences, open and aborted transactions are what the recovered batches say."""
+    """P3, P4, S7: sequences, open and aborted transactions match the recovered batches."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -85,7 +85,7 @@ def test_idempotent_and_transactional_producers(index_interval_bytes: int) -> No
 
 
 def test_truncations_and_leader_epochs() -> None:
-    """R4, S7: what was truncated stays away, and no crash mixes it with what came after it."""
+    """R4, S7: truncated records do not reappear, and no crash mixes them with later ones."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -132,8 +132,8 @@ def test_truncation_far_below_the_recovery_point() -> None:
     assert CrashTest(TINY, seeds=SEEDS or 3).run(work).recovered > 80
 
 
-def test_a_log_that_starts_anew() -> None:
-    """R4: a follower too far behind drops everything and starts where its leader's log does."""
+def test_a_log_that_was_truncated_fully() -> None:
+    """R4: a follower that is too far behind drops everything and starts with its leader."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -158,7 +158,7 @@ def test_a_log_that_starts_anew() -> None:
 
 
 def test_deleted_records_and_retention() -> None:
-    """S4, S7: what a checkpoint says is deleted stays deleted, and nothing else goes."""
+    """S4, S7: records deleted according to a checkpoint stay deleted, and no others are deleted."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -186,7 +186,7 @@ def test_deleted_records_and_retention() -> None:
 
 
 def test_retention_that_takes_everything() -> None:
-    """S4, S7: offsets go on where they were, even if no record is left."""
+    """S4, S7: offsets continue, even if no record remains."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -206,7 +206,7 @@ def test_retention_that_takes_everything() -> None:
 
 
 def test_clean_stops_and_starts() -> None:
-    """S7: a clean stop makes everything durable; a crash after the start may not trust it."""
+    """S7: a clean stop makes everything durable; after the next start that is void."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -227,7 +227,7 @@ def test_clean_stops_and_starts() -> None:
 
 
 def test_partitions_come_and_go() -> None:
-    """S1: each partition is on its own; one that is deleted stays deleted, and can come again."""
+    """S1: partitions are independent; a deleted one stays deleted, and can be created again."""
     first, second = TopicPartition("orders", 0), TopicPartition("bills", 3)
 
     def work(scene: Scene) -> None:
@@ -254,7 +254,7 @@ def test_partitions_come_and_go() -> None:
 
 
 def test_compressed_and_preallocated() -> None:
-    """S1: room that was set aside in a file is no record."""
+    """S1: preallocated space in a file is not a record."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -271,27 +271,27 @@ def test_compressed_and_preallocated() -> None:
     assert CrashTest(replace(TINY, preallocate=True)).run(work).recovered > 100
 
 
-def test_what_recovery_cut_off_does_not_come_back() -> None:
-    """S7: a whole batch behind a torn one never follows what is appended in its place."""
+def test_records_truncated_by_recovery_do_not_reappear() -> None:
+    """S7: a valid batch behind a torn one never follows batches appended in its place."""
     disk = CrashDisk()
     scene = Scene(disk)
     scene.create()
     for _ in range(4):
         scene.append(150)
-    disk.settle()
+    disk.make_durable()
     log = scene.log()
     path = f"{log.directory}/{0:020d}.log"
     size = log.size // 4
     disk.open(path).write_at(b"torn", size + 100)
-    disk.settle()
+    disk.make_durable()
     image = disk.image(CrashMode.DURABLE)
     scene = Scene(image)
-    found = contents(scene.log())
-    scene.histories[TP] = History(found, found)
+    result = contents(scene.log())
+    scene.histories[TP] = History(result, result)
     assert scene.log().log_end_offset == 1
     scene.append(150)
     for seed in range(200):
-        with told_where(f"seed {seed}"):
+        with with_crash_point(f"seed {seed}"):
             check_logs(open_logs(image.image(CrashMode.TORN, Random(seed)), scene), scene)
 
 

@@ -1,6 +1,6 @@
 """Consumers that die at every step of saving results with offsets, and databases that die (C6).
 
-Whatever dies when: in the end each record is in the database once, in the order of its partition.
+In the end each record is in the database once, in the order of its partition.
 """
 
 import os
@@ -113,7 +113,7 @@ def task_for(broker: PenstockBroker, url: URL, topic: str = "orders") -> Task:
 
 
 def check(url: URL, where: str) -> int:
-    """Results and offsets agree: each record once, in order, up to the offset. How many."""
+    """Checks that results and offsets agree: each record once, in order; returns how many."""
     results: dict[int, list[int]] = {0: [], 1: []}
     store = OffsetStore()
     with engine_for(url) as engine, engine.connect() as connection:
@@ -125,10 +125,10 @@ def check(url: URL, where: str) -> int:
             assert row.value == f"{row.part}:{row.position}"
             results[row.part].append(row.position)
         stored = store.read(connection, "g") if store.exists(connection) else {}
-    ends = {each.partition: offset.position.offset for each, offset in stored.items()}
-    for partition, found in results.items():
+    ends = {item.partition: offset.position.offset for item, offset in stored.items()}
+    for partition, result in results.items():
         end = ends.get(partition, 0)
-        assert found == list(range(end)), f"{where}: partition {partition} up to {end}: {found}"
+        assert result == list(range(end)), f"{where}: partition {partition} up to {end}: {result}"
     return sum(ends.values())
 
 
@@ -160,7 +160,7 @@ def test_a_database_killed_at_work(
     point: str,
     tmp_path: Path,
 ) -> None:
-    """C6: the consumer lives on, and goes on from what the database has recovered."""
+    """C6: the consumer survives and continues from what the database has recovered."""
     server = servers[kind]
     url = server.fresh()
     task = task_for(broker, url)
@@ -185,7 +185,7 @@ def hold_at_point(workers: Workers[Task], task: Task, hold: Path) -> int:
 
 
 def wait_for_more(url: URL, than: int) -> None:
-    """Until somebody has saved more records."""
+    """Waits until more records have been saved."""
     deadline = time.monotonic() + 30
     while check(url, "at work") <= than:
         assert time.monotonic() < deadline, "no consumer makes progress"
@@ -195,7 +195,7 @@ def wait_for_more(url: URL, than: int) -> None:
 def test_consumers_killed_in_a_rebalance(
     broker: PenstockBroker, workers: Workers[Task], url: URL
 ) -> None:
-    """C6: partitions change hands, and whoever had them dies on the way."""
+    """C6: partitions are reassigned, and their owner dies during the rebalance."""
     task = task_for(broker, url, "many")
     task.group, task.records_per_poll = True, 1
     task.point = "assigned"
@@ -210,10 +210,10 @@ def test_consumers_killed_in_a_rebalance(
     assert check(url, "at the end") == sum(task.ends)
 
 
-def test_a_consumer_that_was_taken_for_dead(
+def test_a_consumer_that_was_presumed_dead(
     broker: PenstockBroker, workers: Workers[Task], url: URL, tmp_path: Path
 ) -> None:
-    """C6: it comes back with records in its hands that another has saved meanwhile."""
+    """C6: it returns with records that another consumer has saved since."""
     task = task_for(broker, url)
     task.group, task.point, task.occurrence = True, "after poll", 5
     zombie = hold_at_point(workers, task, tmp_path / "hold")

@@ -18,7 +18,7 @@ from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
 from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
-from tests.crash.harness import check_logs, open_logs, told_where
+from tests.crash.harness import check_logs, open_logs, with_crash_point
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.log_model import StoredBatch, stored_batches
@@ -33,7 +33,7 @@ TRUNCATED_TO = 3
 
 
 class Case(NamedTuple):
-    """An operation that fails, and what meets it."""
+    """An operation that fails, and the fault."""
 
     operation: str
     pattern: str
@@ -172,15 +172,15 @@ CASES = {
 
 def read_all(log: Log) -> list[StoredBatch]:
     """Everything that a follower could read."""
-    found: list[StoredBatch] = []
+    results: list[StoredBatch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         records = log.read(offset, 400, FetchIsolation.LOG_END).records
         if records is None or not records.size:
             break
-        found += stored_batches(records.read())
-        offset = found[-1].next_offset
-    return found
+        results += stored_batches(records.read())
+        offset = results[-1].next_offset
+    return results
 
 
 def with_records() -> tuple[CrashDisk, Scene]:
@@ -204,7 +204,7 @@ def with_records() -> tuple[CrashDisk, Scene]:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("mended", ["before the stop", "after it"])
-def test_a_fault(name: str, mended: str) -> None:
+def test_an_io_error_takes_one_directory_offline_and_loses_nothing(name: str, mended: str) -> None:
     """S7: the directory goes offline with a clear error, the other one stays, nothing is lost."""
     case = CASES[name]
     disk, scene = with_records()
@@ -212,22 +212,24 @@ def test_a_fault(name: str, mended: str) -> None:
     fault = disk.fail(case.operation, case.pattern, case.error, partial=case.partial)
     log = scene.log(HIT)
     if case.raises:
-        with pytest.raises(KafkaStorageError) as told:
+        with pytest.raises(KafkaStorageError) as notifications:
             case.work(scene)
-        assert os.strerror(case.error) in told.value.message
-        assert "/a" in told.value.message
-        assert told.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert os.strerror(case.error) in notifications.value.message
+        assert "/a" in notifications.value.message
+        assert notifications.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     else:
         case.work(scene)
     assert fault.calls > 0
     check_offline(scene, log)
-    kept = [batch for batch in acknowledged if batch.base_offset >= scene.histories[HIT].most_start]
+    remaining = [
+        batch for batch in acknowledged if batch.base_offset >= scene.histories[HIT].most_start
+    ]
     if case.work is truncate:
-        kept = [batch for batch in kept if batch.next_offset <= TRUNCATED_TO]
-    check_still_readable(log, kept, scene)
+        remaining = [batch for batch in remaining if batch.next_offset <= TRUNCATED_TO]
+    check_still_readable(log, remaining, scene)
     check_spared(scene)
     for seed in range(10):
-        with told_where(f"seed {seed}"):
+        with with_crash_point(f"seed {seed}"):
             check_logs(open_logs(disk.image(CrashMode.TORN, Random(seed)), scene), scene)
     if mended == "before the stop":
         disk.heal()
@@ -261,12 +263,12 @@ def check_offline(scene: Scene, log: Log) -> None:
         first.create(TopicPartition("another", 0), TINY, None)
 
 
-def check_still_readable(log: Log, kept: list[StoredBatch], scene: Scene) -> None:
+def check_still_readable(log: Log, remaining: list[StoredBatch], scene: Scene) -> None:
     """All that was acknowledged and is not being deleted; and nothing that is torn."""
-    found = read_all(log)
+    result = read_all(log)
     allowed = [batch for outcome in scene.histories[HIT].outcomes() for batch in outcome.batches]
-    assert all(batch in allowed for batch in found), f"{found}"
-    assert [batch for batch in found if batch in kept] == kept
+    assert all(batch in allowed for batch in result), f"{result}"
+    assert [batch for batch in result if batch in remaining] == remaining
     offset_for_timestamp(log, 0)
     offset_of_max_timestamp(log)
 
@@ -290,7 +292,8 @@ def check_spared(scene: Scene) -> None:
 
 
 def check_after_restart(disk: CrashDisk, scene: Scene) -> None:
-    """With the disk mended, a start finds everything, and the partition takes records again."""
+    """After the disk is repaired, a start loads everything, and the partition accepts
+    records again."""
     manager = open_logs(disk, scene)
     check_logs(manager, scene)
     log = manager.get(HIT)
@@ -332,7 +335,7 @@ def test_an_error_at_the_start_takes_one_directory_offline() -> None:
 
 
 def test_a_clean_stop_that_fails_is_not_clean() -> None:
-    """S7: what could not be written when the broker stopped is recovered when it starts."""
+    """S7: whatever could not be written at the stop is recovered at the next start."""
     disk, scene = with_records()
     disk.fail("sync", "/a/hit-0/*", EIO)
     scene.manager.shutdown()
@@ -341,7 +344,7 @@ def test_a_clean_stop_that_fails_is_not_clean() -> None:
     assert ".kafka_cleanshutdown" in disk.names("/b")
     disk.heal()
     for seed in range(20):
-        with told_where(f"seed {seed}"):
+        with with_crash_point(f"seed {seed}"):
             check_logs(open_logs(disk.image(CrashMode.TORN, Random(seed)), scene), scene)
 
 
@@ -364,7 +367,7 @@ def test_a_partition_that_cannot_be_understood_is_offline_alone() -> None:
 
 
 def test_a_partition_may_be_deleted_while_it_is_flushed() -> None:
-    """The flush finds its files gone; that is no fault of the disk."""
+    """The flush does not find its files; that is not a disk error."""
     disk, scene = with_records()
     scene.append(10, partition=NEIGHBOUR)
     log = scene.log(NEIGHBOUR)
@@ -392,7 +395,7 @@ READS: dict[str, Callable[[Log], object]] = {
 
 @pytest.mark.parametrize("name", READS)
 def test_a_read_error(name: str) -> None:
-    """A disk that cannot be read is offline too, and its readers are told so."""
+    """A disk that cannot be read is offline too, and its readers get the error."""
     disk, scene = with_records()
     scene.append(10, partition=HIT, producer=9, transactional=True)
     scene.end_transaction(9, commit=False, partition=HIT)

@@ -21,13 +21,13 @@ def home(scene: Scene) -> str:
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a move of a few batches takes several steps."""
+    """Makes a move of a few batches take several steps."""
     monkeypatch.setattr(log_move, "CHUNK_BYTES", 700)
     monkeypatch.setattr(log_move, "FINAL_BYTES", 200)
 
 
 def test_a_move_and_the_way_back() -> None:
-    """S7: at each moment the partition is in one place, with all that was flushed."""
+    """S7: at each moment the partition is in one directory, with all flushed records."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -51,7 +51,7 @@ def test_a_move_and_the_way_back() -> None:
 
 
 def test_appends_flushes_and_deletions_go_on() -> None:
-    """S4, S7: what happens to the log while it is copied is so in the copy."""
+    """S4, S7: changes of the log during the copy are applied to the copy."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -116,7 +116,7 @@ def test_a_move_that_is_cancelled_and_one_of_a_deleted_partition() -> None:
 
 
 def test_a_compacted_log() -> None:
-    """S5, S7: the gaps that compaction left are no loss in the copy either."""
+    """S5, S7: gaps left by compaction are not a loss in the copy either."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -134,7 +134,7 @@ def test_a_compacted_log() -> None:
 
 
 def test_an_interrupted_move_is_begun_again() -> None:
-    """S7: after a stop in the middle the copy starts over, and what was left of it goes."""
+    """S7: after a stop in the middle the copy starts again, and the old copy is removed."""
 
     def work(scene: Scene) -> None:
         scene.create()
@@ -155,7 +155,7 @@ def test_an_interrupted_move_is_begun_again() -> None:
     assert CrashTest(TINY, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 80
 
 
-def test_work_goes_on_at_every_step_of_the_swap() -> None:
+def test_appends_continue_at_every_step_of_the_swap() -> None:
     """S4, S7: appends, DeleteRecords and checkpoints between any two syncs of it."""
 
     def work(scene: Scene) -> None:
@@ -180,7 +180,7 @@ def test_work_goes_on_at_every_step_of_the_swap() -> None:
 
 
 def test_a_partition_that_is_deleted_at_each_step() -> None:
-    """S7: whatever the swap has renamed, nothing of the partition stays."""
+    """S7: no directory of the partition remains, whichever the swap has renamed."""
     for steps in count():
         too_late: list[int] = []
 

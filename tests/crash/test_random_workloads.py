@@ -1,4 +1,4 @@
-"""Crashes at every operation of workloads that nobody thought of (S7)."""
+"""Crashes at every operation of random workloads (S7)."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +21,8 @@ def append(scene: Scene) -> None:
     rng = scene.rng
     for _ in range(rng.randint(1, 4)):
         producer = rng.choice((None, None, 1, 2))
-        known = implied(scene.histories[TP].appended).producers.get(producer or 0)
-        is_open = known is not None and known.txn_first_offset is not None
+        current = implied(scene.histories[TP].appended).producers.get(producer or 0)
+        is_open = current is not None and current.txn_first_offset is not None
         scene.append(
             *(rng.choice((5, 150, rng.randrange(500))) for _ in range(rng.randint(1, 2))),
             keys=[rng.choice((b"a", b"b", b"c")) for _ in range(2)],

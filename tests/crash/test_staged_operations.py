@@ -1,4 +1,4 @@
-"""Crashes between the turns of an operation whose syncs are on another thread (S7)."""
+"""Crashes between the steps of staged operations, whose syncs run on another thread (S7)."""
 
 from random import Random
 
@@ -45,8 +45,8 @@ def test_epochs_that_are_not_stored_when_records_are_deleted() -> None:
         assert again.epochs.entries() == expected
 
 
-def test_a_kill_at_each_moment_of_a_deletion_and_of_what_comes_after() -> None:
-    """S7: records of a deleted topic do not come back in another one of its name."""
+def test_a_kill_at_each_step_of_a_deletion_and_after_it() -> None:
+    """S7: records of a deleted topic do not reappear in another topic of its name."""
 
     def work(scene: Scene) -> None:
         other = TopicPartition("other", 1)
@@ -56,17 +56,17 @@ def test_a_kill_at_each_moment_of_a_deletion_and_of_what_comes_after() -> None:
             scene.append(600, partition=partition)
             scene.flush(partition)
         scene.checkpoint()
-        stages = scene.manager.begin_deletion([TP])
+        operation = scene.manager.begin_deletion([TP])
         history = scene.histories[TP]
 
         def delete() -> None:
-            while not stages.advance():
+            while not operation.advance():
                 scene.append(10, partition=other)
                 scene.manager.dirs[0].checkpoint()
-                stages.run()
+                operation.run()
 
         history.vanish(delete)
-        assert stages.result == []
+        assert operation.result == []
         scene.create()
         scene.append(10)
         scene.flush()
@@ -76,7 +76,7 @@ def test_a_kill_at_each_moment_of_a_deletion_and_of_what_comes_after() -> None:
 
 
 def test_a_log_is_used_while_compacted_segments_take_their_place() -> None:
-    """S5, S7: a crash between any two turns leaves the old segments or the new ones."""
+    """S5, S7: a crash between any two steps leaves the old segments or the new ones."""
     disk = CrashDisk()
     scene = Scene(disk, COMPACTED)
     scene.create()
@@ -102,12 +102,12 @@ def test_a_log_is_used_while_compacted_segments_take_their_place() -> None:
             for mode in (CrashMode.WRITTEN, CrashMode.TORN):
                 again = open_logs(disk.image(mode, Random(seed)), scene).get(TP)
                 assert again is not None
-                found = as_table(again)
-                assert {key: found[key] for key in (b"a", b"b", b"c", b"z")} == {
+                result = as_table(again)
+                assert {key: result[key] for key in (b"a", b"b", b"c", b"z")} == {
                     key: expected[key] for key in (b"a", b"b", b"c", b"z")
                 }
                 if mode is CrashMode.WRITTEN:
-                    assert found == expected
+                    assert result == expected
     assert turns >= 4
     assert cleaner.logs_cleaned == 1
     assert log.begin_flush() is not None

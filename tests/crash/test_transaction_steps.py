@@ -1,12 +1,12 @@
 """A broker that dies before, after and in the middle of every append of a transaction (P4, S7).
 
-Transactions are played to a broker that ends at its n-th append: to `__transaction_state`, to a
-partition, or of a marker. The broker that follows finds what is there, and it goes on in one of
-three ways: the producers ask again as if nothing had been, others take their place, or nobody comes
-and time runs out. In the end each transaction is wholly committed or wholly aborted, in every
-partition and in the offsets of the group, and in no other way than its producer was told.
+A script of transactions runs against a broker that dies at its n-th append: to
+`__transaction_state`, to a partition, or of a marker. The next broker loads the logs, and one of
+three things happens: the producers send their requests again, other producers replace them, or no
+producer returns and the transactions time out. In the end each transaction is entirely committed or
+entirely aborted, in every partition and in the group's offsets, as its producer was notified.
 
-`PENSTOCK_CRASH_SEEDS=1` tries every append, moment and way instead of some.
+`PENSTOCK_CRASH_SEEDS=1` tries every append, moment and continuation instead of some.
 """
 
 import shutil
@@ -43,18 +43,18 @@ FEW = 5
 """Points of each script that are tried every day."""
 
 
-class Way(Enum):
-    """How it goes on after the crash."""
+class Continuation(Enum):
+    """What happens after the crash."""
 
     SAME_PRODUCERS = 1
-    """They ask again for what was not answered, and carry on."""
+    """They send the requests without a response again, and continue."""
     NEW_PRODUCERS = 2
-    """With the same transactional ids: what is open is aborted."""
+    """With the same transactional ids: open transactions are aborted."""
     TIMEOUT = 3
-    """Nobody comes; the coordinator aborts what is open."""
+    """No producer returns; the coordinator aborts the open transactions."""
 
 
-# --- what is played
+# --- scripts
 
 
 @contextmanager
@@ -104,9 +104,9 @@ def two_producers(play: Play) -> None:
 def fencing(play: Play) -> None:
     """A producer is replaced in the middle of its transaction."""
     play.producer("x")
-    left = play.begin("x")
-    play.write(left)
-    play.commit_offset(left)
+    remaining = play.begin("x")
+    play.write(remaining)
+    play.commit_offset(remaining)
     play.producer("x")
     play.whole("x", commit=True)
 
@@ -186,11 +186,11 @@ SCRIPTS = {
 class Point(NamedTuple):
     deaths: tuple[Death, ...]
     """Of the broker, and of the one that comes after it, if that dies too."""
-    way: Way
+    continuation: Continuation
 
 
-class Performance:
-    """One play with its crashes, and all that follows."""
+class CrashRun:
+    """One script with its crashes, and what follows."""
 
     def __init__(
         self, forge: BrokerForge, directory: Path, script: Script, point: Point, account: Account
@@ -199,8 +199,8 @@ class Performance:
         self._directory = directory
         self._script = script
         self._deaths = list(point.deaths)
-        self._way = point.way
-        self._resumes = point.way is Way.SAME_PRODUCERS
+        self._continuation = point.continuation
+        self._resumes = point.continuation is Continuation.SAME_PRODUCERS
         """Whether a broker that has died is followed by the next one at once."""
         self._has_died = False
         self._settings = script.settings
@@ -215,8 +215,8 @@ class Performance:
                 self._recover()
             assert self._has_died, "there is no such append"
             self._play.settle()
-            self._play.check(goes_on=self._way is Way.SAME_PRODUCERS)
-            self._go_on()
+            self._play.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
+            self._run_further_transactions()
         finally:
             self._play.close()
             self._broker.kill()
@@ -236,22 +236,24 @@ class Performance:
 
     def _recover(self) -> None:
         self._resumes = True
-        if self._way is Way.TIMEOUT:
+        if self._continuation is Continuation.TIMEOUT:
             self._settings = STRICT
         self._broker = self._start()
-        if self._way is Way.NEW_PRODUCERS:
+        if self._continuation is Continuation.NEW_PRODUCERS:
             for name in self._names():
                 self._play.producer(name)
 
-    def _go_on(self) -> None:
-        """Nothing stands in the way of the next transactions."""
+    def _run_further_transactions(self) -> None:
+        """Runs further transactions, which must succeed."""
         for name in self._names():
             self._play.producer(name, timeout_ms=60_000)
             self._play.whole(name, commit=True)
-        self._play.check(goes_on=self._way is Way.SAME_PRODUCERS)
+        self._play.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
 
     def _names(self) -> list[str]:
-        return sorted({each.transactional_id for each in self._play.account.transactions})
+        return sorted(
+            {transaction.transactional_id for transaction in self._play.account.transactions}
+        )
 
 
 class Stage:
@@ -265,7 +267,7 @@ class Stage:
         self._before = batches_in(directory / "prepared")
 
     def appends(self) -> int:
-        """How many there are when the broker does not die."""
+        """Returns the number of appends when the broker does not die."""
         with self._copy() as directory:
             broker = self._forge.start(directory, self._script.settings)
             play = Play(broker.connect, not_to_die, deepcopy(self._account))
@@ -279,7 +281,7 @@ class Stage:
     def try_point(self, point: Point) -> None:
         with self._copy() as directory:
             account = deepcopy(self._account)
-            Performance(self._forge, directory, self._script, point, account).run()
+            CrashRun(self._forge, directory, self._script, point, account).run()
 
     @contextmanager
     def _copy(self) -> Iterator[Path]:
@@ -302,8 +304,8 @@ def not_to_die() -> None:
 def all_points(appends: int) -> list[Point]:
     second = cycle([(), (Death(1, "after"),), (Death(2, "before"),), (Death(1, "torn"),)])
     return [
-        Point((Death(step, moment), *next(second)), way)
-        for step, moment, way in product(range(1, appends + 1), MOMENTS, Way)
+        Point((Death(step, moment), *next(second)), continuation)
+        for step, moment, continuation in product(range(1, appends + 1), MOMENTS, Continuation)
     ]
 
 
@@ -321,7 +323,7 @@ def test_every_step(
     name: str,
     record_property: Callable[[str, object], None],
 ) -> None:
-    """P4, S7: wholly committed or wholly aborted, wherever the broker died."""
+    """P4, S7: entirely committed or entirely aborted, wherever the broker died."""
     stage = Stage(forge, tmp_path, SCRIPTS[name])
     points = all_points(stage.appends())
     chosen = points if SEEDS else Random(name).sample(points, FEW)

@@ -74,7 +74,7 @@ class World:
         self.network = Network(self.loop, self.random)
         self.disk = CrashDisk()
         self.disk.make_directory(FOLDER)
-        self.disk.settle()
+        self.disk.make_durable()
         self.input_end = INPUTS
         self._store = MemoryStoreServer()
         self._operations = -1

@@ -1,7 +1,7 @@
-"""A compacted log is the table that its records make, whatever is done to it (S5).
+"""A compacted log is always the table of its records (S5).
 
-Random appends, transactions, tombstones, rolls, cleanings with much or little memory, passing
-time, deleted records and restarts, against a list of all that was ever appended.
+Random appends, transactions, tombstones, rolls, cleanings with much or little memory, clock
+advances, deleted records and restarts are compared with a list of all appended records.
 """
 
 from dataclasses import replace
@@ -205,9 +205,12 @@ class CompactedLog(RuleBasedStateMachine):
     def on_disk(self) -> list[Stored]:
         """The batches of the log, with their CRCs checked."""
         return [
-            Stored(found.header, read_records(found.data, found.start, found.header))
+            Stored(
+                batch.header,
+                read_records(batch.data, batch.start, batch.header),
+            )
             for segment in self.broker.log.local.segments
-            for found in scan_batches(segment.file, 0, segment.size, check=True)
+            for batch in scan_batches(segment.file, 0, segment.size, check=True)
         ]
 
     @property
@@ -235,10 +238,10 @@ class CompactedLog(RuleBasedStateMachine):
             if log.log_start_offset <= record.offset < self.last_stable_offset
             and record.offset not in self.aborted
         ]
-        seen = [r for r in self.broker.committed() if r.offset >= log.log_start_offset]
-        assert as_table(seen) == as_table(readable)
+        observed = [r for r in self.broker.committed() if r.offset >= log.log_start_offset]
+        assert as_table(observed) == as_table(readable)
         written = {record.offset: record for record in readable}
-        assert all(written[record.offset] == record for record in seen)
+        assert all(written[record.offset] == record for record in observed)
 
     def batches_are_what_they_were(self, on_disk: list[Stored]) -> None:
         last_offset = -1
@@ -249,8 +252,8 @@ class CompactedLog(RuleBasedStateMachine):
             assert stored.header.base_offset > last_offset
             last_offset = stored.header.last_offset
             assert stored.header.records_count == len(stored.records)
-            known = {record.offset: record for record in original.records}
-            assert [known[record.offset] for record in stored.records] == stored.records
+            current = {record.offset: record for record in original.records}
+            assert [current[record.offset] for record in stored.records] == stored.records
             if stored.records and not stored.header.is_control:
                 assert stored.header.compression is original.header.compression
                 times = [record.timestamp for record in stored.records]
@@ -284,10 +287,10 @@ class CompactedLog(RuleBasedStateMachine):
         for offset in range(log.log_start_offset, log.log_end_offset + 1):
             fetched = log.read(offset, 1, FetchIsolation.LOG_END)
             expected = next((last for last in lasts if last >= offset), None)
-            found = None
+            result = None
             if fetched.records is not None:
-                found = next(header.last_offset for _, _, header in batches_in(fetched.records))
-            assert found == expected
+                result = next(header.last_offset for _, _, header in batches_in(fetched.records))
+            assert result == expected
 
     def the_log_knows_its_end_and_its_producers(self) -> None:
         log = self.broker.log

@@ -1,6 +1,6 @@
-"""Random operations on a log, held against a plain list of batches after every step.
+"""Random operations on a log, compared with a list of batches after every step.
 
-LogSegments and indexes are tiny, so that a few appends roll, and every index entry matters.
+Segments and indexes are tiny, so that a few appends roll, and every index entry matters.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ CONFIGS = st.builds(
 
 
 class LogMachine(RuleBasedStateMachine):
-    """The model is `batches`, what was ever `appended`, and four offsets."""
+    """The model is `batches`, all batches ever `appended`, and four offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class LogMachine(RuleBasedStateMachine):
         self.disk, self.directory = self.make_disk()
         self.log = self.load(clean=False)
         if isinstance(self.disk, CrashDisk):
-            self.disk.settle()
+            self.disk.make_durable()
 
     def load(self, *, clean: bool) -> Log:
         return load_log(
@@ -139,14 +139,14 @@ class LogMachine(RuleBasedStateMachine):
     ) -> None:
         identity = None
         if producer is not None:
-            known = self.producers.get(producer)
-            if known is None:
+            current = self.producers.get(producer)
+            if current is None:
                 identity = producer, 0, 0
-            elif new_epoch and known.txn_first_offset is None:
-                identity = producer, known.producer_epoch + 1, 0
+            elif new_epoch and current.txn_first_offset is None:
+                identity = producer, current.producer_epoch + 1, 0
             else:
-                identity = producer, known.producer_epoch, known.last_sequence + 1
-                transactional |= known.txn_first_offset is not None
+                identity = producer, current.producer_epoch, current.last_sequence + 1
+                transactional |= current.txn_first_offset is not None
         data = data_batch(
             sizes,
             timestamps=self.times(len(sizes), lags),
@@ -183,7 +183,7 @@ class LogMachine(RuleBasedStateMachine):
     def append_as_follower(
         self, parts: list[list[int]], gap: int, new_leader: bool, lag: int
     ) -> None:
-        """A leader may send several batches, and gaps where it has compacted its log."""
+        """A leader may send several batches, and gaps if it has compacted its log."""
         new: list[StoredBatch] = []
         offset = self.end + gap
         for sizes in parts:
@@ -193,9 +193,9 @@ class LogMachine(RuleBasedStateMachine):
             offset = new[-1].next_offset + gap
         data = bytearray().join(batch.data for batch in new)
         if len(data) > self.config.segment_bytes:
-            with pytest.raises(KafkaError) as told:
+            with pytest.raises(KafkaError) as notifications:
                 self.log.append_as_follower(data)
-            assert told.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+            assert notifications.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
             return
         self.log.append_as_follower(data)
         self.took(new)
@@ -205,17 +205,17 @@ class LogMachine(RuleBasedStateMachine):
     def refuse_a_follower_that_must_truncate(self, behind: int) -> None:
         data = data_batch([5], timestamps=[1])
         old = as_appended(data, max(self.end - behind, 0), self.leader_epoch)
-        with pytest.raises(KafkaError) as told:
+        with pytest.raises(KafkaError) as notifications:
             self.log.append_as_follower(old[0].data)
-        assert told.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert notifications.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
     @rule(producer=st.sampled_from([1, 2, 3]), commit=st.booleans())
     def end_transaction(self, producer: int, commit: bool) -> None:
-        known = self.producers.get(producer)
+        current = self.producers.get(producer)
         marker = build_end_txn_marker(
             commit,
             producer_id=producer,
-            producer_epoch=known.producer_epoch if known else 0,
+            producer_epoch=current.producer_epoch if current else 0,
             coordinator_epoch=3,
             timestamp=self.clock.now_ms(),
         )
@@ -226,24 +226,24 @@ class LogMachine(RuleBasedStateMachine):
     @rule(producer=st.sampled_from([1, 2, 3]), skip=st.sampled_from([0, 2, 5]))
     def send_again_or_out_of_order(self, producer: int, skip: int) -> None:
         """P3: the last batch again is recognised, a later one refused; neither is written."""
-        known = self.producers.get(producer)
-        if known is None or known.last_sequence < 0:
+        current = self.producers.get(producer)
+        if current is None or current.last_sequence < 0:
             return
-        first = known.last_sequence - known.offset_delta + skip * (known.offset_delta + 1)
+        first = current.last_sequence - current.offset_delta + skip * (current.offset_delta + 1)
         data = data_batch(
-            [1] * (known.offset_delta + 1),
-            timestamps=[self.clock.now_ms()] * (known.offset_delta + 1),
-            producer=(producer, known.producer_epoch, first),
-            transactional=known.txn_first_offset is not None,
+            [1] * (current.offset_delta + 1),
+            timestamps=[self.clock.now_ms()] * (current.offset_delta + 1),
+            producer=(producer, current.producer_epoch, first),
+            transactional=current.txn_first_offset is not None,
         )
         if not skip:
             info = self.log.append_as_leader(data, self.leader_epoch)
             assert info.is_duplicate
-            assert info.last_offset == known.last_offset
+            assert info.last_offset == current.last_offset
             return
-        with pytest.raises(KafkaError) as told:
+        with pytest.raises(KafkaError) as notifications:
             self.log.append_as_leader(data, self.leader_epoch)
-        assert told.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert notifications.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     # --- what moves the offsets
 
@@ -254,9 +254,9 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(part=st.floats(0, 1))
     def move_high_watermark(self, part: float) -> None:
-        wanted = self.high_watermark + round((self.end - self.high_watermark) * part)
-        self.high_watermark = wanted
-        assert self.log.update_high_watermark(wanted) == wanted
+        expected = self.high_watermark + round((self.end - self.high_watermark) * part)
+        self.high_watermark = expected
+        assert self.log.update_high_watermark(expected) == expected
 
     @rule()
     def everything_is_replicated(self) -> None:
@@ -282,7 +282,7 @@ class LogMachine(RuleBasedStateMachine):
         segments = list(self.log.local.segments)
         ends = [segment.base_offset for segment in segments[1:]] + [self.end]
         excess = sum(segment.size for segment in segments) - self.config.retention_bytes
-        wanted = []
+        expected = []
         for segment, end in zip(segments, ends, strict=True):
             is_active = segment is segments[-1]
             below = end <= self.start and not is_active
@@ -291,9 +291,9 @@ class LogMachine(RuleBasedStateMachine):
             if is_active and not segment.size:
                 break
             excess -= segment.size
-            wanted.append(segment)
+            expected.append(segment)
         deleted = [deletion.segment for deletion in delete_old_segments(self.log)]
-        assert deleted == wanted
+        assert deleted == expected
         if deleted:
             first = ends[len(deleted) - 1]
             self.start = max(self.start, first)
@@ -307,7 +307,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(count=st.one_of(st.integers(0, 6), st.integers(0, 100)), inside=st.booleans())
     def truncate(self, count: int, inside: bool) -> None:
-        """R4: to the start of a batch, or into one that its leader epoch does not start with."""
+        """R4: to the start of a batch, or into one that is not the first of its leader epoch."""
         count = min(count, len(self.batches))
         if not count:
             assert not begin_truncation(self.log, self.end).complete()
@@ -345,7 +345,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(index_bytes=st.sampled_from([24, 60, 500]), interval=st.sampled_from([0, 50, 200]))
     def change_settings(self, index_bytes: int, interval: int) -> None:
-        """New segments have them at once, old ones when they are opened or rebuilt."""
+        """New segments use the settings at once, old ones when they are opened or rebuilt."""
         self.config = replace(
             self.config, segment_index_bytes=index_bytes, index_interval_bytes=interval
         )
@@ -387,7 +387,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def kill(self) -> None:
-        """S7: kill -9 loses nothing: what was written is in the page cache."""
+        """S7: kill -9 loses nothing: written bytes are in the page cache."""
         if isinstance(self.disk, CrashDisk):
             self.disk = self.disk.image(CrashMode.WRITTEN)
         else:
@@ -398,7 +398,7 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: isinstance(self.disk, CrashDisk))
     @rule(seed=st.integers(0, 10_000))
     def cut_the_power(self, seed: int) -> None:
-        """S7: what was flushed is there, and of the rest the first few batches."""
+        """S7: flushed records survive, and a prefix of the others."""
         assert isinstance(self.disk, CrashDisk)
         self.disk = self.disk.image(CrashMode.TORN, Random(seed))
         self.log = self.load(clean=False)
@@ -411,14 +411,14 @@ class LogMachine(RuleBasedStateMachine):
         self.reloaded()
 
     def reloaded(self) -> None:
-        """Nothing is lost, unless it was deleted: a log that has no records may start anew.
+        """Nothing is lost unless it was deleted: a log without records may start again.
 
-        A truncation into a batch left the end where no batch ends; a restart does not.
+        After a truncation into a batch the log ends within it; after a restart it does not.
         """
-        found = contents(self.log)
-        gone = [batch for batch in self.batches if batch not in found]
-        assert all(batch.next_offset <= self.start for batch in gone)
-        self.batches = [batch for batch in self.batches if batch in found]
+        result = contents(self.log)
+        removed = [batch for batch in self.batches if batch not in result]
+        assert all(batch.next_offset <= self.start for batch in removed)
+        self.batches = [batch for batch in self.batches if batch in result]
         end = self.log.log_end_offset
         assert end == self.end or self.last_offset <= end
         self.end = end
@@ -436,18 +436,18 @@ class LogMachine(RuleBasedStateMachine):
     def read(self, part: float, max_bytes: int, isolation: FetchIsolation, min_one: bool) -> None:
         offset = self.start + round((self.end - self.start) * part)
         fetched = self.log.read(offset, max_bytes, isolation, min_one=min_one)
-        wanted = self.readable(offset, max_bytes, self.bound(isolation), min_one)
-        found = fetched.records.read() if fetched.records else b""
-        assert found == b"".join(batch.data for batch in wanted)
-        assert fetched.size == len(found)
+        expected = self.readable(offset, max_bytes, self.bound(isolation), min_one)
+        data = fetched.records.read() if fetched.records else b""
+        assert data == b"".join(batch.data for batch in expected)
+        assert fetched.size == len(data)
         if isolation is not FetchIsolation.TXN_COMMITTED:
             assert fetched.aborted_transactions is None
             return
         assert fetched.aborted_transactions is not None
-        known = self.log.aborted_transactions(self.start, self.end)
-        assert set(fetched.aborted_transactions) <= set(known)
-        if wanted:
-            among = aborted_between(known, offset, wanted[-1].next_offset)
+        aborted = self.log.aborted_transactions(self.start, self.end)
+        assert set(fetched.aborted_transactions) <= set(aborted)
+        if expected:
+            among = aborted_between(aborted, offset, expected[-1].next_offset)
             assert set(among) <= set(fetched.aborted_transactions)
 
     def bound(self, isolation: FetchIsolation) -> int:
@@ -466,15 +466,15 @@ class LogMachine(RuleBasedStateMachine):
         assert segment is not None
         following = self.log.local.segments.higher(segment.base_offset)
         limit = bound if following is None else min(bound, following.base_offset)
-        found: list[StoredBatch] = []
+        results: list[StoredBatch] = []
         room = max_bytes
         for batch in ahead:
-            fits = len(batch.data) <= room or (min_one and not found)
+            fits = len(batch.data) <= room or (min_one and not results)
             if batch.header.last_offset >= limit or not fits:
                 break
-            found.append(batch)
+            results.append(batch)
             room -= len(batch.data)
-        return found
+        return results
 
     @rule(by=st.sampled_from([-1, 1, 2]))
     def read_out_of_range(self, by: int) -> None:
@@ -485,8 +485,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(lag=st.integers(-5, 3000))
     def find_by_time(self, lag: int) -> None:
         timestamp = self.clock.now_ms() - lag
-        wanted = first_at_or_after(self.batches, timestamp, self.start)
-        assert offset_for_timestamp(self.log, timestamp) == wanted
+        expected = first_at_or_after(self.batches, timestamp, self.start)
+        assert offset_for_timestamp(self.log, timestamp) == expected
 
     # --- what always holds
 
@@ -529,7 +529,7 @@ class OsLogMachine(LogMachine):
 
 
 def test_random_operations_in_memory() -> None:
-    """S1 to S7: a log behaves as a list of batches does, whatever is done to it."""
+    """S1 to S7: a log behaves like a list of batches under random operations."""
     run_state_machine_as_test(
         LogMachine, settings=settings(max_examples=100, stateful_step_count=50)
     )

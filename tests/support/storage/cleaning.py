@@ -69,7 +69,7 @@ class Broker:
         self.log = log if log is not None else self.create(TP)
 
     def use(self, settings: CleanerSettings) -> None:
-        """Gives the broker another cleaner."""
+        """Replaces the broker's cleaner."""
         self.settings = settings
         self.cleaner = LogCleaner(self.manager, self.clock, settings, sleep=self._sleep)
 
@@ -81,7 +81,7 @@ class Broker:
         self.manager.shutdown()
 
     def kill(self) -> None:
-        """A kill -9 after the checkpoints of the chores: what was written stays."""
+        """Simulates a kill -9 after the checkpoints: written bytes survive."""
         for log_dir in self.manager.dirs:
             log_dir.checkpoint()
         for log in self.manager:
@@ -149,22 +149,22 @@ class Broker:
         return self.cleaner.clean()
 
     def clean_one(self) -> bool:
-        """Cleans one log; False where none is due."""
+        """Cleans one log; returns False if none is due."""
         task = self.cleaner.begin()
-        found = task is not None
+        result = task is not None
         while task is not None:
             task.run()
             task = self.cleaner.finish(task)
-        return found
+        return result
 
     def begin(self) -> CleaningTask:
-        """The first task that cleans: what is not on disk is flushed before, and stored."""
+        """Returns the first cleaning task, after the flush and the checkpoint before it."""
         task = self._next_cleaning(self.cleaner.begin())
         assert task is not None, "nothing to clean"
         return task
 
     def finish(self, task: CleanerTask) -> CleaningTask | None:
-        """Has the cleaner take over what was made, with all syncs; what goes on with it."""
+        """Passes a task to the cleaner and runs all syncs; returns the next cleaning task."""
         return self._next_cleaning(self.cleaner.finish(task))
 
     def _next_cleaning(self, task: CleanerTask | None) -> CleaningTask | None:
@@ -176,7 +176,7 @@ class Broker:
     # --- reading
 
     def records(self) -> list[Record]:
-        """All records in the log, those of control batches left out."""
+        """Returns all records in the log except those of control batches."""
         return [record for record in read_all(self.log) if record.offset not in self.markers()]
 
     def pairs(self) -> list[tuple[bytes | None, bytes | None]]:
@@ -193,13 +193,13 @@ class Broker:
         return self.log.local.segments.base_offsets
 
     def committed(self) -> list[Record]:
-        """What a consumer with `read_committed` sees, by Kafka's own way of filtering."""
-        seen: list[Record] = []
+        """Returns what a `read_committed` consumer gets, with Kafka's filter."""
+        observed: list[Record] = []
         offset = self.log.log_start_offset
         while True:
             fetched = self.log.read(offset, 400, FetchIsolation.TXN_COMMITTED)
             if fetched.records is None:
-                return seen
+                return observed
             waiting = sorted(
                 fetched.aborted_transactions or [], key=lambda txn: txn.first_offset, reverse=True
             )
@@ -211,10 +211,10 @@ class Broker:
                 if header.is_control:
                     aborted.discard(header.producer_id)
                 elif not (header.is_transactional and header.producer_id in aborted):
-                    seen += read_records(view, position, header)
+                    observed += read_records(view, position, header)
 
     def table(self) -> dict[bytes, bytes]:
-        """The log as a table: the last committed value of each key."""
+        """Returns the log as a table: the last committed value of each key."""
         return as_table(self.committed())
 
 
@@ -229,7 +229,7 @@ def as_table(records: Sequence[Record]) -> dict[bytes, bytes]:
 
 
 def fill(broker: Broker, log: Log | None = None, *, segments: int = 3, keys: int = 4) -> None:
-    """Sealed segments in which each key is once, and an active one."""
+    """Returns sealed segments in which each key occurs once, and an active one."""
     for segment in range(segments):
         for key in range(keys):
             broker.append((b"k%d" % key, b"v%d" % segment), log=log)
@@ -237,16 +237,16 @@ def fill(broker: Broker, log: Log | None = None, *, segments: int = 3, keys: int
     broker.append((b"active", b"-"), log=log)
 
 
-def settle(broker: Broker) -> None:
-    """Ends the segment, so that all there is can be cleaned."""
+def seal_active_segment(broker: Broker) -> None:
+    """Rolls the segment, so that all existing records can be cleaned."""
     broker.append((b"active", b"-"))
     broker.roll()
     broker.append((b"active", b"-"))
 
 
 def cleaned(broker: Broker) -> list[tuple[bytes | None, bytes | None]]:
-    """Cleans; the keys and values that are left of what came before `settle`."""
-    settle(broker)
+    """Cleans; returns the remaining keys and values of the records before the roll."""
+    seal_active_segment(broker)
     assert broker.clean() == 1
     return [pair for pair in broker.pairs() if pair[0] != b"active"]
 
@@ -260,7 +260,7 @@ def run_all(broker: Broker, task: CleaningTask) -> None:
 
 
 def checkpoint(broker: Broker, directory: str = DIRECTORY) -> dict[TopicPartition, int]:
-    """How far each log is cleaned, as it is on disk."""
+    """Returns how far each log is cleaned, according to the file."""
     return load_offsets(broker.disk, f"{directory}/{CLEANER_OFFSET_CHECKPOINT}")
 
 

@@ -28,7 +28,7 @@ def load_plain(imported: ModuleType) -> ModuleType:
 
 
 def outcome(call: Callable[[], object]) -> tuple[str, object]:
-    """What a call returns, or what it raises."""
+    """Returns the result of a call, or its exception."""
     try:
         return "returned", call()
     except (KafkaError, ValueError, OverflowError, IndexError, TypeError) as error:

@@ -1,7 +1,7 @@
-"""A disk in memory that forgets what was not synced, tears writes, fills up and fails on demand.
+"""A disk in memory that loses unsynced data, tears writes, fills up and fails on demand.
 
-It implements `penstock.storage.disk.Disk`. A test runs some work on it, lets it crash, and goes
-on with what a power cut could have left::
+It implements `penstock.storage.disk.Disk`. A test runs some work on it, lets it crash, and
+continues with an image that a power failure could have left::
 
     disk = CrashDisk(crash_at=17)          # the 18th operation does not happen
     with suppress(SimulatedCrash):
@@ -9,9 +9,9 @@ on with what a power cut could have left::
     for seed in range(10):
         recover(disk.image(CrashMode.TORN, Random(seed)))
 
-An operation is whatever changes files or makes them durable: create, write, truncate, reserve,
-sync, rename, remove. `operations` counts them, so that a first run tells how many crash points
-there are. What is written into a mapping is no operation, and a crash may leave any of its pages.
+Operations change files or make them durable: create, write, truncate, reserve, sync, rename,
+remove. `operations` counts them, so that a first run determines the number of crash points. Writes
+into a mapping are not operations; a crash may leave any of its pages.
 """
 
 import errno
@@ -80,7 +80,8 @@ class CrashDisk:
     # --- crashes and faults
 
     def image(self, mode: CrashMode, rng: Random | None = None) -> "CrashDisk":
-        """A new disk with what a crash at this moment leaves; everything on it is durable."""
+        """Returns a new disk with what a crash at this moment leaves; everything on it is
+        durable."""
         disk = CrashDisk()
         disk.now_ms = self.now_ms
         disk._root = self._root.after_crash(mode, rng or Random(0))
@@ -109,14 +110,14 @@ class CrashDisk:
         """Ends all faults."""
         self._faults.clear()
 
-    def settle(self) -> None:
-        """Makes everything durable, as if time had passed; no operation."""
+    def make_durable(self) -> None:
+        """Makes everything durable, as if time had passed; not an operation."""
         for node in self._root.walk():
             node.sync()
 
     def step(self, operation: str, path: str) -> Fault | None:
-        """Counts an operation; crashes or fails where that is due. A fault of a write comes back
-        to the caller, who stores a part first."""
+        """Counts an operation; crashes or fails if planned. The fault of a write is returned to
+        the caller, which stores a part first."""
         if operation in OPERATIONS:
             if self.crashed or self.operations == self.crash_at:
                 self.crashed = True
@@ -207,7 +208,7 @@ class CrashDisk:
             self._unlink(path)
 
     def remove_directory(self, path: str) -> None:
-        """Not at once: a crash can come between any two of the removals."""
+        """Not atomic: a crash can happen between any two of the removals."""
         node = self._find(path)
         if node is None:
             return
@@ -340,8 +341,8 @@ class CrashFile:
 
 
 class CrashMapping:
-    """A mapped file. What was written above what was reserved is found out, at the latest on
-    close: on a real disk it could have killed the process."""
+    """A mapped file. Writes above the reserved size are detected, at the latest on close: on a
+    real disk they could kill the process."""
 
     def __init__(self, disk: CrashDisk, path: str, node: FileNode, size: int) -> None:
         self._disk = disk
@@ -379,8 +380,8 @@ class CrashMapping:
 
 
 class CrashLock:
-    def __init__(self, held: set[str], path: str) -> None:
-        self._held = held
+    def __init__(self, open_slice: set[str], path: str) -> None:
+        self._held = open_slice
         self._path = path
 
     def release(self) -> None:

@@ -1,14 +1,14 @@
-"""The inodes of a `CrashDisk`: what is written, what of it is durable, and what a crash leaves.
+"""The inodes of a `CrashDisk`: their written state, their durable state, and the effect of a crash.
 
-A node keeps its durable state and the changes since. `after_crash` makes the node that a machine
-would find after a power cut: with none of those changes, all of them, or some.
+A node has its durable state and the changes since. `after_crash` returns the node that a machine
+would have after a power failure: with none of those changes, all of them, or some.
 
-What "some" may be is more than any one file system does, and all that POSIX lets it do:
+"Some" is more than any one file system does, and everything that POSIX allows:
 
 - the bytes of a file: the first few of its writes, the last of them cut anywhere; or any mixture
-  of old and new 512-byte sectors (4 KiB pages where the file was mapped), with zeros in place of
+  of old and new 512-byte sectors (4 KiB pages if the file was mapped), with zeros in place of
   the sectors that a file has grown by and that never reached the disk;
-- the names in a directory: the first few of its changes, in their order, whatever became of the
+- the names in a directory: the first few of its changes, in their order, independently of the
   files' bytes and of other directories.
 """
 
@@ -101,10 +101,10 @@ class FileNode:
 
     def _first_changes(self, rng: Random) -> bytes:
         content = bytearray(self.durable)
-        kept = rng.randint(0, len(self.pending) - 1)
-        for change in self.pending[:kept]:
+        remaining = rng.randint(0, len(self.pending) - 1)
+        for change in self.pending[:remaining]:
             _apply(content, change)
-        last = self.pending[kept]
+        last = self.pending[remaining]
         if isinstance(last, Write):
             last = Write(last.position, last.data[: rng.randint(0, len(last.data))])
         elif last.size > len(content):

@@ -1,4 +1,4 @@
-"""A real disk whose syncs take as long as a test wants."""
+"""A real disk whose syncs wait for the test."""
 
 import threading
 
@@ -6,7 +6,7 @@ from penstock.storage.disk import OsDisk, OsFile
 
 
 class GatedFile(OsFile):
-    """Its sync waits until it is let go."""
+    """A file whose sync waits until it is released."""
 
     __slots__ = ("_gate", "_reached")
 
@@ -22,7 +22,7 @@ class GatedFile(OsFile):
 
 
 class GatedDisk(OsDisk):
-    """`reached` is set when a `.log` file is about to be synced, which goes on after `gate`."""
+    """Sets `reached` when a `.log` file is about to be synced; the sync waits for `gate`."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()

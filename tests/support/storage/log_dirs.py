@@ -70,7 +70,7 @@ class Directory:
 
 
 def crash(log_dir: LogDir) -> None:
-    """A kill -9: the kernel lets go of the files and of the lock."""
+    """Simulates a kill -9: the kernel closes the files and releases the lock."""
     for log in log_dir.logs.values():
         log.local.close_handlers()
     lock = log_dir._lock

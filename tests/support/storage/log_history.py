@@ -1,7 +1,7 @@
-"""What was done to a log, and so what it must hold, or may hold after a crash.
+"""The history of a log: what it must contain, or may contain after a crash.
 
-A history is right at every moment, also in the middle of a call: it then allows the state before
-the call and the state after it. A crash test can ask it at any operation of the disk.
+A history is valid at every moment, also in the middle of a call: it then allows the state before
+the call and the state after it. A crash test can query it at any operation of the disk.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Outcome(NamedTuple):
-    """What a log may hold after a crash: these batches in a row, from somewhere up to somewhere."""
+    """What a log may contain after a crash: consecutive batches of this list."""
 
     batches: Sequence[StoredBatch]
     appended: Sequence[StoredBatch]
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class History:
-    """What was done to a log."""
+    """The operations on a log."""
 
     batches: list[StoredBatch] = field(default_factory=list)
     """All that was appended and neither truncated nor compacted, whether it was deleted or not."""
@@ -50,7 +50,7 @@ class History:
         return self.appended[-1].next_offset if self.appended else self.most_start
 
     def outcomes(self) -> list[Outcome]:
-        """What the log may be if the machine stops now."""
+        """Returns the possible contents of the log if the machine stops now."""
         return self._under_way or [self._outcome(self.batches)]
 
     def _outcome(
@@ -78,20 +78,20 @@ class History:
         self.changes += 1
 
     def truncate(self, offset: int, call: Callable[[], object]) -> None:
-        left = [batch for batch in self.batches if batch.next_offset <= offset]
+        remaining = [batch for batch in self.batches if batch.next_offset <= offset]
         # Compaction may have taken all that came before; then nothing tells the end any more.
-        end = left[-1].next_offset if left else min(self.least_start, offset)
+        end = remaining[-1].next_offset if remaining else min(self.least_start, offset)
         self.flushed = min(self.flushed, end)
         self.least_start = min(self.least_start, offset)
         self._do(call, self._outcome(self.batches))
         self.most_start = min(self.most_start, offset)
-        self.batches = left
+        self.batches = remaining
         self.appended = [batch for batch in self.appended if batch.next_offset <= offset]
 
     def truncate_fully(self, offset: int, call: Callable[[], object]) -> None:
         low, high = min(self.least_start, offset), max(self.end, offset)
-        gone = Outcome(self.batches, self.appended, 0, low, high)
-        self._do(call, gone, Outcome([], [], offset, offset, offset))
+        removed = Outcome(self.batches, self.appended, 0, low, high)
+        self._do(call, removed, Outcome([], [], offset, offset, offset))
         self.batches, self.appended = [], []
         self.flushed = self.least_start = self.most_start = offset
 
@@ -102,17 +102,17 @@ class History:
     def replace(
         self, batches: list[StoredBatch], unknown: Sequence[int], call: Callable[[], T]
     ) -> T:
-        """Compaction: either what was there, or what is to be there.
+        """Records a compaction: the log has either the old or the new batches.
 
-        Recovery completes a swap that it finds. It cannot know of old segments at the end, which
-        start at the offsets `unknown`, that they are replaced, because nothing of them was to
-        stay. They wait for the next compaction.
+        Recovery completes an interrupted swap. It cannot recognise old segments at the end, which
+        start at the offsets `unknown`, as replaced, because no record of them remains. The next
+        compaction removes them.
         """
         outcomes = [self._outcome(self.batches), self._outcome(batches)]
         for offset in unknown:
             new = [batch for batch in batches if batch.base_offset < offset]
-            kept = [batch for batch in self.batches if batch.base_offset >= offset]
-            outcomes.append(self._outcome([*new, *kept]))
+            remaining = [batch for batch in self.batches if batch.base_offset >= offset]
+            outcomes.append(self._outcome([*new, *remaining]))
         result = self._do(call, *outcomes)
         self.batches = batches
         return result

@@ -1,4 +1,4 @@
-"""What must hold of every log that was opened, whatever happened to its files before (S7)."""
+"""The invariants of every opened log, whatever happened to its files before (S7)."""
 
 from collections.abc import Sequence
 
@@ -23,9 +23,9 @@ MOST_LOOKUPS = 12
 
 
 def check_against(log: Log, outcomes: Sequence[Outcome], *, holes: bool = False) -> None:
-    """The log is one that the history allows, and everything in it agrees with everything else.
+    """Checks that the history allows the log, and that the log is consistent.
 
-    With `holes` there may be offsets that no batch has, also at the end.
+    With `holes` there may be offsets without a batch, also at the end.
     """
     batches = contents(log)
     reasons = [_why_not(log, batches, outcome, holes) for outcome in outcomes]
@@ -42,17 +42,17 @@ def _why_not(log: Log, batches: Sequence[StoredBatch], outcome: Outcome, holes: 
         )
     if log.log_end_offset < outcome.least_end:
         return f"the log ends at {log.log_end_offset}, {outcome.least_end} was flushed"
-    wanted = list(outcome.batches)
+    expected = list(outcome.batches)
     if not batches:
         at_start = holes or log.log_end_offset == start
         return None if at_start else f"an empty log ends at {log.log_end_offset}"
-    if batches[0] not in wanted:
+    if batches[0] not in expected:
         return f"{batches[0]} was never appended"
-    first = wanted.index(batches[0])
-    if batches != wanted[first : first + len(batches)]:
-        return f"{batches} is no part of {wanted}"
-    if first and wanted[first - 1].next_offset > start:
-        return f"{wanted[first - 1]} is missing, the log starts at {start}"
+    first = expected.index(batches[0])
+    if batches != expected[first : first + len(batches)]:
+        return f"{batches} is no part of {expected}"
+    if first and expected[first - 1].next_offset > start:
+        return f"{expected[first - 1]} is missing, the log starts at {start}"
     return None
 
 
@@ -62,20 +62,20 @@ def check_consistent(
     appended: Sequence[StoredBatch] | None = None,
     end: int | None = None,
 ) -> None:
-    """Offsets, indexes, producers, transactions and epochs agree with the batches.
+    """Checks offsets, indexes, producers, transactions and epochs against the batches.
 
-    `appended` are also those that came before or between them and are deleted or compacted. The
-    log ends with the last batch, or at `end`.
+    `appended` also has earlier batches that were deleted or compacted. The log ends with the last
+    batch, or at `end`.
     """
     if end is None:
         end = batches[-1].next_offset if batches else log.log_end_offset
     assert log.log_end_offset == end, f"{log} should end at {end}"
-    known = [batch for batch in appended or batches if batch.next_offset <= end]
+    current = [batch for batch in appended or batches if batch.next_offset <= end]
     check_offsets(log)
     check_segments(log, batches)
     check_times(log, batches)
-    check_producers(log, batches, known)
-    check_epochs(log, batches, known)
+    check_producers(log, batches, current)
+    check_epochs(log, batches, current)
 
 
 def check_offsets(log: Log) -> None:
@@ -98,7 +98,7 @@ def check_segments(log: Log, batches: Sequence[StoredBatch]) -> None:
 
 
 def check_indexes(segment: LogSegment, batches: Sequence[StoredBatch], *, is_active: bool) -> None:
-    """Each entry of the offset and the time index names a batch that is there."""
+    """Each entry of the offset index and the time index names an existing batch."""
     at: dict[int, StoredBatch] = {}
     position = 0
     for batch in batches:
@@ -115,10 +115,10 @@ def check_indexes(segment: LogSegment, batches: Sequence[StoredBatch], *, is_act
     for timestamp, offset in [times.entry(n) for n in range(times.entries)]:
         assert timestamp > latest, f"{times.path}: {timestamp} after {latest}"
         latest = timestamp
-        seen = [batch for batch in batches if batch.header.last_offset <= offset]
-        assert seen, f"{times.path}: offset {offset} is not there"
-        assert seen[-1].header.last_offset == offset, f"{times.path}: {offset} ends no batch"
-        assert timestamp == max(batch.header.max_timestamp for batch in seen), f"{times.path}"
+        observed = [batch for batch in batches if batch.header.last_offset <= offset]
+        assert observed, f"{times.path}: offset {offset} is not there"
+        assert observed[-1].header.last_offset == offset, f"{times.path}: {offset} ends no batch"
+        assert timestamp == max(batch.header.max_timestamp for batch in observed), f"{times.path}"
     largest = max((batch.header.max_timestamp for batch in batches), default=-1)
     assert segment.max_timestamp == largest, f"{segment}: {segment.max_timestamp}, not {largest}"
     if not is_active:
@@ -128,29 +128,29 @@ def check_indexes(segment: LogSegment, batches: Sequence[StoredBatch], *, is_act
 
 
 def check_times(log: Log, batches: Sequence[StoredBatch]) -> None:
-    """A search by time finds what a scan of all records finds."""
+    """A search by time finds the same records as a scan."""
     start = log.log_start_offset
     stamps = without_repeats([record.timestamp for batch in batches for record in batch.records])
     step = max(len(stamps) // MOST_LOOKUPS, 1)
     for timestamp in [0, *stamps[::step], *(stamp + 1 for stamp in stamps[-1:])]:
-        found = offset_for_timestamp(log, timestamp)
-        assert found == first_at_or_after(batches, timestamp, start), f"time {timestamp}: {found}"
-    found = offset_of_max_timestamp(log)
-    if found is None:
+        result = offset_for_timestamp(log, timestamp)
+        assert result == first_at_or_after(batches, timestamp, start), f"time {timestamp}: {result}"
+    result = offset_of_max_timestamp(log)
+    if result is None:
         # Compaction may have emptied the batch that had it.
         largest = max((batch.header.max_timestamp for batch in batches), default=-1)
         stamps = [stamp for stamp in stamps if stamp == largest]
         assert not stamps or largest < 0, f"time {largest} is not found"
     else:
-        assert found in (first_latest(batches, 0), first_latest(batches, start)), f"{found}"
+        assert result in (first_latest(batches, 0), first_latest(batches, start)), f"{result}"
 
 
 def check_producers(
     log: Log, batches: Sequence[StoredBatch], appended: Sequence[StoredBatch]
 ) -> None:
-    """The producers are those that the batches imply, and so are the aborted transactions.
+    """Checks the producers and the aborted transactions against the batches.
 
-    A log that lost its head may know its producers by what is left, or by more than that.
+    A log whose first records were deleted may know its producers from those records.
     """
     start = log.log_start_offset
     before = [batch for batch in appended if batch.next_offset <= start]
@@ -158,14 +158,14 @@ def check_producers(
     views = [implied([*before[n:], *after]) for n in range(len(before) + 1)]
     if log.config.compact:
         views.append(implied([batch for batch in batches if batch.next_offset > start]))
-    found = {
+    result = {
         producer_id: ProducerSummary.of(entry)
         for producer_id, entry in log.producers.active_producers().items()
     }
-    for producer_id, summary in found.items():
+    for producer_id, summary in result.items():
         possible = [view.producers.get(producer_id) for view in views]
         assert summary in possible, f"producer {producer_id}: {summary}, not {possible}"
-    missing = views[-1].producers.keys() - found.keys()
+    missing = views[-1].producers.keys() - result.keys()
     assert not missing, f"producers {missing} are not known"
     assert log.producers.map_end_offset == log.log_end_offset
     open_txns = [view.open_transactions for view in views]
@@ -182,15 +182,15 @@ def check_aborted(
     least: Sequence[AbortedTxn],
     possible: set[AbortedTxn],
 ) -> None:
-    """The list of aborted transactions is right for every range of batches.
+    """Checks the list of aborted transactions for every range of batches.
 
-    Where it is not known exactly, those of `least` that have records must be in it, and none but
-    `possible` ones.
+    If it is not known exactly, those of `least` that have records must be in it, and only
+    `possible` ones may be.
     """
     end = log.log_end_offset
     everything = log.aborted_transactions(log.log_start_offset, end)
     assert possible.issuperset(everything), f"{everything}, not among {possible}"
-    wanted = everything if exact is None else exact
+    expected = everything if exact is None else exact
     for txn in least:
         inside = [
             batch
@@ -199,22 +199,22 @@ def check_aborted(
             and not batch.header.is_control
             and max(txn.first_offset, log.log_start_offset) <= batch.base_offset < txn.last_offset
         ]
-        found = [other for other in everything if other.last_offset == txn.last_offset]
-        assert found or not inside, f"{txn} is not listed"
+        results = [other for other in everything if other.last_offset == txn.last_offset]
+        assert results or not inside, f"{txn} is not listed"
     edges = [batch.base_offset for batch in batches if batch.base_offset >= log.log_start_offset]
     step = max(len(edges) // MOST_LOOKUPS, 1)
     for start in edges[::step]:
         for stop in [edge for edge in [*edges[::step], end] if edge > start]:
             listed = log.aborted_transactions(start, stop)
-            assert listed == aborted_between(wanted, start, stop), f"{start} to {stop}: {listed}"
+            assert listed == aborted_between(expected, start, stop), f"{start} to {stop}: {listed}"
 
 
 def check_epochs(log: Log, batches: Sequence[StoredBatch], appended: Sequence[StoredBatch]) -> None:
     start = log.log_start_offset
-    found = log.epochs.entries()
+    result = log.epochs.entries()
     if start == log.log_end_offset:
-        assert all(entry.start_offset == start for entry in found), f"epochs {found}"
+        assert all(entry.start_offset == start for entry in result), f"epochs {result}"
         return
-    left = [batch for batch in batches if batch.next_offset > start]
-    possible = [leader_epochs(known, start) for known in (batches, appended, left)]
-    assert found in possible, f"epochs {found}, not {possible}"
+    remaining = [batch for batch in batches if batch.next_offset > start]
+    possible = [leader_epochs(current, start) for current in (batches, appended, remaining)]
+    assert result in possible, f"epochs {result}, not {possible}"

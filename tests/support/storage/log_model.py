@@ -1,7 +1,7 @@
-"""What a log implies, worked out the slow and plain way: from the list of its batches.
+"""A model of a log: the state that the list of its batches implies.
 
-The storage code keeps indexes, snapshots and caches, each of which can be wrong on its own. Here
-everything is told by reading all batches from the first one on, so that a test can compare.
+The storage code has indexes, snapshots and caches, each of which can be wrong. Here everything is
+computed from all batches, so that a test can compare.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ def stored(data: bytes | bytearray) -> StoredBatch:
 
 
 def stored_batches(data: bytes) -> Iterator[StoredBatch]:
-    """The batches that fill `data`; an error where they do not, or where a CRC is wrong."""
+    """Returns the batches in `data`; raises an error if they do not fill it or a CRC is wrong."""
     position = 0
     while position < len(data):
         batch = stored(data[position : position + read_header(data, position).size])
@@ -63,7 +63,7 @@ def _records_of(data: bytes) -> tuple[Record, ...]:
 
 
 class ProducerSummary(NamedTuple):
-    """What a snapshot keeps of a producer."""
+    """The part of a producer's state that a snapshot contains."""
 
     producer_epoch: int
     last_sequence: int
@@ -87,7 +87,7 @@ class ProducerSummary(NamedTuple):
 
 
 class Implied(NamedTuple):
-    """What batches say of producers and transactions."""
+    """The producers and transactions that batches imply."""
 
     producers: dict[int, ProducerSummary]
     aborted: list[AbortedTxn]
@@ -96,12 +96,12 @@ class Implied(NamedTuple):
 
     @property
     def open_transactions(self) -> list[int]:
-        """Where the transactions that are open start."""
+        """Returns the first offsets of the open transactions."""
         starts = (entry.txn_first_offset for entry in self.producers.values())
         return sorted(start for start in starts if start is not None)
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Where `read_committed` ends."""
+        """Returns the end of a `read_committed` read."""
         unstable = [first for first, last in self.completed if last >= high_watermark]
         return min([high_watermark, *unstable, *self.open_transactions])
 
@@ -162,7 +162,7 @@ def aborted_between(aborted: Sequence[AbortedTxn], start: int, end: int) -> list
 
 
 def leader_epochs(batches: Sequence[StoredBatch], log_start_offset: int) -> list[EpochEntry]:
-    """Where each leader epoch starts, from the log start offset on."""
+    """Returns the start offset of each leader epoch, from the log start offset on."""
     entries: list[EpochEntry] = []
     for batch in batches:
         epoch = batch.header.partition_leader_epoch
@@ -174,7 +174,7 @@ def leader_epochs(batches: Sequence[StoredBatch], log_start_offset: int) -> list
 
 
 def records_from(batches: Sequence[StoredBatch], start: int) -> Iterator[tuple[Record, int]]:
-    """Each record from an offset on, with its leader epoch."""
+    """Yields each record from an offset on, with its leader epoch."""
     for batch in batches:
         if batch.header.last_offset >= start:
             for record in batch.records:
@@ -185,7 +185,7 @@ def records_from(batches: Sequence[StoredBatch], start: int) -> Iterator[tuple[R
 def first_at_or_after(
     batches: Sequence[StoredBatch], timestamp: int, start: int
 ) -> TimestampAndOffset | None:
-    """The first record from `start` on whose timestamp is at least `timestamp`."""
+    """Returns the first record from `start` on whose timestamp is at least `timestamp`."""
     for record, epoch in records_from(batches, start):
         if record.timestamp >= timestamp:
             return TimestampAndOffset(record.timestamp, record.offset, epoch)

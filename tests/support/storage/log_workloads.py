@@ -1,6 +1,6 @@
-"""Work on logs: batches as producers send them, and a broker's use of its logs.
+"""Workloads for logs: batches as producers send them, and a broker's use of its logs.
 
-A `Scene` drives a `LogManager` the way a broker does, and keeps a `History` of each log.
+A `Scene` drives a `LogManager` as a broker does, and records a `History` of each log.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,7 +88,7 @@ def contents(log: Log) -> list[StoredBatch]:
 
 
 def _unknown_to_recovery(task: CleanerTask) -> list[int]:
-    """Where the old segments start of which recovery cannot know that they are replaced."""
+    """Returns the start offsets of old segments that recovery cannot recognise as replaced."""
     if not isinstance(task, CleaningTask) or task.replacement is None:
         return []
     new, old, _ = task.replacement
@@ -97,7 +97,7 @@ def _unknown_to_recovery(task: CleanerTask) -> list[int]:
 
 
 def _finish(cleaner: LogCleaner, task: CleanerTask) -> CleanerTask | None:
-    """Takes over what a step has made, in all turns that this needs."""
+    """Finishes a step, with all the steps that follow from it."""
     following = cleaner.finish(task)
     while isinstance(following, SwapStep | CheckpointStep):
         following.run()
@@ -135,7 +135,7 @@ class Scene:
         self.manager.startup(lambda topic: self.config, node_id=NODE)
 
     def stop(self) -> None:
-        """A clean stop. What it makes durable counts once it has returned."""
+        """Stops the broker cleanly; everything is durable once it has returned."""
         starts = {log.partition: log.log_start_offset for log in self.manager}
         self.manager.shutdown()
         for partition, start in starts.items():
@@ -156,7 +156,7 @@ class Scene:
             history.changes += 1
 
     def pass_time(self, ms: int) -> None:
-        """Lets time go by, with the chores that come due."""
+        """Advances the clock and runs the maintenance that is due."""
         self.clock.advance(ms)
         for log in self.manager:
             history = self.histories[log.partition]
@@ -185,7 +185,7 @@ class Scene:
     def move(
         self, directory: str, *meanwhile: Callable[[], object], partition: TopicPartition = TP
     ) -> bool:
-        """Moves a partition, with other work after each step; says whether it got there."""
+        """Moves a partition, with other work after each step; returns whether it was moved."""
         move = self.manager.begin_move(partition, directory)
         assert move is not None, "nothing to move"
         work = list(meanwhile)
@@ -209,7 +209,7 @@ class Scene:
         keys: Sequence[bytes | None] = (),
         ago_ms: int = 0,
     ) -> LogAppendInfo:
-        """Appends a batch with a record of each size, as leader; the next of its producer's."""
+        """Appends a batch with a record of each size, as leader; the next one of its producer."""
         self.clock.advance(self.rng.randint(0, 20))
         now_ms = self.clock.now_ms() - ago_ms
         data = data_batch(
@@ -227,10 +227,10 @@ class Scene:
     ) -> tuple[int, int, int] | None:
         if producer is None:
             return None
-        known = implied(self.histories[partition].appended).producers.get(producer)
-        if known is None or known.producer_epoch != epoch:
+        current = implied(self.histories[partition].appended).producers.get(producer)
+        if current is None or current.producer_epoch != epoch:
             return producer, epoch, 0
-        return producer, epoch, known.last_sequence + 1
+        return producer, epoch, current.last_sequence + 1
 
     def end_transaction(
         self, producer: int, *, commit: bool, epoch: int = 0, partition: TopicPartition = TP
@@ -286,9 +286,9 @@ class Scene:
         self.log(partition).roll()
 
     def flush_and_roll(self, partition: TopicPartition = TP) -> None:
-        """Leaves a segment whose end cannot be lost.
+        """Flushes and rolls, so that the end of the segment cannot be lost.
 
-        Recovery takes a gap between segments of a compacted topic for one that compaction made.
+        Recovery takes a gap between segments of a compacted topic for one of compaction.
         """
         self.flush(partition)
         self.roll(partition)
@@ -310,7 +310,7 @@ class Scene:
         )
 
     def retain(self, partition: TopicPartition = TP) -> int:
-        """Retention; says how many segments it deleted."""
+        """Applies retention; returns how many segments it deleted."""
         log = self.log(partition)
         history = self.histories[partition]
         before = len(log.local.segments)
@@ -319,9 +319,9 @@ class Scene:
         return before - len(log.local.segments)
 
     def compact(self, partition: TopicPartition = TP) -> bool:
-        """Cleans what is due, if anything is.
+        """Cleans the logs that are due.
 
-        What comes out of it is noted in the first run of a workload, and known in the next.
+        The result is recorded in the first run of a workload, and expected in the next.
         """
         log = self.log(partition)
         history = self.histories[partition]
@@ -329,16 +329,16 @@ class Scene:
         # Old segments are deleted before the others are cleaned.
         task = history.raise_start(log.high_watermark, cleaner.begin)
         history.most_start = log.log_start_offset
-        left = contents(log)
-        deleted = [batch for batch in history.batches if batch not in left]
+        remaining = contents(log)
+        deleted = [batch for batch in history.batches if batch not in remaining]
         is_due = task is not None
         while task is not None:
             task.run()
             unknown = _unknown_to_recovery(task)
-            known = self._compactions < len(self.compacted)
-            after = self.compacted[self._compactions] if known else history.batches
+            current = self._compactions < len(self.compacted)
+            after = self.compacted[self._compactions] if current else history.batches
             task = history.replace(after, unknown, partial(_finish, cleaner, task))
-            if not known:
+            if not current:
                 self.compacted.append([*deleted, *contents(log)])
                 history.batches = self.compacted[-1]
             self._compactions += 1

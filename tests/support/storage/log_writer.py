@@ -18,7 +18,7 @@ SEQUENCES = 2**31
 
 @dataclass(frozen=True)
 class Marker:
-    """The end of a transaction, as a control batch says it."""
+    """The end of a transaction in a control batch."""
 
     commit: bool
     coordinator_epoch: int
@@ -26,7 +26,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class WrittenBatch:
-    """What must be read of one batch, whoever reads it."""
+    """What every reader must get for one batch."""
 
     leader_epoch: int
     records: tuple[KafkaRecord, ...]
@@ -87,40 +87,40 @@ class Notes:
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
-        """The leader epochs and where each starts."""
-        found: list[tuple[int, int]] = []
+        """Returns the leader epochs with their start offsets."""
+        results: list[tuple[int, int]] = []
         for batch in self.batches:
             if batch.next_offset > self.first_offset and (
-                not found or found[-1][0] != batch.leader_epoch
+                not results or results[-1][0] != batch.leader_epoch
             ):
-                found.append((batch.leader_epoch, max(batch.base_offset, self.first_offset)))
-        return found
+                results.append((batch.leader_epoch, max(batch.base_offset, self.first_offset)))
+        return results
 
     @property
     def open_transactions(self) -> dict[int, int]:
         """Producers with an open transaction, and its first offset."""
-        found: dict[int, int] = {}
+        result: dict[int, int] = {}
         for batch in self.batches:
             if batch.marker is not None:
-                found.pop(batch.producer_id, None)
+                result.pop(batch.producer_id, None)
             elif batch.transactional:
-                found.setdefault(batch.producer_id, batch.base_offset)
-        return found
+                result.setdefault(batch.producer_id, batch.base_offset)
+        return result
 
     def truncate_to(self, offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.base_offset < offset]
 
     def times(self) -> list[int]:
         """Timestamps worth asking about: before, at, between and after those of the records."""
-        times = {each.timestamp for batch in self.batches for each in batch.records}
-        found = sorted(times - {-1})
-        if not found:
+        times = {record.timestamp for batch in self.batches for record in batch.records}
+        result = sorted(times - {-1})
+        if not result:
             return [0]
-        some = found[:: max(len(found) // 6, 1)]
-        return [0, *some, found[len(found) // 2] + 1, found[-1], found[-1] + 1]
+        some = result[:: max(len(result) // 6, 1)]
+        return [0, *some, result[len(result) // 2] + 1, result[-1], result[-1] + 1]
 
     def served(self, timestamps: Iterable[int] = ()) -> ServedPartition:
-        """What every reader must get, and answer to questions for these timestamps."""
+        """Returns what every reader must get, and the results of lookups for these timestamps."""
         stable = min(self.open_transactions.values(), default=self.next_offset)
         expected = ServedPartition(
             first_offset=self.first_offset,
@@ -130,7 +130,7 @@ class Notes:
         for batch in self.batches:
             if batch.marker is not None:
                 continue
-            records = [each for each in batch.records if each.offset >= self.first_offset]
+            records = [item for item in batch.records if item.offset >= self.first_offset]
             expected.uncommitted += records
             for record in records:
                 expected.leader_epochs[record.offset] = batch.leader_epoch
@@ -138,12 +138,14 @@ class Notes:
             if batch.base_offset < stable and not batch.aborted:
                 expected.committed += records
         # Markers have a timestamp and are found by it, although no consumer sees them.
-        found = [each for batch in self.batches for each in batch.records]
-        found = [each for each in found if each.offset >= self.first_offset]
-        latest = max((each.timestamp for each in found), default=-1)
+        results = [item for batch in self.batches for item in batch.records]
+        results = [item for item in results if item.offset >= self.first_offset]
+        latest = max((item.timestamp for item in results), default=-1)
         if latest >= 0:
-            expected.max_timestamp = _first(found, latest)
-        expected.offsets_for_timestamps = {asked: _first(found, asked) for asked in timestamps}
+            expected.max_timestamp = _first(results, latest)
+        expected.offsets_for_timestamps = {
+            timestamp: _first(results, timestamp) for timestamp in timestamps
+        }
         return expected
 
 
@@ -155,7 +157,7 @@ def _first(records: Iterable[KafkaRecord], timestamp: int) -> FoundOffset | None
 
 
 class LogWriter:
-    """Appends to a log as its leader of `epoch`, and takes notes."""
+    """Appends to a log as its leader of `epoch`, and records what it did."""
 
     def __init__(self, log: Log, clock: ManualClock, notes: Notes, epoch: int, seed: int) -> None:
         self.log = log
@@ -203,7 +205,8 @@ class LogWriter:
         producer: Producer | None = None,
         transactional: bool = False,
     ) -> WrittenBatch:
-        """Appends one batch. `stored_codec` is what the topic's compression.type makes of it."""
+        """Appends one batch. `stored_codec` is the codec after the topic's compression.type
+        is applied."""
         data = build_batch(
             [record._replace(offset=n) for n, record in enumerate(records)],
             compression=codec,
@@ -214,7 +217,7 @@ class LogWriter:
         )
         batch = WrittenBatch(
             self.epoch,
-            tuple(KafkaRecord(*each) for each in records),
+            tuple(KafkaRecord(*item) for item in records),
             len(data) if stored_codec is None else -1,
             codec if stored_codec is None else stored_codec,
             producer_id=-1 if producer is None else producer.producer_id,
@@ -256,7 +259,7 @@ class LogWriter:
 
     def send_as_is(self, data: bytes, records: Sequence[Record]) -> WrittenBatch:
         """Appends a message set of an old format, which the log converts."""
-        batch = WrittenBatch(self.epoch, tuple(KafkaRecord(*each) for each in records), -1)
+        batch = WrittenBatch(self.epoch, tuple(KafkaRecord(*record) for record in records), -1)
         return self._append(bytearray(data), batch)
 
     def _append(

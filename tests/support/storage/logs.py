@@ -44,10 +44,10 @@ def remove_deleted(local: LocalLog, now_ms: int) -> int:
 
 
 class LogDirectory:
-    """The directory of one partition, and the log in it that is open now.
+    """The directory of one partition, and its open log.
 
-    `open` and `reopen` keep the checkpoints in mind as a `LogDir` would: what was not asked for is
-    taken from the log that was open before.
+    `open` and `reopen` use checkpoints as a `LogDir` would: offsets that are not passed come from
+    the log that was open before.
     """
 
     def __init__(
@@ -116,13 +116,13 @@ class LogDirectory:
         log.close()
 
     def crash(self) -> None:
-        """A kill -9: what was written stays, nothing is sealed or flushed."""
+        """Simulates a kill -9: written bytes survive, nothing is sealed or flushed."""
         log, self._log = self._log, None
         if log is not None:
             log.local.close_handlers()
 
     def reopen(self, *, clean: bool = True) -> Log:
-        """A stop and a start, with what the checkpoints of a broker would tell."""
+        """Stops and starts, with the checkpoints that a broker would have."""
         log = self.log
         if clean:
             self.close()
@@ -166,7 +166,7 @@ def batch(
     transactional: bool = False,
     compression: Compression = Compression.NONE,
 ) -> bytearray:
-    """A batch with these values; of a producer if `producer_id` is given (its epoch is then 0)."""
+    """Returns a batch with these values; with `producer_id` it is idempotent, with epoch 0."""
     if producer_id >= 0 and producer_epoch < 0:
         producer_epoch = 0
     times = timestamps or (timestamp,) * len(values)
@@ -256,7 +256,7 @@ def refused(log: Log, data: bytearray, epoch: int = 0) -> KafkaError:
 
 
 def batches_in(data: bytes | LogSlice) -> Iterator[tuple[memoryview, int, BatchHeader]]:
-    """The batches in some bytes, each with the buffer and the position it is at."""
+    """Returns the batches in some bytes, each with the buffer and its position."""
     view = memoryview(data.read() if isinstance(data, LogSlice) else data)
     position = 0
     while position < len(view):
@@ -280,10 +280,10 @@ def headers_of(log: Log, start: int | None = None) -> list[BatchHeader]:
         fetched = log.read(offset, 1000, FetchIsolation.LOG_END)
         if fetched.records is None:
             return headers
-        found = [header for _, _, header in batches_in(fetched.records)]
-        assert found, f"a read at {offset} found nothing but did not say so"
-        headers += found
-        offset = found[-1].next_offset
+        results = [header for _, _, header in batches_in(fetched.records)]
+        assert results, f"a read at {offset} found nothing but did not say so"
+        headers += results
+        offset = results[-1].next_offset
 
 
 def read_all(
@@ -296,9 +296,9 @@ def read_all(
         fetched = log.read(offset, 1000, isolation)
         if fetched.records is None:
             return records
-        found = records_in(fetched.records)
+        result = records_in(fetched.records)
         last = list(batches_in(fetched.records))[-1][2]
-        records += [record for record in found if record.offset >= first]
+        records += [record for record in result if record.offset >= first]
         offset = last.next_offset
 
 
@@ -329,7 +329,7 @@ class CountingFile(OsFile):
 
 
 class CountingDisk(OsDisk):
-    """The real disk; `read` tells how many bytes were read from each file, by name."""
+    """The real disk; `read` has the number of bytes read from each file, by name."""
 
     def __init__(self) -> None:
         self.read: dict[str, int] = {}

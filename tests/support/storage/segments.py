@@ -14,7 +14,7 @@ CONFIG = LogConfig(segment_bytes=1024 * 1024, segment_index_bytes=1200, index_in
 
 
 class SegmentDirectory:
-    """Calling it opens a segment, which is let go of at the end."""
+    """Opens segments when called, and closes them at the end."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -63,15 +63,15 @@ def append(segment: LogSegment, *parts: bytearray) -> None:
 
 
 def fill(segment: LogSegment, *, count: int = 20, size: int = 100, step_ms: int = 10) -> None:
-    """Batches of one record each, one every `step_ms`."""
+    """Appends batches of one record each, one every `step_ms`."""
     base = segment.base_offset
     for offset in range(base, base + count):
         append(segment, filler(size, base_offset=offset, timestamp=NOW + step_ms * (offset - base)))
 
 
-def offsets_of(found: LogSlice | None) -> list[int]:
-    assert found is not None
-    return [header.base_offset for _, _, header in batches_in(found)]
+def offsets_of(result: LogSlice | None) -> list[int]:
+    assert result is not None
+    return [header.base_offset for _, _, header in batches_in(result)]
 
 
 def read(

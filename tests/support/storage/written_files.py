@@ -15,12 +15,12 @@ def copy_of(directory: Path, target: Path, *partitions: TopicPartition) -> Path:
     copied = target / "copied"
     names = {str(where) for where in partitions}
 
-    def unwanted(where: str, found: list[str]) -> list[str]:
+    def unwanted(where: str, result: list[str]) -> list[str]:
         if Path(where) != directory:
             return []
         return [
             name
-            for name in found
+            for name in result
             if name in (".lock", "__cluster_metadata-0")
             or (names and name not in names and (directory / name).is_dir())
         ]
@@ -30,7 +30,7 @@ def copy_of(directory: Path, target: Path, *partitions: TopicPartition) -> Path:
 
 
 def files_in(directory: Path) -> Files:
-    """What is in the directory of a partition, without its identity and what is about to go."""
+    """Returns the files of a partition, without its identity and files to be removed."""
     return {
         path.name: path.read_bytes()
         for path in directory.iterdir()
@@ -49,10 +49,10 @@ def producers_in(snapshot: bytes) -> dict[int, ProducerStateEntry]:
 
 
 def same_files(ours: Files, theirs: Files) -> None:
-    """The same names, and the same bytes in each.
+    """Compares the names and the bytes of the files.
 
-    The producers in a snapshot come in the order of a hash map of Java's, which depends on its
-    size and its history: they are compared as a set, and so is the length of the file.
+    The producers in a snapshot are in the order of a Java hash map, which depends on its size and
+    history: they are compared as a set, together with the length of the file.
     """
     assert sorted(ours) == sorted(theirs)
     for name, data in ours.items():

@@ -1,4 +1,4 @@
-"""Logs for dumps to look at, written with the real storage, and what the dumps give."""
+"""Logs for dump tests, written with the real storage, and the dumps' results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,7 +82,7 @@ class WrittenLog:
 
 
 def dump_items(path: Path, options: DumpOptions = DEFAULTS) -> list[Item]:
-    """What a dump of one file gives."""
+    """Returns the result of a dump of one file."""
     return [item for _, item in dump([str(path)], options)]
 
 

@@ -1,4 +1,4 @@
-"""One contract for every disk: the operating system's and the one that tests crash."""
+"""One contract for every disk: the operating system's and the one that crashes in tests."""
 
 import errno
 import struct
@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(disk, "/work")
 
 
-def test_a_file_is_created_only_when_asked(place: Place) -> None:
+def test_a_file_is_created_only_with_create(place: Place) -> None:
     path = place.path("a")
     with pytest.raises(FileNotFoundError):
         place.disk.open(path)
@@ -50,7 +50,7 @@ def test_a_file_is_created_only_when_asked(place: Place) -> None:
     assert place.disk.read_file(path) == b"kept"
 
 
-def test_writes_go_where_they_are_told(place: Place) -> None:
+def test_writes_go_to_their_position(place: Place) -> None:
     file = place.disk.open(place.path("a"), create=True)
     file.write_at(b"hello", 0)
     file.write_at(memoryview(b"..world")[2:], 5)
@@ -129,7 +129,7 @@ def test_a_mapping_creates_and_grows_a_file_and_writes_through(place: Place) -> 
     again.close()
 
 
-def test_a_mapping_sees_what_is_written_to_its_file(place: Place) -> None:
+def test_a_mapping_sees_writes_to_its_file(place: Place) -> None:
     path = place.put("a", bytes(8))
     mapping = place.disk.map(path, 8)
     mapping.reserve(8)
@@ -140,7 +140,7 @@ def test_a_mapping_sees_what_is_written_to_its_file(place: Place) -> None:
     mapping.close()
 
 
-def test_names_are_sorted_and_say_what_they_are(place: Place) -> None:
+def test_names_are_sorted(place: Place) -> None:
     place.put("b", b"")
     place.put("a", b"12")
     place.disk.make_directory(place.path("c/d"))
@@ -170,7 +170,7 @@ def test_a_directory_is_no_file_and_a_file_no_directory(place: Place) -> None:
 
 
 @pytest.mark.parametrize("call", ["size", "read_file", "modified_ms", "sync_directory"])
-def test_what_is_not_there_is_not_found(place: Place, call: str) -> None:
+def test_missing_keys_are_not_found(place: Place, call: str) -> None:
     with pytest.raises(FileNotFoundError):
         getattr(place.disk, call)(place.path("none"))
 
@@ -190,7 +190,7 @@ def test_rename_replaces_a_file(place: Place) -> None:
         place.disk.rename(place.path("a"), place.path("c"))
 
 
-def test_rename_takes_a_directory_with_what_is_in_it(place: Place) -> None:
+def test_rename_moves_a_directory_with_its_content(place: Place) -> None:
     place.disk.make_directory(place.path("t-0"))
     place.put("t-0/a", b"x")
     place.disk.rename(place.path("t-0"), place.path("t-0-delete"))
@@ -219,7 +219,7 @@ def test_rename_refuses_to_mix_files_and_directories(place: Place) -> None:
     assert caught.value.errno == errno.ENOTEMPTY
 
 
-def test_remove_is_fine_where_there_is_nothing(place: Place) -> None:
+def test_remove_ignores_a_missing_file(place: Place) -> None:
     path = place.put("a", b"")
     place.disk.remove(path)
     place.disk.remove(path)

@@ -81,18 +81,18 @@ def test_the_directory_of_a_partition(name: str, partition: TopicPartition) -> N
         "",
     ],
 )
-def test_folders_that_are_no_partitions(name: str) -> None:
+def test_directories_that_are_not_partitions(name: str) -> None:
     assert parse_partition_directory(name) is None
 
 
 @pytest.mark.parametrize("name", ["orders-00", "orders-007", "orders-2147483648"])
 def test_a_directory_that_no_partition_would_be_given_is_none(name: str) -> None:
-    """Taken for partition 0, `orders-00` would be opened as the directory `orders-0`."""
+    """If `orders-00` counted as partition 0, it would be opened as the directory `orders-0`."""
     assert parse_partition_directory(name) is None
 
 
 def test_the_directory_of_a_deleted_partition() -> None:
-    """Kafka's form, cut where the file system would refuse it; never taken for a partition."""
+    """Kafka's format, shortened to what the file system allows; never taken for a partition."""
     name = deleted_directory_name(TopicPartition("orders", 3), "0" * 32)
     assert name == f"orders-3.{'0' * 32}-delete"
     assert parse_partition_directory(name) is None

@@ -55,7 +55,7 @@ def test_every_setting_is_a_field() -> None:
     )
 
 
-def test_overrides_change_what_they_name_and_nothing_else() -> None:
+def test_overrides_change_only_their_settings() -> None:
     """S4: global and per topic; the config of another topic stays as it was."""
     broker = LogConfig(segment_bytes=2 * 1024 * 1024)
     topic = broker.with_overrides(
@@ -142,7 +142,7 @@ def test_a_number_is_written_with_digits_only(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["-0.1", "1.1", "nan", "half"])
-def test_a_ratio_lies_between_0_and_1(text: str) -> None:
+def test_a_ratio_is_between_0_and_1(text: str) -> None:
     assert "will not do" in refusal("min.cleanable.dirty.ratio", text)
 
 

@@ -24,7 +24,7 @@ def two_waits(notes: list[str], second: Callable[[], None]) -> Steps[int]:
     return 7
 
 
-def test_turns_and_waits_alternate() -> None:
+def test_steps_and_work_alternate() -> None:
     notes: list[str] = []
     operation = StagedOperation(two_waits(notes, lambda: notes.append("second wait")))
     assert notes == []
@@ -43,13 +43,13 @@ def test_turns_and_waits_alternate() -> None:
     ]
 
 
-def test_an_error_is_raised_where_the_work_was_handed_out() -> None:
+def test_an_error_is_raised_at_the_yield() -> None:
     notes: list[str] = []
     assert StagedOperation(two_waits(notes, failing)).complete() == 7
     assert notes[-2:] == ["failed: broken", "last turn"]
 
 
-def test_what_is_not_caught_comes_out_of_advance() -> None:
+def test_an_uncaught_error_is_raised_by_advance() -> None:
     def steps() -> Steps[None]:
         yield failing
 

@@ -38,7 +38,7 @@ def names(disk: CrashDisk, folder: str) -> set[tuple[str, ...]]:
 def with_file(content: bytes) -> CrashDisk:
     disk = CrashDisk()
     put(disk, "/a", content)
-    disk.settle()
+    disk.make_durable()
     return disk
 
 
@@ -121,7 +121,7 @@ def test_names_change_in_their_order() -> None:
     disk.make_directory("/f")
     put(disk, "/f/a", b"")
     put(disk, "/f/b", b"")
-    disk.settle()
+    disk.make_durable()
     disk.rename("/f/a", "/f/c")
     disk.remove("/f/b")
     put(disk, "/f/d", b"")
@@ -134,7 +134,7 @@ def test_folders_lose_their_changes_each_on_its_own() -> None:
     disk = CrashDisk()
     disk.make_directory("/f")
     disk.make_directory("/g")
-    disk.settle()
+    disk.make_durable()
     put(disk, "/f/a", b"", sync=True)
     put(disk, "/g/b", b"", sync=True)
     images = [disk.image(CrashMode.TORN, Random(seed)) for seed in range(SEEDS)]
@@ -145,7 +145,7 @@ def test_folders_lose_their_changes_each_on_its_own() -> None:
 def test_pages_of_a_mapping_survive_in_any_mixture() -> None:
     disk = CrashDisk()
     mapping = disk.map("/m", 3 * 4096)
-    disk.settle()
+    disk.make_durable()
     mapping.reserve(3 * 4096)
     for page in range(3):
         struct.pack_into(">i", mapping.buffer, page * 4096 + 8, 7)

@@ -72,7 +72,7 @@ def test_a_file_without_entries_is_empty(content: bytes) -> None:
     assert checkpoint_files.decode_leader_epochs(content, "f") == []
 
 
-def test_line_ends_and_blanks_of_editors_are_taken() -> None:
+def test_line_ends_and_blanks_of_editors_are_accepted() -> None:
     for content in (b"0\r\n1\r\na 0 5\r\n", b"0\n1\na\t0  5", b"0\r1\ra 0 5 "):
         assert checkpoint_files.decode_offsets(content, "f") == {TopicPartition("a", 0): 5}
 
@@ -97,7 +97,7 @@ def test_line_ends_and_blanks_of_editors_are_taken() -> None:
         (b"0\n1\n\xff 0 5\n", 3, "not UTF-8"),
     ],
 )
-def test_a_malformed_checkpoint_is_told_with_file_and_line(
+def test_the_error_of_a_malformed_checkpoint_has_file_and_line(
     content: bytes, line: int, message: str
 ) -> None:
     with pytest.raises(CorruptCheckpointError, match=re.escape(message)) as caught:
@@ -108,7 +108,7 @@ def test_a_malformed_checkpoint_is_told_with_file_and_line(
 
 
 @pytest.mark.parametrize("content", [b"0\n1\n-1 5\n", b"0\n1\n1 -5\n", b"0\n1\n1\n"])
-def test_a_malformed_epoch_is_told(content: bytes) -> None:
+def test_a_malformed_epoch_is_an_error(content: bytes) -> None:
     with pytest.raises(CorruptCheckpointError, match=r"line 3: .* 'epoch start-offset'"):
         checkpoint_files.decode_leader_epochs(content, "f")
 
@@ -156,12 +156,12 @@ DECODERS: list[Callable[[bytes, str], object]] = [
 def test_bad_bytes_give_one_error_and_no_other(
     decode: Callable[[bytes, str], object], content: bytes
 ) -> None:
-    told = ""
+    notifications = ""
     try:
         decode(content, "/f")
     except KafkaStorageError as error:
-        told = error.message
-    assert not told or re.match(r"/f, line \d+: ", told)
+        notifications = error.message
+    assert not notifications or re.match(r"/f, line \d+: ", notifications)
 
 
 # --- the clean-shutdown marker
@@ -188,10 +188,10 @@ def test_a_marker_without_epoch_still_is_one(content: bytes) -> None:
 
 
 def test_the_marker_is_durable_and_so_is_its_removal() -> None:
-    """S7: one that comes back after a crash would hide that there was a crash."""
+    """S7: a marker that reappears after a crash would hide the crash."""
     disk = CrashDisk()
     disk.make_directory("/data")
-    disk.settle()
+    disk.make_durable()
     assert not checkpoint_files.has_clean_shutdown(disk, "/data")
     checkpoint_files.store_clean_shutdown(disk, "/data", 5)
     image = disk.image(CrashMode.DURABLE)
@@ -212,12 +212,12 @@ def test_uuids_are_printed_as_kafka_prints_them() -> None:
 
 
 @given(st.uuids())
-def test_uuids_come_back_as_they_were(value: UUID) -> None:
+def test_uuids_round_trip(value: UUID) -> None:
     assert checkpoint_files.parse_uuid(checkpoint_files.uuid_text(value)) == value
 
 
 @pytest.mark.parametrize("text", ["", "x", "j0hYWjTDQvuqFvqGqxKn+w", "8f48585a-34c3-42fb-aa16-f"])
-def test_other_texts_are_no_uuids(text: str) -> None:
+def test_other_texts_are_not_uuids(text: str) -> None:
     with pytest.raises(ValueError, match="is not a UUID in base64"):
         checkpoint_files.parse_uuid(text)
 
@@ -247,7 +247,7 @@ def test_partition_metadata_is_written_and_read_as_kafka_does() -> None:
         (b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA", 2, "the topic id is zero"),
     ],
 )
-def test_malformed_partition_metadata_is_told(content: bytes, line: int, message: str) -> None:
+def test_malformed_partition_metadata_is_an_error(content: bytes, line: int, message: str) -> None:
     with pytest.raises(CorruptCheckpointError, match=re.escape(message)) as caught:
         checkpoint_files.decode_partition_metadata(content, "f")
     assert f"f, line {line}: " in caught.value.message
@@ -260,7 +260,7 @@ def test_meta_properties_of_kafka_are_read(content: bytes, meta: MetaProperties)
     assert sorted(ours.splitlines()[1:]) == sorted(content.splitlines()[2:])
 
 
-def test_meta_properties_may_say_little() -> None:
+def test_meta_properties_may_be_incomplete() -> None:
     assert checkpoint_files.decode_meta_properties(b"", "f") == MetaProperties(0)
     assert checkpoint_files.encode_meta_properties(MetaProperties(0)) == b"#\nversion=0\n"
     disk = CrashDisk()
@@ -281,7 +281,7 @@ def test_meta_properties_may_say_little() -> None:
         (b"version=0\nx=\\u00g0\n", 2, "four hexadecimal digits"),
     ],
 )
-def test_malformed_meta_properties_are_told(content: bytes, line: int, message: str) -> None:
+def test_malformed_meta_properties_are_an_error(content: bytes, line: int, message: str) -> None:
     with pytest.raises(CorruptCheckpointError, match=re.escape(message)) as caught:
         checkpoint_files.decode_meta_properties(content, "f")
     assert f"f, line {line}: " in caught.value.message
@@ -296,6 +296,6 @@ def test_malformed_meta_properties_are_told(content: bytes, line: int, message: 
         st.none() | st.uuids(),
     )
 )
-def test_meta_properties_come_back_as_they_were(meta: MetaProperties) -> None:
+def test_meta_properties_round_trip(meta: MetaProperties) -> None:
     content = checkpoint_files.encode_meta_properties(meta)
     assert checkpoint_files.decode_meta_properties(content, "f") == meta

@@ -20,7 +20,7 @@ def disk() -> CrashDisk:
     return made
 
 
-def test_what_is_written_is_durable(disk: CrashDisk) -> None:
+def test_written_content_is_durable(disk: CrashDisk) -> None:
     files = LatestFiles(disk)
     task = files.begin_write({"/d/a": b"1", "/d/b": b"2"})
     assert not files.is_durable

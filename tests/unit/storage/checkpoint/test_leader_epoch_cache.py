@@ -25,7 +25,7 @@ PATH = DIRECTORY + "/leader-epoch-checkpoint"
 def new_disk() -> CrashDisk:
     disk = CrashDisk()
     disk.make_directory(DIRECTORY)
-    disk.settle()
+    disk.make_durable()
     return disk
 
 
@@ -71,7 +71,7 @@ def test_the_same_epoch_again_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("new", "left"),
+    ("new", "remaining"),
     [
         ((4, 30), [(1, 10), (3, 20), (4, 30)]),
         ((4, 20), [(1, 10), (4, 20)]),
@@ -83,12 +83,12 @@ def test_the_same_epoch_again_costs_nothing() -> None:
         ((0, 5), [(0, 5)]),
     ],
 )
-def test_a_new_entry_removes_what_contradicts_it(
-    new: tuple[int, int], left: list[tuple[int, int]]
+def test_a_new_entry_removes_contradicting_entries(
+    new: tuple[int, int], remaining: list[tuple[int, int]]
 ) -> None:
     cache = make((1, 10), (3, 20))
     cache.assign(*new)
-    assert cache.entries() == left
+    assert cache.entries() == remaining
 
 
 @pytest.mark.parametrize(("epoch", "start"), [(-1, 0), (0, -1)])
@@ -120,8 +120,8 @@ def test_many_are_assigned_with_one_write() -> None:
         (8, (-1, -1)),  # not known yet
     ],
 )
-def test_where_an_epoch_ends(epoch: int, answer: tuple[int, int]) -> None:
-    """R4: what a returning follower truncates to."""
+def test_the_end_offset_of_an_epoch(epoch: int, answer: tuple[int, int]) -> None:
+    """R4: the offset that a returning follower truncates to."""
     assert make((2, 10), (4, 20), (7, 30)).end_offset_for(epoch, 99) == answer
 
 
@@ -138,7 +138,7 @@ def test_the_epoch_of_an_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "left"),
+    ("end", "remaining"),
     [
         (-1, [(2, 10), (4, 20), (7, 30)]),
         (31, [(2, 10), (4, 20), (7, 30)]),
@@ -148,14 +148,14 @@ def test_the_epoch_of_an_offset() -> None:
         (0, []),
     ],
 )
-def test_truncation_from_the_end(end: int, left: list[tuple[int, int]]) -> None:
+def test_truncation_from_the_end(end: int, remaining: list[tuple[int, int]]) -> None:
     cache = make((2, 10), (4, 20), (7, 30))
     cache.truncate_from_end(end)
-    assert cache.entries() == left
+    assert cache.entries() == remaining
 
 
 @pytest.mark.parametrize(
-    ("start", "left"),
+    ("start", "remaining"),
     [
         (0, [(2, 10), (4, 20), (7, 30)]),
         (10, [(2, 10), (4, 20), (7, 30)]),
@@ -165,10 +165,10 @@ def test_truncation_from_the_end(end: int, left: list[tuple[int, int]]) -> None:
         (99, [(7, 99)]),
     ],
 )
-def test_truncation_from_the_start(start: int, left: list[tuple[int, int]]) -> None:
+def test_truncation_from_the_start(start: int, remaining: list[tuple[int, int]]) -> None:
     cache = make((2, 10), (4, 20), (7, 30))
     cache.truncate_from_start(start)
-    assert cache.entries() == left
+    assert cache.entries() == remaining
 
 
 def test_clear_empties_the_file() -> None:
@@ -185,7 +185,7 @@ def test_clear_empties_the_file() -> None:
 
 
 def test_an_assigned_epoch_survives_every_crash() -> None:
-    """R4, S7: the file has all epochs that were assigned, or all and the one under way."""
+    """R4, S7: the file has all epochs that were assigned, or also the one being assigned."""
     assigned = [(0, 0), (1, 10), (4, 25)]
 
     def work(disk: CrashDisk, done: list[tuple[int, int]]) -> None:
@@ -204,8 +204,8 @@ def test_an_assigned_epoch_survives_every_crash() -> None:
         with suppress(SimulatedCrash):
             work(disk, done)
         for seed in range(20):
-            found = LeaderEpochCache(disk.image(CrashMode.TORN, Random(seed)), DIRECTORY).entries()
-            assert found in (done, assigned[: len(done) + 1])
+            result = LeaderEpochCache(disk.image(CrashMode.TORN, Random(seed)), DIRECTORY).entries()
+            assert result in (done, assigned[: len(done) + 1])
 
 
 def test_a_truncation_that_a_crash_undid_is_done_again_on_load() -> None:
@@ -247,7 +247,7 @@ operations = st.one_of(
 
 
 @given(st.lists(operations, max_size=30))
-def test_what_holds_after_any_history(history: list[tuple[str, int, int]]) -> None:
+def test_invariants_after_any_history(history: list[tuple[str, int, int]]) -> None:
     disk = new_disk()
     cache = LeaderEpochCache(disk, DIRECTORY)
     for what, first, second in history:
@@ -272,10 +272,10 @@ def test_what_holds_after_any_history(history: list[tuple[str, int, int]]) -> No
         for offset in range(entries[0].start_offset if entries else LOG_END, LOG_END):
             epoch = cache.epoch_for_offset(offset)
             assert epoch is not None
-            found, end = cache.end_offset_for(epoch, LOG_END)
-            assert found == epoch
+            result, end = cache.end_offset_for(epoch, LOG_END)
+            assert result == epoch
             assert offset < end
             assert end == LOG_END or cache.epoch_for_offset(end) != epoch
         for epoch in range(entries[0].epoch, entries[-1].epoch) if entries else ():
-            known = max(entry.epoch for entry in entries if entry.epoch <= epoch)
-            assert cache.end_offset_for(epoch, LOG_END) == cache.end_offset_for(known, LOG_END)
+            current = max(entry.epoch for entry in entries if entry.epoch <= epoch)
+            assert cache.end_offset_for(epoch, LOG_END) == cache.end_offset_for(current, LOG_END)

@@ -1,4 +1,4 @@
-"""What a cleaning leaves of the records, batches, tombstones and markers of a log (S5)."""
+"""Compaction of records, batches, tombstones and markers (S5)."""
 
 from dataclasses import replace
 from struct import pack
@@ -20,7 +20,7 @@ from penstock.storage.cleaner.cleaned_transactions import CleanedTransactions
 from penstock.storage.cleaner.offset_map import OffsetMap
 from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.batch_scan import ScannedBatch, header_at, scan_batches
-from tests.support.storage.cleaning import COMPACT, Broker, cleaned, header_of, settle
+from tests.support.storage.cleaning import COMPACT, Broker, cleaned, header_of, seal_active_segment
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.logs import headers_of, old_message
 
@@ -36,18 +36,18 @@ def broker() -> Broker:
 def assert_all_whole(broker: Broker) -> None:
     for segment in broker.log.local.segments:
         last = [
-            found.header.last_offset
-            for found in scan_batches(segment.file, 0, segment.size, check=True)
+            batch.header.last_offset
+            for batch in scan_batches(segment.file, 0, segment.size, check=True)
         ]
         assert last == sorted(set(last))
 
 
 class TestRecords:
-    def test_the_latest_record_of_each_key_stays_where_it_was(self, broker: Broker) -> None:
+    def test_the_latest_record_of_each_key_keeps_its_offset(self, broker: Broker) -> None:
         broker.append((b"a", b"1"), (b"b", b"1"))
         broker.append((b"a", b"2"), (b"c", b"1"))
         broker.append((b"a", b"3"))
-        settle(broker)
+        seal_active_segment(broker)
         broker.clean()
         assert [(r.offset, r.key, r.value) for r in broker.records()] == [
             (1, b"b", b"1"),
@@ -89,14 +89,14 @@ class TestRecords:
         batch = build_batch([Record(n, NOW, b"k", b"v%d" % n, (("N@ME", b""),)) for n in (0, 1)])
         damaged = batch.replace(b"N@ME", b"N\xff\xfeE")
         header = read_header(damaged)
-        found = rewritten(damaged, keys={b"k": 1})
-        assert found is not None
-        assert found.header.records_count == 1
-        assert b"N\xff\xfeE" in bytes(found.data)
-        assert found.header.last_offset == header.last_offset
+        result = rewritten(damaged, keys={b"k": 1})
+        assert result is not None
+        assert result.header.records_count == 1
+        assert b"N\xff\xfeE" in bytes(result.data)
+        assert result.header.last_offset == header.last_offset
 
     def test_records_without_key_go(self) -> None:
-        """They came before the topic was compacted; no later record can ever replace them."""
+        """They were written before the topic was compacted; no later record can replace them."""
         broker = Broker(LogConfig(index_interval_bytes=100))
         broker.append((None, b"1"), (b"a", b"1"))
         broker.append((None, b"2"))
@@ -107,7 +107,7 @@ class TestRecords:
         config = replace(COMPACT, message_timestamp_type="LogAppendTime")
         broker = Broker(config)
         broker.append((b"a", b"1"), (b"b", b"1"), (b"a", None), timestamps=(1, 2, 3))
-        settle(broker)
+        seal_active_segment(broker)
         broker.clean()
         header = header_of(broker, 0)
         assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -146,14 +146,14 @@ class TestBatches:
         end = start + read_header(before, start).size
         assert after.startswith(before[start:end])
 
-    def test_a_batch_of_which_nothing_is_left_goes(self, broker: Broker) -> None:
+    def test_a_batch_without_remaining_records_is_removed(self, broker: Broker) -> None:
         broker.append((b"a", b"1"))
         broker.append((b"a", b"2"))
         cleaned(broker)
         assert [header.base_offset for header in headers_of(broker.log)] == [1, 2, 3]
 
     def test_the_last_batch_of_a_cleaning_stays_as_an_empty_one(self) -> None:
-        """Or the log would forget how far it went, should all that follows be lost."""
+        """Otherwise the log would lose its end offset if all later records were lost."""
         broker = Broker(LogConfig(index_interval_bytes=100))
         broker.append((b"a", b"1"))
         broker.append((None, b"1"), (None, b"2"))
@@ -169,14 +169,14 @@ class TestBatches:
         broker.clean()
         assert [header.base_offset for header in headers_of(broker.log)] == [3]
 
-    def test_a_batch_that_grows_beyond_the_limit_is_told(
+    def test_a_batch_that_grows_beyond_the_limit_is_logged(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         batch = build_batch([Record(0, NOW, b"a", None), Record(1, NOW, b"b", bytes(200))])
-        found = rewritten(batch, keys={b"a": 0, b"b": 1}, max_message_bytes=len(batch))
-        assert found is not None
-        assert found.header.has_delete_horizon
-        assert len(found.data) > len(batch)
+        result = rewritten(batch, keys={b"a": 0, b"b": 1}, max_message_bytes=len(batch))
+        assert result is not None
+        assert result.header.has_delete_horizon
+        assert len(result.data) > len(batch)
         assert "more than max.message.bytes" in caplog.text
 
 
@@ -189,7 +189,7 @@ def rewritten(
     keep_legacy_tombstones: bool = True,
     stats: CleanerStats | None = None,
 ) -> CleanedBatch | None:
-    """What is left of one batch where the map knows these keys."""
+    """Returns one batch after compaction with these keys in the map."""
     offsets = OffsetMap(24 * 100)
     for key, offset in sorted(keys.items(), key=lambda item: item[1]):
         offsets.put(key, offset)
@@ -264,12 +264,12 @@ class TestTombstones:
             max_message_bytes=10**6,
             end_offset=100,
         )
-        found = cleaner.clean(
+        result = cleaner.clean(
             ScannedBatch(0, read_header(batch), memoryview(batch), 0), keep_legacy_tombstones=True
         )
-        assert found is not None
-        assert found.is_unchanged
-        assert not found.header.has_delete_horizon
+        assert result is not None
+        assert result.is_unchanged
+        assert not result.header.has_delete_horizon
 
 
 def wrapper(*messages: bytes, offset: int, magic: int = 1) -> bytes:
@@ -339,7 +339,7 @@ class TestOldFormats:
         assert rewritten(message, keys={b"gone": 0}) is not None
         assert rewritten(message, keys={b"gone": 0}, keep_legacy_tombstones=False) is None
 
-    def test_what_has_no_key_goes(self) -> None:
+    def test_records_without_a_key_are_removed(self) -> None:
         stats = CleanerStats()
         body = pack(">bbq", 1, 0, NOW) + pack(">i", -1) + pack(">i", 1) + b"v"
         message = bytearray(pack(">qiI", 3, len(body) + 4, crc32(body)) + body)

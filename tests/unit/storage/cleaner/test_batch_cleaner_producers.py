@@ -1,4 +1,4 @@
-"""What a cleaning leaves of producers and their transactions (S5, P3, P4)."""
+"""Compaction and the state of producers and their transactions (S5, P3, P4)."""
 
 from dataclasses import replace
 from struct import pack
@@ -34,7 +34,7 @@ class TestProducers:
         assert header.last_sequence == 5
 
     @pytest.mark.parametrize("clean", [True, False])
-    def test_the_producer_goes_on_after_a_restart(self, broker: Broker, clean: bool) -> None:
+    def test_the_producer_continues_after_a_restart(self, broker: Broker, clean: bool) -> None:
         """P3: nothing is out of order, and a repeated batch is known."""
         broker.append((b"a", b"1"), (b"b", b"1"), producer_id=9)
         broker.append((b"a", b"2"), (b"b", b"2"))
@@ -74,7 +74,7 @@ class TestTransactions:
         assert cleaned(broker) == [(b"a", b"1"), (b"b", b"1")]
         assert broker.table()[b"a"] == b"1"
 
-    def test_a_commit_marker_stays_while_there_is_data(self, broker: Broker) -> None:
+    def test_a_commit_marker_is_kept_while_its_records_remain(self, broker: Broker) -> None:
         broker.append((b"a", b"1"), producer_id=1, transactional=True)
         at = broker.end_txn(1, commit=True)
         for _ in range(3):
@@ -83,7 +83,7 @@ class TestTransactions:
         assert not header_of(broker, at).has_delete_horizon
         assert at in broker.markers()
 
-    def test_a_commit_marker_goes_a_while_after_its_data(self, broker: Broker) -> None:
+    def test_a_commit_marker_is_removed_after_the_delete_horizon(self, broker: Broker) -> None:
         broker.append((b"a", b"1"), producer_id=1, transactional=True)
         at = broker.end_txn(1, commit=True)
         broker.append((b"a", b"2"), producer_id=1, transactional=True)
@@ -100,7 +100,7 @@ class TestTransactions:
         cleaned(broker)
         assert at not in broker.markers()
 
-    def test_an_abort_marker_goes_a_while_after_its_data(self, broker: Broker) -> None:
+    def test_an_abort_marker_is_removed_after_the_delete_horizon(self, broker: Broker) -> None:
         broker.append((b"a", b"1"), producer_id=1, transactional=True)
         at = broker.end_txn(1, commit=False)
         broker.append((b"a", b"2"), producer_id=1, transactional=True)
@@ -129,7 +129,7 @@ class TestTransactions:
         assert [txn.last_offset for txn in broker.log.aborted_transactions(0, 10)] == [at]
 
     def test_the_last_marker_of_a_producer_stays_for_its_epoch(self, broker: Broker) -> None:
-        """A marker with a new epoch is all there is: without it a zombie would not be fenced."""
+        """Its epoch has only the marker: without it a zombie would not be fenced."""
         broker.append((b"a", b"1"), producer_id=1, transactional=True)
         bumped = build_marker(producer_epoch=1)
         broker.log.append_as_follower(as_follower(bumped, broker.log.log_end_offset))

@@ -37,52 +37,56 @@ def control(offset: int, producer_id: int = 1, *, empty: bool = False) -> BatchH
 
 def test_batches_of_an_aborted_transaction_are_known() -> None:
     txn = AbortedTxn(1, 10, 20, 21)
-    seen = CleanedTransactions([txn])
-    assert not seen.on_batch(data(5))
-    assert seen.on_control_batch(control(6), ControlType.COMMIT) == MarkerDecision(
+    observed = CleanedTransactions([txn])
+    assert not observed.on_batch(data(5))
+    assert observed.on_control_batch(control(6), ControlType.COMMIT) == MarkerDecision(
         can_discard=False
     )
-    assert seen.on_batch(data(10))
-    assert not seen.on_batch(data(11, producer_id=2))
-    assert not seen.on_batch(data(12, transactional=False))
-    assert seen.on_batch(data(13))
-    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(False, txn)
-    assert not seen.on_batch(data(30))
+    assert observed.on_batch(data(10))
+    assert not observed.on_batch(data(11, producer_id=2))
+    assert not observed.on_batch(data(12, transactional=False))
+    assert observed.on_batch(data(13))
+    assert observed.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(False, txn)
+    assert not observed.on_batch(data(30))
 
 
 def test_a_marker_without_batches_can_go() -> None:
-    seen = CleanedTransactions([AbortedTxn(1, 10, 20, 21)])
-    assert seen.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(can_discard=True)
-    assert seen.on_control_batch(control(21), ControlType.ABORT) == MarkerDecision(can_discard=True)
-    assert seen.on_control_batch(control(22), ControlType.COMMIT) == MarkerDecision(
+    observed = CleanedTransactions([AbortedTxn(1, 10, 20, 21)])
+    assert observed.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(
         can_discard=True
     )
-    assert seen.on_control_batch(control(23, empty=True), ControlType.UNKNOWN).can_discard
+    assert observed.on_control_batch(control(21), ControlType.ABORT) == MarkerDecision(
+        can_discard=True
+    )
+    assert observed.on_control_batch(control(22), ControlType.COMMIT) == MarkerDecision(
+        can_discard=True
+    )
+    assert observed.on_control_batch(control(23, empty=True), ControlType.UNKNOWN).can_discard
 
 
 def test_a_commit_marker_stays_for_the_batches_before_it_only() -> None:
-    seen = CleanedTransactions([])
-    assert not seen.on_batch(data(1))
-    assert not seen.on_control_batch(control(2), ControlType.COMMIT).can_discard
-    assert seen.on_control_batch(control(3), ControlType.COMMIT).can_discard
+    observed = CleanedTransactions([])
+    assert not observed.on_batch(data(1))
+    assert not observed.on_control_batch(control(2), ControlType.COMMIT).can_discard
+    assert observed.on_control_batch(control(3), ControlType.COMMIT).can_discard
 
 
 def test_other_control_batches_stay() -> None:
-    seen = CleanedTransactions([])
-    assert not seen.on_control_batch(control(1), ControlType.LEADER_CHANGE).can_discard
-    assert not seen.on_control_batch(control(2), ControlType.UNKNOWN).can_discard
+    observed = CleanedTransactions([])
+    assert not observed.on_control_batch(control(1), ControlType.LEADER_CHANGE).can_discard
+    assert not observed.on_control_batch(control(2), ControlType.UNKNOWN).can_discard
 
 
 def test_a_producer_may_abort_one_transaction_after_the_other() -> None:
     first, second = AbortedTxn(1, 10, 12, 13), AbortedTxn(1, 14, 16, 17)
-    seen = CleanedTransactions([second, first, second])
-    assert seen.on_batch(data(10))
-    assert seen.on_control_batch(control(12), ControlType.ABORT).aborted == first
-    assert seen.on_batch(data(15))
-    assert seen.on_control_batch(control(16), ControlType.ABORT).aborted == second
+    observed = CleanedTransactions([second, first, second])
+    assert observed.on_batch(data(10))
+    assert observed.on_control_batch(control(12), ControlType.ABORT).aborted == first
+    assert observed.on_batch(data(15))
+    assert observed.on_control_batch(control(16), ControlType.ABORT).aborted == second
 
 
-def test_what_ended_before_the_start_does_not_count() -> None:
-    """Its marker is never read: the producer's next batches would all be taken for aborted."""
-    seen = CleanedTransactions([AbortedTxn(1, 10, 12, 13)], start_offset=13)
-    assert not seen.on_batch(data(14))
+def test_transactions_that_ended_before_the_start_are_ignored() -> None:
+    """Its marker is never read: the producer's next batches would all count as aborted."""
+    observed = CleanedTransactions([AbortedTxn(1, 10, 12, 13)], start_offset=13)
+    assert not observed.on_batch(data(14))

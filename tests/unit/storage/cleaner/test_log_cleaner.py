@@ -1,4 +1,4 @@
-"""The cleaner of a broker: what it picks, what it makes of it, and what it remembers (S5)."""
+"""The log cleaner of a broker: its choice of logs, its results and its checkpoints (S5)."""
 
 import errno
 import tracemalloc
@@ -63,8 +63,8 @@ class TestCleaning:
         assert broker.offsets() == [1, 3, 5, 6, 7]
         assert checkpoint(broker) == {TP: 8}
 
-    def test_a_cleaning_goes_on_in_the_middle_of_a_segment(self) -> None:
-        """Where the map was full; the segments after that are read from their beginnings."""
+    def test_a_cleaning_continues_in_the_middle_of_a_segment(self) -> None:
+        """It starts where the map was full; later segments are read from their beginnings."""
         broker = Broker(settings=CleanerSettings(dedupe_buffer_size=24 * 8))
         for n in range(9):
             broker.append((b"%d" % n, bytes(100)))
@@ -141,7 +141,7 @@ class TestCleaning:
         fill(broker)
         assert broker.cleaner.begin() is None
 
-    def test_the_filthiest_log_is_cleaned_first(self) -> None:
+    def test_the_log_with_the_largest_dirty_ratio_is_cleaned_first(self) -> None:
         broker = Broker()
         fill(broker)
         broker.clean()
@@ -162,8 +162,8 @@ class TestCleaning:
         assert log.local.segments.first.offset_index.entries > 10
         offsets = broker.offsets()
         for offset in range(log.log_end_offset):
-            found = read_all(log, start=offset)
-            assert [record.offset for record in found] == [o for o in offsets if o >= offset]
+            result = read_all(log, start=offset)
+            assert [record.offset for record in result] == [o for o in offsets if o >= offset]
         for record in broker.records():
             found_by_time = offset_for_timestamp(log, record.timestamp)
             assert found_by_time is not None
@@ -267,8 +267,8 @@ class TestMemory:
 
 
 class TestDurability:
-    def test_what_is_not_on_disk_is_flushed_first(self) -> None:
-        """A gap in what is not flushed would look like a loss to recovery."""
+    def test_unflushed_segments_are_flushed_first(self) -> None:
+        """Recovery would take a gap in unflushed records for a loss."""
         broker = Broker()
         fill(broker)
         assert broker.log.recovery_point == 0
@@ -285,7 +285,7 @@ class TestDurability:
         assert points == {TP: 13}
         assert isinstance(task, CleaningTask)
 
-    def test_while_another_flush_runs_only_what_is_durable_is_cleaned(self) -> None:
+    def test_during_a_flush_only_durable_segments_are_cleaned(self) -> None:
         broker = Broker()
         fill(broker, segments=2)
         broker.log.flush()
@@ -327,7 +327,7 @@ class TestDurability:
         after = broker.records(), broker.table(), broker.bases(), broker.log.log_end_offset
         assert after == before
 
-    def test_what_a_crash_leaves_behind_is_removed_at_the_next_start(self) -> None:
+    def test_files_left_by_a_crash_are_removed_at_the_next_start(self) -> None:
         broker = Broker()
         fill(broker)
         before = broker.records()

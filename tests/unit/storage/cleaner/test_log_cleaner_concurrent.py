@@ -88,7 +88,7 @@ class TestMeanwhile:
         assert broker.clean() == 1
         assert broker.table()[b"k3"] == b"v2"
 
-    def test_a_file_that_is_gone_while_it_is_read_ends_the_cleaning_quietly(
+    def test_a_file_removed_while_it_is_read_ends_the_cleaning_silently(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         broker = Broker()
@@ -118,7 +118,7 @@ class TestMeanwhile:
         assert leftovers(broker) == []
         assert checkpoint(broker) == {}
 
-    def test_a_truncation_after_what_is_cleaned_does_no_harm(self) -> None:
+    def test_a_truncation_above_the_cleaned_part_is_harmless(self) -> None:
         broker = Broker()
         fill(broker)
         task = broker.begin()
@@ -261,7 +261,7 @@ class TestThrottle:
         assert sum(broker.slept) == pytest.approx(spent, abs=0.6)
         assert max(broker.slept) <= 0.25
 
-    def test_a_napping_cleaning_can_be_stopped(self) -> None:
+    def test_a_throttled_cleaning_can_be_cancelled(self) -> None:
         settings = CleanerSettings(io_max_bytes_per_second=1, io_buffer_size=8192)
         broker = Broker(settings=settings)
         for n in range(8):
@@ -289,7 +289,7 @@ class TestErrors:
     def test_one_log_that_cannot_be_cleaned_does_not_stop_the_others(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """S5. What is damaged is not given a new CRC."""
+        """S5. Damaged records do not get a new CRC."""
         broker = Broker()
         fill(broker)
         fill(broker, broker.create(OTHER))
@@ -317,7 +317,7 @@ class TestErrors:
         assert broker.cleaner.uncleanable == {}
         assert broker.cleaner.begin() is not None
 
-    def test_a_topic_that_is_made_anew_is_cleanable_again(self) -> None:
+    def test_a_recreated_topic_is_cleanable_again(self) -> None:
         broker = Broker()
         fill(broker)
         self.corrupt(broker)
@@ -371,8 +371,8 @@ class TestErrors:
         assert len(broker.offsets()) == 13
 
     def test_a_file_that_cannot_be_removed_takes_the_directory_offline(self) -> None:
-        """With a `.cleaned` file beside it, a crash in a later swap could not be told from one
-        that was not complete."""
+        """With a `.cleaned` file beside it, a crash in a later swap would look like an
+        incomplete swap."""
         broker = Broker()
         fill(broker)
         broker.disk.fail("write", "*.cleaned", errno.ENOSPC)
@@ -395,7 +395,7 @@ class TestErrors:
         broker.clean()
         assert not broker.manager.dirs[0].is_online
 
-    def test_records_without_key_are_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_records_without_a_key_are_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         broker = Broker(LogConfig())
         broker.append((None, b"1"), (b"a", b"1"))
         broker.roll()
@@ -403,7 +403,7 @@ class TestErrors:
         assert broker.clean() == 1
         assert "removed 1 records without a key" in caplog.text
 
-    def test_a_closed_cleaner_is_told_nothing_more(self) -> None:
+    def test_a_closed_cleaner_receives_no_more_notifications(self) -> None:
         broker = Broker()
         watchers = broker.manager.listeners
         assert broker.cleaner in watchers

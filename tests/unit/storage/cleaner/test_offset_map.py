@@ -78,22 +78,22 @@ class TestKeys:
         assert offsets.get(b"a") == 2**63 - 2
 
     def test_it_agrees_with_a_dict_until_it_is_full(self, form: ModuleType) -> None:
-        """S5: also where most slots are in use and searches are long."""
+        """S5: also if most slots are in use and lookups are long."""
         rng = Random(20)
         offsets = form.OffsetMap(24 * 500, 0.99, SEED)
-        known: dict[bytes, int] = {}
+        current: dict[bytes, int] = {}
         offset = 0
         while True:
             offset += rng.randrange(1, 4)
             key = rng.randbytes(rng.randrange(40))
             if not offsets.put(key, offset):
                 break
-            known[key] = offset
-        assert offsets.size == len(known) == offsets.room == 495
-        assert all(offsets.get(key) == value for key, value in known.items())
+            current[key] = offset
+        assert offsets.size == len(current) == offsets.room == 495
+        assert all(offsets.get(key) == value for key, value in current.items())
         assert all(offsets.get(b"other-%d" % n) == -1 for n in range(500))
 
-    def test_advance_only_goes_forward(self, form: ModuleType) -> None:
+    def test_advance_never_goes_back(self, form: ModuleType) -> None:
         offsets = form.OffsetMap(24 * 100)
         offsets.advance(7)
         offsets.advance(5)
@@ -124,7 +124,7 @@ class TestMemory:
             form.OffsetMap(memory, load)
 
     def test_it_takes_the_memory_it_was_given_and_no_more(self, form: ModuleType) -> None:
-        """S5: `log.cleaner.dedupe.buffer.size` bounds the memory; no object is kept per key."""
+        """S5: `log.cleaner.dedupe.buffer.size` limits the memory; there is no object per key."""
         tracemalloc.start()
         try:
             offsets = form.OffsetMap(24 * 5000)
@@ -138,9 +138,9 @@ class TestMemory:
         assert peak < 10_000
 
     def test_a_dict_would_take_many_times_as_much(self) -> None:
-        known = {b"%016d" % n: 10**12 + n for n in range(1000)}
-        entries = sum(sys.getsizeof(key) + sys.getsizeof(value) for key, value in known.items())
-        assert (entries + sys.getsizeof(known)) / 1000 > 4 * installed.BYTES_PER_ENTRY
+        current = {b"%016d" % n: 10**12 + n for n in range(1000)}
+        entries = sum(sys.getsizeof(key) + sys.getsizeof(value) for key, value in current.items())
+        assert (entries + sys.getsizeof(current)) / 1000 > 4 * installed.BYTES_PER_ENTRY
 
     def test_a_seed_has_16_bytes(self, form: ModuleType) -> None:
         with pytest.raises(ValueError, match="16 bytes, not 3"):
@@ -165,7 +165,7 @@ class TestBatches:
         assert offsets.put_records(*encoded(RECORDS[:1]), 2000, 2001) == 1
         assert offsets.get(b"a") == 1003
 
-    def test_a_full_map_says_where_it_stopped(self, form: ModuleType) -> None:
+    def test_a_full_map_returns_where_it_stopped(self, form: ModuleType) -> None:
         offsets = form.OffsetMap(24 * 3, 0.7)
         assert offsets.put_records(*encoded(RECORDS), 0, 0) == 3
         assert offsets.latest_offset == 2
@@ -209,52 +209,52 @@ class TestBatches:
 
 class TestSelection:
     def select(
-        self, form: ModuleType, *, drop: bool = False, latest: int = 4, **known: int
+        self, form: ModuleType, *, drop: bool = False, latest: int = 4, **current: int
     ) -> tuple[tuple[int, ...], list[int]]:
-        """What is said of RECORDS, and the offsets that are kept."""
+        """Returns the selection for RECORDS and the offsets of the records to keep."""
         offsets = form.OffsetMap(24 * 100)
-        for key, offset in sorted(known.items(), key=lambda item: item[1]):
+        for key, offset in sorted(current.items(), key=lambda item: item[1]):
             offsets.put(key.encode(), offset)
         offsets.advance(latest)
         out = bytearray(b"left over")
-        found = offsets.select_records(*encoded(RECORDS, 50), 0, 50, drop, out)
-        if found.size:
-            kept = decoded(bytes(out[: found.size]), found.kept, 50)
-            assert all(record == RECORDS[record.offset] for record in kept)
-            return tuple(found), [record.offset for record in kept]
-        return tuple(found), list(range(5)) if found.kept == 5 else []
+        result = offsets.select_records(*encoded(RECORDS, 50), 0, 50, drop, out)
+        if result.size:
+            remaining = decoded(bytes(out[: result.size]), result.kept, 50)
+            assert all(record == RECORDS[record.offset] for record in remaining)
+            return tuple(result), [record.offset for record in remaining]
+        return tuple(result), list(range(5)) if result.kept == 5 else []
 
     def test_the_latest_of_each_key_stays(self, form: ModuleType) -> None:
-        found, kept = self.select(form, a=3, b=2, c=4)
-        assert kept == [2, 3, 4]
-        assert found[:4] == (3, 1, 1, 103)
+        result, remaining = self.select(form, a=3, b=2, c=4)
+        assert remaining == [2, 3, 4]
+        assert result[:4] == (3, 1, 1, 103)
 
-    def test_a_later_record_elsewhere_counts(self, form: ModuleType) -> None:
-        found, kept = self.select(form, a=30, b=2, c=40, latest=50)
-        assert kept == [2]
-        assert found[:4] == (1, 1, 1, 102)
+    def test_a_later_record_in_another_segment_counts(self, form: ModuleType) -> None:
+        result, remaining = self.select(form, a=30, b=2, c=40, latest=50)
+        assert remaining == [2]
+        assert result[:4] == (1, 1, 1, 102)
 
     def test_a_key_that_the_map_does_not_know_stays(self, form: ModuleType) -> None:
         assert self.select(form)[1] == [0, 2, 3, 4]
 
     def test_tombstones_go_when_they_may(self, form: ModuleType) -> None:
-        found, kept = self.select(form, drop=True, a=3, b=2, c=4)
-        assert kept == [3, 4]
-        assert found[:4] == (2, 0, 1, 103)
+        result, remaining = self.select(form, drop=True, a=3, b=2, c=4)
+        assert remaining == [3, 4]
+        assert result[:4] == (2, 0, 1, 103)
 
-    def test_what_lies_beyond_the_map_stays(self, form: ModuleType) -> None:
-        _, kept = self.select(form, drop=True, latest=1, a=1)
-        assert kept == [2, 3, 4]
+    def test_records_after_the_map_are_kept(self, form: ModuleType) -> None:
+        _, remaining = self.select(form, drop=True, latest=1, a=1)
+        assert remaining == [2, 3, 4]
 
-    def test_nothing_is_copied_where_all_stays(self, form: ModuleType) -> None:
-        found, kept = self.select(form, latest=-1)
-        assert kept == [0, 1, 2, 3, 4]
-        assert found == (5, 1, 0, 103, 0)
+    def test_nothing_is_copied_if_all_records_are_kept(self, form: ModuleType) -> None:
+        result, remaining = self.select(form, latest=-1)
+        assert remaining == [0, 1, 2, 3, 4]
+        assert result == (5, 1, 0, 103, 0)
 
     def test_nothing_may_be_left(self, form: ModuleType) -> None:
-        found, kept = self.select(form, a=10, b=11, c=12, latest=12)
-        assert kept == []
-        assert found == (0, 0, 1, -1, 0)
+        result, remaining = self.select(form, a=10, b=11, c=12, latest=12)
+        assert remaining == []
+        assert result == (0, 0, 1, -1, 0)
 
 
 class TestShiftedTimestamps:
@@ -262,8 +262,8 @@ class TestShiftedTimestamps:
     def test_all_but_the_timestamps_stays(self, form: ModuleType, shift: int) -> None:
         out = bytearray()
         size = form.shift_timestamps(*encoded(RECORDS), shift, out)
-        found = decoded(bytes(out[:size]), 5, -shift)
-        assert found == RECORDS
+        result = decoded(bytes(out[:size]), 5, -shift)
+        assert result == RECORDS
 
     def test_a_record_of_many_bytes_may_need_a_longer_length(self, form: ModuleType) -> None:
         for size in (50, 57, 63, 8180, 8190, 8200):
@@ -297,12 +297,12 @@ def test_both_forms_do_the_same() -> None:
         assert (one.size, one.latest_offset) == (two.size, two.latest_offset)
     assert one.size == one.room
     for base, batch in batches:
-        left, right = bytearray(), bytearray()
+        remaining, right = bytearray(), bytearray()
         for drop in (False, True):
-            found = one.select_records(*batch, base, 7, drop, left)
-            assert tuple(found) == tuple(two.select_records(*batch, base, 7, drop, right))
-            assert left[: found.size] == right[: found.size]
+            result = one.select_records(*batch, base, 7, drop, remaining)
+            assert tuple(result) == tuple(two.select_records(*batch, base, 7, drop, right))
+            assert remaining[: result.size] == right[: result.size]
         shift = rng.randrange(-(10**12), 10**12)
-        size = installed.shift_timestamps(*batch, shift, left)
+        size = installed.shift_timestamps(*batch, shift, remaining)
         assert size == plain.shift_timestamps(*batch, shift, right)
-        assert left[:size] == right[:size]
+        assert remaining[:size] == right[:size]

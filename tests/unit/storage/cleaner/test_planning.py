@@ -47,7 +47,7 @@ class TestFirstDirtyOffset:
         broker.log.increment_log_start_offset(4)
         assert first_dirty_offset(broker.log, None) == 4
 
-    def test_the_checkpoint_says_where_the_dirty_part_starts(self, broker: Broker) -> None:
+    def test_the_dirty_part_starts_at_the_checkpoint(self, broker: Broker) -> None:
         assert first_dirty_offset(broker.log, 17) == 17
         assert first_dirty_offset(broker.log, 35) == 35
 
@@ -77,12 +77,12 @@ class TestFirstDirtyOffset:
 class TestFirstUncleanableOffset:
     def test_the_active_segment_is_left_alone(self, broker: Broker) -> None:
         """S5."""
-        found = measured(broker)
-        assert found.first_uncleanable_offset == 30
-        assert found.cleanable_bytes == sum(sizes(broker)[:3])
-        assert found.clean_bytes == 0
+        result = measured(broker)
+        assert result.first_uncleanable_offset == 30
+        assert result.cleanable_bytes == sum(sizes(broker)[:3])
+        assert result.clean_bytes == 0
 
-    def test_what_is_not_replicated_is_left_alone(self, broker: Broker) -> None:
+    def test_records_above_the_high_watermark_are_not_deleted(self, broker: Broker) -> None:
         broker.log.high_watermark = 25
         assert measured(broker).first_uncleanable_offset == 20
 
@@ -112,37 +112,37 @@ class TestFirstUncleanableOffset:
         assert measured(broker).first_uncleanable_offset == 3
 
     def test_a_segment_that_is_not_on_disk_waits(self, broker: Broker) -> None:
-        found = measured(broker)
-        assert durable_part(found, 0, 0).first_uncleanable_offset == 0
-        assert durable_part(found, 25, 0).first_uncleanable_offset == 20
-        assert durable_part(found, 25, 0).cleanable_bytes == sum(sizes(broker)[:2])
-        assert durable_part(found, broker.log.log_end_offset, 0) == found
+        result = measured(broker)
+        assert durable_part(result, 0, 0).first_uncleanable_offset == 0
+        assert durable_part(result, 25, 0).first_uncleanable_offset == 20
+        assert durable_part(result, 25, 0).cleanable_bytes == sum(sizes(broker)[:2])
+        assert durable_part(result, broker.log.log_end_offset, 0) == result
 
-    def test_nothing_is_cleanable_where_all_was_cleaned(self, broker: Broker) -> None:
-        found = measured(broker, 33)
-        assert found.cleanable_bytes == 0
-        assert not found.is_due
+    def test_nothing_is_cleanable_after_everything_was_cleaned(self, broker: Broker) -> None:
+        result = measured(broker, 33)
+        assert result.cleanable_bytes == 0
+        assert not result.is_due
 
 
 class TestWhetherDue:
     def test_the_dirty_ratio_must_be_passed(self, broker: Broker) -> None:
         """S5: `min.cleanable.dirty.ratio`."""
-        found = measured(broker, 10)
-        assert found.clean_bytes == sizes(broker)[0]
-        assert found.cleanable_ratio == pytest.approx(2 / 3, abs=0.02)
-        broker.log.config = replace(COMPACT, min_cleanable_dirty_ratio=found.cleanable_ratio)
-        assert not found.is_due
+        result = measured(broker, 10)
+        assert result.clean_bytes == sizes(broker)[0]
+        assert result.cleanable_ratio == pytest.approx(2 / 3, abs=0.02)
+        broker.log.config = replace(COMPACT, min_cleanable_dirty_ratio=result.cleanable_ratio)
+        assert not result.is_due
         broker.log.config = replace(COMPACT, min_cleanable_dirty_ratio=0.6)
-        assert found.is_due
+        assert result.is_due
 
     def test_an_empty_log_is_never_due(self) -> None:
-        found = measured(Broker(replace(COMPACT, max_compaction_lag_ms=1)))
-        assert found.total_bytes == 0
-        assert found.cleanable_ratio == 0
-        assert not found.is_due
+        result = measured(Broker(replace(COMPACT, max_compaction_lag_ms=1)))
+        assert result.total_bytes == 0
+        assert result.cleanable_ratio == 0
+        assert not result.is_due
 
     def test_max_compaction_lag_forces_a_cleaning(self) -> None:
-        """S5: what has been dirty for too long is cleaned whatever the ratio."""
+        """S5: records that are dirty for too long are cleaned, regardless of the ratio."""
         config = replace(COMPACT, min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=5000)
         broker = Broker(config)
         broker.append((b"k", b"1"))
@@ -161,7 +161,7 @@ class TestWhetherDue:
         assert broker.log.config.max_compaction_lag_ms == LONG_MAX
         assert measured(broker).overdue_ms == 0
 
-    def test_the_filthiest_log_comes_first(self, broker: Broker) -> None:
+    def test_the_log_with_the_largest_dirty_ratio_is_first(self, broker: Broker) -> None:
         other = broker.create(TopicPartition("accounts", 1))
         for _ in range(2):
             broker.append((b"k", b"v"), log=other)
@@ -175,7 +175,7 @@ class TestWhetherDue:
 
 
 def facts(*segments: tuple[int, int]) -> list[SegmentSizes]:
-    """LogSegments by base offset and size, with index entries for every hundred bytes."""
+    """Returns segments by base offset and size, with index entries for every hundred bytes."""
     return [SegmentSizes(base, size, size // 100 * 8, size // 100 * 12) for base, size in segments]
 
 

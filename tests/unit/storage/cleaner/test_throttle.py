@@ -8,12 +8,12 @@ from penstock.core.clock import ManualClock
 from penstock.storage.cleaner.throttle import BURST_MS, CleanerThrottle
 
 
-def test_without_a_limit_nobody_waits() -> None:
+def test_without_a_limit_there_is_no_delay() -> None:
     throttle = CleanerThrottle(inf, ManualClock())
     assert throttle.spend(10**12) == 0
 
 
-def test_the_wait_makes_up_for_what_was_done() -> None:
+def test_the_delay_matches_the_bytes() -> None:
     clock = ManualClock()
     throttle = CleanerThrottle(1000, clock)
     assert throttle.spend(500) == 500

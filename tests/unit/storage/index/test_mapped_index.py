@@ -1,4 +1,4 @@
-"""What both mapped indexes do with their files (S1, S2), on a real disk and on one that crashes."""
+"""The files of both mapped indexes (S1, S2), on a real disk and on one that crashes."""
 
 import errno
 from collections.abc import Callable
@@ -35,8 +35,8 @@ def listed(index: Index) -> list[tuple[int, int]]:
 
 @pytest.fixture(params=[OffsetIndex, TimeIndex])
 def kind(request: pytest.FixtureRequest) -> Kind:
-    found: Kind = request.param
-    return found
+    result: Kind = request.param
+    return result
 
 
 @pytest.fixture
@@ -125,15 +125,15 @@ def test_a_sealed_index_is_mapped_when_it_is_first_looked_into(kind: Kind, disk:
 def test_after_a_crash_the_size_counts_as_entries_until_a_reset(
     kind: Kind, disk: CrashDisk
 ) -> None:
-    """As in Kafka: nothing in the file tells; recovery resets what was not closed."""
+    """As in Kafka: the file does not tell; recovery resets indexes that were not closed."""
     index = kind(disk, PATH, BASE, 1003)
     fill(index, 5)
-    found = kind(disk.image(CrashMode.WRITTEN), PATH, BASE, 1003)
-    assert found.entries == found.max_entries == 1000 // kind.entry_size
-    found.reset()
-    assert (found.entries, found.length) == (0, index.length)
-    fill(found, 5)
-    assert listed(found) == listed(index)
+    result = kind(disk.image(CrashMode.WRITTEN), PATH, BASE, 1003)
+    assert result.entries == result.max_entries == 1000 // kind.entry_size
+    result.reset()
+    assert (result.entries, result.length) == (0, index.length)
+    fill(result, 5)
+    assert listed(result) == listed(index)
 
 
 def test_reset_gives_a_trimmed_index_its_room_back(kind: Kind, disk: CrashDisk) -> None:
@@ -147,18 +147,18 @@ def test_reset_gives_a_trimmed_index_its_room_back(kind: Kind, disk: CrashDisk) 
 
 
 @pytest.mark.parametrize(
-    ("offset", "left"), [(0, 0), (100, 0), (101, 1), (109, 1), (110, 1), (111, 2), (999, 5)]
+    ("offset", "remaining"), [(0, 0), (100, 0), (101, 1), (109, 1), (110, 1), (111, 2), (999, 5)]
 )
 def test_truncate_to_drops_the_offset_and_all_above(
-    kind: Kind, disk: CrashDisk, offset: int, left: int
+    kind: Kind, disk: CrashDisk, offset: int, remaining: int
 ) -> None:
     index = kind(disk, PATH, BASE, 1003)
     fill(index, 5)
     before = listed(index)
     index.truncate_to(offset)
-    assert listed(index) == before[:left]
-    assert index.last_offset == (BASE + (left - 1) * 10 if left else BASE)
-    fill(index, 5 - left)
+    assert listed(index) == before[:remaining]
+    assert index.last_offset == (BASE + (remaining - 1) * 10 if remaining else BASE)
+    fill(index, 5 - remaining)
     assert listed(index) == before
 
 
@@ -179,7 +179,7 @@ def test_a_length_that_is_no_multiple_is_corrupt(kind: Kind, disk: CrashDisk) ->
     index.sanity_check()
 
 
-def test_entries_that_are_not_there_are_refused(kind: Kind, disk: CrashDisk) -> None:
+def test_entries_out_of_range_are_refused(kind: Kind, disk: CrashDisk) -> None:
     index = kind(disk, PATH, BASE, 1003)
     fill(index, 2)
     for n in (-1, 2):
@@ -202,7 +202,7 @@ def test_a_read_only_index_leaves_its_file_alone(kind: Kind, disk: CrashDisk) ->
     assert disk.operations == operations
 
 
-def test_rename_follows_the_file_whoever_renames_it(kind: Kind, disk: CrashDisk) -> None:
+def test_rename_follows_a_file_that_was_renamed_already(kind: Kind, disk: CrashDisk) -> None:
     index = kind(disk, PATH, BASE, 1003)
     fill(index, 1)
     index.rename_to(PATH + ".swap")
@@ -261,7 +261,7 @@ def test_blocks_are_reserved_in_growing_steps_before_they_are_written(kind: Kind
 
 
 def test_a_full_disk_is_an_error_and_no_signal(kind: Kind, disk: CrashDisk) -> None:
-    """The entries before stay readable, and it goes on once there is room."""
+    """Earlier entries stay readable, and it continues once there is space."""
     index = kind(disk, PATH, BASE, 16384)
     disk.fail("reserve", PATH, errno.ENOSPC, after=1)
     count = 4096 // kind.entry_size
@@ -286,17 +286,17 @@ def test_a_full_index_is_refused(kind: Kind, disk: CrashDisk) -> None:
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_what_was_flushed_survives(kind: Kind, disk: CrashDisk, sealed: bool) -> None:
-    """S7: also where the file was let go of between the append and the flush."""
+def test_flushed_records_survive(kind: Kind, disk: CrashDisk, sealed: bool) -> None:
+    """S7: also if the file was closed between the append and the flush."""
     index = kind(disk, PATH, BASE, 1003)
     disk.sync_directory("/")
     fill(index, 5)
     if sealed:
         index.close()
     index.flush()
-    found = kind(disk.image(CrashMode.DURABLE), PATH, BASE, 1003)
-    assert listed(found)[:5] == listed(index)
-    assert found.entries == (5 if sealed else found.max_entries)
+    result = kind(disk.image(CrashMode.DURABLE), PATH, BASE, 1003)
+    assert listed(result)[:5] == listed(index)
+    assert result.entries == (5 if sealed else result.max_entries)
 
 
 def test_a_failed_flush_is_tried_again(kind: Kind, disk: CrashDisk) -> None:
@@ -342,8 +342,8 @@ def test_a_flush_on_another_thread_may_meet_any_change(kind: Kind, act: str) -> 
     assert durable.length == index.length
 
 
-def test_no_crash_leaves_more_than_a_rebuild_mends(kind: Kind) -> None:
-    """S7: whatever a crash leaves of the file, it opens, resets and takes entries again."""
+def test_a_rebuild_fixes_what_any_crash_leaves(kind: Kind) -> None:
+    """S7: after any crash the file can be opened, reset and appended to."""
 
     def work(disk: Disk) -> None:
         index = kind(disk, PATH, BASE, 9000)

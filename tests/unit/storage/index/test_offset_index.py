@@ -1,4 +1,4 @@
-"""The offset index (S1, S2): Kafka's bytes, and every answer against a sorted list."""
+"""The offset index (S1, S2): Kafka's bytes, and lookups compared with a sorted list."""
 
 import pytest
 from hypothesis import given
@@ -73,7 +73,7 @@ def test_the_first_entry_may_be_the_base_offset_and_not_below() -> None:
 
 
 @pytest.mark.parametrize(("offset", "position"), [(BASE + 2**31, 0), (BASE + 1, 2**31)])
-def test_what_does_not_fit_into_four_bytes_is_refused(offset: int, position: int) -> None:
+def test_numbers_that_do_not_fit_into_four_bytes_are_refused(offset: int, position: int) -> None:
     index = make([])
     with pytest.raises(InvalidOffsetError, match="out of range"):
         index.append(offset, position)
@@ -104,7 +104,7 @@ def test_a_negative_last_entry_is_corrupt() -> None:
     st.lists(st.integers(-10, 3100), min_size=1, max_size=20),
     st.integers(0, 2**33),
 )
-def test_answers_as_a_sorted_list_does(steps: list[int], asked: list[int], base: int) -> None:
+def test_lookups_match_a_sorted_list(steps: list[int], requested: list[int], base: int) -> None:
     entries: list[tuple[int, int]] = []
     offset, position = base - 1, 0
     for step in steps:
@@ -112,21 +112,21 @@ def test_answers_as_a_sorted_list_does(steps: list[int], asked: list[int], base:
         entries.append((offset, position))
         position += step * 3
     index = make(entries, base)
-    for relative in asked:
+    for relative in requested:
         below = [entry for entry in entries if entry[0] <= base + relative]
         assert index.lookup(base + relative) == (below[-1] if below else (base, 0))
         before = [entry for entry in entries if entry[1] <= relative]
         assert index.lookup_position(relative) == (before[-1] if before else (base, 0))
         behind = [entry for entry in entries if entry[1] >= relative + 7]
         assert index.fetch_upper_bound(relative, 7) == (behind[0] if behind else None)
-    index.truncate_to(base + asked[0])
-    kept = [entry for entry in entries if entry[0] < base + asked[0]]
-    assert [index.entry(n) for n in range(index.entries)] == kept
-    assert index.last_offset == (kept[-1][0] if kept else base)
+    index.truncate_to(base + requested[0])
+    remaining = [entry for entry in entries if entry[0] < base + requested[0]]
+    assert [index.entry(n) for n in range(index.entries)] == remaining
+    assert index.last_offset == (remaining[-1][0] if remaining else base)
 
 
 @pytest.mark.parametrize("count", [1, 2, 1023, 1024, 1025, 1026, 2050, 5000])
-def test_the_warm_end_and_the_rest_give_the_same_answers(count: int) -> None:
+def test_lookups_are_the_same_in_the_warm_end_and_before_it(count: int) -> None:
     """The search looks at the last 8 KiB first: both sides of that border, and all in between."""
     index = make([(BASE + n * 3, n * 5) for n in range(count)])
     for n in range(count):

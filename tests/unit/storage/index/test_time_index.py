@@ -1,4 +1,4 @@
-"""The time index (S1, S2): Kafka's bytes, and every answer against a sorted list."""
+"""The time index (S1, S2): Kafka's bytes, and lookups compared with a sorted list."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ def make(entries: list[tuple[int, int]], base: int = BASE) -> TimeIndex:
 
 
 def test_writes_the_bytes_that_kafka_writes() -> None:
-    """A timestamp that is not larger than the last one makes no entry."""
+    """A timestamp that is not larger than the last one creates no entry."""
     disk = CrashDisk()
     index = TimeIndex(disk, PATH, BASE, 1003)
     for timestamp, offset in KAFKA_APPENDS:
@@ -64,7 +64,7 @@ def test_records_without_timestamp_make_no_entry() -> None:
     assert index.last_entry == (0, 300)
 
 
-def test_neither_time_nor_offset_goes_back() -> None:
+def test_neither_time_nor_offset_decreases() -> None:
     index = make([(1000, 150)])
     with pytest.raises(InvalidOffsetError, match="offset 149 is before 150"):
         index.maybe_append(2000, 149)
@@ -79,7 +79,7 @@ def test_neither_time_nor_offset_goes_back() -> None:
     ("timestamp", "offset", "what"),
     [(1000, BASE + 2**31, "offset"), (1000, BASE - 1, "offset"), (2**63, BASE, "timestamp")],
 )
-def test_what_does_not_fit_is_refused(timestamp: int, offset: int, what: str) -> None:
+def test_numbers_that_do_not_fit_are_refused(timestamp: int, offset: int, what: str) -> None:
     index = make([])
     with pytest.raises(ValueError, match=what):
         index.maybe_append(timestamp, offset)
@@ -87,7 +87,7 @@ def test_what_does_not_fit_is_refused(timestamp: int, offset: int, what: str) ->
 
 
 def test_the_last_slot_is_for_the_roll() -> None:
-    """Kafka: an index is full with one slot left, which a roll or a close may take."""
+    """Kafka: an index is full with one slot left, which a roll or a close may use."""
     index = TimeIndex(CrashDisk(), PATH, BASE, 36)
     index.maybe_append(1, 100)
     assert not index.is_full
@@ -109,7 +109,7 @@ def test_truncate_drops_every_entry_of_an_offset() -> None:
     assert index.last_entry == (1, 100)
 
 
-def test_corrupt_ends_are_found() -> None:
+def test_corrupt_ends_are_detected() -> None:
     for content, message in [
         ("00000000000003e8 00000000 00000000000003e7 00000001", "timestamp 999, below its first"),
         ("00000000000003e8 ffffffff", "offset 99, below its base offset"),
@@ -125,8 +125,8 @@ def test_corrupt_ends_are_found() -> None:
     st.lists(st.integers(-5, 200), min_size=1, max_size=20),
     st.integers(0, 2**33),
 )
-def test_answers_as_a_sorted_list_does(
-    steps: list[tuple[int, int]], asked: list[int], base: int
+def test_lookups_match_a_sorted_list(
+    steps: list[tuple[int, int]], requested: list[int], base: int
 ) -> None:
     entries: list[tuple[int, int]] = []
     timestamp, offset = -1, base
@@ -139,16 +139,16 @@ def test_answers_as_a_sorted_list_does(
         appends.append((timestamp, offset))
     index = make(appends, base)
     assert [index.entry(n) for n in range(index.entries)] == entries
-    for target in asked:
+    for target in requested:
         below = [entry for entry in entries if entry[0] <= target]
         assert index.lookup(target) == (below[-1] if below else (-1, base))
-    index.truncate_to(base + asked[0])
-    kept = [entry for entry in entries if entry[1] < base + asked[0]]
-    assert [index.entry(n) for n in range(index.entries)] == kept
-    assert index.last_entry == (kept[-1] if kept else (-1, base))
+    index.truncate_to(base + requested[0])
+    remaining = [entry for entry in entries if entry[1] < base + requested[0]]
+    assert [index.entry(n) for n in range(index.entries)] == remaining
+    assert index.last_entry == (remaining[-1] if remaining else (-1, base))
 
 
-def test_the_warm_end_and_the_rest_give_the_same_answers() -> None:
+def test_lookups_are_the_same_in_the_warm_end_and_before_it() -> None:
     for count in (682, 683, 684, 685, 3000):
         index = make([(1000 + n * 2, BASE + n) for n in range(count)])
         for n in range(count):

@@ -76,7 +76,7 @@ def test_there_is_no_file_before_the_first_abort() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fetch", "upper", "found", "complete"),
+    ("fetch", "upper", "result", "complete"),
     [
         (100, 150, [0, 1, 2, 3], False),
         (100, 132, [0, 1, 2], True),
@@ -90,10 +90,10 @@ def test_there_is_no_file_before_the_first_abort() -> None:
     ],
 )
 def test_aborted_transactions_of_a_range(
-    fetch: int, upper: int, found: list[int], complete: bool
+    fetch: int, upper: int, result: list[int], complete: bool
 ) -> None:
     """`complete` once the last stable offset shows that no later abort reaches into the range."""
-    assert make(TXNS).collect_aborted(fetch, upper) == ([TXNS[n] for n in found], complete)
+    assert make(TXNS).collect_aborted(fetch, upper) == ([TXNS[n] for n in result], complete)
 
 
 def test_last_offsets_increase() -> None:
@@ -105,20 +105,20 @@ def test_last_offsets_increase() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "left"), [(0, 0), (110, 0), (111, 1), (135, 2), (136, 3), (150, 3), (151, 4)]
+    ("offset", "remaining"), [(0, 0), (110, 0), (111, 1), (135, 2), (136, 3), (150, 3), (151, 4)]
 )
-def test_truncate_drops_markers_at_the_offset_and_above(offset: int, left: int) -> None:
+def test_truncate_drops_markers_at_the_offset_and_above(offset: int, remaining: int) -> None:
     disk = CrashDisk()
     index = make(TXNS, disk)
     index.truncate_to(offset)
-    assert index.all() == TXNS[:left]
-    assert disk.size(PATH) == left * 34
-    for txn in TXNS[left:]:
+    assert index.all() == TXNS[:remaining]
+    assert disk.size(PATH) == remaining * 34
+    for txn in TXNS[remaining:]:
         index.append(txn)
     assert index.all() == TXNS
 
 
-def test_reset_starts_anew() -> None:
+def test_reset_drops_all_entries() -> None:
     disk = CrashDisk()
     index = make(TXNS, disk)
     index.reset()
@@ -133,7 +133,7 @@ def make_bytes(txns: list[AbortedTxn]) -> bytes:
     return disk.read_file(PATH)
 
 
-def test_it_goes_on_after_a_close() -> None:
+def test_it_is_mapped_again_after_a_close() -> None:
     disk = CrashDisk()
     index = make(TXNS[:2], disk)
     index.close()
@@ -187,7 +187,7 @@ def test_delete_and_rename() -> None:
     assert disk.names("/") == []
 
 
-def test_what_was_flushed_survives() -> None:
+def test_flushed_records_survive() -> None:
     """S7."""
     disk = CrashDisk()
     index = make(TXNS[:2], disk)
@@ -197,7 +197,7 @@ def test_what_was_flushed_survives() -> None:
     assert TransactionIndex(disk.image(CrashMode.DURABLE), PATH, BASE).all() == TXNS[:2]
 
 
-def test_a_failed_append_is_not_there() -> None:
+def test_a_failed_append_is_not_readable() -> None:
     disk = CrashDisk()
     index = make(TXNS[:2], disk)
     disk.fail("write", PATH, errno.ENOSPC, partial=20)
@@ -237,7 +237,7 @@ def test_whatever_a_crash_leaves_can_be_reset() -> None:
 def test_nothing_that_overlaps_a_range_is_missed(
     producers: list[int], fetch: int, size: int
 ) -> None:
-    """Producers that open and abort transactions in turn, with the stable offsets that result."""
+    """Producers start and abort transactions alternately, with the resulting stable offsets."""
     txns: list[AbortedTxn] = []
     open_from: dict[int, int] = {}
     for offset, producer in enumerate(producers, BASE):
@@ -248,6 +248,6 @@ def test_nothing_that_overlaps_a_range_is_missed(
             stable = min(open_from.values(), default=offset + 1)
             txns.append(AbortedTxn(producer, first, offset, stable))
     start, end = BASE + fetch, BASE + fetch + size
-    found, complete = make(txns).collect_aborted(start, end)
-    assert found == [txn for txn in txns if txn.last_offset >= start and txn.first_offset < end]
+    result, complete = make(txns).collect_aborted(start, end)
+    assert result == [txn for txn in txns if txn.last_offset >= start and txn.first_offset < end]
     assert complete == any(txn.last_stable_offset >= end for txn in txns)

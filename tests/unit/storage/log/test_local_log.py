@@ -1,4 +1,4 @@
-"""LogSegments in a directory: rolled, truncated, condemned, replaced, flushed (S1, S3, S5, S6)."""
+"""The segment files of a log: rolled, truncated, deleted, replaced, flushed (S1, S3, S5, S6)."""
 
 import errno
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def append(log: LocalLog, data: Buffer) -> None:
 
 
 def fill(log: LocalLog, count: int, *, per_segment: int = 5) -> None:
-    """Batches of one record and 100 bytes, `per_segment` in each segment."""
+    """Appends batches of one record and 100 bytes, `per_segment` in each segment."""
     for offset in range(log.next_offset, log.next_offset + count):
         if offset and offset % per_segment == 0:
             log.roll(offset, NOW)
@@ -53,8 +53,8 @@ def fill(log: LocalLog, count: int, *, per_segment: int = 5) -> None:
 def offsets_at(
     log: LocalLog, offset: int, max_bytes: int = 10**6, bound: int = 10**9
 ) -> list[int] | None:
-    found = log.read(offset, max_bytes, bound, min_one=True)
-    return None if found is None else [h.base_offset for _, _, h in batches_in(found[0])]
+    data = log.read(offset, max_bytes, bound, min_one=True)
+    return None if data is None else [h.base_offset for _, _, h in batches_in(data[0])]
 
 
 def names(directory: Path, suffix: str) -> list[int]:
@@ -72,7 +72,7 @@ def test_the_end_offset_follows_the_last_batch(log: LocalLog) -> None:
 
 
 def test_a_read_stays_within_a_segment(log: LocalLog) -> None:
-    """So that its answer is one range of one file, for sendfile (S6)."""
+    """Its result is one range of one file, for sendfile (S6)."""
     fill(log, 12)
     assert offsets_at(log, 0) == [0, 1, 2, 3, 4]
     assert offsets_at(log, 4) == [4]
@@ -86,8 +86,8 @@ def test_a_read_ends_before_the_bound(log: LocalLog, bound: int) -> None:
     fill(log, 12)
     for offset in range(12):
         last = min(bound, (offset // 5 + 1) * 5)
-        found = offsets_at(log, offset, bound=bound)
-        assert (found or []) == list(range(offset, last))
+        result = offsets_at(log, offset, bound=bound)
+        assert (result or []) == list(range(offset, last))
 
 
 def test_a_batch_across_the_bound_is_left_out(log: LocalLog) -> None:
@@ -111,7 +111,7 @@ def test_a_hole_at_the_end_of_a_segment_leads_to_the_next(log: LocalLog) -> None
 
 
 def test_a_failed_write_leaves_no_half_batch() -> None:
-    """S7, P7: a full disk tears the write; what was there before stays as it was."""
+    """S7, P7: a full disk tears the write; earlier batches are unchanged."""
     disk = CrashDisk()
     log = make(disk, "/d")
     append(log, batch(b"first"))
@@ -127,7 +127,7 @@ def test_a_failed_write_leaves_no_half_batch() -> None:
     assert offsets_at(log, 0) == [0, 1]
 
 
-def test_a_failed_write_whose_rest_cannot_be_cut_off() -> None:
+def test_a_torn_write_that_cannot_be_truncated() -> None:
     disk = CrashDisk()
     log = make(disk, "/d")
     append(log, batch(b"first"))
@@ -140,7 +140,7 @@ def test_a_failed_write_whose_rest_cannot_be_cut_off() -> None:
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_an_index_that_cannot_grow_leaves_no_batch_behind(kind: str) -> None:
-    """P7: the batch was written but not taken, so nobody may see it."""
+    """P7: the batch was written but not accepted, so no reader may see it."""
     disk = CrashDisk()
     log = make(disk, "/d")
     for offset in range(2):
@@ -179,7 +179,7 @@ def test_roll_beyond_the_end_moves_the_end(log: LocalLog) -> None:
 
 
 def test_roll_of_an_empty_segment_at_its_own_offset(log: LocalLog) -> None:
-    """Its index may be too small for a single entry; Kafka makes it anew too."""
+    """Its index may be too small for a single entry; Kafka recreates it too."""
     fill(log, 5)
     first = log.roll(5, NOW)
     second = log.roll(5, NOW)
@@ -189,7 +189,7 @@ def test_roll_of_an_empty_segment_at_its_own_offset(log: LocalLog) -> None:
     assert offsets_at(log, 5) == [5]
 
 
-def test_roll_into_what_is_there_is_refused(log: LocalLog) -> None:
+def test_a_roll_below_the_log_end_is_refused(log: LocalLog) -> None:
     fill(log, 12)
     for offset in (0, 5, 11):
         with pytest.raises(ValueError, match="overlap"):
@@ -198,7 +198,7 @@ def test_roll_into_what_is_there_is_refused(log: LocalLog) -> None:
 
 
 def test_roll_over_files_that_were_left_behind(log: LocalLog, tmp_path: Path) -> None:
-    """They are nobody's: neither their batches nor their index entries may show up."""
+    """They belong to no segment: their batches and index entries must not appear."""
     fill(log, 3)
     (tmp_path / f"{3:020d}.log").write_bytes(filler(500, base_offset=3))
     (tmp_path / f"{3:020d}.index").write_bytes(b"\0\0\0\1\0\0\0\7" * 4)
@@ -213,10 +213,10 @@ def test_roll_over_files_that_were_left_behind(log: LocalLog, tmp_path: Path) ->
 # --- truncate
 
 
-def test_truncate_removes_whole_segments_and_cuts_one(log: LocalLog, tmp_path: Path) -> None:
+def test_truncate_removes_segments_and_truncates_one(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 18)
-    gone = StagedOperation(log.truncate_to(7, NOW)).complete()
-    assert [segment.base_offset for segment in gone] == [10, 15]
+    removed = StagedOperation(log.truncate_to(7, NOW)).complete()
+    assert [segment.base_offset for segment in removed] == [10, 15]
     assert log.segments.base_offsets == names(tmp_path, ".log") == [0, 5]
     assert log.next_offset == 7
     assert offsets_at(log, 5) == [5, 6]
@@ -226,14 +226,14 @@ def test_truncate_removes_whole_segments_and_cuts_one(log: LocalLog, tmp_path: P
 
 def test_truncate_at_the_start_of_a_segment_keeps_it_empty(log: LocalLog) -> None:
     fill(log, 12)
-    gone = StagedOperation(log.truncate_to(5, NOW)).complete()
-    assert [segment.base_offset for segment in gone] == [10]
+    removed = StagedOperation(log.truncate_to(5, NOW)).complete()
+    assert [segment.base_offset for segment in removed] == [10]
     assert log.segments.base_offsets == [0, 5]
     assert log.segments.active.size == 0
 
 
 def test_truncate_takes_the_recovery_point_back(log: LocalLog) -> None:
-    """S7: what comes after is not what was flushed."""
+    """S7: later records are not the ones that were flushed."""
     fill(log, 8)
     task = log.begin_flush()
     assert task is not None
@@ -246,15 +246,15 @@ def test_truncate_takes_the_recovery_point_back(log: LocalLog) -> None:
 
 def test_truncate_fully(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 12)
-    gone = StagedOperation(log.truncate_fully(100, NOW)).complete()
-    assert [segment.base_offset for segment in gone] == [0, 5, 10]
+    removed = StagedOperation(log.truncate_fully(100, NOW)).complete()
+    assert [segment.base_offset for segment in removed] == [0, 5, 10]
     assert names(tmp_path, ".log") == [100]
     assert (log.next_offset, log.recovery_point) == (100, 0)
     append(log, batch(b"a", base_offset=100))
     assert offsets_at(log, 100) == [100]
 
 
-def test_truncate_fully_to_an_offset_that_is_there(log: LocalLog, tmp_path: Path) -> None:
+def test_truncate_fully_to_an_offset_within_the_log(log: LocalLog, tmp_path: Path) -> None:
     fill(log, 12)
     StagedOperation(log.truncate_fully(5, NOW)).complete()
     assert names(tmp_path, ".log") == [5]
@@ -279,15 +279,15 @@ def test_no_truncation_while_a_flush_runs(log: LocalLog) -> None:
 
 
 def test_removed_files_wait_for_their_readers(log: LocalLog, tmp_path: Path) -> None:
-    """S4: renamed at once, readable for whoever is sending from them, gone after the delay."""
+    """S4: renamed at once, readable for fetches that are sending them, removed after the delay."""
     fill(log, 12)
-    held = log.read(0, 10**6, 10**9, min_one=True)
-    assert held is not None
+    data = log.read(0, 10**6, 10**9, min_one=True)
+    assert data is not None
     log.remove([log.segments.first], NOW)
     assert names(tmp_path, ".log") == [5, 10]
     assert names(tmp_path, ".log.deleted") == names(tmp_path, ".index.deleted") == [0]
     assert remove_deleted(log, NOW + 499) == 0
-    assert [h.base_offset for _, _, h in batches_in(held[0])] == [0, 1, 2, 3, 4]
+    assert [h.base_offset for _, _, h in batches_in(data[0])] == [0, 1, 2, 3, 4]
     assert remove_deleted(log, NOW + 500) == 1
     assert names(tmp_path, ".deleted") == []
     assert remove_deleted(log, NOW + 500) == 0
@@ -303,7 +303,7 @@ def test_removal_at_once(log: LocalLog, tmp_path: Path) -> None:
 
 
 def test_aborted_transactions_over_segments(log: LocalLog) -> None:
-    """P4: from the segment of the first offset on, until one says that none can follow."""
+    """P4: from the segment of the first offset on, until no later one can have any."""
     fill(log, 15)
     one, two, three = (
         AbortedTxn(1, 0, 3, 4),
@@ -387,7 +387,7 @@ def test_a_flush_moves_the_recovery_point(log: LocalLog) -> None:
 
 
 def test_flushes_side_by_side(log: LocalLog) -> None:
-    """S6: one on a thread, one here and now; each promises what was there when it began."""
+    """S6: one on a thread, one on this thread; each covers what was appended before it began."""
     fill(log, 2)
     first = log.begin_flush()
     assert first is not None
@@ -444,7 +444,7 @@ def test_closing_flushes_everything() -> None:
     """S7: a clean stop leaves nothing to recover, and no slot of an index empty."""
     disk = CrashDisk()
     log = make(disk, "/d")
-    disk.settle()
+    disk.make_durable()
     fill(log, 7)
     entries = [segment.offset_index.entries for segment in log.segments]
     assert entries == [2, 0]

@@ -82,7 +82,7 @@ def test_appending_does_not_move_the_high_watermark(tmp_path: Path) -> None:
         assert log.update_high_watermark(-5) == 0
 
 
-def test_a_follower_keeps_what_its_leader_assigned(tmp_path: Path) -> None:
+def test_a_follower_keeps_the_offsets_and_epochs_of_its_leader(tmp_path: Path) -> None:
     """R4: offsets, epochs and bytes; a hole in the offsets is the leader's compaction."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
@@ -99,7 +99,7 @@ def test_a_follower_keeps_what_its_leader_assigned(tmp_path: Path) -> None:
         assert log.epochs.entries() == [EpochEntry(2, 0), EpochEntry(6, 10)]
 
 
-def test_a_follower_refuses_what_it_has(tmp_path: Path) -> None:
+def test_a_follower_refuses_offsets_that_it_has(tmp_path: Path) -> None:
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         log.append_as_follower(batch(b"a", b"b"))
@@ -128,7 +128,7 @@ def test_a_follower_refuses_batches_out_of_order_or_broken(tmp_path: Path) -> No
 
 
 def test_a_follower_takes_records_larger_than_its_limit(tmp_path: Path) -> None:
-    """P7: the leader has taken them; a follower that did not would stop."""
+    """P7: the leader has accepted them; a follower that did not would stop."""
     with LogDirectory(tmp_path, LogConfig(max_message_bytes=100)) as directory:
         log = directory.open()
         assert refused(log, filler(101)).code is ErrorCode.MESSAGE_TOO_LARGE
@@ -160,7 +160,7 @@ def test_a_batch_larger_than_max_message_bytes(tmp_path: Path) -> None:
 
 
 def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
-    """P7: RECORD_LIST_TOO_LARGE, with what to do."""
+    """P7: RECORD_LIST_TOO_LARGE, with the remedy."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         log.append_as_leader(filler(1000), 0)
@@ -173,7 +173,7 @@ def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
         assert too_large.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
 
 
-def test_what_validation_refuses_is_not_stored(tmp_path: Path) -> None:
+def test_refused_batches_are_not_stored(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, LogConfig(cleanup_policy=frozenset({"compact"}))) as directory:
         log = directory.open()
         log.append_as_leader(batch(b"a", keys=(b"k",)), 0)
@@ -218,7 +218,7 @@ def test_the_producers_timestamps_are_kept(tmp_path: Path) -> None:
 
 
 def test_log_append_time(tmp_path: Path) -> None:
-    """The broker's clock takes the place of the producer's."""
+    """The broker's clock replaces the producer's."""
     with LogDirectory(tmp_path, LogConfig(message_timestamp_type="LogAppendTime")) as directory:
         log = directory.open()
         directory.clock.advance(1234)
@@ -312,8 +312,8 @@ def test_rolls_when_an_index_is_full(tmp_path: Path) -> None:
             log.append_as_leader(filler(100, timestamp=NOW + n), 0)
         assert log.local.segments.base_offsets == [0, 3, 6, 9]
         assert offsets(log) == list(range(10))
-        found = [offset_for_timestamp(log, NOW + n) for n in range(10)]
-        assert [each and each.offset for each in found] == list(range(10))
+        record = [offset_for_timestamp(log, NOW + n) for n in range(10)]
+        assert [item and item.offset for item in record] == list(range(10))
 
 
 def test_rolls_before_offsets_that_an_index_cannot_tell(tmp_path: Path) -> None:
@@ -354,8 +354,8 @@ def test_rolling_an_empty_log_changes_nothing(tmp_path: Path) -> None:
 # --- failure
 
 
-def test_a_full_disk_stops_the_log_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    """S7: every change is refused with what to do, and reads go on."""
+def test_a_full_disk_stops_the_log_and_keeps_acknowledged_records(tmp_path: Path) -> None:
+    """S7: every change is refused with the remedy, and reads continue."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, disk=disk) as directory:
         log = directory.open()
@@ -387,7 +387,7 @@ def test_a_full_disk_stops_the_log_and_keeps_what_was_acknowledged(tmp_path: Pat
 
 
 def test_an_epoch_that_cannot_be_stored_stops_the_log(tmp_path: Path) -> None:
-    """R4: records whose epoch the file lacks could not be told apart later."""
+    """R4: records whose epoch is not in the file could not be distinguished later."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, disk=disk) as directory:
         log = directory.open()
@@ -405,7 +405,7 @@ def test_an_epoch_that_cannot_be_stored_stops_the_log(tmp_path: Path) -> None:
 
 
 def test_an_epoch_is_stored_before_the_recovery_point_moves(tmp_path: Path) -> None:
-    """R4, S7: above the recovery point its first batch tells of it, below it the file must."""
+    """R4, S7: above the recovery point its first batch has the epoch, below it the file must."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, disk=disk) as directory:
         log = directory.open()

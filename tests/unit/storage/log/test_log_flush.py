@@ -41,7 +41,7 @@ def durable(directory: LogDirectory, disk: CrashDisk, mode: CrashMode = CrashMod
 # --- when
 
 
-def test_flush_messages_asks_for_a_flush_before_the_answer(tmp_path: Path) -> None:
+def test_flush_messages_requires_a_flush_before_the_response(tmp_path: Path) -> None:
     """S6: `flush.messages`."""
     with LogDirectory(tmp_path, LogConfig(flush_messages=3)) as directory:
         log = directory.open()
@@ -53,8 +53,8 @@ def test_flush_messages_asks_for_a_flush_before_the_answer(tmp_path: Path) -> No
                 log.flush()
                 assert log.recovery_point == log.log_end_offset
                 assert not log.is_flush_due
-        asked = [False, False, True, False, False, True, False]
-        assert due == [(each, each) for each in asked]
+        requested = [False, False, True, False, False, True, False]
+        assert due == [(item, item) for item in requested]
 
 
 def test_flush_messages_counts_records_not_batches(tmp_path: Path) -> None:
@@ -97,12 +97,12 @@ def test_by_default_only_sealed_segments_are_flushed(tmp_path: Path) -> None:
 # --- what
 
 
-def test_what_was_flushed_survives_a_power_cut(tmp_path: Path) -> None:
-    """S7: and nothing but what was flushed is promised."""
+def test_flushed_records_survive_a_power_failure(tmp_path: Path) -> None:
+    """S7: only flushed records are guaranteed."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
         log = directory.open()
-        disk.settle()
+        disk.make_durable()
         fill(log, 25)
         assert offsets(durable(directory, disk)) == []
         log.flush()
@@ -121,7 +121,7 @@ def test_a_flush_of_nothing(tmp_path: Path) -> None:
 
 
 def test_a_failed_flush_stops_the_log(tmp_path: Path) -> None:
-    """S7: after a failed fsync the kernel may have dropped the pages; only a restart tells."""
+    """S7: after a failed fsync the kernel may have dropped the pages; only a restart can tell."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, disk=disk) as directory:
         log = directory.open()
@@ -167,7 +167,7 @@ def test_appends_and_reads_go_on_while_a_flush_runs(tmp_path: Path) -> None:
 
 
 def test_a_log_rolls_while_its_segment_is_flushed(tmp_path: Path) -> None:
-    """S6: the flush holds what was active when it began."""
+    """S6: the flush covers the segment that was active when it began."""
     disk = GatedDisk()
     with LogDirectory(tmp_path, SMALL, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
         log = directory.open()
@@ -205,7 +205,7 @@ class LateDisk(OsDisk):
 
 
 def delete_while_flushing(tmp_path: Path, disk: GatedDisk | LateDisk) -> None:
-    """Retention takes two segments at the moment at which `disk` holds up their flush."""
+    """Deletes two segments by retention while `disk` blocks their flush."""
     config = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_bytes=1000)
     with LogDirectory(tmp_path, config, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
         log = directory.open()
@@ -226,12 +226,12 @@ def delete_while_flushing(tmp_path: Path, disk: GatedDisk | LateDisk) -> None:
 
 
 def test_retention_may_delete_a_segment_while_it_is_flushed(tmp_path: Path) -> None:
-    """S4, S6: its files are renamed under the flush, which must not take that for a failure."""
+    """S4, S6: its files are renamed during the flush, which must not be a failure."""
     delete_while_flushing(tmp_path, GatedDisk())
 
 
 def test_files_are_not_removed_under_a_flush(tmp_path: Path) -> None:
-    """S4, S6: however short their delay is, and though the log rolls meanwhile."""
+    """S4, S6: no matter how short their delay is, and although the log rolls."""
     disk = GatedDisk()
     config = LogConfig(
         segment_bytes=1000, segment_index_bytes=1200, retention_bytes=0, file_delete_delay_ms=0
@@ -277,12 +277,12 @@ def test_an_empty_segment_is_rolled_under_a_flush(tmp_path: Path) -> None:
 
 
 def test_retention_renames_a_file_that_a_flush_is_about_to_open(tmp_path: Path) -> None:
-    """S4, S6: the name is gone, which is no failure of the disk."""
+    """S4, S6: the name does not exist any more, which is not a disk error."""
     delete_while_flushing(tmp_path, LateDisk())
 
 
 def test_a_missing_file_of_a_segment_that_stays_is_a_failure(tmp_path: Path) -> None:
-    """S7: somebody removed it; what is on disk is not what was promised."""
+    """S7: the file was removed from outside; the flushed records are not on disk."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 25)
@@ -307,12 +307,12 @@ def test_a_flush_that_failed_on_its_thread(tmp_path: Path) -> None:
         assert log.failure is not None
 
 
-def test_a_flush_here_and_now_while_another_runs(tmp_path: Path) -> None:
-    """S6: `flush.messages` promises that what was appended is durable, whoever else flushes."""
+def test_a_blocking_flush_while_another_runs(tmp_path: Path) -> None:
+    """S6: `flush.messages` guarantees durability, even if another flush is running."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, disk=disk) as directory:
         log = directory.open()
-        disk.settle()
+        disk.make_durable()
         log.append_as_leader(batch(b"a"), 0)
         background = log.begin_flush()
         assert background is not None
@@ -329,7 +329,7 @@ def test_closing_flushes_and_forgets_nothing(tmp_path: Path) -> None:
     disk = CrashDisk()
     with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
         log = directory.open()
-        disk.settle()
+        disk.make_durable()
         fill(log, 25)
         log.append_as_leader(batch(b"p", producer_id=7, sequence=0), 0)
         directory.close()

@@ -1,4 +1,4 @@
-"""Opening a log in whatever state it was left (S1, S7)."""
+"""Loading of a log in any state (S1, S7)."""
 
 import os
 import shutil
@@ -84,7 +84,7 @@ def test_after_a_clean_stop_the_recovery_point_is_the_end(tmp_path: Path) -> Non
 
 
 def test_after_any_other_stop_only_a_flush_moves_the_recovery_point(tmp_path: Path) -> None:
-    """S7: what was read may be in memory only; a second crash would find it unflushed."""
+    """S7: the records may be in the page cache only; a second crash would lose them."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 25)
         log = directory.open(recovery_point=13)
@@ -111,13 +111,13 @@ def test_the_high_watermark_is_kept_within_the_log(
 # --- a torn end
 
 
-@pytest.mark.parametrize("kept", [1, 11, 12, 16, 17, 60, 61, 99])
-def test_a_torn_batch_is_cut_off(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("remaining", [1, 11, 12, 16, 17, 60, 61, 99])
+def test_a_torn_batch_is_cut_off(tmp_path: Path, remaining: int) -> None:
     """S7: to the last whole batch."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 15)
         path = directory.file(10)
-        path.write_bytes(path.read_bytes()[: 400 + kept])
+        path.write_bytes(path.read_bytes()[: 400 + remaining])
         log = directory.open()
         assert log.log_end_offset == 14
         assert offsets(log) == list(range(14))
@@ -132,7 +132,7 @@ def test_a_torn_batch_is_cut_off(tmp_path: Path, kept: int) -> None:
     ids=["zeros", "zero", "text", "ones", "late batch"],
 )
 def test_anything_that_is_no_batch_is_cut_off(tmp_path: Path, rest: bytes) -> None:
-    """S7: zeros of a file that was reserved, garbage, a batch that comes too late."""
+    """S7: zeros of preallocated space, garbage, a batch with a lower offset."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 15)
         with directory.file(10).open("ab") as file:
@@ -144,7 +144,7 @@ def test_anything_that_is_no_batch_is_cut_off(tmp_path: Path, rest: bytes) -> No
 
 @pytest.mark.parametrize("position", [3, 8, 12, 16, 17, 21, 30, 57, 70, 99])
 def test_a_batch_with_one_wrong_byte_ends_the_log(tmp_path: Path, position: int) -> None:
-    """S7: the CRC finds what the header does not; the leader epoch is in neither."""
+    """S7: the CRC covers what the header check does not; the leader epoch is in neither."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 15)
         flip(directory.file(10), 200 + position)
@@ -164,7 +164,7 @@ def test_a_preallocated_log_after_a_crash(tmp_path: Path) -> None:
         assert offsets(log) == list(range(25))
 
 
-def test_what_follows_a_loss_is_dropped(tmp_path: Path) -> None:
+def test_segments_after_a_loss_are_dropped(tmp_path: Path) -> None:
     """S7: nothing after a hole is of use, the leader will send it again."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 35)
@@ -198,8 +198,8 @@ def test_gaps_of_compaction_are_no_loss(tmp_path: Path) -> None:
         assert len(log.local.segments) == 3
 
 
-def test_gaps_in_what_was_flushed_are_no_loss(tmp_path: Path) -> None:
-    """S7: nothing that was flushed is lost, whatever its offsets look like."""
+def test_gaps_in_flushed_records_are_not_a_loss(tmp_path: Path) -> None:
+    """S7: flushed records are never dropped, whatever their offsets are."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         for offset in (0, 5, 9, 30, 31, 70):
@@ -210,7 +210,7 @@ def test_gaps_in_what_was_flushed_are_no_loss(tmp_path: Path) -> None:
 
 
 def test_an_offset_too_far_from_its_segment_is_not_cut_off(tmp_path: Path) -> None:
-    """S1, S7: the batch is whole; old brokers made such segments, and their records stay."""
+    """S1, S7: the batch is valid; old brokers wrote such segments, and their records are kept."""
     with LogDirectory(tmp_path) as directory:
         directory.path.mkdir()
         content = bytes(filler(100)) + bytes(filler(100, base_offset=2**31))
@@ -224,8 +224,8 @@ def test_an_offset_too_far_from_its_segment_is_not_cut_off(tmp_path: Path) -> No
 # --- the recovery point
 
 
-def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
-    """S7: recovery costs what was written since the last flush, not the size of the log."""
+def test_flushed_segments_are_not_read_again(tmp_path: Path) -> None:
+    """S7: recovery reads what was written since the last flush, not the whole log."""
     disk = CountingDisk()
     with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
         log = directory.open()
@@ -240,8 +240,8 @@ def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
         assert read == {80, 90}
 
 
-def test_damage_in_what_was_flushed_is_left_alone(tmp_path: Path) -> None:
-    """S7: a bad byte there costs its batch, when somebody reads it, and not what follows."""
+def test_damage_in_flushed_records_is_not_repaired(tmp_path: Path) -> None:
+    """S7: a bad byte there affects its batch when it is read, and not the later ones."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 35)
         flip(directory.file(0), 450)
@@ -263,7 +263,7 @@ def test_a_recovery_point_beyond_the_end(tmp_path: Path) -> None:
 
 
 def test_a_log_start_offset_beyond_the_end(tmp_path: Path) -> None:
-    """S7: segment files are missing, so that nothing that is left may be shown."""
+    """S7: segment files are missing, so the remaining records must not be served."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 25)
         log = directory.open(log_start_offset=100, recovery_point=100, high_watermark=100)
@@ -291,7 +291,7 @@ def test_a_log_start_offset_below_the_first_segment(tmp_path: Path) -> None:
 
 
 def test_epochs_come_back_from_the_records(tmp_path: Path) -> None:
-    """R4: the file may be lost; a follower must still find where each epoch ends."""
+    """R4: the file may be lost; a follower must still get the end of each epoch."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         for epoch in (1, 4, 6):
@@ -338,9 +338,9 @@ def test_producers_of_records_that_were_cut_off_are_forgotten(tmp_path: Path) ->
 
 
 def test_after_a_crash_the_last_five_batches_of_a_producer_are_known(tmp_path: Path) -> None:
-    """P3, S7: a producer with five batches under way when the broker died sends all of them again.
+    """P3, S7: a producer with five batches in flight when the broker died sends all of them again.
 
-    A snapshot has the last one only; what recovery read must not be thrown away for it.
+    A snapshot has only the last one; the state that recovery replayed must be kept.
     """
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
@@ -369,7 +369,7 @@ def test_stray_snapshots_are_removed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("clean", [True, False])
 def test_old_segments_are_opened(tmp_path: Path, magic: int, clean: bool) -> None:
-    """S1: as Kafka before 0.11 left them, without a snapshot, and v0 without a time index."""
+    """S1: as Kafka before 0.11 wrote them, without a snapshot, and v0 without a time index."""
     with LogDirectory(tmp_path, SMALL) as directory:
         directory.path.mkdir()
         for base in (0, 10):
@@ -382,8 +382,8 @@ def test_old_segments_are_opened(tmp_path: Path, magic: int, clean: bool) -> Non
         log = directory.open(clean=clean)
         assert values(log) == [b"value %d" % n for n in range(20)]
         assert log.epochs.entries() == []
-        found = offset_for_timestamp(log, NOW + 13)
-        assert found == (TimestampAndOffset(NOW + 13, 13, -1) if magic else None)
+        record = offset_for_timestamp(log, NOW + 13)
+        assert record == (TimestampAndOffset(NOW + 13, 13, -1) if magic else None)
         log.append_as_leader(batch(b"new"), 1)
         assert values(log)[-1] == b"new"
 
@@ -424,7 +424,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_with_a_suffix_of_ours_and_no_offset(tmp_path: Path) -> None:
-    """It may be somebody's work: the error says what to do with it."""
+    """It may be somebody's work, so the error has the remedy."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 5, clean=True)
         (directory.path / "backup.cleaned").write_text("?")

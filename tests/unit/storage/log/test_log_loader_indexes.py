@@ -35,8 +35,8 @@ def test_a_missing_index_is_rebuilt(tmp_path: Path, kind: str, clean: bool) -> N
         log = directory.open(clean=clean, recovery_point=35)
         assert offsets(log) == list(range(35))
         for n in range(35):
-            found = offset_for_timestamp(log, NOW + 10 * n)
-            assert found == TimestampAndOffset(NOW + 10 * n, n, 0)
+            record = offset_for_timestamp(log, NOW + 10 * n)
+            assert record == TimestampAndOffset(NOW + 10 * n, n, 0)
         directory.close()
         assert index_files(directory) == before
 
@@ -58,7 +58,7 @@ def test_a_corrupt_index_is_rebuilt(tmp_path: Path, kind: str, damage: bytes) ->
 
 
 def test_every_index_is_rebuilt_after_a_crash(tmp_path: Path) -> None:
-    """S7: whatever the files hold from the recovery point on."""
+    """S7: whatever the files contain from the recovery point on."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 35, clean=True)
         before = index_files(directory)

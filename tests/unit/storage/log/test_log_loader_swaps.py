@@ -19,19 +19,22 @@ from tests.support.storage.logs import (
 from tests.support.storage.stopped_logs import COMPACT, SMALL, flip, stopped
 
 
-def cleaned_segment(directory: LogDirectory, base_offset: int, *kept: int, suffix: str) -> None:
-    """What compaction writes: the records of `kept`, in files with a suffix."""
+def cleaned_segment(
+    directory: LogDirectory, base_offset: int, *remaining: int, suffix: str
+) -> None:
+    """Writes the records of `remaining` as compaction does, in files with a suffix."""
     segment = LogSegment(
         OsDisk(), str(directory.path), base_offset, SMALL, NOW, create=True, suffix=suffix
     )
-    for offset in kept:
+    for offset in remaining:
         data = filler(100, base_offset=offset, timestamp=NOW + 10 * offset)
         segment.append(data, [header for _, header in split(data)])
     segment.close()
 
 
 def interrupted(directory: LogDirectory, *, suffix: str) -> None:
-    """A log of 35 records whose first two segments were compacted into one, not yet in place."""
+    """Returns a log of 35 records with its first two segments compacted into one, not yet
+    swapped."""
     directory.config = COMPACT
     stopped(directory, 0, clean=True)
     directory.open(clean=True)
@@ -70,7 +73,7 @@ def test_a_swap_is_undone_while_a_cleaned_file_is_left(
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_swap_is_completed(tmp_path: Path, clean: bool) -> None:
-    """S5: all of the new segment is there, so the old ones go."""
+    """S5: the new segment is complete, so the old ones are removed."""
     with LogDirectory(tmp_path) as directory:
         interrupted(directory, suffix=".swap")
         log = directory.open(clean=clean, recovery_point=35)
@@ -111,7 +114,7 @@ def test_a_swap_is_completed_after_some_new_files_are_in_place(tmp_path: Path, d
 
 
 def test_a_swap_whose_index_is_missing(tmp_path: Path) -> None:
-    """S5, S7: it is rebuilt, and no file with a suffix is made up on the way."""
+    """S5, S7: it is rebuilt, and no other file with a suffix is created."""
     with LogDirectory(tmp_path) as directory:
         interrupted(directory, suffix=".swap")
         directory.file(0, ".index.swap").unlink()
@@ -141,14 +144,14 @@ def test_several_segments_are_swapped_together(tmp_path: Path) -> None:
 
 
 def test_a_compacted_segment_without_records(tmp_path: Path) -> None:
-    """S5: nothing of the old ones was worth keeping."""
+    """S5: no record of the old ones was kept."""
     with LogDirectory(tmp_path) as directory:
         interrupted(directory, suffix=".cleaned")
         for kind in (".log", ".index", ".timeindex"):
             directory.file(0, f"{kind}.cleaned").unlink()
         cleaned_segment(directory, 0, suffix=".swap")
-        found = offsets(directory.open(clean=True, recovery_point=35))
-        assert found == list(range(10, 35)), "only the segment whose name it has can be told"
+        result = offsets(directory.open(clean=True, recovery_point=35))
+        assert result == list(range(10, 35)), "only the segment whose name it has can be told"
 
 
 def test_deleted_files_are_removed(tmp_path: Path) -> None:
@@ -162,7 +165,7 @@ def test_deleted_files_are_removed(tmp_path: Path) -> None:
 
 
 def compacted(directory: LogDirectory) -> None:
-    """A log whose first two segments were compacted into one that ends before the third."""
+    """Returns a log whose first two segments were compacted into one that ends before the third."""
     interrupted(directory, suffix=".cleaned")
     for kind in (".log", ".index", ".timeindex"):
         directory.file(0, f"{kind}.cleaned").unlink()
@@ -172,7 +175,7 @@ def compacted(directory: LogDirectory) -> None:
 
 
 def test_gaps_of_kafkas_compaction_are_no_loss(tmp_path: Path) -> None:
-    """S1, S5, S7: it does not store the recovery point first, but tells how far it has been."""
+    """S1, S5, S7: Kafka does not store the recovery point first, but has a cleaner checkpoint."""
     with LogDirectory(tmp_path) as directory:
         compacted(directory)
         log = directory.open(recovery_point=0, cleaned_to=20)

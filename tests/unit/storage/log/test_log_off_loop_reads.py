@@ -1,4 +1,4 @@
-"""Reads that would wait for the disk, and how they are kept off the log's thread (Q5)."""
+"""Reads that would block on the disk, and how they are kept off the event loop (Q5)."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +33,7 @@ SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_dela
 
 
 class ColdFile(OsFile):
-    """A file that says that nothing of it is in memory."""
+    """A file that reports that none of it is cached."""
 
     __slots__ = ()
 
@@ -83,8 +83,8 @@ class TestSearch:
         with LogDirectory(tmp_path / "empty", SMALL) as directory:
             assert begin_search(directory.open(), None) is None
 
-    def test_the_segment_is_deleted_meanwhile(self, directory: LogDirectory) -> None:
-        """A handle of its own stays open; what is deleted is not found."""
+    def test_the_segment_is_deleted_during_the_search(self, directory: LogDirectory) -> None:
+        """Its own handle stays open; deleted records are not returned."""
         log = directory.log
         search = begin_search(log, NOW + 3)
         assert search is not None
@@ -94,11 +94,11 @@ class TestSearch:
         remove_deleted_segments(log)
         search.run()
         assert search.match is not None
-        found = finish_search(log, search)
-        assert found is not None
-        assert (found.offset, found.timestamp) == (12, NOW + 12)
+        record = finish_search(log, search)
+        assert record is not None
+        assert (record.offset, record.timestamp) == (12, NOW + 12)
 
-    def test_the_log_is_truncated_meanwhile(self, directory: LogDirectory) -> None:
+    def test_the_log_is_truncated_during_the_search(self, directory: LogDirectory) -> None:
         log = directory.log
         search = begin_search(log, NOW + 25)
         assert search is not None
@@ -113,20 +113,20 @@ class TestSearch:
         for n in range(30, 50):
             log.append_as_leader(filler(100, timestamp=NOW + n), 2)
         search.run()
-        found = finish_search(log, search)
-        assert found is not None
-        assert found.offset == 29
+        record = finish_search(log, search)
+        assert record is not None
+        assert record.offset == 29
 
     def test_one_that_never_ran(self, directory: LogDirectory) -> None:
         search = begin_search(directory.log, NOW + 5)
         assert search is not None
-        found = finish_search(directory.log, search)
-        assert found is not None
-        assert found.offset == 5
+        record = finish_search(directory.log, search)
+        assert record is not None
+        assert record.offset == 5
 
 
 class TestRecent:
-    def test_what_was_just_appended_is_found_without_the_file(self, tmp_path: Path) -> None:
+    def test_recently_appended_batches_are_found_without_the_file(self, tmp_path: Path) -> None:
         """Q1: a consumer that keeps up costs no read of the log."""
         disk = CountingDisk()
         with LogDirectory(tmp_path, LogConfig(), disk=disk) as directory:
@@ -134,9 +134,9 @@ class TestRecent:
             for n in range(100):
                 log.append_as_leader(batch(b"v%d" % n, b"w"), 0)
                 log.update_high_watermark(log.log_end_offset)
-                found = log.read(2 * n, 1000, FetchIsolation.HIGH_WATERMARK)
-                assert found.records is not None
-                assert found.size == len(batch(b"v%d" % n, b"w"))
+                data = log.read(2 * n, 1000, FetchIsolation.HIGH_WATERMARK)
+                assert data.records is not None
+                assert data.size == len(batch(b"v%d" % n, b"w"))
             log.read(100, 1 << 20, FetchIsolation.HIGH_WATERMARK)
             assert not any(name.endswith(".log") for name in disk.read)
 
@@ -145,9 +145,9 @@ class TestRecent:
         begin_truncation(log, 25).complete()
         for _ in range(3):
             log.append_as_leader(filler(130, timestamp=NOW), 3)
-        found = log.read(26, 10_000, FetchIsolation.LOG_END).records
-        assert found is not None
-        assert found.size == 260
+        data = log.read(26, 10_000, FetchIsolation.LOG_END).records
+        assert data is not None
+        assert data.size == 260
         assert offsets(log)[-3:] == [25, 26, 27]
 
     def test_an_offset_within_a_batch(self, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ class TestReadAhead:
                 pool.submit(ahead.run).result()
             assert log.read(3, 10_000, FetchIsolation.LOG_END).size == 700
 
-    def test_nothing_to_do_for_what_is_in_memory(self, directory: LogDirectory) -> None:
+    def test_no_read_ahead_for_cached_records(self, directory: LogDirectory) -> None:
         assert ReadAhead.of(directory.log, 3, 1000) is None
         assert ReadAhead.of(directory.log, 30, 1000) is None
 

@@ -53,7 +53,7 @@ def test_log_append_time_is_that_of_the_append(tmp_path: Path) -> None:
         assert [header.max_timestamp for header in headers_of(log)] == [NOW + 500]
 
 
-def test_a_setting_that_changes_meanwhile_counts(tmp_path: Path) -> None:
+def test_a_setting_that_changes_before_the_finish_takes_effect(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, PACKED) as directory:
         log = directory.open()
         prepared = prepare(log, batch(TEXT))

@@ -34,7 +34,7 @@ def send(log: Log, sequence: int, *data: bytes, producer: int = 7, epoch: int = 
     return log.append_as_leader(sent, 0).first_offset
 
 
-def test_a_duplicate_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
+def test_a_duplicate_returns_its_first_offsets(tmp_path: Path) -> None:
     """P3."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
@@ -49,7 +49,7 @@ def test_a_duplicate_is_answered_with_its_first_offsets(tmp_path: Path) -> None:
 
 
 def test_the_last_five_batches_are_known(tmp_path: Path) -> None:
-    """P3: as many as a producer may have under way."""
+    """P3: as many as a producer may have in flight."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         for n in range(6):
@@ -127,8 +127,8 @@ def test_duplicates_and_gaps_are_known_after_a_restart(tmp_path: Path, clean: bo
         assert send(log, 60, b"x") == 60
 
 
-def test_a_lost_snapshot_costs_nothing(tmp_path: Path) -> None:
-    """P3, S7: the log tells it all again."""
+def test_a_missing_snapshot_is_harmless(tmp_path: Path) -> None:
+    """P3, S7: the state is rebuilt from the log."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         for n in range(30):
@@ -141,7 +141,7 @@ def test_a_lost_snapshot_costs_nothing(tmp_path: Path) -> None:
         assert send(log, 30, b"w") == 30
 
 
-def test_a_broken_snapshot_costs_nothing(tmp_path: Path) -> None:
+def test_an_invalid_snapshot_is_harmless(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         for n in range(30):
@@ -154,7 +154,7 @@ def test_a_broken_snapshot_costs_nothing(tmp_path: Path) -> None:
         assert send(log, 30, b"w") == 30
 
 
-def test_snapshots_lie_at_the_starts_of_segments(tmp_path: Path) -> None:
+def test_snapshots_are_at_the_starts_of_segments(tmp_path: Path) -> None:
     """S1: and one at the end after a clean stop."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
@@ -174,8 +174,8 @@ def test_a_producer_expires(tmp_path: Path) -> None:
         send(log, 0, b"a")
         directory.clock.advance(999)
         log.producers.remove_expired(directory.clock.now_ms())
-        known = refused(log, batch(b"b", producer_id=7, sequence=5))
-        assert known.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        current = refused(log, batch(b"b", producer_id=7, sequence=5))
+        assert current.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         directory.clock.advance(1)
         log.producers.remove_expired(directory.clock.now_ms())
         assert send(log, 5, b"b") == 1

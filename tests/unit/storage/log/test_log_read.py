@@ -37,20 +37,20 @@ EVERYONE = list(FetchIsolation)
 
 
 def fill(log: Log, count: int, size: int = 100) -> None:
-    """Batches of one record and `size` bytes each."""
+    """Appends batches of one record and `size` bytes each."""
     for n in range(count):
         log.append_as_leader(filler(size, timestamp=NOW + 10 * n), 0)
 
 
 def bases(fetched: FetchData) -> list[int]:
-    """Base offsets of the batches that a read found."""
+    """Returns the base offsets of the batches that a read returned."""
     if fetched.records is None:
         return []
     return [header.base_offset for _, _, header in batches_in(fetched.records)]
 
 
 def sent(records: LogSlice) -> bytes:
-    """What a consumer gets of it, without a copy through this process."""
+    """Returns what a consumer receives with sendfile."""
     here, there = socket.socketpair()
     with here, there:
         count = os.sendfile(here.fileno(), records.file.fileno(), records.position, records.size)
@@ -101,7 +101,7 @@ def test_whole_batches_of_one_segment(tmp_path: Path, max_bytes: int, expected: 
         assert fetched.size == 100 * len(expected)
 
 
-def test_a_batch_larger_than_asked_for(tmp_path: Path) -> None:
+def test_a_first_batch_larger_than_max_bytes_is_returned(tmp_path: Path) -> None:
     """C1: the first of all partitions gets it, so that the reader gets on; the others wait."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
@@ -123,7 +123,7 @@ def test_from_the_middle_of_a_batch(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("high_watermark", [0, 1, 7, 10, 13, 20, 29, 30])
 def test_consumers_see_up_to_the_high_watermark(tmp_path: Path, high_watermark: int) -> None:
-    """R2: wherever it lies, in a sealed segment, at its end, in the active one."""
+    """R2: in a sealed segment, at its end, in the active one."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 30)
@@ -146,7 +146,7 @@ def test_a_batch_across_the_high_watermark_waits(tmp_path: Path) -> None:
 
 
 def test_holes_of_compaction(tmp_path: Path) -> None:
-    """S5: a read goes on with the next record there is, in its segment or a later one."""
+    """S5: a read continues with the next record, in its segment or a later one."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         for offset in (3, 9, 20):
@@ -154,16 +154,16 @@ def test_holes_of_compaction(tmp_path: Path) -> None:
         log.append_as_follower(filler(300, base_offset=40))
         log.append_as_follower(filler(300, base_offset=41))
         assert log.local.segments.base_offsets == [0, 21]
-        wanted = {0: 3, 3: 3, 4: 9, 10: 20, 20: 20, 21: 40, 39: 40, 41: 41}
-        for offset, found in wanted.items():
-            assert bases(log.read(offset, 1, FetchIsolation.LOG_END)) == [found]
+        expected = {0: 3, 3: 3, 4: 9, 10: 20, 20: 20, 21: 40, 39: 40, 41: 41}
+        for offset, result in expected.items():
+            assert bases(log.read(offset, 1, FetchIsolation.LOG_END)) == [result]
         log.update_high_watermark(30)
         assert bases(log.read(21, 1000, FetchIsolation.HIGH_WATERMARK)) == []
         assert bases(log.read(10, 1000, FetchIsolation.HIGH_WATERMARK)) == [20]
 
 
-def test_the_answer_is_a_range_of_a_file(tmp_path: Path) -> None:
-    """S6: for sendfile; it stays readable while the log goes on and the segment is deleted."""
+def test_a_read_returns_a_range_of_a_file(tmp_path: Path) -> None:
+    """S6: for sendfile; it stays readable while the log is appended to and the segment deleted."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 25)
@@ -181,7 +181,7 @@ def test_the_answer_is_a_range_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_range_survives_a_truncation_that_takes_its_segment(tmp_path: Path) -> None:
-    """S6, R4: whoever is sending from it gets to the end."""
+    """S6, R4: a fetch that is sending from it can finish."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 25)
@@ -193,7 +193,7 @@ def test_a_range_survives_a_truncation_that_takes_its_segment(tmp_path: Path) ->
 
 
 def test_old_formats_are_read(tmp_path: Path) -> None:
-    """S1: segments that a broker before 0.11 wrote, and what is appended to them now."""
+    """S1: segments that a broker before 0.11 wrote, and new batches appended to them."""
     with LogDirectory(tmp_path) as directory:
         directory.path.mkdir()
         directory.file(0).write_bytes(
@@ -222,7 +222,7 @@ def wrapped(magic: int, *members: int) -> bytes:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("clean", [True, False])
 def test_old_formats_are_read_compressed(tmp_path: Path, magic: int, clean: bool) -> None:
-    """S1: any record of a wrapper is found by its offset."""
+    """S1: every record of a wrapper is found by its offset."""
     with LogDirectory(tmp_path) as directory:
         directory.path.mkdir()
         directory.file(0).write_bytes(wrapped(magic, 0, 1, 2) + wrapped(magic, 3, 4, 5, 6))
@@ -231,8 +231,8 @@ def test_old_formats_are_read_compressed(tmp_path: Path, magic: int, clean: bool
         for offset in range(7):
             fetched = log.read(offset, 1, FetchIsolation.LOG_END)
             assert fetched.records is not None
-            held = [record.offset for record in records_in(fetched.records)]
-            assert held == ([0, 1, 2] if offset < 3 else [3, 4, 5, 6])
+            open_slice = [record.offset for record in records_in(fetched.records)]
+            assert open_slice == ([0, 1, 2] if offset < 3 else [3, 4, 5, 6])
         assert values(log) == [b"%d" % offset for offset in range(7)]
         begin_truncation(log, 5).complete()
         assert offsets(log) == [0, 1, 2]
@@ -251,7 +251,7 @@ def end(log: Log, producer: int, *, commit: bool) -> None:
 
 
 def committed(log: Log) -> list[bytes | None]:
-    """What a `read_committed` consumer shows: it drops what the broker tells it was aborted."""
+    """Returns what a `read_committed` consumer returns: it drops the aborted records."""
     shown: list[bytes | None] = []
     offset = log.log_start_offset
     while True:
@@ -274,7 +274,7 @@ def committed(log: Log) -> list[bytes | None]:
 
 
 def test_committed_reads_end_before_an_open_transaction(tmp_path: Path) -> None:
-    """P4: up to the last stable offset, even if what follows is decided."""
+    """P4: up to the last stable offset, even if later transactions have ended."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         log.append_as_leader(batch(b"plain"), 0)
@@ -291,15 +291,15 @@ def test_committed_reads_end_before_an_open_transaction(tmp_path: Path) -> None:
 
 
 def test_aborted_transactions_come_with_the_records(tmp_path: Path) -> None:
-    """P4: over several segments, and whatever part of a transaction is read."""
+    """P4: over several segments, for every part of a transaction."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         pending: dict[int, list[tuple[int, bytes]]] = {1: [], 2: []}
-        kept: list[tuple[int, bytes]] = []
+        remaining: list[tuple[int, bytes]] = []
 
         def finish(producer: int, commit: bool) -> None:
             end(log, producer, commit=commit)
-            kept.extend(pending[producer] if commit else [])
+            remaining.extend(pending[producer] if commit else [])
             pending[producer].clear()
 
         for n in range(40):
@@ -311,11 +311,11 @@ def test_aborted_transactions_come_with_the_records(tmp_path: Path) -> None:
                 finish(1, commit=n % 8 == 2)
             if n % 4 == 3:
                 finish(2, commit=n % 3 == 0)
-            kept.append((log.log_end_offset, b"plain %d" % n))
+            remaining.append((log.log_end_offset, b"plain %d" % n))
             log.append_as_leader(batch(b"plain %d" % n), 0)
         finish(1, commit=True)
         finish(2, commit=True)
-        expected = [value for _, value in sorted(kept)]
+        expected = [value for _, value in sorted(remaining)]
         log.update_high_watermark(log.log_end_offset)
         assert len(log.local.segments) > 5
         assert log.last_stable_offset == log.log_end_offset
@@ -367,10 +367,10 @@ def test_times_that_are_not_in_order(tmp_path: Path) -> None:
         for shift in times:
             log.append_as_leader(filler(300, timestamp=NOW + shift), 0)
         assert len(log.local.segments) == 3
-        for wanted in range(0, 101, 5):
-            first = next((n for n, shift in enumerate(times) if shift >= wanted), None)
+        for requested in range(0, 101, 5):
+            first = next((n for n, shift in enumerate(times) if shift >= requested), None)
             expected = None if first is None else at(NOW + times[first], first)
-            assert offset_for_timestamp(log, NOW + wanted) == expected
+            assert offset_for_timestamp(log, NOW + requested) == expected
 
 
 def test_a_time_before_the_log_start_offset(tmp_path: Path) -> None:
@@ -423,8 +423,8 @@ def test_the_record_with_the_largest_timestamp(tmp_path: Path) -> None:
 # --- epochs
 
 
-def test_where_an_epoch_ends(tmp_path: Path) -> None:
-    """R4: what a returning follower asks."""
+def test_the_end_offset_of_an_epoch(tmp_path: Path) -> None:
+    """R4: the query of a returning follower."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         assert log.end_offset_for_epoch(0) is None
@@ -439,7 +439,7 @@ def test_where_an_epoch_ends(tmp_path: Path) -> None:
         assert log.end_offset_for_epoch(0) == OffsetAndEpoch(0, 0)
 
 
-def test_it_says_what_it_is(tmp_path: Path) -> None:
+def test_its_repr(tmp_path: Path) -> None:
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         fill(log, 3)

@@ -1,4 +1,4 @@
-"""What retention deletes, what DeleteRecords deletes, and when the files go (S4)."""
+"""Retention, DeleteRecords, and the removal of files (S4)."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ KEEP = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_ms=-1)
 
 
 def config(**changes: int | frozenset[str]) -> LogConfig:
-    """LogSegments of 1000 bytes, no retention but what is given."""
+    """Returns settings with segments of 1000 bytes and no other retention."""
     settings = {"segment_bytes": 1000, "segment_index_bytes": 1200, "retention_ms": -1, **changes}
     return LogConfig(**settings)  # type: ignore[arg-type]
 
@@ -67,13 +67,13 @@ def test_segments_go_when_their_last_record_is_too_old(tmp_path: Path) -> None:
         assert offsets(log) == list(range(10, 25))
         directory.clock.advance(10_000)
         reasons = delete_old_segments(log)
-        assert [(each.segment.base_offset, each.reason) for each in reasons] == [
+        assert [(reason.segment.base_offset, reason.reason) for reason in reasons] == [
             (10, "older than retention.ms 3600000")
         ]
 
 
 def test_one_late_record_keeps_its_segment_and_those_after_it(tmp_path: Path) -> None:
-    """S4: from the oldest on; a young segment keeps the old ones behind it."""
+    """S4: from the oldest on; a young segment protects the older ones after it."""
     with LogDirectory(tmp_path, config(retention_ms=HOUR)) as directory:
         log = directory.open()
         fill(log, 5)
@@ -85,8 +85,8 @@ def test_one_late_record_keeps_its_segment_and_those_after_it(tmp_path: Path) ->
         assert deleted(log) == [0, 10, 20]
 
 
-def test_the_active_segment_goes_too_when_all_of_it_is_old(tmp_path: Path) -> None:
-    """S4: the log rolls first, so that there is always one to append to."""
+def test_the_active_segment_is_deleted_when_all_its_records_are_old(tmp_path: Path) -> None:
+    """S4: the log rolls first, so that there is always an active segment."""
     with LogDirectory(tmp_path, config(retention_ms=HOUR)) as directory:
         log = directory.open()
         fill(log, 15)
@@ -142,7 +142,7 @@ def test_timestamps_in_the_future_are_kept(tmp_path: Path) -> None:
 def test_segments_go_while_the_rest_is_large_enough(
     tmp_path: Path, limit: int, expected: list[int]
 ) -> None:
-    """S4: `retention.bytes` is what must stay, never less."""
+    """S4: at least `retention.bytes` remain."""
     with LogDirectory(tmp_path, config(retention_bytes=limit)) as directory:
         log = directory.open()
         fill(log, 35)
@@ -150,7 +150,7 @@ def test_segments_go_while_the_rest_is_large_enough(
         assert log.size >= limit
 
 
-def test_by_size_even_the_active_segment_goes(tmp_path: Path) -> None:
+def test_retention_by_size_deletes_the_active_segment_too(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, config(retention_bytes=0)) as directory:
         log = directory.open()
         fill(log, 15)
@@ -178,7 +178,7 @@ def test_size_and_time_together(tmp_path: Path) -> None:
 def test_never_above_the_high_watermark(
     tmp_path: Path, high_watermark: int, expected: list[int]
 ) -> None:
-    """R2: what followers may still ask for stays."""
+    """R2: records that followers may still fetch are kept."""
     with LogDirectory(tmp_path, config(retention_bytes=0)) as directory:
         log = directory.open()
         fill(log, 25)
@@ -241,7 +241,7 @@ def test_the_log_start_offset_never_falls(tmp_path: Path) -> None:
 
 
 def test_not_above_the_high_watermark(tmp_path: Path) -> None:
-    """S4: OFFSET_OUT_OF_RANGE, as Kafka answers DeleteRecords."""
+    """S4: OFFSET_OUT_OF_RANGE, as in Kafka's response to DeleteRecords."""
     with LogDirectory(tmp_path, KEEP) as directory:
         log = directory.open()
         fill(log, 25)
@@ -278,7 +278,7 @@ def test_a_log_start_offset_survives_a_restart(tmp_path: Path, clean: bool) -> N
 
 
 def test_epochs_follow_the_log_start_offset(tmp_path: Path) -> None:
-    """R4: an epoch that lost all its records is gone, one that lost some starts later."""
+    """R4: an epoch without records is dropped, one that lost some starts later."""
     with LogDirectory(tmp_path, KEEP) as directory:
         log = directory.open()
         for epoch in (1, 2, 3):
@@ -293,7 +293,7 @@ def test_epochs_follow_the_log_start_offset(tmp_path: Path) -> None:
 
 
 def test_a_producer_is_known_after_its_records_went(tmp_path: Path) -> None:
-    """P3: retention must not make a producer's next batch look wrong."""
+    """P3: retention must not make a producer's next batch invalid."""
     with LogDirectory(tmp_path, KEEP) as directory:
         log = directory.open()
         log.append_as_leader(batch(b"a", b"b", producer_id=7, sequence=0), 0)
@@ -309,7 +309,7 @@ def test_a_producer_is_known_after_its_records_went(tmp_path: Path) -> None:
 # --- files
 
 
-def test_replaced_segments_go_with_their_snapshots(tmp_path: Path) -> None:
+def test_replaced_segments_lose_their_snapshots(tmp_path: Path) -> None:
     """S5: that of a segment which has a successor stays."""
     with LogDirectory(tmp_path, KEEP) as directory:
         log = directory.open()
@@ -329,7 +329,7 @@ def test_replaced_segments_go_with_their_snapshots(tmp_path: Path) -> None:
 
 
 def test_files_go_after_their_delay(tmp_path: Path) -> None:
-    """S4: `file.delete.delay.ms`; the snapshot of a segment goes with it."""
+    """S4: `file.delete.delay.ms`; the snapshot of a segment is removed with it."""
     settings = config(retention_bytes=1000, file_delete_delay_ms=500)
     with LogDirectory(tmp_path, settings) as directory:
         log = directory.open()

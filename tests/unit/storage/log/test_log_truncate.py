@@ -1,4 +1,4 @@
-"""Truncation: what a follower does before it follows (R4), with all that hangs on the offsets."""
+"""Truncation of a follower's log (R4), with everything that depends on offsets."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def fill(log: Log, count: int, epoch: int = 0) -> None:
 
 @pytest.mark.parametrize("offset", [0, 1, 9, 10, 11, 19, 20, 24])
 @pytest.mark.parametrize("clean", [True, False])
-def test_everything_from_the_offset_on_is_gone(tmp_path: Path, offset: int, clean: bool) -> None:
+def test_everything_from_the_offset_on_is_dropped(tmp_path: Path, offset: int, clean: bool) -> None:
     """In the middle of a segment, at its start, in the active one; and after a restart."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
@@ -53,8 +53,8 @@ def test_at_or_beyond_the_end_nothing_happens(tmp_path: Path) -> None:
             begin_truncation(log, -1).complete()
 
 
-def test_within_a_batch_the_whole_batch_goes(tmp_path: Path) -> None:
-    """The end is what was asked for, so that the leader's next batch fits."""
+def test_truncation_within_a_batch_drops_the_whole_batch(tmp_path: Path) -> None:
+    """The log ends at the requested offset, so that the leader's next batch fits."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         for _ in range(3):
@@ -66,7 +66,7 @@ def test_within_a_batch_the_whole_batch_goes(tmp_path: Path) -> None:
         assert offsets(log) == [0, 1, 2, 3, 4, 7]
 
 
-def test_the_high_watermark_stays_where_it_can(tmp_path: Path) -> None:
+def test_the_high_watermark_stays_within_the_log(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 25)
@@ -77,7 +77,7 @@ def test_the_high_watermark_stays_where_it_can(tmp_path: Path) -> None:
         assert log.high_watermark == 5
 
 
-def test_below_the_first_segment_the_log_starts_anew(tmp_path: Path) -> None:
+def test_below_the_first_segment_the_log_is_truncated_fully(tmp_path: Path) -> None:
     """A follower that was down for longer than its leader keeps records."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
@@ -129,7 +129,7 @@ def test_fully(tmp_path: Path) -> None:
 
 
 def test_epochs_after_truncation(tmp_path: Path) -> None:
-    """R4: an epoch whose first record went is gone, on disk too."""
+    """R4: an epoch whose first record was truncated is dropped, on disk too."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         for epoch in (1, 2, 5):
@@ -145,8 +145,8 @@ def test_epochs_after_truncation(tmp_path: Path) -> None:
         assert log.epochs.entries() == [EpochEntry(1, 0), EpochEntry(2, 5), EpochEntry(3, 7)]
 
 
-def test_an_epoch_at_the_very_end_goes_without_truncation(tmp_path: Path) -> None:
-    """R4: a leader that never appended may have left one behind."""
+def test_an_epoch_at_the_end_is_dropped_without_truncation(tmp_path: Path) -> None:
+    """R4: a leader that never appended may have left one."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         fill(log, 5, epoch=1)
@@ -170,9 +170,9 @@ def test_two_replicas_that_diverged_agree_again(tmp_path: Path) -> None:
             follower.append_as_leader(batch(b"lost %d" % n), 2)
         for n in range(3):
             leader.append_as_leader(batch(b"kept %d" % n), 3)
-        asked = follower.epochs.latest_epoch
-        assert asked == 2
-        answer = leader.end_offset_for_epoch(asked)
+        requested = follower.epochs.latest_epoch
+        assert requested == 2
+        answer = leader.end_offset_for_epoch(requested)
         assert answer is not None
         assert (answer.leader_epoch, answer.offset) == (1, 12)
         own_end = follower.end_offset_for_epoch(answer.leader_epoch)
@@ -187,8 +187,8 @@ def test_two_replicas_that_diverged_agree_again(tmp_path: Path) -> None:
 # --- producers and transactions
 
 
-def test_producers_are_what_the_rest_of_the_log_implies(tmp_path: Path) -> None:
-    """P3: what was truncated may be sent again, what was not is a duplicate."""
+def test_producers_match_the_remaining_log(tmp_path: Path) -> None:
+    """P3: truncated batches may be sent again, the others are duplicates."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         for n in range(25):
@@ -203,7 +203,7 @@ def test_producers_are_what_the_rest_of_the_log_implies(tmp_path: Path) -> None:
         assert all(offset <= 13 for offset in directory.sizes(".snapshot"))
 
 
-def test_a_producer_that_wrote_only_what_went_is_unknown(tmp_path: Path) -> None:
+def test_a_producer_of_deleted_records_only_is_unknown(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 15)
@@ -213,7 +213,7 @@ def test_a_producer_that_wrote_only_what_went_is_unknown(tmp_path: Path) -> None
         assert log.append_as_leader(batch(b"v", producer_id=7, sequence=0), 0).first_offset == 15
 
 
-def test_a_transaction_whose_marker_went_is_open_again(tmp_path: Path) -> None:
+def test_a_transaction_whose_marker_was_truncated_is_open_again(tmp_path: Path) -> None:
     """P4."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
@@ -237,7 +237,7 @@ def test_a_transaction_whose_marker_went_is_open_again(tmp_path: Path) -> None:
 
 
 def test_times_after_truncation(tmp_path: Path) -> None:
-    """Q5: a record that went is not found, nor its time held against later ones."""
+    """Q5: a truncated record is not found, and its timestamp does not matter any more."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 25)
@@ -249,8 +249,8 @@ def test_times_after_truncation(tmp_path: Path) -> None:
         assert offset_for_timestamp(log, NOW + 135) == TimestampAndOffset(NOW + 140, 14, 0)
 
 
-def test_the_recovery_point_goes_back(tmp_path: Path) -> None:
-    """S7: what is appended next was never flushed."""
+def test_the_recovery_point_is_lowered(tmp_path: Path) -> None:
+    """S7: the records appended next were never flushed."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
         fill(log, 15)

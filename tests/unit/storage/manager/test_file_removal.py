@@ -1,4 +1,4 @@
-"""Chores and first epochs that another thread waits for the disk with (S4, S6, R4)."""
+"""Maintenance and first epochs whose I/O runs on another thread (S4, S6, R4)."""
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +57,7 @@ class TestCheckpoints:
         broker.manager.shutdown()
 
     def test_something_newer_is_not_overwritten(self) -> None:
-        """R4: after a truncation the older recovery point would be a lie."""
+        """R4: after a truncation the older recovery point would be wrong."""
         broker = Broker()
         broker.clock.advance(300)
         [(log_dir, task)] = broker.manager.begin_checkpoints()
@@ -82,7 +82,7 @@ class TestCheckpoints:
 
 
 class TestRemovals:
-    def test_segments_and_folders_go_on_a_thread(self, tmp_path: Path) -> None:
+    def test_segments_and_directories_are_removed_on_a_thread(self, tmp_path: Path) -> None:
         clock = ManualClock(NOW)
         manager = LogManager(OsDisk(), [str(tmp_path)], clock)
         manager.startup(lambda topic: SMALL, node_id=1)
@@ -122,22 +122,22 @@ class TestRemovals:
 
 
 class TestTruncation:
-    def test_in_turns(self) -> None:
-        """R4: the log can be read meanwhile; flushes and retention wait."""
+    def test_truncation_is_a_staged_operation(self) -> None:
+        """R4: the log can be read during it; flushes and retention wait."""
         broker = Broker()
         log, manager = broker.log, broker.manager
         log.append_as_leader(filler(100), 3)
-        stages = manager.begin_truncation(TP, 7)
+        operation = manager.begin_truncation(TP, 7)
         turns = 0
-        while not stages.advance():
+        while not operation.advance():
             turns += 1
             assert log.read(2, 100, FetchIsolation.LOG_END).records is not None
             if log.local.are_files_locked:
                 assert log.begin_flush() is None
                 assert delete_old_segments(log) == []
             with ThreadPoolExecutor(1) as pool:
-                pool.submit(stages.run).result()
-        assert stages.result
+                pool.submit(operation.run).result()
+        assert operation.result
         assert turns >= 4
         assert (log.log_end_offset, log.recovery_point, broker.stored()) == (7, 7, 7)
         assert LeaderEpochCache(broker.disk, log.directory).entries() == [(0, 0)]
@@ -146,21 +146,21 @@ class TestTruncation:
 
     def test_an_error_in_the_middle_stops_the_log(self) -> None:
         broker = Broker()
-        stages = broker.manager.begin_truncation(TP, 7)
+        operation = broker.manager.begin_truncation(TP, 7)
         broker.disk.fail("sync_directory", "/a/orders-0", errno.EIO)
-        assert not stages.advance()
-        stages.run()
+        assert not operation.advance()
+        operation.run()
         with pytest.raises(KafkaStorageError):
-            stages.advance()
+            operation.advance()
         assert not broker.log.local.are_files_locked
         assert not broker.manager.dirs[0].is_online
         broker.manager.shutdown()
 
-    def test_everything_goes_in_turns_too(self) -> None:
+    def test_full_truncation_is_a_staged_operation(self) -> None:
         broker = Broker()
-        stages = broker.manager.begin_full_truncation(TP, 100)
-        while not stages.advance():
-            stages.run()
+        operation = broker.manager.begin_full_truncation(TP, 100)
+        while not operation.advance():
+            operation.run()
         assert (broker.log.log_start_offset, broker.log.log_end_offset) == (100, 100)
         assert broker.log.epochs.entries() == []
         assert broker.log.append_as_leader(filler(100), 4).first_offset == 100
@@ -168,20 +168,20 @@ class TestTruncation:
 
 
 class TestDeletion:
-    def test_the_log_is_gone_at_once_and_its_directory_when_that_is_durable(self) -> None:
+    def test_the_log_is_detached_at_once_and_its_directory_renamed_durably(self) -> None:
         broker = Broker()
-        stages = broker.manager.begin_deletion([TP])
-        assert not stages.advance()
+        operation = broker.manager.begin_deletion([TP])
+        assert not operation.advance()
         assert broker.manager.get(TP) is None
         with pytest.raises(KafkaStorageError, match="was deleted"):
             broker.log.append_as_leader(filler(100), 0)
         log_dir = broker.manager.dirs[0]
         log_dir.checkpoint()
         assert broker.stored() == 25, "as long as a crash may bring it back"
-        stages.run()
+        operation.run()
         assert not broker.disk.exists("/a/orders-0")
-        while not stages.advance():
-            stages.run()
-        assert stages.result == []
+        while not operation.advance():
+            operation.run()
+        assert operation.result == []
         assert broker.stored() is None
         broker.manager.shutdown()

@@ -34,7 +34,7 @@ def directory(tmp_path: Path) -> Directory:
 
 
 def test_a_new_directory(directory: Directory) -> None:
-    """S1: it is made, locked, and says whose it is."""
+    """S1: it is created, locked, and has its owner's id."""
     with directory.opened() as log_dir:
         assert log_dir.is_online
         assert log_dir.logs == {}
@@ -79,7 +79,7 @@ sys.stdin.read()
 
 
 def test_a_directory_in_use_by_another_process(directory: Directory) -> None:
-    """S1: and free again as soon as that process is gone, however it went."""
+    """S1: and unlocked as soon as that process has ended, in any way."""
     with directory.opened():
         pass
     other = subprocess.Popen(
@@ -99,8 +99,8 @@ def test_a_directory_in_use_by_another_process(directory: Directory) -> None:
         assert log_dir.is_online
 
 
-def test_closing_what_another_process_uses_changes_nothing(directory: Directory) -> None:
-    """S7: a broker that failed to start must not mark the directory of the one that runs clean."""
+def test_closing_a_directory_of_another_process_changes_nothing(directory: Directory) -> None:
+    """S7: a broker that failed to start must not mark another broker's directory as clean."""
     with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         log_dir.checkpoint()
@@ -142,7 +142,7 @@ def test_the_directory_of_another_cluster(directory: Directory) -> None:
 
 
 def test_a_cluster_without_an_id(directory: Directory) -> None:
-    """A directory that was made before its cluster had an id opens with one, and without."""
+    """A directory created before its cluster had an id opens with one, and without."""
     for cluster_id in (None, None, "later"):
         log_dir = directory.open(cluster_id=cluster_id)
         assert log_dir.is_online
@@ -162,7 +162,7 @@ def test_a_directory_that_zookeepers_kafka_wrote(directory: Directory) -> None:
     wrong.close()
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created(tmp_path: Path) -> None:
     """S1: offline, with the reason."""
     (tmp_path / "file").write_text("no directory")
     log_dir = Directory(str(tmp_path / "file" / "logs")).open()
@@ -177,7 +177,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
 # --- partitions
 
 
-def test_partitions_are_found_again(directory: Directory) -> None:
+def test_partitions_are_loaded_again(directory: Directory) -> None:
     """S1: one directory `topic-partition` each, with the topic's id."""
     with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, TOPIC_ID), 15)
@@ -207,7 +207,7 @@ def test_each_topic_has_its_own_settings(directory: Directory) -> None:
         assert (log_dir.logs[A].config, log_dir.logs[B].config) == (SMALL, other)
 
 
-def test_other_folders_are_left_alone(directory: Directory) -> None:
+def test_other_directories_are_ignored(directory: Directory) -> None:
     names = ["lost+found", "a-0.abc-future", "a-0.abc-stray", "notes", "__cluster_metadata-0"]
     for name in names:
         directory.file(name).mkdir(parents=True)
@@ -230,7 +230,7 @@ def test_other_folders_are_left_alone(directory: Directory) -> None:
 def test_files_that_make_no_sense_take_only_their_partition_offline(
     directory: Directory, name: str, content: bytes
 ) -> None:
-    """S1: the message names the file and says what to do."""
+    """S1: the message names the file and has the remedy."""
     with directory.opened() as log_dir:
         for partition in (A, B):
             fill(log_dir.create(partition, SMALL, None), 3)
@@ -243,7 +243,7 @@ def test_files_that_make_no_sense_take_only_their_partition_offline(
 
 
 def test_records_that_make_no_sense_take_only_their_partition_offline(directory: Directory) -> None:
-    """S7: after a clean stop nothing is recovered; a broken end there is no crash's work."""
+    """S7: after a clean stop nothing is recovered; an invalid end was not caused by a crash."""
     with directory.opened() as log_dir:
         for partition in (A, B):
             fill(log_dir.create(partition, SMALL, None), 15)
@@ -256,7 +256,7 @@ def test_records_that_make_no_sense_take_only_their_partition_offline(directory:
 
 
 def test_a_broken_partition_keeps_its_checkpoints(directory: Directory) -> None:
-    """S4, S7: mended, it goes on where it was; records that were deleted do not come back."""
+    """S4, S7: once repaired, it continues; deleted records do not reappear."""
     with directory.opened() as log_dir:
         for partition in (A, B):
             log = log_dir.create(partition, SMALL, None)
@@ -307,7 +307,7 @@ def test_checkpoints(directory: Directory) -> None:
 
 
 def test_the_mark_of_a_clean_stop(directory: Directory) -> None:
-    """S7: written at the very end, gone at the next start before anything is changed."""
+    """S7: written at the very end, removed at the next start before anything is changed."""
     with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         assert not directory.file(CLEAN).exists()
@@ -335,7 +335,7 @@ def test_after_a_clean_stop_nothing_is_recovered(directory: Directory) -> None:
 
 
 def test_after_a_crash_the_checkpoints_count(directory: Directory) -> None:
-    """S7: what was flushed is not read, the rest is, and the log start offset is kept."""
+    """S7: flushed records are not read, the others are, and the log start offset is kept."""
     log_dir = directory.open()
     log = log_dir.create(A, SMALL, None)
     fill(log, 25)

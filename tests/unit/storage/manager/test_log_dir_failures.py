@@ -35,27 +35,27 @@ def directory(tmp_path: Path) -> Directory:
 # --- deleting
 
 
-def test_a_deleted_partition_goes_after_the_delay(directory: Directory) -> None:
-    """S4: out of sight at once, on disk for whoever is still reading."""
+def test_a_deleted_partition_is_removed_after_the_delay(directory: Directory) -> None:
+    """S4: detached at once, on disk for fetches that are still reading."""
     with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         fill(log_dir.create(B, SMALL, None), 1)
         log_dir.delete(A)
         assert list(log_dir.logs) == [B]
         assert not directory.file("a-0").exists()
-        (condemned,) = Path(directory.path).glob("a-0.*-delete")
-        assert len(condemned.name) == len("a-0.") + 32 + len("-delete")
+        (deleted_path,) = Path(directory.path).glob("a-0.*-delete")
+        assert len(deleted_path.name) == len("a-0.") + 32 + len("-delete")
         assert directory.checkpoint(REPLICATION) == {"b-11": 1}
         directory.clock.advance(499)
         remove_deleted_files(log_dir)
-        assert condemned.exists()
+        assert deleted_path.exists()
         directory.clock.advance(1)
         remove_deleted_files(log_dir)
-        assert not condemned.exists()
+        assert not deleted_path.exists()
         remove_deleted_files(log_dir)
 
 
-def test_a_deleted_partition_can_be_made_again(directory: Directory) -> None:
+def test_a_deleted_partition_can_be_created_again(directory: Directory) -> None:
     with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         log_dir.delete(A)
@@ -69,7 +69,7 @@ def test_a_deleted_partition_can_be_made_again(directory: Directory) -> None:
         assert log_dir.logs[A].topic_id == TOPIC_ID
 
 
-def test_what_was_to_be_deleted_goes_at_the_next_start(directory: Directory) -> None:
+def test_deleted_directories_are_removed_at_the_next_start(directory: Directory) -> None:
     with directory.opened() as log_dir:
         fill(log_dir.create(A, SMALL, None), 15)
         log_dir.delete(A)
@@ -80,21 +80,21 @@ def test_what_was_to_be_deleted_goes_at_the_next_start(directory: Directory) -> 
 
 
 def test_a_topic_with_the_longest_name(directory: Directory) -> None:
-    """The directory's new name must fit too: a file system takes 255 bytes."""
+    """The directory's new name must fit too: a file system allows 255 bytes."""
     longest = TopicPartition("t" * 249, 12)
     with directory.opened() as log_dir:
         fill(log_dir.create(longest, SMALL, None), 1)
         log_dir.delete(longest)
         assert log_dir.is_online
-        (condemned,) = Path(directory.path).glob("*-delete")
-        assert len(condemned.name) <= 255
+        (deleted_path,) = Path(directory.path).glob("*-delete")
+        assert len(deleted_path.name) <= 255
         directory.clock.advance(500)
         remove_deleted_files(log_dir)
         assert list(Path(directory.path).glob("t*")) == []
 
 
 def test_a_deleted_log_takes_no_more_records(directory: Directory) -> None:
-    """Whoever still holds it would write into files that are about to go."""
+    """A caller that still has it would write into files that are about to be removed."""
     with directory.opened() as log_dir:
         log = log_dir.create(A, SMALL, None)
         fill(log, 3)
@@ -133,7 +133,7 @@ def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None
 
 
 def test_a_failure_takes_the_whole_directory_offline() -> None:
-    """S1: all partitions share the disk; what was acknowledged stays readable."""
+    """S1: all partitions share the disk; acknowledged records stay readable."""
     disk = CrashDisk()
     log_dir = Directory("/logs", disk).open()
     a, b = (log_dir.create(partition, SMALL, None) for partition in (A, B))
@@ -200,7 +200,7 @@ def test_a_create_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_delete_that_fails() -> None:
-    """Nobody sees the log any more, but its directory is there: it is found after a restart."""
+    """The log is detached, but its directory exists: it is loaded after a restart."""
     disk = CrashDisk()
     log_dir = Directory("/logs", disk).open()
     log = log_dir.create(A, SMALL, None)
@@ -217,7 +217,7 @@ def test_a_delete_that_fails() -> None:
 
 
 def test_a_stop_that_fails() -> None:
-    """S7: what could not be flushed makes the stop unclean; the other logs are closed too."""
+    """S7: a failed flush makes the stop unclean; the other logs are closed too."""
     disk = CrashDisk()
     log_dir = Directory("/logs", disk).open()
     for partition in (A, B):
@@ -233,7 +233,7 @@ def test_a_stop_that_fails() -> None:
 
 @pytest.mark.parametrize("pattern", ["/logs/a-0.*", "/logs/b-11/*.deleted"])
 def test_a_purge_that_fails(pattern: str) -> None:
-    """S1: it stops the directory, and not whoever does the chores."""
+    """S1: it takes the directory offline, and does not stop the maintenance."""
     disk = CrashDisk()
     directory = Directory("/logs", disk)
     log_dir = directory.open()

@@ -1,4 +1,4 @@
-"""All logs of a broker: several `log.dirs`, one failing, and the chores (S1, S4, S6, S7)."""
+"""All logs of a broker: several `log.dirs`, one failing, and maintenance (S1, S4, S6, S7)."""
 
 import errno
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ def fill(log: Log, count: int) -> None:
 
 
 def flush_all(manager: LogManager) -> None:
-    """What a host does with the flushes it is handed."""
+    """Runs the flushes that are due, as a broker does."""
     for log, task in run_maintenance(manager):
         task.run()
         log.finish_flush(task)
@@ -88,7 +88,7 @@ def homes(manager: LogManager) -> list[list[str]]:
 # --- several directories
 
 
-def test_new_logs_go_where_the_fewest_are(broker: Broker) -> None:
+def test_new_logs_are_created_in_the_directory_with_the_fewest(broker: Broker) -> None:
     """S1."""
     with broker.running() as manager:
         for partition in (A, B, C, D):
@@ -100,7 +100,7 @@ def test_new_logs_go_where_the_fewest_are(broker: Broker) -> None:
         assert homes(manager) == [["a-0", "c-0"], ["e-0"]]
 
 
-def test_logs_are_found_in_any_directory(broker: Broker) -> None:
+def test_logs_are_loaded_from_every_directory(broker: Broker) -> None:
     with broker.running() as manager:
         for partition in (A, B, C):
             fill(manager.get_or_create(partition, SMALL), 3)
@@ -115,7 +115,7 @@ def test_logs_are_found_in_any_directory(broker: Broker) -> None:
 
 
 def test_the_id_of_a_topic(broker: Broker) -> None:
-    """A topic that was deleted and made again must not find the old one's records."""
+    """A topic that was deleted and created again must not get the old records."""
     with broker.running() as manager:
         log = manager.get_or_create(A, SMALL, TOPIC_ID)
         assert manager.get_or_create(A, SMALL, TOPIC_ID) is log
@@ -128,7 +128,7 @@ def test_the_id_of_a_topic(broker: Broker) -> None:
 
 
 def test_settings_of_each_topic(tmp_path: Path) -> None:
-    """S4: asked for by topic at the start."""
+    """S4: looked up by topic at the start."""
     with Broker(tmp_path).running() as manager:
         for partition in (A, B):
             manager.get_or_create(partition, SMALL)
@@ -164,9 +164,9 @@ def test_no_directory_can_be_opened(tmp_path: Path) -> None:
     manager.shutdown()
 
 
-def test_a_log_is_not_made_anew_while_it_may_be_in_a_directory_that_is_offline() -> None:
-    """S7: an empty log in its place would have the whole partition forgotten. Only who knows
-    that it never was on this broker may have it made."""
+def test_a_log_is_not_created_while_it_may_be_in_an_offline_directory() -> None:
+    """S7: an empty log in its place would lose the whole partition. It is created only if the
+    partition is known to be new on this broker."""
     disk = CrashDisk()
     broker = Broker("/one", "/two", disk=disk)
     with broker.running() as manager:
@@ -187,7 +187,7 @@ def test_a_log_is_not_made_anew_while_it_may_be_in_a_directory_that_is_offline()
 
 
 def test_a_directory_that_fails_later_takes_only_its_own_partitions_offline() -> None:
-    """S1: new ones go to the other, and the chores go on."""
+    """S1: new logs are created in the other one, and maintenance continues."""
     disk = CrashDisk()
     broker = Broker("/one", "/two", disk=disk)
     with broker.running() as manager:
@@ -212,8 +212,8 @@ def test_a_directory_that_fails_later_takes_only_its_own_partitions_offline() ->
     assert not disk.exists("/one/.kafka_cleanshutdown")
     assert disk.exists("/two/.kafka_cleanshutdown")
     with broker.running() as manager:
-        found = {str(log.partition): log.log_end_offset for log in manager}
-        assert found == {"a-0": 3, "b-0": 4, "c-0": 0}
+        result = {str(log.partition): log.log_end_offset for log in manager}
+        assert result == {"a-0": 3, "b-0": 4, "c-0": 0}
 
 
 def test_when_every_directory_has_failed() -> None:
@@ -230,8 +230,8 @@ def test_when_every_directory_has_failed() -> None:
         assert run_maintenance(manager) == []
 
 
-def test_a_broken_partition_is_told_when_it_is_asked_for(broker: Broker) -> None:
-    """S1: offline by itself; it is neither made anew nor hidden."""
+def test_a_lookup_of_an_unloadable_partition_raises_its_error(broker: Broker) -> None:
+    """S1: only this partition is offline; it is neither recreated nor hidden."""
     with broker.running() as manager:
         for partition in (A, B):
             fill(manager.get_or_create(partition, SMALL), 3)
@@ -244,7 +244,7 @@ def test_a_broken_partition_is_told_when_it_is_asked_for(broker: Broker) -> None
 
 
 def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
-    """S1: and then made anew."""
+    """S1: and then created again."""
     with broker.running() as manager:
         fill(manager.get_or_create(A, SMALL), 3)
     Path(broker.directories[0], "a-0", "leader-epoch-checkpoint").write_text("nonsense\n")
@@ -262,7 +262,7 @@ def test_a_broken_partition_can_be_deleted(broker: Broker) -> None:
 
 
 def test_the_same_directory_twice(tmp_path: Path) -> None:
-    """S1: whatever way it is written."""
+    """S1: however the path is written."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "logs")
     for other in (tmp_path / "logs", tmp_path / "link", tmp_path / "x" / ".." / "logs"):
@@ -276,7 +276,7 @@ def test_the_same_directory_twice(tmp_path: Path) -> None:
 
 
 def test_a_start_that_is_refused_lets_go_of_every_directory(broker: Broker) -> None:
-    """S1: the one that was opened first is free again, and as clean as it was."""
+    """S1: the directory that was opened first is unlocked again, and as clean as before."""
     with broker.running() as manager:
         for partition in (A, B):
             fill(manager.get_or_create(partition, SMALL), 3)
@@ -293,7 +293,7 @@ def test_a_start_that_is_refused_lets_go_of_every_directory(broker: Broker) -> N
 
 
 def test_a_partition_in_two_directories(broker: Broker) -> None:
-    """S1: nobody can tell which is right."""
+    """S1: it is unknown which one is right."""
     with broker.running() as manager:
         fill(manager.get_or_create(A, SMALL), 3)
         fill(manager.get_or_create(B, SMALL), 3)
@@ -323,8 +323,10 @@ def test_deleting_a_partition(broker: Broker) -> None:
         assert again.log_end_offset == 0
         broker.clock.advance(500)
         run_maintenance(manager)
-        left = sorted(path.name for path in Path(broker.directories[0]).iterdir() if path.is_dir())
-        assert left == ["a-0"]
+        remaining = sorted(
+            path.name for path in Path(broker.directories[0]).iterdir() if path.is_dir()
+        )
+        assert remaining == ["a-0"]
 
 
 class CountingDisk(OsDisk):
@@ -347,19 +349,19 @@ def test_many_partitions_are_deleted_with_one_wait(tmp_path: Path) -> None:
         keys = [TopicPartition("a", number) for number in range(20)]
         for key in keys:
             fill(manager.get_or_create(key, SMALL), 5)
-        kept = manager.get_or_create(TopicPartition("b", 0), SMALL)
+        remaining = manager.get_or_create(TopicPartition("b", 0), SMALL)
         disk.directory_syncs = 0
         missing = TopicPartition("missing", 0)
         errors = manager.delete_all([*keys, missing])
         assert disk.directory_syncs < len(keys)
         assert [error.code for error in errors] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        assert list(manager) == [kept]
+        assert list(manager) == [remaining]
     with broker.running() as manager:
-        assert [log.partition for log in manager] == [kept.partition]
+        assert [log.partition for log in manager] == [remaining.partition]
 
 
 def test_a_truncation_is_stored_before_anything_is_appended() -> None:
-    """R4, S7: otherwise a crash would take new records for old ones that were flushed."""
+    """R4, S7: otherwise a start after a crash would take new records for flushed ones."""
     disk = CrashDisk()
     broker = Broker("/logs", disk=disk)
     manager = broker.make()
@@ -377,7 +379,7 @@ def test_a_truncation_is_stored_before_anything_is_appended() -> None:
 
 
 def test_truncating_fully(broker: Broker) -> None:
-    """R4: a follower whose offsets its leader does not have any more."""
+    """R4: a follower whose offsets its leader no longer has."""
     with broker.running() as manager:
         log = manager.get_or_create(A, SMALL)
         fill(log, 25)
@@ -385,9 +387,9 @@ def test_truncating_fully(broker: Broker) -> None:
         assert (log.log_start_offset, log.log_end_offset) == (1000, 1000)
         fill(log, 1)
     with broker.running() as manager:
-        found = manager.get(A)
-        assert found is not None
-        assert offsets(found) == [1000]
+        result = manager.get(A)
+        assert result is not None
+        assert offsets(result) == [1000]
 
 
 # --- chores
@@ -516,15 +518,15 @@ def test_a_clean_stop_and_start(broker: Broker) -> None:
         assert Path(directory, ".kafka_cleanshutdown").exists()
     with broker.running() as manager:
         for n, partition in enumerate((A, B, C)):
-            found = manager.get(partition)
-            assert found is not None
-            assert values(found) == [b"%d/%d" % (n, m) for m in range(5)]
-            assert (found.high_watermark, found.recovery_point) == (4, 5)
-            assert found.epochs.latest_epoch == 2
+            result = manager.get(partition)
+            assert result is not None
+            assert values(result) == [b"%d/%d" % (n, m) for m in range(5)]
+            assert (result.high_watermark, result.recovery_point) == (4, 5)
+            assert result.epochs.latest_epoch == 2
 
 
 def test_a_power_cut() -> None:
-    """S7: what was flushed is there, of every partition, in every directory."""
+    """S7: flushed records survive, in every partition and directory."""
     disk = CrashDisk()
     broker = Broker("/one", "/two", disk=disk)
     manager = broker.make()

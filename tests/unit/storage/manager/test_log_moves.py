@@ -28,7 +28,7 @@ from tests.support.storage.logs import batch, filler, marker, offsets, values
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a move of a few batches takes several steps."""
+    """Makes a move of a few batches take several steps."""
     monkeypatch.setattr(log_move, "CHUNK_BYTES", 700)
     monkeypatch.setattr(log_move, "FINAL_BYTES", 250)
 
@@ -76,7 +76,7 @@ class TestMove:
         assert broker.log.log_end_offset > 20
         assert offsets(broker.log) == list(range(broker.log.log_end_offset))
 
-    def test_what_is_known_of_the_log_moves_too(self, broker: TwoLogDirs) -> None:
+    def test_the_state_of_the_log_moves_too(self, broker: TwoLogDirs) -> None:
         """P3, P4: producers, open transactions, epochs, watermark and start offset."""
         log = broker.log
         log.append_as_leader(batch(b"1", producer_id=1, sequence=0), 2)
@@ -138,7 +138,7 @@ class TestMove:
         assert offsets(broker.log) == [0, 1, 2, 3]
 
     def test_it_waits_for_a_flush(self, broker: TwoLogDirs) -> None:
-        """The flush would not find the directory that it makes durable."""
+        """The flush would not find the directory that it syncs."""
         broker.fill(3)
         flush = broker.log.begin_flush()
         assert flush is not None
@@ -151,7 +151,7 @@ class TestMove:
         assert move.is_done
 
     def test_a_log_that_is_flushed_all_the_time(self, broker: TwoLogDirs) -> None:
-        """What is durable in the old directory is durable in the new one."""
+        """Everything durable in the old directory is durable in the new one."""
 
         def flushed_append() -> None:
             if broker.log.log_end_offset < 60:
@@ -202,7 +202,7 @@ class TestMove:
 
 
 class TestRequests:
-    def test_a_directory_that_there_is_not(self, broker: TwoLogDirs) -> None:
+    def test_a_directory_that_does_not_exist(self, broker: TwoLogDirs) -> None:
         for ask in (broker.manager.begin_move, broker.manager.prefer_dir):
             with pytest.raises(KafkaError, match=r"/a, /b") as error:
                 ask(TP, "/c")
@@ -216,7 +216,7 @@ class TestRequests:
                 ask(TP, B)
             assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_a_partition_that_has_no_log_is_made_there(self, broker: TwoLogDirs) -> None:
+    def test_a_partition_without_a_log_is_created_in_the_target(self, broker: TwoLogDirs) -> None:
         with pytest.raises(KafkaError) as error:
             broker.manager.begin_move(OTHER, B)
         assert error.value.code is ErrorCode.REPLICA_NOT_AVAILABLE
@@ -227,7 +227,7 @@ class TestRequests:
             broker.manager.begin_move(TopicPartition("t" * 249, 0), B)
         assert error.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_where_it_is_already(self, broker: TwoLogDirs) -> None:
+    def test_a_move_to_the_current_directory(self, broker: TwoLogDirs) -> None:
         broker.fill(1)
         assert broker.manager.begin_move(TP, A) is None
         broker.begin()
@@ -262,14 +262,14 @@ class TestRequests:
         assert (first.path, first.error, second.path) == (A, None, B)
         assert first.space is not None
         assert first.space.total > first.space.usable > 0
-        assert [tuple(each) for each in first.partitions] == [(TP, 2000, 0, False)]
-        assert [tuple(each) for each in second.partitions] == [(TP, 700, 13, True)]
+        assert [tuple(partition) for partition in first.partitions] == [(TP, 2000, 0, False)]
+        assert [tuple(partition) for partition in second.partitions] == [(TP, 700, 13, True)]
         broker.finish(move)
         broker.manager.dirs[0].fail(OSError(errno.EIO, "broken"))
         first, second = broker.manager.describe()
         assert first.error is not None
         assert (first.space, first.partitions) == (None, [])
-        assert [tuple(each) for each in second.partitions] == [(TP, 2000, 0, False)]
+        assert [tuple(partition) for partition in second.partitions] == [(TP, 2000, 0, False)]
 
 
 class TestTrouble:
@@ -312,7 +312,8 @@ class TestTrouble:
         ("operation", "path"), [("rename", "/b/*-future"), ("sync_directory", B)]
     )
     def test_a_swap_that_fails(self, broker: TwoLogDirs, operation: str, path: str) -> None:
-        """The partition goes on where it was, and a start finds out which log has more."""
+        """The partition continues in its old directory, and a start keeps the log with more
+        records."""
         broker.fill(5)
         move = broker.begin()
         broker.step(move)
@@ -366,7 +367,7 @@ class TestTrouble:
         assert offsets(broker.log) == [0, 1, 2, 3]
         assert values(broker.log)[-1] == b"other"
 
-    def test_two_folders_without_a_move_are_refused(self, broker: TwoLogDirs) -> None:
+    def test_two_directories_without_a_move_are_refused(self, broker: TwoLogDirs) -> None:
         broker.fill(1)
         broker.disk.make_directory("/b/orders-0")
         broker.manager.shutdown()
@@ -377,7 +378,7 @@ class TestTrouble:
 
 
 class TestCleaner:
-    def test_the_cleaner_rests_and_goes_on(self) -> None:
+    def test_the_cleaner_backs_off_and_continues(self) -> None:
         """S5: how far the log was cleaned moves with it."""
         broker = Broker(directories=("/a", "/b"))
         fill_compacted(broker)

@@ -1,4 +1,4 @@
-"""What a start finds in the directories, and logs that are made many at a time (S1)."""
+"""Stray logs at the start, and creation of many logs (S1)."""
 
 import errno
 from concurrent.futures import ThreadPoolExecutor
@@ -45,18 +45,18 @@ class TestLoad:
 
 
 class TestStrays:
-    def test_what_belongs_elsewhere_is_set_aside(self) -> None:
+    def test_partitions_that_are_not_hosted_are_renamed(self) -> None:
         broker = stopped()
         manager = LogManager(broker.disk, [A, B], broker.clock)
         manager.open(node_id=1)
-        asked: list[tuple[TopicPartition, TopicId | None]] = []
+        requested: list[tuple[TopicPartition, TopicId | None]] = []
 
         def belongs(partition: TopicPartition, topic_id: TopicId | None) -> bool:
-            asked.append((partition, topic_id))
+            requested.append((partition, topic_id))
             return topic_id is not None
 
         strays = manager.load(lambda topic: SMALL, belongs)
-        assert asked == [(TP, ID), (OTHER, None)]
+        assert requested == [(TP, ID), (OTHER, None)]
         assert [(stray.partition, stray.topic_id) for stray in strays] == [(OTHER, None)]
         name = Path(strays[0].path).name
         assert name.startswith("bills-0.")
@@ -100,7 +100,7 @@ class TestCreation:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(creation.run).result()
         logs = manager.finish_create(creation)
-        assert list(logs) == [each.partition for each in new]
+        assert list(logs) == [item.partition for item in new]
         assert [len(log_dir.logs) for log_dir in manager.dirs] == [5, 5]
         for partition, log in logs.items():
             assert isinstance(log, Log)
@@ -113,7 +113,7 @@ class TestCreation:
         assert [offsets(log) for log in manager] == [[0]] * 10
         manager.shutdown()
 
-    def test_what_is_there_is_given_back(self) -> None:
+    def test_an_existing_log_is_returned(self) -> None:
         broker = TwoLogDirs()
         log = broker.manager.get_or_create(TP, SMALL, ID)
         broker.manager.prefer_dir(OTHER, A)
@@ -134,11 +134,15 @@ class TestCreation:
         broker = TwoLogDirs()
         broker.disk.fail(operation, path, errno.EIO)
         partitions = [TopicPartition("t", n) for n in range(6)]
-        creation = broker.manager.begin_create([NewLog(each, SMALL) for each in partitions])
+        creation = broker.manager.begin_create(
+            [NewLog(partition, SMALL) for partition in partitions]
+        )
         creation.run()
         logs = broker.manager.finish_create(creation)
-        made = [each for each, log in logs.items() if isinstance(log, Log)]
-        failed = [each for each, log in logs.items() if isinstance(log, KafkaStorageError)]
+        made = [partition for partition, log in logs.items() if isinstance(log, Log)]
+        failed = [
+            partition for partition, log in logs.items() if isinstance(log, KafkaStorageError)
+        ]
         assert (made, failed) == (partitions[::2], partitions[1::2])
         assert [log_dir.is_online for log_dir in broker.manager.dirs] == [True, False]
         broker.manager.shutdown()

@@ -53,8 +53,8 @@ def known(
     batches: bool = True,
 ) -> ProducerStateEntry:
     last = BatchMetadata(last_sequence, 40, 0, 900)
-    kept = (last,) if batches else ()
-    return ProducerStateEntry(PID, epoch, coordinator_epoch, 900, txn, kept)
+    remaining = (last,) if batches else ()
+    return ProducerStateEntry(PID, epoch, coordinator_epoch, 900, txn, remaining)
 
 
 def info(
@@ -118,7 +118,7 @@ def test_a_batch_may_wrap() -> None:
     run.append(batch(3))
 
 
-def test_an_unknown_producer_may_start_anywhere() -> None:
+def test_an_unknown_producer_may_start_with_any_sequence() -> None:
     """Retention may have removed all that it wrote."""
     for sequence in (0, 5, MAX_SEQUENCE):
         run = info()
@@ -165,7 +165,7 @@ def test_an_old_epoch_is_fenced(origin: AppendOrigin) -> None:
     assert code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_follower_takes_what_its_leader_took() -> None:
+def test_a_follower_accepts_what_its_leader_accepted() -> None:
     run = info(known(3, coordinator_epoch=5), REPLICATION)
     run.append(batch(0, epoch=2))
     run.append(control(epoch=1), marker=marker(coordinator_epoch=1))
@@ -228,7 +228,7 @@ def test_a_marker_and_the_next_transaction_in_one_append() -> None:
 
 
 @pytest.mark.parametrize("emptied", [None, EndTxnMarker(ControlType.UNKNOWN, PID, 0, -1)])
-def test_a_control_batch_that_compaction_emptied_says_nothing(emptied: EndTxnMarker | None) -> None:
+def test_an_emptied_control_batch_changes_nothing(emptied: EndTxnMarker | None) -> None:
     run = info(known(0, 9, txn=30), REPLICATION)
     assert run.append(control(epoch=5), marker=emptied) is None
     assert (run.entry.current_txn_first_offset, run.entry.producer_epoch) == (30, 0)
@@ -269,7 +269,7 @@ def test_an_epoch_that_cannot_rise_may_stay() -> None:
     assert ended == CompletedTxn(PID, 30, 50, is_aborted=False)
 
 
-def test_version_2_says_nothing_about_data() -> None:
+def test_transaction_version_2_does_not_affect_data_batches() -> None:
     run = info(known(3, 9, txn=30))
     run.append(batch(10, epoch=3, txn=True), transaction_version=2)
     assert run.entry.last_sequence == 10
@@ -315,7 +315,7 @@ def test_a_refused_append_leaves_the_state_alone() -> None:
 
 
 def test_the_last_five_batches_are_remembered() -> None:
-    """P3: as many as a producer may have under way."""
+    """P3: as many as a producer may have in flight."""
     current = ProducerStateEntry(PID)
     for n in range(8):
         run = info(current)
@@ -323,19 +323,19 @@ def test_the_last_five_batches_are_remembered() -> None:
         current.update(run.entry)
     assert [metadata.first_sequence for metadata in current.batches] == [6, 8, 10, 12, 14]
     for n in range(8):
-        found = current.find_duplicate(batch(n * 2, 2))
+        duplicate = current.find_duplicate(batch(n * 2, 2))
         if n < 3:
-            assert found is None
+            assert duplicate is None
         else:
-            assert found is not None
-            assert found.first_offset == n * 2
+            assert duplicate is not None
+            assert duplicate.first_offset == n * 2
     assert current.find_duplicate(batch(14, 1)) is None
     assert current.find_duplicate(batch(15, 1)) is None
     assert current.find_duplicate(batch(14, 2, epoch=1)) is None
     assert current.first_sequence == 6
 
 
-def test_entries_compare_by_what_they_say() -> None:
+def test_entries_compare_by_value() -> None:
     assert known(1) == known(1)
     assert known(1) != known(2)
     assert known(1) != "known"

@@ -144,8 +144,8 @@ def test_several_batches_are_checked_one_after_the_other(bench: Bench) -> None:
     assert entry.last_sequence == 2
 
 
-def test_a_duplicate_is_told_only_to_clients(bench: Bench) -> None:
-    """P3: a follower copies what it is given."""
+def test_duplicates_are_detected_for_clients_only(bench: Bench) -> None:
+    """P3: a follower copies the batches of its leader."""
     bench.send(7, 0)
     again = batch(b"v", base_offset=1, producer_id=7, sequence=0)
     analysis = bench.analyze(again)
@@ -169,7 +169,7 @@ def test_a_follower_refuses_no_sequence(bench: Bench) -> None:
 
 
 def test_a_marker_ends_the_transaction(bench: Bench) -> None:
-    """P4: aborted ones go into the index of the segment that holds the marker."""
+    """P4: aborted ones are added to the index of the segment with the marker."""
     bench.send(7, 0, transactional=True)
     bench.send(8, 0, transactional=True)
     assert bench.producers.first_undecided_offset == 0
@@ -188,7 +188,7 @@ def test_a_committed_transaction_is_not_indexed(bench: Bench) -> None:
     assert bench.segments.active.txn_index.all() == []
 
 
-def test_a_marker_without_a_transaction_here(bench: Bench) -> None:
+def test_a_marker_without_a_transaction_in_this_partition(bench: Bench) -> None:
     """P4: the producer wrote to other partitions only."""
     bench.end(7, commit=False)
     assert bench.segments.active.txn_index.all() == []
@@ -198,8 +198,8 @@ def test_a_marker_without_a_transaction_here(bench: Bench) -> None:
 
 
 def test_verification(bench: Bench) -> None:
-    """P4, KIP-890: the first batch of a transaction needs the guard that the coordinator's word
-    was asked for with; later ones, and markers, do not."""
+    """P4, KIP-890: the first batch of a transaction needs the guard of its verification by the
+    coordinator; later ones, and markers, do not."""
     data = batch(b"a", producer_id=7, sequence=0, transactional=True)
 
     def refusal(guard: VerificationGuard | None) -> ErrorCode:
@@ -225,7 +225,7 @@ def test_verification(bench: Bench) -> None:
 
 
 def test_a_marker_in_between_makes_the_guard_worthless(bench: Bench) -> None:
-    """P4: the coordinator aborted while it was being asked."""
+    """P4: the coordinator aborted during the verification."""
     entry = bench.producers.maybe_create_verification_state_entry(7, 0, 0, NOW)
     bench.end(7, commit=False)
     assert bench.producers.verification_state_entry(7) is None
@@ -292,7 +292,7 @@ def test_a_rebuild_up_to_an_offset(bench: Bench) -> None:
 
 
 def test_a_rebuild_from_the_log_start_offset(bench: Bench) -> None:
-    """S4: what was deleted tells nothing any more."""
+    """S4: deleted records have no effect any more."""
     fill_segments(bench)
     producers = bench.rebuilt(start=11)
     assert state(producers) == {8: (4, 13, 13)}
@@ -305,7 +305,7 @@ def test_a_rebuild_does_not_index_transactions_again(bench: Bench) -> None:
     assert len(bench.segments.active.txn_index.all()) == 1
 
 
-def test_state_that_is_there_already_stays(bench: Bench) -> None:
+def test_a_state_that_is_current_is_kept(bench: Bench) -> None:
     fill_segments(bench)
     bench.disk.read.clear()
     rebuild_producer_state(bench.producers, bench.segments, 0, bench.next_offset, NOW)
@@ -314,7 +314,7 @@ def test_state_that_is_there_already_stays(bench: Bench) -> None:
 
 
 def test_a_log_without_producers_is_not_read_for_a_truncation(bench: Bench) -> None:
-    """R4: there is nothing to find out."""
+    """R4: there is nothing to rebuild."""
     for offset in range(20):
         bench.append(filler(100, base_offset=offset))
     bench.disk.read.clear()

@@ -79,7 +79,7 @@ producers = st.builds(
 
 
 @given(st.lists(producers, max_size=10))
-def test_a_snapshot_comes_back_as_it_was(state: list[ProducerStateEntry]) -> None:
+def test_a_snapshot_round_trips(state: list[ProducerStateEntry]) -> None:
     assert decode_snapshot(encode_snapshot(state)) == state
 
 
@@ -113,7 +113,7 @@ def test_random_bytes_are_corrupt_and_nothing_else(content: bytes) -> None:
         (bytes.fromhex("0001 ffffffff ffffffff"), "-1 producers do not fit"),
     ],
 )
-def test_the_error_says_what_is_wrong(content: bytes, message: str) -> None:
+def test_the_error_has_the_reason(content: bytes, message: str) -> None:
     """The last two have a right CRC and a count that their bytes cannot hold."""
     with pytest.raises(CorruptSnapshotError, match=message):
         decode_snapshot(content)

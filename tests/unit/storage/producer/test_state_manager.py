@@ -26,12 +26,12 @@ NOW = 10_000
 def new_disk() -> CrashDisk:
     disk = CrashDisk()
     disk.make_directory(DIRECTORY)
-    disk.settle()
+    disk.make_durable()
     return disk
 
 
 class Log:
-    """The state with a log in front of it that gives out offsets."""
+    """The state with a log that assigns offsets."""
 
     def __init__(self, disk: CrashDisk | None = None) -> None:
         self.disk = disk or new_disk()
@@ -61,7 +61,8 @@ class Log:
         return header.base_offset
 
     def finish(self, producer_id: int, *, commit: bool = True) -> tuple[CompletedTxn, int]:
-        """Appends a marker; returns what it completed and the last stable offset it notes."""
+        """Appends a marker; returns the completed transaction and the last stable offset of
+        its entry."""
         header = BatchHeader(self.end, 49, 0, 2, 0, 0x30, 0, NOW, NOW, producer_id, 0, -1, 1)
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         info = self.state.prepare_update(producer_id, AppendOrigin.COORDINATOR)
@@ -96,14 +97,18 @@ def data(
 # --- appends
 
 
-def test_a_duplicate_is_answered_with_its_first_offset() -> None:
+def test_a_duplicate_returns_its_first_offset() -> None:
     """P3."""
     log = Log()
     offsets = [log.append(1, n * 3, 3) for n in range(3)]
     for n, offset in enumerate(offsets):
-        found = log.state.find_duplicate(data(1, n * 3, 3))
-        assert found is not None
-        assert (found.first_offset, found.last_offset, found.timestamp) == (offset, offset + 2, NOW)
+        duplicate = log.state.find_duplicate(data(1, n * 3, 3))
+        assert duplicate is not None
+        assert (duplicate.first_offset, duplicate.last_offset, duplicate.timestamp) == (
+            offset,
+            offset + 2,
+            NOW,
+        )
     assert log.state.find_duplicate(data(1, 9, 3)) is None
     assert log.state.find_duplicate(data(2, 0, 3)) is None
 
@@ -172,7 +177,7 @@ def test_the_last_stable_offset_stops_at_the_first_open_transaction() -> None:
     assert log.state.first_unstable_offset is None
 
 
-def test_an_open_transaction_below_an_unreplicated_one_comes_first() -> None:
+def test_an_open_transaction_below_an_unreplicated_one_is_the_first_unstable() -> None:
     log = Log()
     first = log.append(1, 0, txn=True)
     log.append(2, 0, txn=True)
@@ -188,7 +193,7 @@ def test_a_transaction_that_never_started_cannot_end() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=60))
 def test_stable_offsets_against_a_model(steps: list[tuple[int, int]]) -> None:
-    """Producers that write and end transactions in turn, with a high watermark that lags."""
+    """Producers write and end transactions alternately, with a high watermark that lags."""
     log = Log()
     open_from: dict[int, int] = {}
     ended: list[tuple[int, int]] = []
@@ -217,7 +222,7 @@ def test_stable_offsets_against_a_model(steps: list[tuple[int, int]]) -> None:
 # --- verification
 
 
-def test_verification_goes_on_until_it_is_cleared() -> None:
+def test_verification_continues_until_it_is_cleared() -> None:
     log = Log()
     entry = log.state.maybe_create_verification_state_entry(1, 5, 0, NOW, supports_epoch_bump=True)
     again = log.state.maybe_create_verification_state_entry(1, 3, 0, NOW + 5)
@@ -234,7 +239,7 @@ def test_verification_goes_on_until_it_is_cleared() -> None:
 
 
 def test_a_restart_reads_the_last_snapshot() -> None:
-    """P3: state is kept over restarts; of each producer, the last batch."""
+    """P3: state survives restarts; of each producer, the last batch."""
     log = Log()
     log.append(1, 0, 3)
     log.append(1, 3, 2)
@@ -273,7 +278,7 @@ def three_snapshots() -> Log:
     return log
 
 
-def test_truncation_goes_back_to_the_last_snapshot_in_range() -> None:
+def test_truncation_reloads_the_last_snapshot_in_range() -> None:
     log = three_snapshots()
     log.state.truncate_and_reload(0, 2, NOW)
     assert log.snapshots() == [1, 2]
@@ -283,7 +288,7 @@ def test_truncation_goes_back_to_the_last_snapshot_in_range() -> None:
     assert entry.last_sequence == 1
 
 
-def test_truncation_below_all_snapshots_leaves_nothing() -> None:
+def test_truncation_below_all_snapshots_clears_the_state() -> None:
     log = three_snapshots()
     log.state.truncate_and_reload(4, 5, NOW)
     assert log.snapshots() == []
@@ -302,7 +307,7 @@ def test_truncation_to_where_the_state_ends_keeps_it() -> None:
     assert log.state.take_snapshot() is not None
 
 
-def test_start_anew() -> None:
+def test_full_truncation() -> None:
     log = three_snapshots()
     log.append(2, 0, txn=True)
     log.state.truncate_fully_and_start_at(70)
@@ -375,8 +380,8 @@ def test_a_synced_snapshot_is_durable() -> None:
     assert image.state.map_end_offset == 2
 
 
-def test_whatever_a_crash_leaves_a_whole_snapshot_is_loaded() -> None:
-    """S7: the one before is there once it was synced, and a torn one is never taken for whole."""
+def test_after_any_crash_a_valid_snapshot_is_loaded() -> None:
+    """S7: a synced snapshot is still available, and a torn one is never taken for a valid one."""
 
     def work(disk: CrashDisk) -> None:
         log = Log(disk)
@@ -402,7 +407,7 @@ def test_whatever_a_crash_leaves_a_whole_snapshot_is_loaded() -> None:
     assert end == 4
 
 
-def test_a_failed_snapshot_is_tried_again() -> None:
+def test_a_failed_snapshot_is_retried() -> None:
     log = Log()
     log.append(1, 0)
     log.disk.fail("write", "*.snapshot", errno.ENOSPC, partial=10)
@@ -427,7 +432,7 @@ def test_snapshots_are_listed_and_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("segments", "left"),
+    ("segments", "remaining"),
     [
         ([1, 2, 3], [1, 2, 3]),
         ([1], [1, 3]),
@@ -439,17 +444,17 @@ def test_snapshots_are_listed_and_deleted() -> None:
         ([], [3]),
     ],
 )
-def test_snapshots_of_no_segment_go_but_for_the_one_above_all(
-    segments: list[int], left: list[int]
+def test_snapshots_without_a_segment_are_removed_except_the_last(
+    segments: list[int], remaining: list[int]
 ) -> None:
-    """The last one is of a clean shutdown, if it lies above the last segment's start."""
+    """The last one was written by a clean shutdown, if it is above the last segment's start."""
     log = three_snapshots()
     log.state.remove_straggling_snapshots(segments)
-    assert log.snapshots() == left
-    assert log.state.latest_snapshot_offset == (left[-1] if left else None)
+    assert log.snapshots() == remaining
+    assert log.state.latest_snapshot_offset == (remaining[-1] if remaining else None)
 
 
-def test_other_files_are_no_snapshots() -> None:
+def test_other_files_are_not_snapshots() -> None:
     disk = new_disk()
     for name in ("x.snapshot", "00000000000000000005.snapshot.deleted", "00000000000000000005.log"):
         disk.open(f"{DIRECTORY}/{name}", create=True)
@@ -478,7 +483,7 @@ def test_a_loaded_transaction_is_in_its_place() -> None:
 def test_a_reload_and_replay_gives_the_state_that_was(
     steps: list[tuple[str, int]], seed: int
 ) -> None:
-    """The state is what the log implies: a snapshot and the log after it tell the same (P3)."""
+    """P3: a snapshot and the log after it result in the same state."""
     log = Log()
     history: list[tuple[int, int, bool, bool]] = []  # offset, producer, transactional, marker
 

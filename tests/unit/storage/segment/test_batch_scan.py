@@ -32,18 +32,18 @@ def file_of(path: Path, *parts: bytes | bytearray) -> Iterator[File]:
         file.close()
 
 
-def spans(found: list[ScannedBatch]) -> list[tuple[int, int, int]]:
-    return [(each.position, each.header.base_offset, each.header.last_offset) for each in found]
+def spans(result: list[ScannedBatch]) -> list[tuple[int, int, int]]:
+    return [(item.position, item.header.base_offset, item.header.last_offset) for item in result]
 
 
 def before_corruption(batches: Iterator[ScannedBatch]) -> list[ScannedBatch]:
-    """What is found before the corruption that must come."""
-    found: list[ScannedBatch] = []
+    """Returns the batches before the corruption, which must occur."""
+    results: list[ScannedBatch] = []
     try:
-        for each in batches:
-            found.append(each)
+        for item in batches:
+            results.append(item)
     except CorruptRecordError:
-        return found
+        return results
     pytest.fail("nothing was found corrupt")
 
 
@@ -54,30 +54,30 @@ STARTS = [sum(SIZES[:n]) for n in range(len(SIZES) + 1)]
 
 @pytest.mark.parametrize("block", [1, 61, 64, 100, 571, 1024, 1 << 20])
 def test_scan_finds_every_batch_whatever_the_block(tmp_path: Path, block: int) -> None:
-    """Headers and batches that lie across the end of a block are read again."""
+    """Headers and batches across the end of a block are read again."""
     with file_of(tmp_path, *BATCHES) as file:
-        found = list(scan_batches(file, 0, file.size(), check=True, block=block))
-    assert [each.position for each in found] == STARTS[:-1]
-    assert [bytes(each.bytes) for each in found] == [bytes(data) for data in BATCHES]
+        batches = list(scan_batches(file, 0, file.size(), check=True, block=block))
+    assert [item.position for item in batches] == STARTS[:-1]
+    assert [bytes(item.bytes) for item in batches] == [bytes(data) for data in BATCHES]
 
 
 def test_scan_within_a_file(tmp_path: Path) -> None:
     with file_of(tmp_path, *BATCHES) as file:
-        found = list(scan_batches(file, STARTS[1], STARTS[3]))
+        batches = list(scan_batches(file, STARTS[1], STARTS[3]))
         nothing = list(scan_batches(file, STARTS[2], STARTS[2]))
-    assert spans(found) == [(STARTS[1], 10, 10), (STARTS[2], 20, 20)]
+    assert spans(batches) == [(STARTS[1], 10, 10), (STARTS[2], 20, 20)]
     assert nothing == []
 
 
 @pytest.mark.parametrize("block", [64, 1 << 20])
-@pytest.mark.parametrize("kept", [1, 16, 17, 60, 61, 199])
-def test_scan_gives_what_is_whole_before_a_torn_batch(
-    tmp_path: Path, kept: int, block: int
+@pytest.mark.parametrize("remaining", [1, 16, 17, 60, 61, 199])
+def test_scan_yields_the_complete_batches_before_a_torn_one(
+    tmp_path: Path, remaining: int, block: int
 ) -> None:
-    """S7: wherever a write was torn, the batches before it are found."""
-    with file_of(tmp_path, *BATCHES[:-1], BATCHES[-1][:kept]) as file:
-        found = before_corruption(scan_batches(file, 0, file.size(), block=block))
-    assert [each.position for each in found] == STARTS[:-2]
+    """S7: the batches before any torn write are found."""
+    with file_of(tmp_path, *BATCHES[:-1], BATCHES[-1][:remaining]) as file:
+        batches = before_corruption(scan_batches(file, 0, file.size(), block=block))
+    assert [item.position for item in batches] == STARTS[:-2]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_scan_gives_what_is_whole_before_a_torn_batch(
     [b"\0", b"\0" * 17, b"\0" * 5000, b"garbage!" * 20, b"\xff" * 100],
     ids=["zero", "a few zeros", "zeros", "text", "ones"],
 )
-def test_scan_refuses_what_is_no_batch(tmp_path: Path, rest: bytes) -> None:
+def test_scan_refuses_invalid_batches(tmp_path: Path, rest: bytes) -> None:
     """S7: zeros of a preallocated file, or anything else."""
     with file_of(tmp_path, BATCHES[0], rest) as file:
-        found = before_corruption(scan_batches(file, 0, file.size(), check=True))
-    assert [each.position for each in found] == [0]
+        batches = before_corruption(scan_batches(file, 0, file.size(), check=True))
+    assert [item.position for item in batches] == [0]
 
 
-def test_scan_checks_the_crc_only_when_asked(tmp_path: Path) -> None:
+def test_scan_checks_the_crc_only_with_check(tmp_path: Path) -> None:
     broken = bytearray(BATCHES[1])
     broken[-1] ^= 1
     with file_of(tmp_path, BATCHES[0], broken, BATCHES[2]) as file:
@@ -105,17 +105,17 @@ def test_scan_checks_the_crc_only_when_asked(tmp_path: Path) -> None:
 
 def test_scan_of_a_file_that_is_shorter_than_said(tmp_path: Path) -> None:
     with file_of(tmp_path, BATCHES[0]) as file:
-        found = scan_batches(file, 0, file.size() + 100)
+        batches = scan_batches(file, 0, file.size() + 100)
         with pytest.raises(CorruptRecordError):
-            list(found)
+            list(batches)
 
 
 def test_a_batch_without_records_is_a_batch(tmp_path: Path) -> None:
-    """S5: compaction leaves them to say how far a producer had come."""
+    """S5: compaction leaves them for the sequence of a producer."""
     empty = batch(base_offset=4, last_offset=9, producer_id=1, sequence=0)
     with file_of(tmp_path, empty, batch(b"a", base_offset=10)) as file:
-        found = list(scan_batches(file, 0, file.size(), check=True))
-    assert spans(found) == [(0, 4, 9), (len(empty), 10, 10)]
+        batches = list(scan_batches(file, 0, file.size(), check=True))
+    assert spans(batches) == [(0, 4, 9), (len(empty), 10, 10)]
 
 
 def test_messages_of_old_formats_are_scanned(tmp_path: Path) -> None:
@@ -127,13 +127,13 @@ def test_messages_of_old_formats_are_scanned(tmp_path: Path) -> None:
         old_message(3, None, magic=0, key=b""),
     ]
     with file_of(tmp_path, *parts) as file:
-        found = list(scan_batches(file, 0, file.size(), check=True, block=64))
-    assert [each.header.magic for each in found] == [0, 1, 2, 0]
-    assert [each.header.last_offset for each in found] == [0, 1, 2, 3]
-    assert [each.header.max_timestamp for each in found][:2] == [-1, 77]
-    assert [each.header.partition_leader_epoch for each in found] == [-1, -1, 5, -1]
-    assert all(each.header.producer_id == -1 for each in found)
-    assert [bytes(each.bytes) for each in found] == parts
+        batches = list(scan_batches(file, 0, file.size(), check=True, block=64))
+    assert [item.header.magic for item in batches] == [0, 1, 2, 0]
+    assert [item.header.last_offset for item in batches] == [0, 1, 2, 3]
+    assert [item.header.max_timestamp for item in batches][:2] == [-1, 77]
+    assert [item.header.partition_leader_epoch for item in batches] == [-1, -1, 5, -1]
+    assert all(item.header.producer_id == -1 for item in batches)
+    assert [bytes(item.bytes) for item in batches] == parts
 
 
 def test_the_crc_of_an_old_message_is_checked(tmp_path: Path) -> None:
@@ -154,10 +154,10 @@ def test_the_crc_of_an_old_message_is_checked(tmp_path: Path) -> None:
     [(0, 0), (1, 1), (10, 1), (11, 2), (30, 3), (39, 4), (40, 4)],
 )
 def test_find_batch(tmp_path: Path, offset: int, expected: int) -> None:
-    """The batch that holds the offset, or the first one after it where there is a hole."""
+    """The batch that contains the offset, or the next one after a gap."""
     with file_of(tmp_path, *BATCHES) as file:
-        found = find_batch(file, 0, file.size(), offset)
-    assert found == BatchLocation(STARTS[expected], SIZES[expected], 10 * expected)
+        location = find_batch(file, 0, file.size(), offset)
+    assert location == BatchLocation(STARTS[expected], SIZES[expected], 10 * expected)
 
 
 def test_find_batch_beyond_the_end(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_find_batch_in_the_middle_of_a_batch(tmp_path: Path) -> None:
 
 
 def test_find_batch_hops_over_large_batches_without_reading_them(tmp_path: Path) -> None:
-    """S6: a search costs a header for each batch, not its bytes."""
+    """S6: a search reads a header of each batch, not its bytes."""
     disk = CountingDisk()
     path = tmp_path / "large.log"
     path.write_bytes(b"".join(filler(100_000, base_offset=n) for n in range(10)))
@@ -196,7 +196,7 @@ def test_find_batch_across_the_end_of_a_block(tmp_path: Path, shift: int) -> Non
 
 
 def test_find_batch_among_the_smallest_old_messages(tmp_path: Path) -> None:
-    """26 bytes are less than the part of a header that tells a v2 batch's last offset."""
+    """26 bytes are fewer than the part of a header with a v2 batch's last offset."""
     messages = [old_message(n, None, magic=0, key=b"") for n in range(400)]
     size = len(messages[0])
     assert size == 26

@@ -23,7 +23,7 @@ def make(tmp_path: Path) -> Iterator[SegmentDirectory]:
 
 
 def test_a_new_segment_has_three_files(make: SegmentDirectory) -> None:
-    """S1: the transaction index is made by the first aborted transaction."""
+    """S1: the first aborted transaction creates the transaction index."""
     segment = make(42)
     assert sorted(path.name for path in make.directory.iterdir()) == [
         "00000000000000000042.index",
@@ -36,7 +36,7 @@ def test_a_new_segment_has_three_files(make: SegmentDirectory) -> None:
     assert make.size(42, ".timeindex") == 1200
 
 
-def test_what_is_appended_is_in_the_file_as_it_is(make: SegmentDirectory) -> None:
+def test_appended_batches_are_in_the_file_unchanged(make: SegmentDirectory) -> None:
     segment = make()
     parts = [batch(b"a"), batch(b"b", b"c", base_offset=1)]
     append(segment, *parts)
@@ -126,8 +126,8 @@ def test_a_segment_of_another_suffix(make: SegmentDirectory) -> None:
 
 
 def test_index_entries_come_every_interval(make: SegmentDirectory) -> None:
-    """S2: an entry for the batch that follows more than `index.interval.bytes` of others; its
-    offset is the batch's last one, its position where the batch starts."""
+    """S2: an entry for the batch after more than `index.interval.bytes` of others; it has the
+    batch's last offset and its start position."""
     segment = make()
     for n in range(10):
         append(segment, batch(b"v", b"v", base_offset=2 * n, timestamp=NOW + n))
@@ -158,7 +158,7 @@ def test_each_batch_of_an_append_is_indexed_by_itself(make: SegmentDirectory) ->
 
 
 def test_many_batches_in_one_append_may_fill_the_index(make: SegmentDirectory) -> None:
-    """The entries that find no room are left out; the batches are there and are found."""
+    """Entries that do not fit are omitted; the batches are found nevertheless."""
     config = LogConfig(segment_index_bytes=24, index_interval_bytes=0)
     segment = make(config=config)
     parts = [filler(100, base_offset=n, timestamp=NOW + n) for n in range(20)]
@@ -227,7 +227,7 @@ def test_rolls_by_the_time_of_the_records(make: SegmentDirectory) -> None:
     assert not segment.should_roll(config, 100, -1, 3, NOW + 10**9)
 
 
-def test_rolls_by_the_clock_where_records_have_no_time(make: SegmentDirectory) -> None:
+def test_rolls_by_the_clock_if_records_have_no_timestamp(make: SegmentDirectory) -> None:
     config = LogConfig(segment_ms=1000)
     segment = make(config=config, now_ms=NOW)
     append(segment, batch(b"a", timestamp=-1))

@@ -1,4 +1,4 @@
-"""What a segment finds: batches by offset, records by time (S2, Q5)."""
+"""Reads of a segment: batches by offset, records by time (S2, Q5)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def make(tmp_path: Path) -> Iterator[SegmentDirectory]:
 # --- reading
 
 
-def test_read_gives_whole_batches_up_to_the_limit(make: SegmentDirectory) -> None:
+def test_read_returns_whole_batches_up_to_the_limit(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=10)
     assert offsets_of(read(segment, 3, 300)) == [3, 4, 5]
@@ -33,9 +33,9 @@ def test_read_of_less_than_a_batch(make: SegmentDirectory, max_bytes: int) -> No
     segment = make()
     fill(segment, count=5)
     assert offsets_of(read(segment, 2, max_bytes, min_one=True)) == [2]
-    found = read(segment, 2, max_bytes, min_one=False)
-    assert found is not None
-    assert found.size == 0
+    result = read(segment, 2, max_bytes, min_one=False)
+    assert result is not None
+    assert result.size == 0
 
 
 def test_read_past_the_end(make: SegmentDirectory) -> None:
@@ -46,15 +46,15 @@ def test_read_past_the_end(make: SegmentDirectory) -> None:
 
 
 def test_read_from_the_middle_of_a_batch(make: SegmentDirectory) -> None:
-    """The batch that holds the offset comes whole: nothing is decoded."""
+    """The whole batch that contains the offset is returned: nothing is decoded."""
     segment = make()
     append(segment, batch(*[b"v"] * 10), batch(*[b"w"] * 10, base_offset=10))
     assert offsets_of(read(segment, 7, 1)) == [0]
     assert offsets_of(read(segment, 10, 1)) == [10]
 
 
-def test_read_over_a_hole_gives_what_follows(make: SegmentDirectory) -> None:
-    """S5: compaction leaves offsets that nobody has."""
+def test_read_over_a_gap_returns_the_next_batches(make: SegmentDirectory) -> None:
+    """S5: compaction leaves offsets without records."""
     segment = make()
     append(segment, batch(b"a"), batch(b"b", base_offset=50), batch(b"c", base_offset=70))
     assert offsets_of(read(segment, 1, 1)) == [50]
@@ -64,12 +64,12 @@ def test_read_over_a_hole_gives_what_follows(make: SegmentDirectory) -> None:
 
 
 def test_read_up_to_a_position(make: SegmentDirectory) -> None:
-    """Where the high watermark or the last stable offset lies in the segment."""
+    """The position of the high watermark or the last stable offset in the segment."""
     segment = make()
     fill(segment, count=10)
     for max_bytes in (500, 100_000):
-        found = segment.read(2, max_bytes, 500, min_one=True)
-        assert offsets_of(found) == [2, 3, 4]
+        data = segment.read(2, max_bytes, 500, min_one=True)
+        assert offsets_of(data) == [2, 3, 4]
     nothing = segment.read(5, 1000, 500, min_one=True)
     assert nothing is not None
     assert nothing.size == 0
@@ -87,15 +87,15 @@ def test_every_read_agrees_with_the_batches(make: SegmentDirectory) -> None:
         append(segment, data)
         offset += 1 + n % 3
     end = segment.size
-    for wanted in range(spans[-1][0] + 1):
-        at = next(n for n, (first, _, _) in enumerate(spans) if first >= wanted)
+    for expected in range(spans[-1][0] + 1):
+        at = next(n for n, (first, _, _) in enumerate(spans) if first >= expected)
         start, first_size = spans[at][1:]
         for limit in (1, 80, 81, 176, 300, 512, 1000, 3100, 5000):
             whole = [s for _, p, s in spans[at:] if p + s <= start + limit]
-            found = segment.read(wanted, limit, end, min_one=True)
-            assert found is not None
-            assert (found.position, found.size) == (start, max(sum(whole), first_size))
-            exact = segment.read(wanted, limit, end, min_one=False)
+            result = segment.read(expected, limit, end, min_one=True)
+            assert result is not None
+            assert (result.position, result.size) == (start, max(sum(whole), first_size))
+            exact = segment.read(expected, limit, end, min_one=False)
             assert exact is not None
             assert (exact.position, exact.size) == (start, sum(whole))
 
@@ -106,9 +106,9 @@ def test_the_smallest_old_messages_are_read_one_by_one(make: SegmentDirectory) -
         b"".join(old_message(n, None, magic=0, key=b"") for n in range(10))
     )
     segment = make(create=False)
-    found = read(segment, 4, 1)
-    assert found is not None
-    assert (found.position, found.size) == (4 * 26, 26)
+    result = read(segment, 4, 1)
+    assert result is not None
+    assert (result.position, result.size) == (4 * 26, 26)
     assert segment.next_offset() == 10
 
 
@@ -116,13 +116,13 @@ def test_the_smallest_old_messages_are_read_one_by_one(make: SegmentDirectory) -
 
 
 def test_find_timestamp(make: SegmentDirectory) -> None:
-    """Q5: the first record at or after a time, whatever the index has."""
+    """Q5: the first record at or after a time, for any content of the index."""
     segment = make()
     fill(segment, count=30, step_ms=10)
     for n in range(30):
         for shift in (0, -1, -9):
-            found = segment.find_timestamp(NOW + 10 * n + shift, 0)
-            assert found == at(NOW + 10 * n, n)
+            record = segment.find_timestamp(NOW + 10 * n + shift, 0)
+            assert record == at(NOW + 10 * n, n)
     assert segment.find_timestamp(NOW + 291, 0) is None
 
 

@@ -1,4 +1,4 @@
-"""LogSegments that are truncated, and rebuilt after a crash (R4, S7)."""
+"""Segments that are truncated, and rebuilt after a crash (R4, S7)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,8 +59,8 @@ def test_truncate_beyond_the_end_cuts_nothing(make: SegmentDirectory) -> None:
     assert segment.max_timestamp == NOW + 90
 
 
-def test_truncate_everything_starts_the_clock_anew(make: SegmentDirectory) -> None:
-    """S3: `segment.ms` counts from the truncation, not from records that are gone."""
+def test_truncating_everything_restarts_the_clock(make: SegmentDirectory) -> None:
+    """S3: `segment.ms` counts from the truncation, not from truncated records."""
     config = LogConfig(segment_ms=1000)
     segment = make(config=config)
     append(segment, batch(b"a", timestamp=NOW - 10_000))
@@ -73,7 +73,7 @@ def test_truncate_everything_starts_the_clock_anew(make: SegmentDirectory) -> No
 
 
 def test_truncate_then_append_again(make: SegmentDirectory) -> None:
-    """The indexes go on where they were cut, and stay in order."""
+    """The indexes continue where they were truncated, and stay sorted."""
     segment = make()
     fill(segment, count=20, step_ms=10)
     segment.seal()
@@ -88,14 +88,16 @@ def test_truncate_then_append_again(make: SegmentDirectory) -> None:
     assert segment.find_timestamp(NOW + 101, 0) == at(NOW + 105, 21)
 
 
-def test_truncate_drops_aborted_transactions_whose_marker_goes(make: SegmentDirectory) -> None:
+def test_truncate_drops_aborted_transactions_whose_marker_is_dropped(
+    make: SegmentDirectory,
+) -> None:
     segment = make()
     fill(segment, count=20)
-    kept, gone = AbortedTxn(1, 0, 9, 10), AbortedTxn(2, 3, 15, 16)
-    for txn in (kept, gone):
+    remaining, removed = AbortedTxn(1, 0, 9, 10), AbortedTxn(2, 3, 15, 16)
+    for txn in (remaining, removed):
         segment.txn_index.append(txn)
     segment.truncate_to(15, NOW)
-    assert segment.txn_index.all() == [kept]
+    assert segment.txn_index.all() == [remaining]
 
 
 def test_truncate_a_reopened_segment(make: SegmentDirectory) -> None:
@@ -115,14 +117,14 @@ def test_truncate_a_reopened_segment(make: SegmentDirectory) -> None:
 def rebuild(segment: LogSegment) -> int:
     segment.begin_rebuild()
     valid = 0
-    for found in scan_batches(segment.file, 0, segment.size, check=True):
-        segment.rebuild_from(found)
-        valid = found.position + found.header.size
+    for scanned in scan_batches(segment.file, 0, segment.size, check=True):
+        segment.rebuild_from(scanned)
+        valid = scanned.position + scanned.header.size
     return segment.end_rebuild(valid)
 
 
 def test_a_rebuilt_index_equals_the_first_one(make: SegmentDirectory) -> None:
-    """S7: whatever was in the files."""
+    """S7: for any content of the files."""
     segment = make()
     fill(segment, count=40)
     append(segment, filler(100, base_offset=40, timestamp=NOW))
@@ -140,7 +142,7 @@ def test_a_rebuilt_index_equals_the_first_one(make: SegmentDirectory) -> None:
     assert (again.max_timestamp, again.max_timestamp_offset) == (NOW + 390, 39)
 
 
-def test_a_rebuild_cuts_off_what_is_not_valid(make: SegmentDirectory) -> None:
+def test_a_rebuild_truncates_invalid_bytes(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=4)
     segment.begin_rebuild()
@@ -184,7 +186,7 @@ def test_offsets_out_of_the_segments_range_are_refused(make: SegmentDirectory) -
         segment.close_handlers()
 
 
-def test_next_offset_of_a_torn_file_says_so(make: SegmentDirectory) -> None:
+def test_next_offset_of_a_torn_file_is_an_error(make: SegmentDirectory) -> None:
     segment = make()
     fill(segment, count=2)
     segment.close()

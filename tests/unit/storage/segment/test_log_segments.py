@@ -108,7 +108,7 @@ def test_removing_one(segments: LogSegments) -> None:
 def test_one_with_the_same_base_offset_takes_the_others_place(
     segments: LogSegments, tmp_path: Path
 ) -> None:
-    """S5: a compacted segment replaces the first of those it was made from."""
+    """S5: a compacted segment replaces the first of those it was written from."""
     old = segments.floor(20)
     assert old is not None
     directory = tmp_path / "new"

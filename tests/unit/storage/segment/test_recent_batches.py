@@ -31,10 +31,10 @@ def test_a_batch_is_found_by_its_first_offset_alone() -> None:
 )
 def test_the_last_ones_are_known_and_not_many_more(count: int) -> None:
     recent = filled(count)
-    known = [number for number in range(count) if number * 5 in recent]
-    assert known == list(range(known[0], count))
-    assert MIN_BATCHES <= len(known) < 2 * MIN_BATCHES
-    for number in known:
+    current = [number for number in range(count) if number * 5 in recent]
+    assert current == list(range(current[0], count))
+    assert MIN_BATCHES <= len(current) < 2 * MIN_BATCHES
+    for number in current:
         assert recent.find(number * 5, count * SIZE) == BatchLocation(
             number * SIZE, SIZE, number * 5 + 2
         )
