@@ -1,10 +1,10 @@
-"""Settings of a subscription to clients' metrics."""
+"""Settings of a client metrics subscription."""
 
 TABLE = """
 interval.ms INT M-* 100..3600000 300000
-    How often a client pushes its metrics.
+    The interval at which a client pushes its metrics.
 match LIST M-* match
-    Which clients push, as name=pattern pairs; all when empty.
+    The clients that push metrics, as name=pattern pairs; if empty, all clients.
 metrics LIST M-* .
-    Metrics to push, by the beginnings of their names; * for all, none when empty.
+    The prefixes of the metrics to push; * for all metrics, empty for none.
 """

@@ -1,192 +1,192 @@
-"""Groups, transactions and their internal topics."""
+"""Settings of groups, transactions and their internal topics."""
 
 TABLE = """
 group.min.session.timeout.ms INT M-* . 6000
-    Shortest session timeout a classic member may ask for.
+    The minimum session timeout of members of classic groups.
 group.max.session.timeout.ms INT M-* . 1800000
-    Longest session timeout a classic member may ask for.
+    The maximum session timeout of members of classic groups.
 group.initial.rebalance.delay.ms INT M-* . 3000
-    How long a new group waits for more members.
+    The time for which a new group waits for more members before its first rebalance.
 group.max.size INT M-* 1.. 2147483647
-    Most members of a classic group.
+    The maximum number of members of a classic group.
 group.consumer.assignment.interval.ms INT Mc* 0.. 1000
-    Shortest time between two assignments of a consumer group.
+    The minimum time between two assignments of a consumer group.
 group.consumer.assignors LIST M-* +{uniform,range} uniform,range
-    Assignors of consumer groups; the first is the default.
+    The assignors of consumer groups; the first one is the default.
 group.consumer.heartbeat.interval.ms INT M-* 1.. 5000
-    How often a member of a consumer group sends heartbeats.
+    The heartbeat interval of members of consumer groups.
 group.consumer.max.assignment.interval.ms INT M-* 0.. 15000
-    Highest consumer.assignment.interval.ms of a group.
+    The highest consumer.assignment.interval.ms of a group.
 group.consumer.max.heartbeat.interval.ms INT M-* 1.. 15000
-    Highest consumer.heartbeat.interval.ms of a group.
+    The highest consumer.heartbeat.interval.ms of a group.
 group.consumer.max.session.timeout.ms INT M-* 1.. 60000
-    Highest consumer.session.timeout.ms of a group.
+    The highest consumer.session.timeout.ms of a group.
 group.consumer.max.size INT M-* 1.. 2147483647
-    Most members of a consumer group.
+    The maximum number of members of a consumer group.
 group.consumer.migration.policy STRING M-* ~{DISABLED,DOWNGRADE,UPGRADE,BIDIRECTIONAL} bidirectional
-    Whether a group may change between the classic and the consumer protocol.
+    Whether groups may migrate between the classic and the consumer protocol.
 group.consumer.min.assignment.interval.ms INT M-* 0.. 0
-    Lowest consumer.assignment.interval.ms of a group.
+    The lowest consumer.assignment.interval.ms of a group.
 group.consumer.min.heartbeat.interval.ms INT M-* 1.. 5000
-    Lowest consumer.heartbeat.interval.ms of a group.
+    The lowest consumer.heartbeat.interval.ms of a group.
 group.consumer.min.session.timeout.ms INT M-* 1.. 45000
-    Lowest consumer.session.timeout.ms of a group.
+    The lowest consumer.session.timeout.ms of a group.
 group.consumer.regex.refresh.interval.ms INT M-*i 10000.. 600000
-    How often a subscription by pattern is matched anew.
+    The interval at which regular expressions of subscriptions are evaluated again.
 group.consumer.session.timeout.ms INT M-* 1.. 45000
-    A member of a consumer group that is silent for so long is removed.
+    The time without a heartbeat after which a member of a consumer group is removed.
 group.coordinator.append.linger.ms INT M-- -1.. -1
-    How long the coordinator gathers records before it writes them; -1: as it sees fit.
+    The time for which the coordinator collects records before it writes them; -1 for adaptive.
 group.coordinator.background.threads INT H-- 1.. 2
-    Threads for the coordinator's assignors.
+    The number of threads for the assignors of the coordinator.
 group.coordinator.cached.buffer.max.bytes INT Mc- 524288.. 1048588
-    Largest buffer that the coordinator keeps for the next write.
+    The maximum size of a buffer that the coordinator keeps for the next write.
 group.coordinator.rebalance.protocols LIST M-* +{consumer,classic,share,streams} \
 classic,consumer,streams
-    Protocols that groups may use.
+    The group protocols that are enabled.
 group.coordinator.threads INT H-- 1.. 4
-    Threads of the coordinator.
+    The number of threads of the coordinator.
 group.share.assignment.interval.ms INT Mc- 0.. 1000
-    Shortest time between two assignments of a share group.
+    The minimum time between two assignments of a share group.
 group.share.assignors LIST M-- + simple
-    Assignors of share groups.
+    The assignors of share groups.
 group.share.delivery.count.limit INT M-- 2..10 5
-    How often a record is handed out before it is given up.
+    The maximum number of deliveries of a record.
 group.share.heartbeat.interval.ms INT M-- 1.. 5000
-    How often a member of a share group sends heartbeats.
+    The heartbeat interval of members of share groups.
 group.share.initialize.retry.interval.ms INT L--i 1.. 30000
-    Pause before a partition's share state is initialised again.
+    The time before the initialization of a share partition is retried.
 group.share.max.assignment.interval.ms INT M-- 0.. 15000
-    Highest share.assignment.interval.ms of a group.
+    The highest share.assignment.interval.ms of a group.
 group.share.max.delivery.count.limit INT M-- 5..25 10
-    Highest share.delivery.count.limit of a group.
+    The highest share.delivery.count.limit of a group.
 group.share.max.heartbeat.interval.ms INT M-- 1.. 15000
-    Highest share.heartbeat.interval.ms of a group.
+    The highest share.heartbeat.interval.ms of a group.
 group.share.max.partition.max.record.locks INT M-- 2000..10000 4000
-    Highest share.partition.max.record.locks of a group.
+    The highest share.partition.max.record.locks of a group.
 group.share.max.record.lock.duration.ms INT M-- 30000..3600000 60000
-    Highest share.record.lock.duration.ms of a group.
+    The highest share.record.lock.duration.ms of a group.
 group.share.max.session.timeout.ms INT M-- 1.. 60000
-    Highest share.session.timeout.ms of a group.
+    The highest share.session.timeout.ms of a group.
 group.share.max.share.sessions INT M-- 1.. 2000
-    Most share sessions open at once.
+    The maximum number of share sessions.
 group.share.max.size INT M-- 1..1000 200
-    Most members of a share group.
+    The maximum number of members of a share group.
 group.share.min.assignment.interval.ms INT M-- 0.. 0
-    Lowest share.assignment.interval.ms of a group.
+    The lowest share.assignment.interval.ms of a group.
 group.share.min.delivery.count.limit INT M-- 2..5 2
-    Lowest share.delivery.count.limit of a group.
+    The lowest share.delivery.count.limit of a group.
 group.share.min.heartbeat.interval.ms INT M-- 1.. 5000
-    Lowest share.heartbeat.interval.ms of a group.
+    The lowest share.heartbeat.interval.ms of a group.
 group.share.min.partition.max.record.locks INT M-- 100..2000 100
-    Lowest share.partition.max.record.locks of a group.
+    The lowest share.partition.max.record.locks of a group.
 group.share.min.record.lock.duration.ms INT M-- 1000..30000 15000
-    Lowest share.record.lock.duration.ms of a group.
+    The lowest share.record.lock.duration.ms of a group.
 group.share.min.session.timeout.ms INT M-- 1.. 45000
-    Lowest share.session.timeout.ms of a group.
+    The lowest share.session.timeout.ms of a group.
 group.share.partition.max.record.locks INT M-- 100..10000 2000
-    Most records of a partition that are handed out at once.
+    The maximum number of records of a partition that are acquired at a time.
 group.share.persister.class.name STRING M--i . \
 org.apache.kafka.server.share.persister.DefaultStatePersister
-    The Java class that keeps the state of share groups.
+    The Java class that stores the state of share groups.
 group.share.record.lock.duration.ms INT M-- 1000..3600000 30000
-    How long a record that was handed out is kept from others.
+    The time for which a delivered record is locked for its consumer.
 group.share.session.timeout.ms INT M-- 1.. 45000
-    A member of a share group that is silent for so long is removed.
+    The time without a heartbeat after which a member of a share group is removed.
 group.streams.assignment.interval.ms INT Mc- 0.. 1000
-    Shortest time between two assignments of a streams group.
+    The minimum time between two assignments of a streams group.
 group.streams.heartbeat.interval.ms INT M-- 1.. 5000
-    How often a member of a streams group sends heartbeats.
+    The heartbeat interval of members of streams groups.
 group.streams.initial.rebalance.delay.ms INT M-- 0.. 3000
-    How long a new streams group waits for more members.
+    The time for which a new streams group waits for more members.
 group.streams.max.assignment.interval.ms INT M-- 0.. 15000
-    Highest streams.assignment.interval.ms of a group.
+    The highest streams.assignment.interval.ms of a group.
 group.streams.max.heartbeat.interval.ms INT M-- 1.. 15000
-    Highest streams.heartbeat.interval.ms of a group.
+    The highest streams.heartbeat.interval.ms of a group.
 group.streams.max.session.timeout.ms INT M-- 1.. 60000
-    Highest streams.session.timeout.ms of a group.
+    The highest streams.session.timeout.ms of a group.
 group.streams.max.size INT M-- 1.. 2147483647
-    Most members of a streams group.
+    The maximum number of members of a streams group.
 group.streams.max.standby.replicas INT M-- 0.. 2
-    Highest streams.num.standby.replicas of a group.
+    The highest streams.num.standby.replicas of a group.
 group.streams.min.assignment.interval.ms INT M-- 0.. 0
-    Lowest streams.assignment.interval.ms of a group.
+    The lowest streams.assignment.interval.ms of a group.
 group.streams.min.heartbeat.interval.ms INT M-- 1.. 5000
-    Lowest streams.heartbeat.interval.ms of a group.
+    The lowest streams.heartbeat.interval.ms of a group.
 group.streams.min.session.timeout.ms INT M-- 1.. 45000
-    Lowest streams.session.timeout.ms of a group.
+    The lowest streams.session.timeout.ms of a group.
 group.streams.num.standby.replicas INT M-- 0.. 0
-    Standby tasks of a streams group.
+    The number of standby replicas of each task of a streams group.
 group.streams.session.timeout.ms INT M-- 1.. 45000
-    A member of a streams group that is silent for so long is removed.
+    The time without a heartbeat after which a member of a streams group is removed.
 offset.metadata.max.bytes INT H-* . 4096
-    Most bytes of metadata a client may commit beside an offset.
+    The maximum size of the metadata of a committed offset.
 offsets.commit.timeout.ms INT H-- 1.. 5000
-    How long a commit of offsets waits for the replicas.
+    The timeout of an offset commit.
 offsets.load.buffer.size INT H-- 1.. 5242880
-    Bytes read at once when offsets are loaded.
+    The size of reads when offsets are loaded.
 offsets.retention.check.interval.ms LONG H-* 1.. 600000
-    How often offsets are looked over for those that expire.
+    The interval at which expired offsets are removed.
 offsets.retention.minutes INT H-* 1.. 10080
-    How long the offsets of an empty group are kept.
+    The time in minutes for which the offsets of an empty group are retained.
 offsets.topic.compression.codec INT H-* 0..4 0
-    Codec of __consumer_offsets, as its number.
+    The number of the compression type of __consumer_offsets.
 offsets.topic.num.partitions INT H-* 1.. 50
-    Partitions of __consumer_offsets.
+    The number of partitions of __consumer_offsets.
 offsets.topic.replication.factor SHORT H-* 1.. 3
-    Replicas of __consumer_offsets; never more than the brokers that are up when it is made.
+    The replication factor of __consumer_offsets; never more than the live brokers at creation.
 offsets.topic.segment.bytes INT H-* 1.. 104857600
-    Size of a segment of __consumer_offsets.
+    The size of a segment of __consumer_offsets.
 transaction.abort.timed.out.transaction.cleanup.interval.ms INT L-* 1.. 10000
-    How often transactions are looked over for those that took too long.
+    The interval at which timed-out transactions are aborted.
 transaction.max.timeout.ms INT H-* 1.. 900000
-    Longest timeout a transactional producer may ask for.
+    The maximum transaction timeout of a producer.
 transaction.partition.verification.enable BOOLEAN Lc* . true
-    Check with the coordinator that a partition is part of the transaction.
+    Whether the broker verifies with the coordinator that a partition is in the transaction.
 transaction.remove.expired.transaction.cleanup.interval.ms INT L-* 1.. 3600000
-    How often transactional ids are looked over for those that expire.
+    The interval at which expired transactional ids are removed.
 transaction.state.log.load.buffer.size INT H-- 1.. 5242880
-    Bytes read at once when transactions are loaded.
+    The size of reads when transactions are loaded.
 transaction.state.log.min.isr INT H-* 1.. 2
-    Replicas in sync that a write to __transaction_state needs; capped as its replicas are.
+    The min.insync.replicas of __transaction_state; capped like its replication factor.
 transaction.state.log.num.partitions INT H-* 1.. 50
-    Partitions of __transaction_state.
+    The number of partitions of __transaction_state.
 transaction.state.log.replication.factor SHORT H-* 1.. 3
-    Replicas of __transaction_state; never more than the brokers that are up when it is made.
+    The replication factor of __transaction_state; never more than the live brokers at creation.
 transaction.state.log.segment.bytes INT H-* 1.. 104857600
-    Size of a segment of __transaction_state.
+    The size of a segment of __transaction_state.
 transaction.two.phase.commit.enable BOOLEAN L-- . false
-    Let producers take part in a two-phase commit from outside.
+    Whether producers may take part in an external two-phase commit.
 transactional.id.expiration.ms INT H-* 1.. 604800000
-    How long a transactional id that is not used is remembered.
+    The time after which an unused transactional id expires.
 add.partitions.to.txn.retry.backoff.ms INT H-* 1.. 20
-    Pause before a partition is added to a transaction again.
+    The time before the addition of a partition to a transaction is retried.
 add.partitions.to.txn.retry.backoff.max.ms INT H-* 0.. 100
-    How long such a request is repeated before the client hears of it.
+    The longest time for which it is retried before the client gets an error.
 share.coordinator.append.linger.ms INT M-- -1.. -1
-    How long the share coordinator gathers records; -1: as it sees fit.
+    The time for which the share coordinator collects records; -1 for adaptive.
 share.coordinator.cached.buffer.max.bytes INT Mc- 524288.. 1048588
-    Largest buffer that the share coordinator keeps for the next write.
+    The maximum size of a buffer that the share coordinator keeps for the next write.
 share.coordinator.cold.partition.snapshot.interval.ms INT L--i 1.. 300000
-    How often quiet partitions get a snapshot of their share state.
+    The interval at which the share state of inactive partitions is written as a snapshot.
 share.coordinator.load.buffer.size INT H-- 1.. 5242880
-    Bytes read at once when share state is loaded.
+    The size of reads when share state is loaded.
 share.coordinator.snapshot.update.records.per.snapshot INT M-- 0..500 500
-    Updates of share state between two snapshots.
+    The number of updates of share state between two snapshots.
 share.coordinator.state.topic.compression.codec INT H-- . 0
-    Codec of __share_group_state, as its number.
+    The number of the compression type of __share_group_state.
 share.coordinator.state.topic.min.isr SHORT H-- 1.. 2
-    Replicas in sync that a write to __share_group_state needs.
+    The min.insync.replicas of __share_group_state.
 share.coordinator.state.topic.num.partitions INT H-- 1.. 50
-    Partitions of __share_group_state.
+    The number of partitions of __share_group_state.
 share.coordinator.state.topic.prune.interval.ms INT L--i 1.. 300000
-    How often old records of __share_group_state are deleted.
+    The interval at which old records of __share_group_state are deleted.
 share.coordinator.state.topic.replication.factor SHORT H-- 1.. 3
-    Replicas of __share_group_state.
+    The replication factor of __share_group_state.
 share.coordinator.state.topic.segment.bytes INT H-- 1.. 104857600
-    Size of a segment of __share_group_state.
+    The size of a segment of __share_group_state.
 share.coordinator.threads INT M-- 1.. 1
-    Threads of the share coordinator.
+    The number of threads of the share coordinator.
 share.coordinator.write.timeout.ms INT H-- 1.. 5000
-    How long a write of share state may take.
+    The timeout of a write of share state.
 """

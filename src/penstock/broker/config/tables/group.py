@@ -1,38 +1,38 @@
-"""Settings of a group; what a group does not set comes from the broker."""
+"""Settings of a group; the broker's settings are their defaults."""
 
 TABLE = """
 consumer.assignment.interval.ms INT M-* 0.. 1000
-    Shortest time between two assignments of a consumer group.
+    The minimum time between two assignments of a consumer group.
 consumer.heartbeat.interval.ms INT M-* 1.. 5000
-    How often a member of a consumer group sends heartbeats.
+    The heartbeat interval of members of consumer groups.
 consumer.session.timeout.ms INT M-* 1.. 45000
-    A member of a consumer group that is silent for so long is removed.
+    The time without a heartbeat after which a member of a consumer group is removed.
 share.assignment.interval.ms INT M-* 0.. 1000
-    Shortest time between two assignments of a share group.
+    The minimum time between two assignments of a share group.
 share.auto.offset.reset STRING M-* reset latest
-    Where a share group begins: latest, earliest, or by_duration:P1D and the like.
+    The start offset of a share group: latest, earliest, or a duration such as by_duration:P1D.
 share.delivery.count.limit INT M-* 2.. 5
-    How often a record is handed out before it is given up.
+    The maximum number of deliveries of a record.
 share.heartbeat.interval.ms INT M-* 1.. 5000
-    How often a member of a share group sends heartbeats.
+    The heartbeat interval of members of share groups.
 share.isolation.level STRING M-* {read_committed,read_uncommitted} read_uncommitted
-    Whether a share group sees records of open transactions.
+    Whether a share group reads records of open and aborted transactions.
 share.partition.max.record.locks INT M-* 100.. 2000
-    Most records of a partition that are handed out at once.
+    The maximum number of records of a partition that are acquired at a time.
 share.record.lock.duration.ms INT M-* 1000.. 30000
-    How long a record that was handed out is kept from others.
+    The time for which a delivered record is locked for its consumer.
 share.renew.acknowledge.enable BOOLEAN M-* . true
-    Whether a member may ask for more time with a record.
+    Whether a member may extend the lock of a record.
 share.session.timeout.ms INT M-* 1.. 45000
-    A member of a share group that is silent for so long is removed.
+    The time without a heartbeat after which a member of a share group is removed.
 streams.assignment.interval.ms INT M-* 0.. 1000
-    Shortest time between two assignments of a streams group.
+    The minimum time between two assignments of a streams group.
 streams.heartbeat.interval.ms INT M-* 1.. 5000
-    How often a member of a streams group sends heartbeats.
+    The heartbeat interval of members of streams groups.
 streams.initial.rebalance.delay.ms INT M-* 0.. 3000
-    How long a new streams group waits for more members.
+    The time for which a new streams group waits for more members.
 streams.num.standby.replicas INT M-* 0.. 0
-    Standby tasks of a streams group.
+    The number of standby replicas of each task of a streams group.
 streams.session.timeout.ms INT M-* 1.. 45000
-    A member of a streams group that is silent for so long is removed.
+    The time without a heartbeat after which a member of a streams group is removed.
 """

@@ -1,116 +1,116 @@
-"""Topics and the logs on disk."""
+"""Settings of topics and of the logs on disk."""
 
 TABLE = """
 log.dir LIST H-* + ./penstock-data
-    The folder of the data; log.dirs is taken first.
+    The directory of the data; log.dirs has precedence.
 log.dirs LIST H-* + ./penstock-data
-    The folders of the data, with commas between; a partition lives in one of them.
+    The comma-separated directories of the data; each partition is in one of them.
 cordoned.log.dirs LIST Mb- .
-    Folders that get no new partitions.
+    Log directories that get no new partitions.
 log.dir.failure.timeout.ms LONG L-- 1.. 30000
-    How long a failed folder may go unreported before the broker stops.
+    The time within which the failure of a log directory must be reported.
 log.initial.task.delay.ms LONG L--i 0.. 30000
-    How long after the start the chores of the logs begin.
+    The time after the start at which background tasks of the logs begin.
 num.recovery.threads.per.data.dir INT Hc- 1.. 2
-    Threads per folder for recovery and flush at the end.
+    The number of threads per log directory for recovery and for the flush at shutdown.
 num.partitions INT M-* 1.. 1
-    Partitions of a topic that is created without a count.
+    The default number of partitions of a topic.
 default.replication.factor INT M-* . 1
-    Replicas of a topic that is created without a count.
+    The default replication factor of a topic.
 auto.create.topics.enable BOOLEAN H-* . true
-    Create a topic when a client asks for one that is not there.
+    Whether a topic is created when a client requests one that does not exist.
 delete.topic.enable BOOLEAN H-* . true
-    Whether topics can be deleted at all.
+    Whether topics can be deleted.
 create.topic.policy.class.name CLASS L-- . null
-    A Java class that may refuse new topics.
+    A Java class that checks new topics.
 alter.config.policy.class.name CLASS L-- . null
-    A Java class that may refuse changes of settings.
+    A Java class that checks changes of settings.
 min.insync.replicas INT Hc* 1.. 1
-    Replicas that must be in sync before a write with acks=all is taken.
+    The number of in-sync replicas that a write with acks=all needs.
 message.max.bytes INT Hc* 0.. 1048588
-    Largest record batch that is stored, as it comes: after compression.
+    The maximum size of a record batch, after compression.
 compression.type STRING Hc* {uncompressed,zstd,lz4,snappy,gzip,producer} producer
-    Codec in which batches are stored; producer: as they came.
+    The compression type of stored batches; producer keeps the producer's compression.
 compression.gzip.level INT Mc* 1..9|-1 -1
-    Level when the broker compresses with gzip; -1 is the codec's own.
+    The level with which the broker compresses with gzip; -1 is the default of gzip.
 compression.lz4.level INT Mc* 1..17 9
-    Level when the broker compresses with lz4.
+    The level with which the broker compresses with lz4.
 compression.zstd.level INT Mc* -131072..22 3
-    Level when the broker compresses with zstd.
+    The level with which the broker compresses with zstd.
 log.segment.bytes INT Hc* 1048576.. 1073741824
-    Size at which a segment is full and the next begins.
+    The size at which a segment is rolled.
 log.segment.delete.delay.ms LONG Hc* 0.. 60000
-    How long a deleted file stays on disk under another name.
+    The time for which a deleted segment file stays on disk under another name.
 log.roll.ms LONG Hc* . null
-    Age at which a segment ends although it is not full; before log.roll.hours.
+    The age at which a segment is rolled even if it is not full; overrides log.roll.hours.
 log.roll.hours INT H-* 1.. 168
-    Age in hours at which a segment ends although it is not full.
+    The age in hours at which a segment is rolled even if it is not full.
 log.roll.jitter.ms LONG Hc* . null
-    Most that is taken off this age at random; before log.roll.jitter.hours.
+    The maximum random time by which a segment is rolled earlier; overrides log.roll.jitter.hours.
 log.roll.jitter.hours INT H-* 0.. 0
-    Most hours taken off this age at random.
+    The maximum random number of hours by which a segment is rolled earlier.
 log.preallocate BOOLEAN Mc* . false
-    Give a new segment its full size on disk at once.
+    Whether a new segment file is created with its full size.
 log.index.interval.bytes INT Mc* 0.. 4096
-    Bytes of log between two entries of an index.
+    The number of bytes of the log between two index entries.
 log.index.size.max.bytes INT Mc* 24.. 10485760
-    Size of an index; a full one ends its segment.
+    The size of an index; a segment is rolled when its index is full.
 log.flush.interval.messages LONG Hc* 1.. 9223372036854775807
-    Records after which a partition is synced to disk.
+    The number of records after which a partition is flushed to disk.
 log.flush.interval.ms LONG Hc* . null
-    How long a record may stay unsynced; log.flush.scheduler.interval.ms when not set.
+    The longest time until a record is flushed; log.flush.scheduler.interval.ms if not set.
 log.flush.scheduler.interval.ms LONG H-* . 9223372036854775807
-    How often the logs are looked over for what must be synced.
+    The interval at which logs are checked for records to flush.
 log.flush.offset.checkpoint.interval.ms INT H-* 0.. 60000
-    How often the recovery points are written down.
+    The interval at which recovery points are written to disk.
 log.flush.start.offset.checkpoint.interval.ms INT H-- 0.. 60000
-    How often the start offsets of the logs are written down.
+    The interval at which log start offsets are written to disk.
 log.retention.ms LONG Hc* . null
-    How long records are kept, -1: for ever; before log.retention.minutes and .hours.
+    The retention time of records, -1 for no limit; overrides log.retention.minutes and .hours.
 log.retention.minutes INT H-* . null
-    How many minutes records are kept; before log.retention.hours.
+    The retention time of records in minutes; overrides log.retention.hours.
 log.retention.hours INT H-* . 168
-    How many hours records are kept; -1: for ever.
+    The retention time of records in hours; -1 for no limit.
 log.retention.bytes LONG Hc* . -1
-    Bytes a partition may hold before its oldest segments go; -1: no limit.
+    The size of a partition above which its oldest segments are deleted; -1 for no limit.
 log.retention.check.interval.ms LONG M-* 1.. 300000
-    How often the logs are looked over for what can be deleted.
+    The interval at which logs are checked for segments to delete.
 log.cleanup.policy LIST Mc* {compact,delete} delete
-    What becomes of old records: delete, compact, both, or neither.
+    The cleanup policy of old records: delete, compact, both, or neither.
 log.cleaner.enable BOOLEAN M-* . true
-    Whether compacted topics are compacted.
+    Whether the log cleaner runs, which compacts topics.
 log.cleaner.threads INT Mc- 0.. 1
-    Threads that compact.
+    The number of threads of the log cleaner.
 log.cleaner.backoff.ms LONG Mc* 0.. 15000
-    How long the cleaner rests when there is nothing to clean.
+    The time that the log cleaner sleeps when there is nothing to clean.
 log.cleaner.dedupe.buffer.size LONG Mc* . 134217728
-    Memory for the keys seen in one cleaning, all threads together.
+    The memory of all cleaner threads for deduplicating keys.
 log.cleaner.io.buffer.size INT Mc* 0.. 524288
-    Memory for reading and writing in a cleaning, all threads together.
+    The memory of all cleaner threads for I/O buffers.
 log.cleaner.io.buffer.load.factor DOUBLE Mc* . 0.9
-    How full the memory for keys may be, as a share of it.
+    The fraction of the deduplication buffer that may be filled.
 log.cleaner.io.max.bytes.per.second DOUBLE Mc* . 1.7976931348623157E308
-    Bytes per second that cleaning may read and write.
+    The rate limit in bytes per second for reads and writes of the log cleaner.
 log.cleaner.delete.retention.ms LONG Mc* 0.. 86400000
-    How long tombstones and markers stay after a cleaning.
+    The time for which tombstones and transaction markers are retained after cleaning.
 log.cleaner.min.cleanable.ratio DOUBLE Mc* 0..1 0.5
-    Share of a log that must be uncleaned before it is worth a cleaning.
+    The fraction of a log that must be dirty before it is cleaned.
 log.cleaner.min.compaction.lag.ms LONG Mc* 0.. 0
-    Age a record must have before it is compacted.
+    The minimum age of a record before it is compacted.
 log.cleaner.max.compaction.lag.ms LONG Mc* 1.. 9223372036854775807
-    Age at which a record must become part of a cleaning.
+    The age at which a record becomes due for compaction.
 log.message.timestamp.type STRING Mc* {CreateTime,LogAppendTime} CreateTime
-    Whether a record keeps its own timestamp or gets the time of its arrival.
+    Whether a record keeps the producer's timestamp or gets the time of the append.
 log.message.timestamp.before.max.ms LONG Mc* 0.. 9223372036854775807
-    How far back a record's timestamp may lie.
+    The maximum time by which a record's timestamp may be before the broker's clock.
 log.message.timestamp.after.max.ms LONG Mc* 0.. 3600000
-    How far ahead a record's timestamp may lie.
+    The maximum time by which a record's timestamp may be after the broker's clock.
 log.local.retention.bytes LONG Mc- -2.. -2
-    Bytes kept locally where older segments live in remote storage.
+    The size of local segments of a partition that uses remote storage.
 log.local.retention.ms LONG Mc- -2.. -2
-    How long segments stay locally where older ones live in remote storage.
+    The time for which a partition that uses remote storage keeps segments locally.
 producer.id.expiration.ms INT Lc* 1.. 86400000
-    How long the sequence of a producer that has gone quiet is remembered.
+    The time after which the state of an inactive producer id is removed.
 producer.id.expiration.check.interval.ms INT L-*i 1.. 600000
-    How often producers are looked over for those gone quiet.
+    The interval at which expired producer ids are removed.
 """

@@ -1,113 +1,113 @@
-"""Listeners, connections, requests and quotas."""
+"""Settings of listeners, connections, requests, quotas and metrics."""
 
 TABLE = """
 listeners LIST Hb* + PLAINTEXT://127.0.0.1:9092
-    Where the broker listens, as NAME://host:port with commas between; port 0 takes a free one.
+    The comma-separated addresses to listen on, as NAME://host:port; port 0 binds a free port.
 advertised.listeners LIST H-* + null
-    The addresses that clients are told to connect to; those of listeners when not set.
+    The addresses that are advertised to clients; those of listeners if not set.
 listener.security.protocol.map STRING Lb* . \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
-    Which security protocol each listener name stands for, as NAME:PROTOCOL pairs.
+    The security protocol of each listener name, as NAME:PROTOCOL pairs.
 inter.broker.listener.name STRING M-* . null
-    The listener between brokers; else the one of security.inter.broker.protocol, else the first.
+    The listener for traffic between brokers; by default that of security.inter.broker.protocol.
 security.inter.broker.protocol STRING M-* {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL} PLAINTEXT
-    The protocol between brokers; names their listener when inter.broker.listener.name is not set.
+    The protocol between brokers, which selects their listener without inter.broker.listener.name.
 early.start.listeners LIST H-- . null
-    Listeners opened before the authorizer is ready; here all open at once.
+    Listeners that are opened before the authorizer is ready; Penstock opens all at once.
 socket.send.buffer.bytes INT H-* . 102400
-    Send buffer of a client's socket. Not set, or -1, it is left to the system.
+    The send buffer of a client's socket; if not set, or -1, the system's default.
 socket.receive.buffer.bytes INT H-* . 102400
-    Receive buffer of a client's socket. Not set, or -1, it is left to the system.
+    The receive buffer of a client's socket; if not set, or -1, the system's default.
 socket.request.max.bytes INT H-* 1.. 104857600
-    Largest request that is read; a connection that announces more is closed.
+    The maximum size of a request; a connection with a larger one is closed.
 socket.listen.backlog.size INT M-* 1.. 50
-    Connections that may wait to be accepted.
+    The number of connections that may wait to be accepted.
 socket.connection.setup.timeout.ms LONG M-- . 10000
-    How long a connection to another broker may take at first.
+    The initial timeout of connecting to another broker.
 socket.connection.setup.timeout.max.ms LONG M-- . 30000
-    How long a connection to another broker may take after failures.
+    The maximum timeout of connecting to another broker after failures.
 max.connections INT Mc* 0.. 2147483647
-    Connections open at once, on all listeners together or on one with its prefix.
+    The maximum number of connections of the broker, or of a listener with its prefix.
 max.connections.per.ip INT Mc* 0.. 2147483647
-    Connections open at once from one address.
+    The maximum number of connections from one IP address.
 max.connections.per.ip.overrides STRING Mc* .
-    Other limits for single addresses, as host:count pairs.
+    Limits for single addresses or host names, as host:count pairs.
 max.connection.creation.rate INT Mc* 0.. 2147483647
-    New connections accepted per second.
+    The maximum number of new connections per second.
 connections.max.idle.ms LONG M-* . 600000
-    A connection without traffic for so long is closed.
+    A connection that is idle for this time is closed.
 connections.max.reauth.ms LONG M-* . 0
-    A SASL session must be renewed within this time; 0: never.
+    The time after which a SASL client must authenticate again; 0 for never.
 connection.failed.authentication.delay.ms INT L-* 0.. 100
-    How long the answer to a failed login is held back.
+    The delay of the response to a failed authentication.
 queued.max.requests INT H-* 1.. 500
-    Requests in work before the broker reads no further ones.
+    The number of requests in progress above which the broker stops reading requests.
 queued.max.request.bytes LONG M-- . -1
-    Bytes of requests in work before the broker reads no further ones; -1: no limit.
+    The size of requests in progress above which the broker stops reading; -1 for no limit.
 num.network.threads INT Hc- 1.. 3
-    Threads for the network; one event loop does this here.
+    The number of network threads; Penstock uses one event loop.
 num.io.threads INT Hc- 1.. 8
-    Threads for requests; one event loop does this here.
+    The number of request threads; Penstock uses one event loop.
 background.threads INT Hc- 1.. 10
-    Threads for chores such as deleting files.
+    The number of threads for background tasks.
 request.timeout.ms INT H-* . 30000
-    How long a request to another broker waits for its answer.
+    The timeout of requests to other brokers.
 max.incremental.fetch.session.cache.slots INT M-* 0.. 1000
-    Fetch sessions kept at once; the least used makes room.
+    The maximum number of fetch sessions; the least recently used one is evicted.
 max.request.partition.size.limit INT M-* 1.. 2000
-    Most partitions one request may ask about.
+    The maximum number of partitions in a response of DescribeTopicPartitions.
 fetch.max.bytes INT M-* 1024.. 57671680
-    Most bytes in one answer to a fetch; a first batch that is larger is sent all the same.
+    The maximum size of a fetch response; a larger first batch is sent nevertheless.
 fetch.purgatory.purge.interval.requests INT M-- . 1000
-    After how many requests finished fetches are swept; here they leave at once.
+    The interval in requests at which the fetch purgatory is purged; Penstock needs no purge.
 producer.purgatory.purge.interval.requests INT M-- . 1000
-    After how many requests finished produces are swept; here they leave at once.
+    The interval in requests at which the produce purgatory is purged; Penstock needs no purge.
 delete.records.purgatory.purge.interval.requests INT M-- . 1
-    After how many requests finished deletions are swept; here they leave at once.
+    The interval in requests at which the purgatory of DeleteRecords is purged; without effect.
 share.fetch.purgatory.purge.interval.requests INT M-- . 1000
-    After how many requests finished share fetches are swept.
+    The interval in requests at which the share fetch purgatory is purged.
 quota.window.num INT L-* 1.. 11
-    Windows in memory over which the rate of a client is taken.
+    The number of windows for measuring the rates of client quotas.
 quota.window.size.seconds INT L-* 1.. 1
-    Length of one of these windows.
+    The length of one window in seconds.
 controller.quota.window.num INT L-* 1.. 11
-    Windows in memory for the rate of topic changes.
+    The number of windows for measuring the rate of controller mutations.
 controller.quota.window.size.seconds INT L-* 1.. 1
-    Length of one of these windows.
+    The length of one window in seconds.
 replication.quota.window.num INT L-- 1.. 11
-    Windows in memory for the rate of replication.
+    The number of windows for measuring the rate of replication.
 replication.quota.window.size.seconds INT L-- 1.. 1
-    Length of one of these windows.
+    The length of one window in seconds.
 alter.log.dirs.replication.quota.window.num INT L-- 1.. 11
-    Windows in memory for the rate of moves between folders.
+    The number of windows for measuring the rate of moves between log directories.
 alter.log.dirs.replication.quota.window.size.seconds INT L-- 1.. 1
-    Length of one of these windows.
+    The length of one window in seconds.
 client.quota.callback.class CLASS L-- . null
-    A Java class that decides on quotas.
+    A Java class that determines quotas.
 leader.replication.throttled.rate LONG Mc- 0.. 9223372036854775807
-    Bytes per second sent to throttled followers.
+    The rate limit in bytes per second for throttled replicas on the leader.
 follower.replication.throttled.rate LONG Mc- 0.. 9223372036854775807
-    Bytes per second fetched for throttled partitions.
+    The rate limit in bytes per second for throttled replicas on the follower.
 replica.alter.log.dirs.io.max.bytes.per.second LONG Mc- 0.. 9223372036854775807
-    Bytes per second that moves between folders may copy.
+    The rate limit in bytes per second for moves between log directories.
 telemetry.max.bytes INT L-* 1.. 1048576
-    Most bytes of metrics one client may push at once.
+    The maximum size of the metrics that a client pushes.
 metric.reporters LIST Lc- . org.apache.kafka.common.metrics.JmxReporter
     Java classes that report metrics.
 metrics.num.samples INT L-- 1.. 2
-    Samples over which a metric is taken.
+    The number of samples of a metric.
 metrics.recording.level STRING L-- . INFO
-    Which metrics are recorded.
+    The level of metrics that are recorded.
 metrics.sample.window.ms LONG L-- 1.. 30000
-    Length of a sample of a metric.
+    The length of a metric's sample window.
 kafka.metrics.polling.interval.secs INT L-- 1.. 10
-    How often the older reporters are asked.
+    The polling interval of kafka.metrics.reporters.
 kafka.metrics.reporters LIST L-- .
-    Java classes that report the older metrics.
+    Java classes that report Yammer metrics.
 unstable.api.versions.enable BOOLEAN H--i . false
-    Serve API versions that are not final yet.
+    Whether unstable API versions are served.
 unstable.feature.versions.enable BOOLEAN H--i . false
-    Allow feature versions that are not final yet.
+    Whether unstable feature versions are allowed.
 config.providers LIST Lc- .
-    Classes that fetch values from elsewhere; values must be written out here.
+    Java classes that provide values; Penstock needs the values themselves.
 """

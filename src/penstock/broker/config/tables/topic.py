@@ -1,78 +1,78 @@
-"""Settings of a topic; what a topic does not set comes from the broker."""
+"""Settings of a topic; the broker's settings are their defaults."""
 
 TABLE = """
 cleanup.policy LIST M-* {compact,delete} delete
-    What becomes of old records: delete, compact, both, or neither.
+    The cleanup policy of old records: delete, compact, both, or neither.
 compression.gzip.level INT M-* 1..9|-1 -1
-    Level when the broker compresses with gzip; -1 is the codec's own.
+    The level with which the broker compresses with gzip; -1 is the default of gzip.
 compression.lz4.level INT M-* 1..17 9
-    Level when the broker compresses with lz4.
+    The level with which the broker compresses with lz4.
 compression.type STRING M-* {uncompressed,zstd,lz4,snappy,gzip,producer} producer
-    Codec in which batches are stored; producer: as they came.
+    The compression type of stored batches; producer keeps the producer's compression.
 compression.zstd.level INT M-* -131072..22 3
-    Level when the broker compresses with zstd.
+    The level with which the broker compresses with zstd.
 delete.retention.ms LONG M-* 0.. 86400000
-    How long tombstones and markers stay after a cleaning.
+    The time for which tombstones and transaction markers are retained after cleaning.
 file.delete.delay.ms LONG M-* 0.. 60000
-    How long a deleted file stays on disk under another name.
+    The time for which a deleted segment file stays on disk under another name.
 flush.messages LONG M-* 1.. 9223372036854775807
-    Records after which the partition is synced to disk.
+    The number of records after which the partition is flushed to disk.
 flush.ms LONG M-* 0.. 9223372036854775807
-    How long a record may stay unsynced.
+    The longest time until a record is flushed to disk.
 follower.replication.throttled.replicas LIST M-- replicas
-    Replicas whose fetching is throttled, as partition:broker pairs or *.
+    The replicas whose fetches are throttled, as partition:broker pairs or *.
 index.interval.bytes INT M-* 0.. 4096
-    Bytes of log between two entries of an index.
+    The number of bytes of the log between two index entries.
 internal.segment.bytes INT M-*i . null
-    Size of a segment, without a lower limit; for tests.
+    The size of a segment without a lower limit, for tests.
 leader.replication.throttled.replicas LIST M-- replicas
-    Replicas to which sending is throttled, as partition:broker pairs or *.
+    The replicas to which the leader throttles data, as partition:broker pairs or *.
 local.retention.bytes LONG M-- -2.. -2
-    Bytes kept locally where older segments live in remote storage.
+    The size of local segments of a partition that uses remote storage.
 local.retention.ms LONG M-- -2.. -2
-    How long segments stay locally where older ones live in remote storage.
+    The time for which a partition that uses remote storage keeps segments locally.
 max.compaction.lag.ms LONG M-* 1.. 9223372036854775807
-    Age at which a record must become part of a cleaning.
+    The age at which a record becomes due for compaction.
 max.message.bytes INT M-* 0.. 1048588
-    Largest record batch that is stored, as it comes: after compression.
+    The maximum size of a record batch, after compression.
 message.timestamp.after.max.ms LONG M-* 0.. 3600000
-    How far ahead a record's timestamp may lie.
+    The maximum time by which a record's timestamp may be after the broker's clock.
 message.timestamp.before.max.ms LONG M-* 0.. 9223372036854775807
-    How far back a record's timestamp may lie.
+    The maximum time by which a record's timestamp may be before the broker's clock.
 message.timestamp.type STRING M-* {CreateTime,LogAppendTime} CreateTime
-    Whether a record keeps its own timestamp or gets the time of its arrival.
+    Whether a record keeps the producer's timestamp or gets the time of the append.
 min.cleanable.dirty.ratio DOUBLE M-* 0..1 0.5
-    Share of the log that must be uncleaned before it is worth a cleaning.
+    The fraction of the log that must be dirty before it is cleaned.
 min.compaction.lag.ms LONG M-* 0.. 0
-    Age a record must have before it is compacted.
+    The minimum age of a record before it is compacted.
 min.insync.replicas INT M-* 1.. 1
-    Replicas that must be in sync before a write with acks=all is taken.
+    The number of in-sync replicas that a write with acks=all needs.
 preallocate BOOLEAN M-* . false
-    Give a new segment its full size on disk at once.
+    Whether a new segment file is created with its full size.
 remote.log.copy.disable BOOLEAN M-- . false
-    Stop copying to remote storage.
+    Whether copies to remote storage are stopped.
 remote.log.delete.on.disable BOOLEAN M-- . false
-    Delete what is in remote storage when it is turned off.
+    Whether remote data is deleted when remote storage is disabled.
 remote.storage.enable BOOLEAN M-- . false
-    Keep old segments in remote storage; there is none here, so only false will do.
+    Whether old segments are in remote storage; Penstock has none, so it must be false.
 retention.bytes LONG M-* . -1
-    Bytes a partition may hold before its oldest segments go; -1: no limit.
+    The size of a partition above which its oldest segments are deleted; -1 for no limit.
 retention.ms LONG M-* -1.. 604800000
-    How long records are kept; -1: for ever.
+    The retention time of records; -1 for no limit.
 segment.bytes INT M-* 1048576.. 1073741824
-    Size at which a segment is full and the next begins.
+    The size at which a segment is rolled.
 segment.index.bytes INT M-* 24.. 10485760
-    Size of an index; a full one ends its segment.
+    The size of an index; a segment is rolled when its index is full.
 segment.jitter.ms LONG M-* 0.. 0
-    Most that is taken off segment.ms at random.
+    The maximum random time by which a segment is rolled earlier.
 segment.ms LONG M-* 1.. 604800000
-    Age at which a segment ends although it is not full.
+    The age at which a segment is rolled even if it is not full.
 unclean.leader.election.enable BOOLEAN M-* . false
-    Let a replica that was not in sync lead when no other is left; records may be lost.
+    Whether a replica outside the ISR may become leader if no other can; this may lose records.
 message.downconversion.enable BOOLEAN L-*o . true
-    Turn batches into older formats for clients whose Fetch is older than version 4.
+    Whether batches are converted to older formats for clients that use Fetch below version 4.
 message.format.version STRING M--o version 3.0-IV1
-    Record format on disk; always the newest here.
+    The record format on disk; Penstock always uses the newest.
 message.timestamp.difference.max.ms LONG M--o 0.. 9223372036854775807
     Replaced by message.timestamp.before.max.ms and .after.max.ms.
 """
