@@ -38,8 +38,8 @@ WAIT_S = 10.0
 
 @pytest.fixture
 def producer(broker: RunningBroker) -> Iterator[Producer]:
-    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as one:
-        yield one
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as producer:
+        yield producer
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
@@ -56,8 +56,8 @@ def test_records_arrive_with_every_acks(
     make_topic(client, topic, 2)
     with Producer(
         bootstrap_servers=broker.bootstrap_servers, acks=acks, enable_idempotence=idempotent
-    ) as one:
-        future = one.send(
+    ) as producer:
+        future = producer.send(
             topic, b"v", key=b"k", headers={"h": b"1", "none": None}, partition=1, timestamp=77
         )
         found = future.result(WAIT_S)
@@ -77,9 +77,9 @@ def test_every_codec(broker: RunningBroker, client: WireClient, codec: str) -> N
     topic = f"codec-{codec}"
     make_topic(client, topic)
     values = [b"%d " % number * 30 for number in range(500)]
-    with Producer(bootstrap_servers=broker.bootstrap_servers, compression_type=codec) as one:
-        futures = [one.send(topic, value) for value in values]
-        one.flush(WAIT_S)
+    with Producer(bootstrap_servers=broker.bootstrap_servers, compression_type=codec) as producer:
+        futures = [producer.send(topic, value) for value in values]
+        producer.flush(WAIT_S)
         assert [future.result(0).offset for future in futures] == list(range(500))
     assert uncommitted(client, topic) == values
 
@@ -117,28 +117,28 @@ def test_a_record_that_is_too_large_says_which_setting(
     make_topic(client, "small", configs={"max.message.bytes": "1000"})
     with Producer(
         bootstrap_servers=broker.bootstrap_servers, max_request_size=5000, buffer_memory=100_000
-    ) as one:
+    ) as producer:
         with pytest.raises(RecordTooLargeError, match="max_request_size=5000"):
-            one.send("small", b"x" * 5001)
-        error = one.send("small", b"x" * 2000).exception(WAIT_S)
+            producer.send("small", b"x" * 5001)
+        error = producer.send("small", b"x" * 2000).exception(WAIT_S)
         assert isinstance(error, RecordTooLargeError)
         assert "max.message.bytes" in error.message
-        assert one.send("small", b"fits").result(WAIT_S).offset == 0
+        assert producer.send("small", b"fits").result(WAIT_S).offset == 0
     with (
         Producer(
             bootstrap_servers=broker.bootstrap_servers, max_request_size=5000, buffer_memory=2000
-        ) as one,
+        ) as producer,
         pytest.raises(RecordTooLargeError, match="buffer_memory=2000"),
     ):
-        one.send("small", b"x" * 3000)
+        producer.send("small", b"x" * 3000)
 
 
 def test_a_batch_that_is_too_large_is_split(broker: RunningBroker, client: WireClient) -> None:
     make_topic(client, "split", configs={"max.message.bytes": "1000"})
     values = [b"%03d" % number * 20 for number in range(200)]
-    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=50) as one:
-        futures = [one.send("split", value) for value in values]
-        one.flush(WAIT_S)
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=50) as producer:
+        futures = [producer.send("split", value) for value in values]
+        producer.flush(WAIT_S)
         assert [future.result(0).offset for future in futures] == list(range(200))
     assert uncommitted(client, "split") == values
 
@@ -151,15 +151,15 @@ def test_a_topic_that_does_not_exist_is_named(tmp_path_factory: pytest.TempPathF
         running_broker(
             tmp_path_factory.mktemp("strict"), {"auto.create.topics.enable": "false"}
         ) as strict,
-        Producer(bootstrap_servers=strict.bootstrap_servers, max_block_ms=300) as one,
+        Producer(bootstrap_servers=strict.bootstrap_servers, max_block_ms=300) as producer,
     ):
         with pytest.raises(UnknownTopicError, match=r"nowhere.*auto\.create\.topics\.enable"):
-            one.send("nowhere", b"v")
+            producer.send("nowhere", b"v")
         with strict.connect() as client:
             make_topic(client, "here")
-        assert one.send("here", b"v").result(WAIT_S).offset == 0
+        assert producer.send("here", b"v").result(WAIT_S).offset == 0
         with pytest.raises(UnknownTopicError, match=r"has 1 partitions .* partition 5"):
-            one.send("here", b"v", partition=5)
+            producer.send("here", b"v", partition=5)
 
 
 def test_a_topic_is_made_by_sending_to_it(producer: Producer) -> None:
@@ -174,11 +174,11 @@ def test_text_needs_a_serializer(broker: RunningBroker, producer: Producer) -> N
         bootstrap_servers=broker.bootstrap_servers,
         value_serializer=lambda text: text.encode(),
         key_serializer=lambda number: b"%d" % number,
-    ) as one:
-        assert one.send("text", "v", key=3).result(WAIT_S).serialized_key_size == 1
+    ) as producer:
+        assert producer.send("text", "v", key=3).result(WAIT_S).serialized_key_size == 1
         with pytest.raises(SerializationError, match="the value for topic 'text'"):
-            one.send("text", 3)
-        assert one.send("text", "after").result(WAIT_S).offset == 1
+            producer.send("text", 3)
+        assert producer.send("text", "after").result(WAIT_S).offset == 1
 
 
 def test_memory_that_stays_full_is_told(broker: RunningBroker, client: WireClient) -> None:
@@ -191,16 +191,16 @@ def test_memory_that_stays_full_is_told(broker: RunningBroker, client: WireClien
         batch_size=1024,
         max_block_ms=100,
         linger_ms=0,
-    ) as one:
-        one.partitions_for("memory")
-        one._loop_thread.post(gate.wait)
+    ) as producer:
+        producer.partitions_for("memory")
+        producer._loop_thread.post(gate.wait)
         for _ in range(4):
-            one.send("memory", b"x" * 900)
+            producer.send("memory", b"x" * 900)
         with pytest.raises(BufferExhaustedError, match="buffer_memory"):
-            one.send("memory", b"x" * 900)
+            producer.send("memory", b"x" * 900)
         gate.set()
-        one.flush(WAIT_S)
-        assert one.send("memory", b"x" * 900).result(WAIT_S).offset == 4
+        producer.flush(WAIT_S)
+        assert producer.send("memory", b"x" * 900).result(WAIT_S).offset == 4
 
 
 class Seeing(ProducerInterceptor):
@@ -239,12 +239,12 @@ def test_interceptors_see_everything_and_break_nothing(
             bootstrap_servers=broker.bootstrap_servers,
             interceptors=[seeing],
             max_request_size=2000,
-        ) as one,
+        ) as producer,
     ):
-        one.send("intercepted", b"v").result(WAIT_S)
-        one.send("intercepted", b"trip").result(WAIT_S)
+        producer.send("intercepted", b"v").result(WAIT_S)
+        producer.send("intercepted", b"trip").result(WAIT_S)
         with pytest.raises(RecordTooLargeError):
-            one.send("intercepted", b"x" * 3000)
+            producer.send("intercepted", b"x" * 3000)
     assert seeing.closed
     assert [each[:2] for each in seeing.acknowledged] == [
         (0, None),
@@ -280,47 +280,50 @@ def test_callbacks_may_send_and_may_not_wait(
 
 def test_close_delivers_then_refuses(broker: RunningBroker, client: WireClient) -> None:
     make_topic(client, "closing")
-    one = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
-    futures = [one.send("closing", b"%d" % number) for number in range(10)]
-    one.close()
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
+    futures = [producer.send("closing", b"%d" % number) for number in range(10)]
+    producer.close()
     assert [future.result(0).offset for future in futures] == list(range(10))
-    for call in (lambda: one.send("closing", b"v"), lambda: one.send_many("closing", [b"v"])):
+    for call in (
+        lambda: producer.send("closing", b"v"),
+        lambda: producer.send_many("closing", [b"v"]),
+    ):
         with pytest.raises(IllegalStateError, match="closed"):
             call()
-    one.close()
+    producer.close()
 
 
 def test_close_in_a_callback_does_not_wait_for_itself(
     broker: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0)
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0)
     with caplog.at_level(logging.CRITICAL, "penstock.client.producer"):
-        future = one.send("close-within", b"v", on_delivery=lambda *_: one.close())
+        future = producer.send("close-within", b"v", on_delivery=lambda *_: producer.close())
         future.result(WAIT_S)
-        one._loop_thread._thread.join(WAIT_S)
-    assert not one._loop_thread._thread.is_alive()
+        producer._loop_thread._thread.join(WAIT_S)
+    assert not producer._loop_thread._thread.is_alive()
     with pytest.raises(IllegalStateError):
-        one.send("close-within", b"v")
+        producer.send("close-within", b"v")
 
 
 def test_without_a_broker_the_error_names_its_address() -> None:
     """E6: not the topic is wrong."""
-    with Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=50) as one:
+    with Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=50) as producer:
         with pytest.raises(KafkaError, match=r"127\.0\.0\.1:1"):
-            one.send("t", b"v")
-        one.close(0.05)
+            producer.send("t", b"v")
+        producer.close(0.05)
 
 
 def test_close_gives_up_when_its_time_is_over(broker: RunningBroker, client: WireClient) -> None:
     """What was not delivered by then fails, and says so."""
     make_topic(client, "given-up")
     gate = threading.Event()
-    with Producer(bootstrap_servers=broker.bootstrap_servers) as one:
-        one.partitions_for("given-up")
-        one._loop_thread.post(gate.wait)
-        future = one.send("given-up", b"v")
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.partitions_for("given-up")
+        producer._loop_thread.post(gate.wait)
+        future = producer.send("given-up", b"v")
         threading.Timer(0.01, gate.set).start()
-        one.close(0)
+        producer.close(0)
     error = future.exception(0)
     assert isinstance(error, IllegalStateError)
     assert "closed before" in error.message
@@ -354,12 +357,12 @@ def test_a_producer_that_is_forgotten_warns_and_delivers(
     broker: RunningBroker, client: WireClient
 ) -> None:
     make_topic(client, "forgotten")
-    one = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
-    thread = one._loop_thread._thread
-    future = one.send("forgotten", b"v")
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
+    thread = producer._loop_thread._thread
+    future = producer.send("forgotten", b"v")
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        del one
+        del producer
         gc.collect()
     assert [each.category for each in seen] == [ResourceWarning]
     assert future.result(WAIT_S).offset == 0
@@ -424,22 +427,22 @@ def test_the_asynchronous_twin(broker: RunningBroker, client: WireClient) -> Non
     make_topic(client, "aio", 2)
 
     async def work() -> None:
-        one = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
+        producer = aio.Producer(bootstrap_servers=broker.bootstrap_servers)
         with pytest.raises(IllegalStateError, match="not started"):
-            await one.send("aio", b"v")
-        async with one:
-            future = await one.send("aio", b"first", key=b"k", partition=1)
+            await producer.send("aio", b"v")
+        async with producer:
+            future = await producer.send("aio", b"first", key=b"k", partition=1)
             assert (await future).offset == 0
-            futures = [await one.send("aio", b"%d" % n, partition=1) for n in range(300)]
-            await one.flush(WAIT_S)
+            futures = [await producer.send("aio", b"%d" % n, partition=1) for n in range(300)]
+            await producer.flush(WAIT_S)
             assert [(await each).offset for each in futures] == list(range(1, 301))
-            many = await one.send_many("aio", [b"m"] * 1000, partition=0)
+            many = await producer.send_many("aio", [b"m"] * 1000, partition=0)
             assert (await many)[999].offset == 999
             with pytest.raises(RecordTooLargeError):
-                await one.send("aio", b"x" * 2_000_000)
-            assert len(await one.partitions_for("aio")) == 2
+                await producer.send("aio", b"x" * 2_000_000)
+            assert len(await producer.partitions_for("aio")) == 2
         with pytest.raises(IllegalStateError, match="closed"):
-            await one.send("aio", b"v")
+            await producer.send("aio", b"v")
 
     asyncio.run(work())
     assert len(uncommitted(client, "aio", 1)) == 301

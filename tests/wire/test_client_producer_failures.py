@@ -64,13 +64,13 @@ def metric(producer: Producer, wanted: str) -> float:
 def test_answers_that_get_lost_make_no_doubles(failing: Broker) -> None:
     """P3: the broker has the batches, the producer does not know; several are in flight."""
     failing.create_topic("lost")
-    with producer_of(failing, batch_size=300) as one:
+    with producer_of(failing, batch_size=300) as producer:
         futures: list[RecordFuture] = []
         with failing.losing_replies(ApiKey.PRODUCE, times=6) as lost:
-            futures += [one.send("lost", b"%d" % number) for number in range(3000)]
-            one.flush(WAIT_S)
+            futures += [producer.send("lost", b"%d" % number) for number in range(3000)]
+            producer.flush(WAIT_S)
         assert lost.count == 6
-        assert metric(one, "record-retry-total") >= 6
+        assert metric(producer, "record-retry-total") >= 6
     assert [future.result(0).offset for future in futures] == list(range(3000))
     assert stored(failing, "lost") == [b"%d" % number for number in range(3000)]
 
@@ -79,13 +79,13 @@ def test_connections_that_break_in_the_middle_cost_nothing(failing: Broker) -> N
     """P5: cut again and again while records are sent."""
     failing.create_topic("cut", 2)
     count = 6000
-    with producer_of(failing, batch_size=1000) as one:
+    with producer_of(failing, batch_size=1000) as producer:
         for number in range(count):
-            one.send("cut", b"%d" % number, partition=number % 2)
+            producer.send("cut", b"%d" % number, partition=number % 2)
             if number % 1000 == 500:
                 failing.cut()
-        one.flush(WAIT_S)
-        assert metric(one, "record-error-total") == 0
+        producer.flush(WAIT_S)
+        assert metric(producer, "record-error-total") == 0
     for partition in range(2):
         expected = [b"%d" % number for number in range(partition, count, 2)]
         assert stored(failing, "cut", partition) == expected
@@ -102,24 +102,24 @@ def test_a_broker_too_slow_for_the_timeout_makes_neither_loss_nor_doubles(failin
         retry_backoff_ms=5,
         reconnect_backoff_ms=5,
         reconnect_backoff_max_ms=20,
-    ) as one:
-        assert one.send("slow", b"0").result(WAIT_S).offset == 0
+    ) as producer:
+        assert producer.send("slow", b"0").result(WAIT_S).offset == 0
         with failing.slow(latency_ms=400):
-            futures = [one.send("slow", b"%d" % number) for number in range(1, 1000)]
+            futures = [producer.send("slow", b"%d" % number) for number in range(1, 1000)]
             assert not futures[-1].done()
-            while not metric(one, "record-retry-total"):
+            while not metric(producer, "record-retry-total"):
                 time.sleep(0.01)
-        one.flush(WAIT_S)
-        assert metric(one, "record-error-total") == 0
+        producer.flush(WAIT_S)
+        assert metric(producer, "record-error-total") == 0
     assert [future.result(0).offset for future in futures] == list(range(1, 1000))
     assert stored(failing, "slow") == [b"%d" % number for number in range(1000)]
 
 
 def test_a_consumer_of_a_slow_broker_sees_every_record_once(failing: Broker) -> None:
     failing.create_topic("slow-read")
-    with producer_of(failing, batch_size=500) as one:
+    with producer_of(failing, batch_size=500) as producer:
         for number in range(2000):
-            one.send("slow-read", b"%d" % number)
+            producer.send("slow-read", b"%d" % number)
     with Consumer(
         bootstrap_servers=failing.bootstrap_servers,
         auto_offset_reset="earliest",
@@ -149,9 +149,9 @@ def test_an_id_whose_answer_gets_lost_is_asked_for_again(failing: Broker) -> Non
     failing.create_topic("lost-id")
     with (
         failing.losing_replies(ApiKey.INIT_PRODUCER_ID, ApiKey.METADATA, times=2) as lost,
-        producer_of(failing) as one,
+        producer_of(failing) as producer,
     ):
-        assert one.send("lost-id", b"v").result(WAIT_S).offset == 0
+        assert producer.send("lost-id", b"v").result(WAIT_S).offset == 0
     assert lost.count == 4
 
 
@@ -162,11 +162,11 @@ def test_a_broker_that_is_killed_and_started_again_while_records_are_sent(
     failing.create_topic("restarted", 3)
     count = 50_000
     halfway = threading.Event()
-    with producer_of(failing) as one:
+    with producer_of(failing) as producer:
 
         def send_all() -> None:
             for number in range(count):
-                one.send("restarted", b"%d" % number, partition=number % 3)
+                producer.send("restarted", b"%d" % number, partition=number % 3)
                 if number == count // 3:
                     halfway.set()
 
@@ -176,8 +176,8 @@ def test_a_broker_that_is_killed_and_started_again_while_records_are_sent(
         failing.kill()
         failing.start()
         sending.join()
-        one.flush(WAIT_S)
-        assert metric(one, "record-error-total") == 0
+        producer.flush(WAIT_S)
+        assert metric(producer, "record-error-total") == 0
     for partition in range(3):
         expected = [b"%d" % number for number in range(partition, count, 3)]
         assert stored(failing, "restarted", partition) == expected
@@ -194,13 +194,13 @@ def test_what_cannot_be_delivered_in_time_fails_and_the_rest_goes_on(failing: Br
         retry_backoff_ms=5,
         reconnect_backoff_ms=5,
         reconnect_backoff_max_ms=20,
-    ) as one:
-        assert one.send("late", b"before").result(WAIT_S).offset == 0
+    ) as producer:
+        assert producer.send("late", b"before").result(WAIT_S).offset == 0
         with failing.refused():
-            error = one.send("late", b"too late").exception(WAIT_S)
+            error = producer.send("late", b"too late").exception(WAIT_S)
         assert isinstance(error, KafkaTimeoutError)
         assert "delivery_timeout_ms" in error.message
-        assert one.send("late", b"after").result(WAIT_S).offset == 1
+        assert producer.send("late", b"after").result(WAIT_S).offset == 1
     assert stored(failing, "late") == [b"before", b"after"]
 
 
@@ -212,10 +212,10 @@ def test_a_broker_that_says_nothing_is_left_after_request_timeout_ms(failing: Br
         linger_ms=0,
         retry_backoff_ms=5,
         reconnect_backoff_ms=5,
-    ) as one:
-        one.send("silent", b"0").result(WAIT_S)
+    ) as producer:
+        producer.send("silent", b"0").result(WAIT_S)
         with failing.losing_replies(ApiKey.PRODUCE, times=1, silently=True) as lost:
-            future = one.send("silent", b"1")
+            future = producer.send("silent", b"1")
             assert future.result(WAIT_S).offset == 1
         assert lost.count == 1
     assert stored(failing, "silent") == [b"0", b"1"]
@@ -228,10 +228,12 @@ def test_a_throttled_producer_waits(broker: RunningBroker, client: WireClient) -
     entry = AlterClientQuotasRequestEntryData([entity], [OpData("producer_byte_rate", 20_000.0)])
     answer = client.ask(AlterClientQuotasRequest([entry]), 1)
     assert answer.entries[0].error_code == 0
-    with Producer(bootstrap_servers=broker.bootstrap_servers, client_id="slow", linger_ms=0) as one:
+    with Producer(
+        bootstrap_servers=broker.bootstrap_servers, client_id="slow", linger_ms=0
+    ) as producer:
         for _ in range(3):
-            one.send("throttled", b"x" * 80_000).result(WAIT_S)
-        assert metric(one, "produce-throttle-time-max") > 0
+            producer.send("throttled", b"x" * 80_000).result(WAIT_S)
+        assert metric(producer, "produce-throttle-time-max") > 0
 
 
 @pytest.fixture(scope="module")
@@ -267,22 +269,22 @@ def user_of(guarded: RunningBroker, name: str, password: str = "") -> Producer:
 
 def test_a_topic_that_may_not_be_written_to_is_named(guarded: RunningBroker) -> None:
     """E3: where not even its metadata may be seen, and where only writing is refused."""
-    with user_of(guarded, "ann") as one:
-        assert one.send("hers", b"v").result(WAIT_S).offset == 0
+    with user_of(guarded, "ann") as producer:
+        assert producer.send("hers", b"v").result(WAIT_S).offset == 0
         with pytest.raises(AuthorizationError, match="secret"):
-            one.send("secret", b"v")
-        error = one.send("seen", b"v").exception(WAIT_S)
+            producer.send("secret", b"v")
+        error = producer.send("seen", b"v").exception(WAIT_S)
         assert isinstance(error, AuthorizationError)
         assert "WRITE" in error.message
         assert "seen" in error.message
-        assert one.send("hers", b"v").result(WAIT_S).offset == 1
+        assert producer.send("hers", b"v").result(WAIT_S).offset == 1
 
 
 def test_who_may_not_be_idempotent_is_told_what_to_do(guarded: RunningBroker) -> None:
     """E3: bob may nothing; nothing hangs, also not the second time."""
-    with user_of(guarded, "bob") as one:
+    with user_of(guarded, "bob") as producer:
         for _ in range(2):
-            error = one.send("seen", b"v").exception(WAIT_S)
+            error = producer.send("seen", b"v").exception(WAIT_S)
             assert isinstance(error, AuthorizationError)
             assert "IDEMPOTENT_WRITE" in error.message
 
@@ -290,7 +292,7 @@ def test_who_may_not_be_idempotent_is_told_what_to_do(guarded: RunningBroker) ->
 def test_a_wrong_password_is_told_at_once(guarded: RunningBroker) -> None:
     """E3."""
     with (
-        user_of(guarded, "ann", "wrong") as one,
+        user_of(guarded, "ann", "wrong") as producer,
         pytest.raises(AuthenticationError, match="password"),
     ):
-        one.send("hers", b"v")
+        producer.send("hers", b"v")

@@ -86,21 +86,21 @@ def group_offset(broker: Broker, group: str, partition: TopicPartition) -> int:
 
 
 def test_commits_and_aborts(txn_broker: Broker, topic: str) -> None:
-    with producer_of(txn_broker, topic) as one:
-        one.init_transactions()
+    with producer_of(txn_broker, topic) as producer:
+        producer.init_transactions()
         for number in range(4):
-            one.begin_transaction()
+            producer.begin_transaction()
             for partition in (0, 1):
-                one.send(topic, b"%d" % number, partition=partition)
+                producer.send(topic, b"%d" % number, partition=partition)
             if number % 2:
-                one.abort_transaction()
+                producer.abort_transaction()
             else:
-                one.commit_transaction()
-        one.begin_transaction()
-        one.commit_transaction()
-        one.begin_transaction()
-        many = one.send_many(topic, [b"m"] * 100, partition=1)
-        one.commit_transaction()
+                producer.commit_transaction()
+        producer.begin_transaction()
+        producer.commit_transaction()
+        producer.begin_transaction()
+        many = producer.send_many(topic, [b"m"] * 100, partition=1)
+        producer.commit_transaction()
         assert many.done()
     assert read(txn_broker, topic) == [b"0", b"2"]
     assert read(txn_broker, topic, 1) == [b"0", b"2", *[b"m"] * 100]
@@ -109,15 +109,15 @@ def test_commits_and_aborts(txn_broker: Broker, topic: str) -> None:
 def test_an_abort_gives_up_what_was_not_sent(txn_broker: Broker, topic: str) -> None:
     with Producer(
         bootstrap_servers=txn_broker.bootstrap_servers, transactional_id=topic, linger_ms=60_000
-    ) as one:
-        one.init_transactions()
-        one.begin_transaction()
-        future = one.send(topic, b"v", partition=0)
-        one.abort_transaction()
+    ) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        future = producer.send(topic, b"v", partition=0)
+        producer.abort_transaction()
         assert isinstance(future.exception(0), TransactionAbortedError)
-        one.begin_transaction()
-        one.send(topic, b"w", partition=0)
-        one.commit_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"w", partition=0)
+        producer.commit_transaction()
     assert read(txn_broker, topic) == [b"w"]
 
 
@@ -155,55 +155,57 @@ def test_offsets_in_a_transaction(txn_broker: Broker, topic: str) -> None:
     """Consume, change, produce: offsets count when the transaction does."""
     group = f"group-{topic}"
     source = TopicPartition(topic, 1)
-    with producer_of(txn_broker, topic) as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send(topic, b"v", partition=0)
-        one.send_offsets_to_transaction(
+    with producer_of(txn_broker, topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0)
+        producer.send_offsets_to_transaction(
             {source: OffsetAndMetadata(7, "note")}, ConsumerGroupMetadata(group)
         )
-        one.commit_transaction()
+        producer.commit_transaction()
         assert group_offset(txn_broker, group, source) == 7
-        one.begin_transaction()
-        one.send_offsets_to_transaction({source: 9}, group)
-        one.abort_transaction()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({source: 9}, group)
+        producer.abort_transaction()
         assert group_offset(txn_broker, group, source) == 7
-        one.begin_transaction()
+        producer.begin_transaction()
         with pytest.raises(CommitFailedError, match=r"no longer a member.*abort"):
-            one.send_offsets_to_transaction({source: 9}, ConsumerGroupMetadata(group, 5, "nobody"))
+            producer.send_offsets_to_transaction(
+                {source: 9}, ConsumerGroupMetadata(group, 5, "nobody")
+            )
         with pytest.raises(CommitFailedError):
-            one.commit_transaction()
-        one.abort_transaction()
+            producer.commit_transaction()
+        producer.abort_transaction()
 
 
 def test_a_record_that_is_refused_spoils_its_transaction(txn_broker: Broker, topic: str) -> None:
     """The rest must not be committed as if it were all."""
-    with producer_of(txn_broker, topic) as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send(topic, b"first", partition=0)
+    with producer_of(txn_broker, topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"first", partition=0)
         with pytest.raises(RecordTooLargeError):
-            one.send(topic, b"x" * 2_000_000, partition=0)
+            producer.send(topic, b"x" * 2_000_000, partition=0)
         with pytest.raises(RecordTooLargeError, match="abort_transaction"):
-            one.commit_transaction()
-        one.abort_transaction()
-        one.begin_transaction()
-        one.send(topic, b"second", partition=0)
-        one.commit_transaction()
+            producer.commit_transaction()
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send(topic, b"second", partition=0)
+        producer.commit_transaction()
     assert read(txn_broker, topic) == [b"second"]
 
 
 def test_answers_of_coordinators_that_get_lost(txn_broker: Broker, topic: str) -> None:
     """Every request to a coordinator is sent twice; each has its effect once."""
     group = f"group-{topic}"
-    with producer_of(txn_broker, topic) as one:
+    with producer_of(txn_broker, topic) as producer:
         with txn_broker.losing_replies(
             ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, times=1
         ) as lost:
-            one.init_transactions()
+            producer.init_transactions()
         assert lost.count == 2
         for number in range(3):
-            one.begin_transaction()
+            producer.begin_transaction()
             with txn_broker.losing_replies(
                 ApiKey.ADD_PARTITIONS_TO_TXN,
                 ApiKey.ADD_OFFSETS_TO_TXN,
@@ -212,26 +214,26 @@ def test_answers_of_coordinators_that_get_lost(txn_broker: Broker, topic: str) -
                 ApiKey.END_TXN,
                 times=1,
             ) as lost:
-                one.send(topic, b"%d" % number, partition=0)
-                one.send_offsets_to_transaction({TopicPartition(topic, 1): number}, group)
-                one.commit_transaction()
+                producer.send(topic, b"%d" % number, partition=0)
+                producer.send_offsets_to_transaction({TopicPartition(topic, 1): number}, group)
+                producer.commit_transaction()
             assert lost.count >= 3
     assert read(txn_broker, topic) == [b"0", b"1", b"2"]
     assert group_offset(txn_broker, group, TopicPartition(topic, 1)) == 2
 
 
 def test_a_commit_that_takes_too_long_is_called_again(txn_broker: Broker, topic: str) -> None:
-    with producer_of(txn_broker, topic) as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send(topic, b"v", partition=0).result(WAIT_S)
+    with producer_of(txn_broker, topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0).result(WAIT_S)
         with txn_broker.refused():
             with pytest.raises(KafkaTimeoutError, match="call it again"):
-                one.commit_transaction(0.05)
+                producer.commit_transaction(0.05)
             with pytest.raises(IllegalStateError, match="commit_transaction timed out"):
-                one.begin_transaction()
-        one.commit_transaction()
-        one.begin_transaction()
+                producer.begin_transaction()
+        producer.commit_transaction()
+        producer.begin_transaction()
     assert read(txn_broker, topic) == [b"v"]
 
 
@@ -239,26 +241,26 @@ def test_a_broker_that_is_killed_in_the_middle_of_transactions(
     txn_broker: Broker, topic: str
 ) -> None:
     """Nothing of what is committed is missing, nothing of it is there twice."""
-    with producer_of(txn_broker, topic) as one:
-        one.init_transactions()
+    with producer_of(txn_broker, topic) as producer:
+        producer.init_transactions()
         for number in range(5):
-            one.begin_transaction()
+            producer.begin_transaction()
             for part in range(20):
-                one.send(topic, b"%d.%d" % (number, part), partition=0)
+                producer.send(topic, b"%d.%d" % (number, part), partition=0)
             if number == 2:
                 txn_broker.kill()
                 txn_broker.start()
-            one.commit_transaction()
+            producer.commit_transaction()
     assert read(txn_broker, topic) == [
         b"%d.%d" % (number, part) for number in range(5) for part in range(20)
     ]
 
 
 def test_closing_aborts_what_is_open(txn_broker: Broker, topic: str) -> None:
-    with producer_of(txn_broker, topic) as one:
-        one.init_transactions()
-        one.begin_transaction()
-        one.send(topic, b"v", partition=0).result(WAIT_S)
+    with producer_of(txn_broker, topic) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v", partition=0).result(WAIT_S)
     assert read(txn_broker, topic) == []
     with connected(txn_broker) as client:
         assert uncommitted(client, topic) == [b"v"]
@@ -268,15 +270,15 @@ def test_the_asynchronous_twin_has_transactions(txn_broker: Broker, topic: str) 
     async def work() -> None:
         async with aio.Producer(
             bootstrap_servers=txn_broker.bootstrap_servers, transactional_id=topic
-        ) as one:
-            await one.init_transactions()
-            await one.begin_transaction()
-            await one.send(topic, b"v", partition=0)
-            await one.send_offsets_to_transaction({TopicPartition(topic, 1): 3}, f"g-{topic}")
-            await one.commit_transaction()
-            await one.begin_transaction()
-            await one.send(topic, b"w", partition=0)
-            await one.abort_transaction()
+        ) as producer:
+            await producer.init_transactions()
+            await producer.begin_transaction()
+            await producer.send(topic, b"v", partition=0)
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 1): 3}, f"g-{topic}")
+            await producer.commit_transaction()
+            await producer.begin_transaction()
+            await producer.send(topic, b"w", partition=0)
+            await producer.abort_transaction()
 
     asyncio.run(work())
     assert read(txn_broker, topic) == [b"v"]

@@ -25,8 +25,8 @@ V2 = golden("v2")
 codecs = st.sampled_from(Compression)
 
 
-def batch_of(size: int = 16384, **given: object) -> ProducerBatch:
-    compression = given.get("compression", Compression.NONE)
+def batch_of(size: int = 16384, **options: object) -> ProducerBatch:
+    compression = options.get("compression", Compression.NONE)
     assert isinstance(compression, Compression)
     return ProducerBatch(TP, bytearray(size), 1000, compression=compression)
 
@@ -43,7 +43,7 @@ def values(batch: ProducerBatch) -> list[bytes | None]:
 
 @pytest.mark.parametrize("codec", ["plain", "snappy"])
 def test_the_bytes_of_kafka(codec: str) -> None:
-    """P6: byte for byte what Kafka's builder makes of the same records."""
+    """P6: byte for byte the same as Kafka's builder."""
     compression = Compression.NONE if codec == "plain" else Compression.from_name(codec)
     batch = batch_of(compression=compression)
     for record in golden_records(range(5)):
@@ -67,7 +67,7 @@ def test_the_same_bytes_as_the_builder(
     ratio: float,
     producer: tuple[int, int, int, bool] | None,
 ) -> None:
-    """P6: also where the records outgrow the block, or compress to more than it has."""
+    """P6: also when the records are larger than the block, compressed or not."""
     builder = BatchBuilder(write_limit=limit, compression=codec, compression_ratio=ratio)
     batch = ProducerBatch(TP, bytearray(limit), 1, compression=codec, estimated_ratio=ratio)
     for record in records:
@@ -175,7 +175,7 @@ def test_callbacks_in_order_before_the_futures() -> None:
     assert batch.is_done
 
 
-def test_a_callback_that_fails_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_callback_has_no_other_effect(caplog: pytest.LogCaptureFixture) -> None:
     """P5."""
     batch = batch_of()
 
@@ -208,7 +208,7 @@ def test_failing() -> None:
     assert futures[0].exception(0) is error
 
 
-def test_what_is_in_the_log_cannot_fail() -> None:
+def test_an_acknowledged_batch_cannot_fail() -> None:
     batch = batch_of()
     add(batch, b"v")
     batch.complete(5)
@@ -253,8 +253,8 @@ def test_split(compression: Compression) -> None:
     assert parts[0].records_count > 1
 
 
-def test_split_again_until_one_record_is_left() -> None:
-    """P7: and then it fails alone."""
+def test_a_batch_can_be_split_down_to_one_record() -> None:
+    """P7: then a single record fails."""
     batch = batch_of()
     futures, deliveries = with_callbacks(batch, 3)
     halves = batch.split(0)
@@ -286,7 +286,7 @@ def test_times() -> None:
     assert (batch.attempts, batch.in_retry, batch.waited_time_ms(2100)) == (1, True, 100)
 
 
-def test_a_new_leader_need_not_be_waited_for() -> None:
+def test_a_new_leader_needs_no_backoff() -> None:
     batch = batch_of()
     batch.update_leader_epoch(3)
     assert not batch.has_new_leader
@@ -300,7 +300,7 @@ def test_a_new_leader_need_not_be_waited_for() -> None:
     assert not batch.has_new_leader
 
 
-def test_a_block_that_is_being_sent_is_not_given_away() -> None:
+def test_a_block_that_is_in_flight_is_not_reused() -> None:
     batch = batch_of()
     add(batch, b"v")
     finished = batch.close()

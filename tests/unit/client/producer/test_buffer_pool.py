@@ -26,8 +26,8 @@ def take(pool: BufferPool, size: int) -> bytearray:
     return buffer
 
 
-def test_blocks_are_used_again() -> None:
-    """P5: a block that comes back is the next to be given."""
+def test_blocks_are_reused() -> None:
+    """P5: a returned block is the next to be allocated."""
     pool = BufferPool(64, 16)
     block = take(pool, 16)
     assert pool.available_memory == 48
@@ -36,7 +36,7 @@ def test_blocks_are_used_again() -> None:
     assert take(pool, 16) is block
 
 
-def test_other_sizes_are_not_kept() -> None:
+def test_buffers_of_other_sizes_are_not_reused() -> None:
     """P5: a record larger than a block gets its own memory, which counts but is not pooled."""
     pool = BufferPool(64, 16)
     large = take(pool, 40)
@@ -51,15 +51,15 @@ def test_other_sizes_are_not_kept() -> None:
     assert take(pool, 16) is not grown
 
 
-def test_a_block_that_is_still_read_is_not_used_again() -> None:
+def test_a_block_that_is_still_read_is_not_reused() -> None:
     pool = BufferPool(16, 16)
     block = take(pool, 16)
     pool.deallocate(None, 16)
     assert take(pool, 16) is not block
 
 
-def test_kept_blocks_make_room_for_others() -> None:
-    """P5: the total is bounded whatever the sizes."""
+def test_free_blocks_are_released_for_other_sizes() -> None:
+    """P5: the total is limited whatever the sizes."""
     pool = BufferPool(64, 16)
     for block in [take(pool, 16) for _ in range(4)]:
         pool.deallocate(block, 16)
@@ -69,7 +69,7 @@ def test_kept_blocks_make_room_for_others() -> None:
     assert pool.try_allocate(16) is None
 
 
-def test_more_than_there_ever_is() -> None:
+def test_more_than_the_total_memory_is_rejected() -> None:
     """P5, P7."""
     pool = BufferPool(64, 16)
     with pytest.raises(RecordTooLargeError, match=r"65 bytes.*raise buffer_memory"):
@@ -79,7 +79,7 @@ def test_more_than_there_ever_is() -> None:
 
 
 def test_exhausted() -> None:
-    """P5, E1: after max_block_ms an error that says what to do."""
+    """P5, E1: after max_block_ms an error with a remedy."""
     pool = BufferPool(16, 16)
     block = take(pool, 16)
     with pytest.raises(BufferExhaustedError, match=r"max_block_ms \(1 ms\).*raise buffer_memory"):
@@ -114,7 +114,7 @@ class Allocation(Thread):
                 self._order.append(self.size)
 
 
-def test_memory_goes_to_the_first_who_waits() -> None:
+def test_memory_goes_to_the_first_waiter() -> None:
     """P5: in the order of the calls, even if a later one needs less."""
     pool = BufferPool(64, 16)
     first, second = take(pool, 32), take(pool, 32)
@@ -194,7 +194,7 @@ def test_tasks_wait_without_blocking() -> None:
     asyncio.run(scenario())
 
 
-def test_what_was_given_to_a_cancelled_task_comes_back() -> None:
+def test_memory_of_a_cancelled_task_is_returned() -> None:
     async def scenario() -> None:
         pool = BufferPool(16, 16)
         block = await pool.allocate_async(16, 0)

@@ -82,7 +82,7 @@ def test_one_partition() -> None:
 
 
 def test_batches_are_full() -> None:
-    """P5: as full as single records make them."""
+    """P5: as full as with single records."""
     single, many = AccumulatorFixture(), AccumulatorFixture()
     for _ in range(1000):
         single.append(VALUE)
@@ -103,7 +103,7 @@ def test_larger_batches() -> None:
     assert fixture.pool.total_memory - fixture.pool.available_memory == 16384
 
 
-def test_keys_decide() -> None:
+def test_keys_determine_partitions() -> None:
     """P1: as they do for single records, and null keys are sticky."""
     fixture = AccumulatorFixture(cluster_of({"t": 5}))
     keys = [None if n % 7 == 0 else b"key-%d" % (n % 50) for n in range(3000)]
@@ -158,7 +158,7 @@ def test_timestamps_and_headers() -> None:
     assert logs_of(fixture)[0][0].timestamp == T
 
 
-def test_nothing() -> None:
+def test_an_empty_call() -> None:
     fixture = AccumulatorFixture()
     future = append_many(fixture, [], [])
     assert future.done()
@@ -166,8 +166,8 @@ def test_nothing() -> None:
     assert not fixture.accumulator.has_incomplete()
 
 
-def test_everything_is_checked_first() -> None:
-    """P5, P7, E1: a call that cannot be done does nothing."""
+def test_all_records_are_checked_first() -> None:
+    """P5, P7, E1: a call that is rejected appends no record."""
     fixture = AccumulatorFixture(cluster_of({"t": 2}), max_request_size=1000)
     wrong: list[Any] = [*([b"x"] * 500), "text"]
     with pytest.raises(SerializationError, match="value_serializer"):
@@ -188,7 +188,7 @@ def test_everything_is_checked_first() -> None:
     assert sum(map(len, logs_of(fixture).values())) == 1
 
 
-def test_no_memory_at_all() -> None:
+def test_a_call_without_memory_raises() -> None:
     fixture = AccumulatorFixture(buffer_memory=16384)
     fixture.append(VALUE, partition=0)
     fixture.cluster = cluster_of({"t": 2})
@@ -196,8 +196,8 @@ def test_no_memory_at_all() -> None:
         append_many(fixture, [VALUE], partition=1, max_block_ms=1)
 
 
-def test_memory_runs_out_half_way() -> None:
-    """P5: what is in batches is sent, and the future says that the rest is not."""
+def test_a_call_that_runs_out_of_memory_half_way() -> None:
+    """P5: the records in batches are sent, and the others fail."""
     fixture = AccumulatorFixture(buffer_memory=2 * 16384)
     future = append_many(fixture, [VALUE] * 1000, partition=0, max_block_ms=1)
     assert not future.done()
@@ -207,7 +207,7 @@ def test_memory_runs_out_half_way() -> None:
     assert fixture.pool.available_memory == fixture.pool.total_memory
 
 
-def test_it_waits_for_memory() -> None:
+def test_a_call_waits_for_memory() -> None:
     fixture = AccumulatorFixture(cluster_of({"t": 3}), buffer_memory=4 * 16384)
     stop = Event()
     counts: list[int] = []

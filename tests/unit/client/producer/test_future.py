@@ -25,12 +25,12 @@ def future_of(result: BatchResult, number: int = 0) -> RecordFuture:
     return RecordFuture(result, number, T, 2, 5)
 
 
-def settled(result: BatchResult, offset: int = 10, time: int = -1) -> None:
+def complete(result: BatchResult, offset: int = 10, time: int = -1) -> None:
     result.set_outcome(offset, time)
     result.notify_waiters()
 
 
-def failed(result: BatchResult, error: ClientError) -> None:
+def fail(result: BatchResult, error: ClientError) -> None:
     result.set_outcome(-1, -1, error)
     result.notify_waiters()
 
@@ -46,7 +46,7 @@ def test_metadata() -> None:
     future = future_of(result, 4)
     assert future.topic_partition == TP
     assert not future.done()
-    settled(result)
+    complete(result)
     assert future.done()
     assert future.result() == RecordMetadata("t", 3, 14, T, 2, 5)
     assert future.exception() is None
@@ -55,7 +55,7 @@ def test_metadata() -> None:
 def test_log_append_time_and_no_acknowledgement() -> None:
     """P2: without acks there is no offset."""
     result = BatchResult(TP)
-    settled(result, -1, 77)
+    complete(result, -1, 77)
     assert future_of(result, 4).result() == RecordMetadata("t", 3, -1, 77, 2, 5)
 
 
@@ -70,14 +70,14 @@ def test_errors_of_the_batch_and_of_a_record() -> None:
 
 
 def test_timeouts() -> None:
-    """P5: a timeout says that the record is still on its way."""
+    """P5: the error of a timeout says that the record is still being sent."""
     result = BatchResult(TP)
     with pytest.raises(KafkaTimeoutError, match="still being sent"):
         future_of(result).result(0)
     with pytest.raises(KafkaTimeoutError, match=r"t-3 was not acknowledged within 0.001 s"):
         future_of(result).exception(0.001)
     assert not result.wait(0)
-    settled(result)
+    complete(result)
     assert future_of(result).result(0).offset == 10
 
 
@@ -89,7 +89,7 @@ def test_threads_wait() -> None:
         for number in range(4)
     ]
     threads.append(in_thread(lambda: calls.append(int(result.wait(20)))))
-    settled(result)
+    complete(result)
     for thread in threads:
         thread.join(20)
     assert sorted(calls) == [1, 10, 11, 12, 13]
@@ -109,7 +109,7 @@ def test_callbacks(caplog: pytest.LogCaptureFixture) -> None:
     result.add_done_callback(lambda: calls.append("whole"))
     assert calls == []
     with caplog.at_level(logging.ERROR):
-        settled(result)
+        complete(result)
     assert calls == [first, "whole"]
     assert "a callback of a future failed" in caplog.text
     first.add_done_callback(calls.append)
@@ -117,7 +117,7 @@ def test_callbacks(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_awaited_on_the_same_loop_and_on_another() -> None:
-    """P5: completion may come from the loop itself or from any thread."""
+    """P5: the loop itself or any thread may complete the future."""
     result = BatchResult(TP)
     elsewhere: list[int] = []
 
@@ -130,7 +130,7 @@ def test_awaited_on_the_same_loop_and_on_another() -> None:
         await asyncio.sleep(0)
         cancelled.cancel()
         thread = in_thread(lambda: elsewhere.append(asyncio.run(await_one(7))))
-        asyncio.get_running_loop().call_later(0.01, settled, result)
+        asyncio.get_running_loop().call_later(0.01, complete, result)
         results = await asyncio.gather(*tasks)
         thread.join(20)
         assert cancelled.cancelled()
@@ -146,7 +146,7 @@ def test_completed_from_a_thread_while_awaited() -> None:
 
     async def scenario() -> None:
         error = ClientError("no")
-        thread = in_thread(lambda: failed(result, error))
+        thread = in_thread(lambda: fail(result, error))
         with pytest.raises(ClientError, match="no"):
             await future_of(result)
         thread.join(20)
@@ -154,7 +154,7 @@ def test_completed_from_a_thread_while_awaited() -> None:
     asyncio.run(scenario())
 
 
-def test_a_loop_that_is_gone_is_no_problem() -> None:
+def test_a_closed_loop_is_ignored() -> None:
     result = BatchResult(TP)
 
     async def give_up() -> None:
@@ -162,7 +162,7 @@ def test_a_loop_that_is_gone_is_no_problem() -> None:
             await asyncio.wait_for(future_of(result), 0.001)
 
     asyncio.run(give_up())
-    settled(result)
+    complete(result)
     assert future_of(result).done()
 
 
@@ -178,16 +178,16 @@ def test_split() -> None:
     future_of(result, 0).add_done_callback(lambda future: calls.append(future.exception(0)))
     assert not result.done
     assert not early.done()
-    settled(parts[1], 50)
+    complete(parts[1], 50)
     assert calls == [51]
     assert early.result(0) == RecordMetadata("t", 3, 51, T, 2, 5)
     assert not future_of(result, 1).done()
     inner = [BatchResult(TP), BatchResult(TP)]
     parts[0].chain([0, 1], inner)
     error = ClientError("too large")
-    failed(inner[0], error)
+    fail(inner[0], error)
     assert calls == [51, error]
-    settled(inner[1], 70)
+    complete(inner[1], 70)
     assert calls == [51, error, "whole"]
     assert result.done
     assert result.wait(0)
@@ -208,7 +208,7 @@ def test_split_while_awaited() -> None:
         result.chain([0], [part])
         late = asyncio.create_task(wait())
         await asyncio.sleep(0)
-        settled(part)
+        complete(part)
         assert (await task).offset == (await late).offset == 11
 
     asyncio.run(scenario())
@@ -220,9 +220,9 @@ def test_when_all_done() -> None:
     when_all_done([], lambda: calls.append(0))
     when_all_done(results, lambda: calls.append(1))
     assert calls == [0]
-    settled(results[1])
+    complete(results[1])
     assert calls == [0]
-    settled(results[0])
+    complete(results[0])
     assert calls == [0, 1]
 
 
@@ -254,9 +254,9 @@ def test_bulk() -> None:
     assert len(future) == 4
     with pytest.raises(KafkaTimeoutError):
         future.result(0)
-    settled(results[0], 100)
+    complete(results[0], 100)
     assert not future.done()
-    settled(results[1], 200)
+    complete(results[1], 200)
     assert calls == [future]
     metadata = future.result(0)
     assert [(entry.partition, entry.offset) for entry in metadata] == [
@@ -280,7 +280,7 @@ def test_bulk_fails_with_its_first_error() -> None:
     first, second = ClientError("first"), ClientError("second")
     results[0].set_outcome(-1, -1, second, {6: first, 1: second})
     results[0].error = first
-    failed(results[1], second)
+    fail(results[1], second)
     results[0].notify_waiters()
     assert future.exception(0) is first
     with pytest.raises(ClientError, match="first"):
@@ -294,7 +294,7 @@ def test_bulk_awaited() -> None:
 
         def finish() -> None:
             for result in results:
-                settled(result)
+                complete(result)
 
         thread = in_thread(finish)
         assert [entry.offset for entry in await future] == [15, 16, 15, 16]

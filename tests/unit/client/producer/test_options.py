@@ -1,4 +1,4 @@
-"""P5: settings of a producer that do or do not go together, as Kafka has it."""
+"""P5: settings of a producer that contradict each other, as in Kafka."""
 
 import pytest
 
@@ -29,13 +29,13 @@ def test_acks(value: object, expected: int) -> None:
 
 
 @pytest.mark.parametrize("value", ["some", 2, "-2"])
-def test_other_acks_do_not_exist(value: object) -> None:
+def test_other_values_of_acks_are_rejected(value: object) -> None:
     with pytest.raises(ConfigError, match="acks"):
         settings_of(acks=value)
 
 
 @pytest.mark.parametrize("setting", [{"acks": 1}, {"retries": 0}])
-def test_idempotence_gives_way_unless_it_was_asked_for(setting: dict[str, object]) -> None:
+def test_idempotence_is_switched_off_unless_it_is_explicit(setting: dict[str, object]) -> None:
     assert settings_of(**setting)["enable_idempotence"] is False
     for option in ({"enable_idempotence": True}, {"transactional_id": "x"}):
         with pytest.raises(ConfigError, match=next(iter(setting))):

@@ -44,7 +44,7 @@ def test_murmur2_of_kafka(key: bytes, expected: int | None) -> None:
     assert python_murmur2(key) & 0xFFFFFFFF == murmur2(key) & 0xFFFFFFFF
 
 
-def test_murmur2_is_that_of_other_clients() -> None:
+def test_murmur2_is_the_same_as_in_other_clients() -> None:
     """P1: the same partition as aiokafka for many keys."""
     chance = random.Random(11)
     for _ in range(3000):
@@ -56,7 +56,7 @@ def test_murmur2_is_that_of_other_clients() -> None:
         assert 0 <= expected < count
 
 
-def test_bad_keys_and_counts() -> None:
+def test_invalid_keys_and_counts() -> None:
     with pytest.raises(TypeError):
         murmur2("text")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="cannot have 0 partitions"):
@@ -115,7 +115,7 @@ def choices(sticky: BuiltInPartitioner, cluster: Cluster, times: int) -> Counter
 
 
 def test_sticky_follows_the_load() -> None:
-    """P1: the fewer batches wait, the more often a partition is chosen, as KIP-794 has it."""
+    """P1: partitions with shorter queues are chosen more often, as in KIP-794."""
     cluster = cluster_of({"t": 3})
     sticky = BuiltInPartitioner("t", 1, from_list(*range(8)))
     sticky.update_load([0, 3, 1], [0, 1, 2], 3)
@@ -168,7 +168,7 @@ class LastPartition:
         """Nothing is held."""
 
 
-def test_what_the_setting_may_be() -> None:
+def test_values_of_the_setting() -> None:
     """P1: pluggable."""
     cluster = cluster_of({"t": 5})
 

@@ -135,8 +135,8 @@ def test_one_request_for_all_partitions_of_a_broker() -> None:
     assert not fixture.accumulator.has_incomplete()
 
 
-def test_a_broker_too_old_for_zstd_gets_none() -> None:
-    """E4: Kafka before 2.1 would say UNKNOWN_SERVER_ERROR."""
+def test_a_broker_that_is_too_old_gets_no_zstd() -> None:
+    """E4: Kafka before 2.1 responds with UNKNOWN_SERVER_ERROR."""
     fixture = SenderFixture(compression_type="zstd")
     (future,) = fixture.send(b"a")
     call = fixture.request()
@@ -161,7 +161,7 @@ def test_without_topic_ids_the_last_version_with_names_is_used() -> None:
 
 
 @pytest.mark.parametrize(("level", "version"), [(1, 11), (2, None)])
-def test_the_version_tells_the_broker_of_which_kind_a_transaction_is(
+def test_the_version_of_produce_follows_the_transaction_version(
     level: int, version: int | None
 ) -> None:
     fixture = SenderFixture(transactional_id="id")
@@ -181,8 +181,8 @@ def test_the_version_tells_the_broker_of_which_kind_a_transaction_is(
     assert (call.max_version, call.transactional_id) == (version, "id")
 
 
-def test_an_answer_may_name_the_new_leader() -> None:
-    """KIP-951: no metadata is waited for."""
+def test_a_response_may_contain_the_new_leader() -> None:
+    """KIP-951: without waiting for metadata."""
     fixture = SenderFixture(retry_backoff_ms=5)
     (future,) = fixture.send(b"a")
     moved = response(
@@ -205,7 +205,7 @@ def test_an_answer_may_name_the_new_leader() -> None:
     assert fixture.metric("record-retry-total") == 1
 
 
-def test_records_of_a_bad_batch_have_their_own_errors() -> None:
+def test_records_of_an_invalid_batch_have_their_own_errors() -> None:
     """KIP-467: the invalid record gets its own error, the others that of their batch."""
     fixture = SenderFixture()
     good, bad = fixture.send(b"good", b"bad")
@@ -228,7 +228,7 @@ def test_records_of_a_bad_batch_have_their_own_errors() -> None:
     assert fixture.metric("record-error-total") == 2
 
 
-def test_an_answer_that_leaves_a_partition_out_is_no_success() -> None:
+def test_a_partition_missing_in_the_response_is_retried() -> None:
     fixture = SenderFixture()
     (future,) = fixture.send(b"a")
     fixture.respond(fixture.request())
@@ -244,7 +244,7 @@ def test_without_retries_a_lost_connection_is_a_failure() -> None:
     assert isinstance(future.exception(0), KafkaTimeoutError)
 
 
-def test_with_acks_0_nobody_answers() -> None:
+def test_with_acks_0_there_is_no_response() -> None:
     fixture = SenderFixture(acks=0)
     (future,) = fixture.send(b"a")
     call = fixture.request()
@@ -255,7 +255,7 @@ def test_with_acks_0_nobody_answers() -> None:
     assert fixture.pool.available_memory == MEMORY
 
 
-def test_with_one_request_in_flight_a_partition_is_silent_meanwhile() -> None:
+def test_with_one_request_in_flight_a_partition_is_muted() -> None:
     fixture = SenderFixture(enable_idempotence=False, max_in_flight_requests_per_connection=1)
     fixture.send(b"a")
     call = fixture.request()
@@ -267,8 +267,8 @@ def test_with_one_request_in_flight_a_partition_is_silent_meanwhile() -> None:
     assert [batch.topic_partition.partition for batch in fixture.request().batches] == [0]
 
 
-def test_a_batch_that_expires_under_way_keeps_its_memory_until_the_answer() -> None:
-    """What is being sent must not be overwritten."""
+def test_a_batch_that_expires_in_flight_keeps_its_memory_until_the_response() -> None:
+    """Bytes that are being sent must not be overwritten."""
     fixture = SenderFixture(delivery_timeout_ms=1000, request_timeout_ms=900)
     (future,) = fixture.send(b"a")
     call = fixture.request()
@@ -283,7 +283,7 @@ def test_a_batch_that_expires_under_way_keeps_its_memory_until_the_answer() -> N
     assert fixture.pool.available_memory == MEMORY
 
 
-def test_too_few_replicas_are_told_in_the_end() -> None:
+def test_the_error_of_an_expired_batch_has_the_reason_of_its_retries() -> None:
     """E7: it is retried until delivery_timeout_ms; the error has the reason."""
     fixture = SenderFixture(delivery_timeout_ms=1000, request_timeout_ms=900)
     (future,) = fixture.send(b"a")
@@ -298,7 +298,7 @@ def test_too_few_replicas_are_told_in_the_end() -> None:
     assert "min.insync.replicas" in error.message
 
 
-def test_a_batch_that_never_left_expires_too() -> None:
+def test_a_batch_that_was_never_sent_expires_too() -> None:
     fixture = SenderFixture(delivery_timeout_ms=1000, request_timeout_ms=900)
     (future,) = fixture.send(b"a")
     plan = fixture.sender.run_once(lambda node: False, fixture.now_ms)
@@ -310,8 +310,8 @@ def test_a_batch_that_never_left_expires_too() -> None:
     assert fixture.pool.available_memory == MEMORY
 
 
-def test_a_broker_that_refuses_the_login_fails_what_waits_for_it() -> None:
-    """E3: trying again would not help."""
+def test_a_rejected_login_fails_the_batches_of_the_broker() -> None:
+    """E3: retrying would not help."""
     fixture = SenderFixture()
     (future,) = fixture.send(b"a")
     fixture.sender.fail_node(1, AuthenticationError("no"), fixture.now_ms)
@@ -319,7 +319,7 @@ def test_a_broker_that_refuses_the_login_fails_what_waits_for_it() -> None:
     assert fixture.pool.available_memory == MEMORY
 
 
-def test_a_topic_that_may_not_be_written_to_is_named() -> None:
+def test_the_error_of_an_unauthorized_topic_has_its_name() -> None:
     """E3."""
     fixture = SenderFixture()
     (future,) = fixture.send(b"a")
@@ -332,7 +332,7 @@ def test_a_topic_that_may_not_be_written_to_is_named() -> None:
     assert "topic t" in error.message
 
 
-def test_a_leader_that_is_not_known_is_asked_for() -> None:
+def test_an_unknown_leader_requests_a_metadata_update() -> None:
     fixture = SenderFixture()
     (future,) = fixture.send(b"a")
     fixture.metadata.rebootstrap()

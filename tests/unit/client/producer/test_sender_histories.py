@@ -1,4 +1,4 @@
-"""P5: whatever brokers and connections do, nothing is lost, doubled or out of order."""
+"""P5: no record is lost, duplicated or out of order, whatever fails."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_an_idempotent_producer_writes_each_record_once_and_in_order(seed: int) 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_batches_that_fail_for_good_do_no_harm_to_the_others(seed: int) -> None:
+def test_batches_that_fail_permanently_do_not_affect_others(seed: int) -> None:
     """What is behind a batch that the broker refuses gets new sequences; even if its first attempt
     is still on its way, it is written once."""
     history = History(seed, idempotent=True, poison=True)
@@ -29,7 +29,7 @@ def test_batches_that_fail_for_good_do_no_harm_to_the_others(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_batches_that_are_given_up_do_no_harm_to_the_others(seed: int) -> None:
+def test_batches_that_expire_do_not_affect_others(seed: int) -> None:
     """delivery_timeout_ms is short: some fail that may be in the log. What is there is there once
     and in order, and nothing is missing that was acknowledged."""
     history = History(seed, idempotent=True, delivery_timeout_ms=60)

@@ -1,4 +1,4 @@
-"""From keys and values to bytes (P5)."""
+"""Serializers of keys and values (P5)."""
 
 from uuid import UUID
 
@@ -64,7 +64,7 @@ def test_bytes_of_kafka(serializer: Serializer, data: object, expected: bytes) -
         (VoidSerializer(), b"", "None is needed, not bytes"),
     ],
 )
-def test_what_does_not_fit(serializer: Serializer, data: object, message: str) -> None:
+def test_data_that_does_not_fit(serializer: Serializer, data: object, message: str) -> None:
     with pytest.raises(SerializationError, match=message):
         serializer.serialize("t", data)
 
@@ -73,7 +73,7 @@ def test_void() -> None:
     assert VoidSerializer().serialize("t", None) is None
 
 
-def test_what_the_setting_may_be() -> None:
+def test_values_of_the_setting() -> None:
     """P5: an object, its class, or a function."""
 
     def use(given: object, data: object) -> bytes | None:
@@ -93,7 +93,7 @@ def test_what_the_setting_may_be() -> None:
         serializer_of(7, "key")
 
 
-def test_failures_say_what_they_were_about() -> None:
+def test_the_error_has_the_topic_and_the_kind_of_data() -> None:
     broken = serializer_of(lambda data: data.missing, "key")
     assert broken is not None
     with pytest.raises(SerializationError, match=r"the key for topic 't' .a str. .* 'missing'"):
@@ -101,7 +101,7 @@ def test_failures_say_what_they_were_about() -> None:
 
 
 def test_without_a_serializer() -> None:
-    """P5: bytes and None; a str says which serializer to set."""
+    """P5: bytes and None; the error of a str names the setting."""
     assert check_bytes(None, "key") is None
     assert check_bytes(b"a", "key") == b"a"
     assert check_bytes(bytearray(b"a"), "key") == b"a"
@@ -110,7 +110,7 @@ def test_without_a_serializer() -> None:
         check_bytes("text", "value")
 
 
-def test_every_serializer_is_one() -> None:
+def test_every_serializer_implements_the_protocol() -> None:
     names = [name for name in vars(serializers) if name.endswith("Serializer") and name[0] != "_"]
     assert len(names) == 11
     for name in names:

@@ -1,4 +1,4 @@
-"""P4: what is committed is there once, whole and in order, whatever fails on the way."""
+"""P4: committed transactions are stored once, complete and in order, whatever fails."""
 
 import pytest
 
@@ -17,8 +17,8 @@ def test_transactions_are_all_or_nothing(seed: int, version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_transactions_of_which_something_is_given_up_are_aborted(seed: int, version: int) -> None:
-    """delivery_timeout_ms is short, and some batches are refused."""
+def test_transactions_with_expired_batches_are_aborted(seed: int, version: int) -> None:
+    """delivery_timeout_ms is short, and some batches are rejected."""
     history = TransactionHistory(seed, version, delivery_timeout_ms=50, poison=True)
     history.run_transactions(20)
     assert history.committed == history.expected

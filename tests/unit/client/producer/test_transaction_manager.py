@@ -1,4 +1,4 @@
-"""P4, P5: the machine of idempotent and transactional producers, request by request."""
+"""P4, P5: `TransactionManager`, request by request."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def batch_for(partition: TopicPartition = TP, count: int = 1) -> ProducerBatch:
     return batch
 
 
-def next_of(manager: TransactionManager, *, has_incomplete: bool = False) -> TxnRequest[Any]:
+def next_request(manager: TransactionManager, *, has_incomplete: bool = False) -> TxnRequest[Any]:
     request = manager.next_request(has_incomplete=has_incomplete)
     assert request is not None
     return request
@@ -66,7 +66,7 @@ def next_of(manager: TransactionManager, *, has_incomplete: bool = False) -> Txn
 
 def find_coordinator(manager: TransactionManager, key: str = "id") -> None:
     """Responds to FindCoordinator."""
-    request = next_of(manager)
+    request = next_request(manager)
     assert isinstance(request, FindCoordinator)
     assert request.coordinator is None
     request.handle(
@@ -75,7 +75,7 @@ def find_coordinator(manager: TransactionManager, key: str = "id") -> None:
     assert request.result.is_done
 
 
-def looked_up(manager: TransactionManager, request: TxnRequest[Any]) -> None:
+def look_up(manager: TransactionManager, request: TxnRequest[Any]) -> None:
     """Does what the driver does when the coordinator is unknown."""
     assert request.coordinator is not None
     assert request.coordinator not in manager.coordinators
@@ -85,13 +85,13 @@ def looked_up(manager: TransactionManager, request: TxnRequest[Any]) -> None:
     assert request.coordinator in manager.coordinators
 
 
-def ready(version: int = V2, *, bumps: bool = True) -> TransactionManager:
+def ready_manager(version: int = V2, *, bumps: bool = True) -> TransactionManager:
     manager = TransactionManager("id")
     result = manager.initialize()
-    request = next_of(manager)
-    looked_up(manager, request)
+    request = next_request(manager)
+    look_up(manager, request)
     manager.set_coordinator_version(3 if bumps else 2)
-    assert next_of(manager) is request
+    assert next_request(manager) is request
     request.handle(InitProducerIdResponse(producer_id=5, producer_epoch=0))
     assert ok(result)
     manager.set_transaction_version(version, initially=True)
@@ -100,7 +100,7 @@ def ready(version: int = V2, *, bumps: bool = True) -> TransactionManager:
 
 
 def in_transaction(version: int = V2, *, bumps: bool = True) -> TransactionManager:
-    manager = ready(version, bumps=bumps)
+    manager = ready_manager(version, bumps=bumps)
     manager.begin()
     return manager
 
@@ -111,16 +111,16 @@ def ok(result: TxnResult) -> bool:
     return result.is_done and result.error is None
 
 
-def failure(result: TxnResult) -> KafkaError:
+def error_of_result(result: TxnResult) -> KafkaError:
     assert result.is_done
     assert result.error is not None
     result.is_acknowledged = True
     return result.error
 
 
-def added(manager: TransactionManager, *codes: ErrorCode) -> AddPartitionsToTxn:
-    """Answers AddPartitionsToTxn, partition by partition."""
-    request = next_of(manager)
+def respond_add_partitions(manager: TransactionManager, *codes: ErrorCode) -> AddPartitionsToTxn:
+    """Responds to AddPartitionsToTxn with an error code for each partition."""
+    request = next_request(manager)
     assert isinstance(request, AddPartitionsToTxn)
     message = request.build(3)
     assert isinstance(message, AddPartitionsToTxnRequest)
@@ -139,8 +139,10 @@ def added(manager: TransactionManager, *codes: ErrorCode) -> AddPartitionsToTxn:
     return request
 
 
-def ended(manager: TransactionManager, code: ErrorCode = ErrorCode.NONE, epoch: int = -1) -> EndTxn:
-    request = next_of(manager)
+def respond_end(
+    manager: TransactionManager, code: ErrorCode = ErrorCode.NONE, epoch: int = -1
+) -> EndTxn:
+    request = next_request(manager)
     assert isinstance(request, EndTxn)
     request.handle(
         EndTxnResponse(error_code=code, producer_id=5 if epoch >= 0 else -1, producer_epoch=epoch)
@@ -148,7 +150,7 @@ def ended(manager: TransactionManager, code: ErrorCode = ErrorCode.NONE, epoch: 
     return request
 
 
-def committed(request: TxnRequest[Any], code: ErrorCode = ErrorCode.NONE) -> None:
+def respond_offset_commit(request: TxnRequest[Any], code: ErrorCode = ErrorCode.NONE) -> None:
     request.handle(
         TxnOffsetCommitResponse(
             topics=[
@@ -163,8 +165,8 @@ def committed(request: TxnRequest[Any], code: ErrorCode = ErrorCode.NONE) -> Non
     )
 
 
-def test_a_transaction_of_v2_asks_nobody_before_its_end() -> None:
-    """P4 (KIP-890): partitions are added by the brokers, EndTxn brings the next epoch."""
+def test_a_transaction_of_v2_sends_no_request_before_its_end() -> None:
+    """P4 (KIP-890): brokers add the partitions, and EndTxn returns the next epoch."""
     manager = in_transaction()
     manager.add_partition(TP)
     assert manager.next_request(has_incomplete=False) is None
@@ -175,7 +177,7 @@ def test_a_transaction_of_v2_asks_nobody_before_its_end() -> None:
     manager.sequencer.batch_completed(batch, 0)
     result = manager.begin_commit(V2)
     assert manager.next_request(has_incomplete=True) is None
-    request = ended(manager, epoch=1)
+    request = respond_end(manager, epoch=1)
     assert request.max_version is None
     assert ok(result)
     manager.begin()
@@ -185,40 +187,40 @@ def test_a_transaction_of_v2_asks_nobody_before_its_end() -> None:
     assert (after.producer_epoch, after.base_sequence) == (1, 0)
 
 
-def test_a_transaction_of_v1_adds_partitions_before_anything_is_sent_to_them() -> None:
+def test_a_transaction_of_v1_adds_partitions_before_records_are_sent_to_them() -> None:
     manager = in_transaction(V1)
     manager.add_partition(TP)
     manager.add_partition(OTHER)
     batch = batch_for()
     assert manager.sequencer.should_stop_drain(batch, TP)
-    added(manager, ErrorCode.NONE, ErrorCode.NONE)
+    respond_add_partitions(manager, ErrorCode.NONE, ErrorCode.NONE)
     assert not manager.sequencer.should_stop_drain(batch, TP)
     manager.sequencer.assign_sequence(batch)
     manager.sequencer.batch_completed(batch, 0)
     result = manager.begin_commit(V1)
-    assert ended(manager).max_version == 4
+    assert respond_end(manager).max_version == 4
     assert ok(result)
     manager.begin()
     manager.add_partition(TP)
-    added(manager, ErrorCode.NONE)
+    respond_add_partitions(manager, ErrorCode.NONE)
     following = batch_for()
     manager.sequencer.assign_sequence(following)
     # Sequences go on, because the epoch is the same.
     assert (following.producer_epoch, following.base_sequence) == (0, 1)
 
 
-def test_nothing_leaves_while_a_transaction_is_being_ended() -> None:
-    """A thread that was in `send` when another committed: its record is of no transaction."""
+def test_no_batch_is_sent_while_a_transaction_ends() -> None:
+    """The record of a thread that was in `send` when another committed has no transaction."""
     manager = in_transaction()
     manager.add_partition(TP)
     manager.begin_commit(V2)
     assert not manager.sequencer.should_stop_drain(batch_for(), TP)
-    manager.in_flight = next_of(manager)
+    manager.in_flight = next_request(manager)
     assert manager.sequencer.should_stop_drain(batch_for(), TP)
 
 
 @pytest.mark.parametrize("version", [V1, V2])
-def test_a_transaction_without_anything_in_it_ends_without_a_request(version: int) -> None:
+def test_an_empty_transaction_ends_without_a_request(version: int) -> None:
     manager = in_transaction(version)
     result = manager.begin_commit(version)
     assert manager.next_request(has_incomplete=False) is None
@@ -226,41 +228,41 @@ def test_a_transaction_without_anything_in_it_ends_without_a_request(version: in
     assert manager.state is State.READY
 
 
-def test_what_follows_a_transaction_at_once_waits_for_its_markers_shortly() -> None:
+def test_the_next_transaction_waits_shortly_for_the_markers() -> None:
     manager = in_transaction(V1)
     manager.add_partition(TP)
-    request = added(manager, ErrorCode.CONCURRENT_TRANSACTIONS)
+    request = respond_add_partitions(manager, ErrorCode.CONCURRENT_TRANSACTIONS)
     assert request.is_retry
     assert request.backoff_ms == 20
-    added(manager, ErrorCode.NONE)
+    respond_add_partitions(manager, ErrorCode.NONE)
     manager.add_partition(OTHER)
-    assert added(manager, ErrorCode.CONCURRENT_TRANSACTIONS).backoff_ms == 100
+    assert respond_add_partitions(manager, ErrorCode.CONCURRENT_TRANSACTIONS).backoff_ms == 100
 
 
-def test_a_coordinator_that_has_moved_is_looked_for_again() -> None:
+def test_a_coordinator_that_has_moved_is_looked_up_again() -> None:
     manager = in_transaction()
     manager.add_partition(TP)
     result = manager.begin_commit(V2)
-    ended(manager, ErrorCode.NOT_COORDINATOR)
+    respond_end(manager, ErrorCode.NOT_COORDINATOR)
     find_coordinator(manager)
-    ended(manager, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    request = next_of(manager)
+    respond_end(manager, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    request = next_request(manager)
     request.handle_disconnect()
     find_coordinator(manager)
-    ended(manager, epoch=1)
+    respond_end(manager, epoch=1)
     assert ok(result)
 
 
 @pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
-def test_a_fenced_producer_is_done_for_good(
+def test_a_fenced_producer_has_a_fatal_error(
     code: ErrorCode, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every call raises it, so that a warning in the log would be redundant."""
     manager = in_transaction()
     manager.add_partition(TP)
     result = manager.begin_commit(V2)
-    ended(manager, code)
-    assert isinstance(failure(result), ProducerFencedError)
+    respond_end(manager, code)
+    assert isinstance(error_of_result(result), ProducerFencedError)
     for call in (manager.begin, manager.check_send, lambda: manager.begin_abort(V2)):
         with pytest.raises(ProducerFencedError, match="close it"):
             call()
@@ -268,11 +270,11 @@ def test_a_fenced_producer_is_done_for_good(
     assert not caplog.records
 
 
-def test_a_partition_that_may_not_be_written_to_leaves_only_the_abort() -> None:
-    """E3: says which topic."""
+def test_an_unauthorized_partition_makes_the_transaction_abortable() -> None:
+    """E3: the error has the topic."""
     manager = in_transaction(V1)
     manager.add_partition(TP)
-    added(manager, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    respond_add_partitions(manager, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(AuthorizationError, match=r"write to t.*abort_transaction"):
         manager.begin_commit(V1)
     with pytest.raises(AuthorizationError):
@@ -285,7 +287,7 @@ def test_a_partition_that_may_not_be_written_to_leaves_only_the_abort() -> None:
 
 
 def test_a_batch_that_fails_makes_the_transaction_abortable() -> None:
-    """KIP-1050: whatever ran out of retries is TRANSACTION_ABORTABLE to the user."""
+    """KIP-1050: a batch without retries left is TRANSACTION_ABORTABLE for the user."""
     manager = in_transaction()
     manager.add_partition(TP)
     batch = batch_for()
@@ -297,50 +299,50 @@ def test_a_batch_that_fails_makes_the_transaction_abortable() -> None:
         manager.begin_commit(V2)
     assert caught.value.code is ErrorCode.TRANSACTION_ABORTABLE
     result = manager.begin_abort(V2)
-    ended(manager, epoch=1)
+    respond_end(manager, epoch=1)
     assert ok(result)
     manager.begin()
 
 
-def test_in_v1_an_epoch_is_asked_for_after_the_abort() -> None:
-    """KIP-360: sequences of the aborted transaction are in doubt, so they start again."""
+def test_in_v1_the_epoch_is_bumped_after_the_abort() -> None:
+    """KIP-360: the outcome of its batches is unknown, so that sequences restart."""
     manager = in_transaction(V1)
     manager.add_partition(TP)
-    added(manager, ErrorCode.NONE)
+    respond_add_partitions(manager, ErrorCode.NONE)
     batch = batch_for()
     manager.sequencer.assign_sequence(batch)
     manager.sequencer.batch_failed(
         batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too late"), adjust_sequences=False
     )
     result = manager.begin_abort(V1)
-    ended(manager)
+    respond_end(manager)
     assert not result.is_done
-    bump = next_of(manager)
+    bump = next_request(manager)
     assert isinstance(bump, InitProducerId)
     bump.handle(InitProducerIdResponse(producer_id=5, producer_epoch=1))
     assert ok(result)
     manager.begin()
     manager.add_partition(TP)
-    added(manager, ErrorCode.NONE)
+    respond_add_partitions(manager, ErrorCode.NONE)
     after = batch_for()
     manager.sequencer.assign_sequence(after)
     assert (after.producer_epoch, after.base_sequence) == (1, 0)
 
 
 @pytest.mark.parametrize("bumps", [True, False])
-def test_a_producer_that_the_coordinator_forgot(bumps: bool) -> None:
+def test_a_producer_that_the_coordinator_has_forgotten(bumps: bool) -> None:
     manager = in_transaction(V1, bumps=bumps)
     manager.add_partition(TP)
-    added(manager, ErrorCode.UNKNOWN_PRODUCER_ID)
+    respond_add_partitions(manager, ErrorCode.UNKNOWN_PRODUCER_ID)
     assert manager.state is (State.ABORTABLE_ERROR if bumps else State.FATAL_ERROR)
 
 
-def test_an_abort_that_cannot_be_done_is_the_end() -> None:
+def test_an_abort_that_fails_is_a_fatal_error() -> None:
     manager = in_transaction()
     manager.add_partition(TP)
     result = manager.begin_abort(V2)
-    ended(manager, ErrorCode.TRANSACTION_ABORTABLE)
-    assert "abort" in failure(result).message
+    respond_end(manager, ErrorCode.TRANSACTION_ABORTABLE)
+    assert "abort" in error_of_result(result).message
     assert manager.has_fatal_error
 
 
@@ -348,38 +350,38 @@ def test_an_abort_that_cannot_be_done_is_the_end() -> None:
 def test_offsets_go_to_the_coordinator_of_their_group(version: int) -> None:
     manager = in_transaction(version)
     result = manager.send_offsets(OFFSETS, GROUP)
-    request = next_of(manager)
+    request = next_request(manager)
     if version == V1:
         assert isinstance(request, AddOffsetsToTxn)
         request.handle(AddOffsetsToTxnResponse())
         assert not result.is_done
-        request = next_of(manager)
+        request = next_request(manager)
     assert isinstance(request, TxnOffsetCommit)
-    looked_up(manager, request)
-    assert next_of(manager) is request
+    look_up(manager, request)
+    assert next_request(manager) is request
     assert request.max_version == (4 if version == V1 else 5)
     message = request.build(5)
     assert isinstance(message, TxnOffsetCommitRequest)
     assert message.topics[0].partitions[0].committed_offset == 7
     assert (message.generation_id_or_member_epoch, message.member_id) == (3, "member")
-    committed(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    assert next_of(manager) is request
-    committed(request)
+    respond_offset_commit(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    assert next_request(manager) is request
+    respond_offset_commit(request)
     assert ok(result)
     end = manager.begin_commit(version)
-    ended(manager, epoch=1 if version == V2 else -1)
+    respond_end(manager, epoch=1 if version == V2 else -1)
     assert ok(end)
 
 
-def test_offsets_of_a_member_that_was_replaced_are_refused() -> None:
+def test_offsets_of_a_replaced_member_are_rejected() -> None:
     manager = in_transaction()
     result = manager.send_offsets(OFFSETS, GROUP)
-    committed(next_of(manager), ErrorCode.ILLEGAL_GENERATION)
-    assert isinstance(failure(result), CommitFailedError)
+    respond_offset_commit(next_request(manager), ErrorCode.ILLEGAL_GENERATION)
+    assert isinstance(error_of_result(result), CommitFailedError)
     assert manager.has_abortable_error
 
 
-def test_a_call_whose_time_ran_out_is_made_again_and_nothing_else() -> None:
+def test_only_a_call_that_timed_out_may_be_repeated() -> None:
     manager = in_transaction()
     manager.add_partition(TP)
     result = manager.begin_commit(V2)
@@ -387,13 +389,13 @@ def test_a_call_whose_time_ran_out_is_made_again_and_nothing_else() -> None:
     for call in (manager.begin, lambda: manager.begin_abort(V2), manager.check_send):
         with pytest.raises(IllegalStateError, match="commit_transaction timed out"):
             call()
-    ended(manager, epoch=1)
+    respond_end(manager, epoch=1)
     assert manager.begin_commit(V2) is result
     assert ok(result)
     manager.begin()
 
 
-def test_calls_out_of_order_say_what_to_call() -> None:
+def test_the_error_of_a_call_out_of_order_says_what_to_call() -> None:
     with pytest.raises(IllegalStateError, match="transactional_id"):
         TransactionManager().initialize()
     fresh = TransactionManager("id")
@@ -401,7 +403,7 @@ def test_calls_out_of_order_say_what_to_call() -> None:
         fresh.begin()
     with pytest.raises(IllegalStateError, match="init_transactions before"):
         fresh.check_send()
-    manager = ready()
+    manager = ready_manager()
     with pytest.raises(IllegalStateError, match="begin_transaction first"):
         manager.check_send()
     with pytest.raises(IllegalStateError, match="no transaction"):
@@ -416,13 +418,13 @@ def test_calls_out_of_order_say_what_to_call() -> None:
     assert manager.state is State.IN_TRANSACTION
 
 
-def test_a_cluster_that_gets_v2_meanwhile_has_it_from_the_next_transaction_on() -> None:
+def test_v2_is_used_from_the_next_transaction_on_after_an_upgrade() -> None:
     manager = in_transaction(V1)
     manager.add_partition(TP)
-    added(manager, ErrorCode.NONE)
+    respond_add_partitions(manager, ErrorCode.NONE)
     result = manager.begin_commit(V2)
-    assert ended(manager).max_version == 4
-    bump = next_of(manager)
+    assert respond_end(manager).max_version == 4
+    bump = next_request(manager)
     assert isinstance(bump, InitProducerId)
     bump.handle(InitProducerIdResponse(producer_id=5, producer_epoch=1))
     assert ok(result)
@@ -431,11 +433,11 @@ def test_a_cluster_that_gets_v2_meanwhile_has_it_from_the_next_transaction_on() 
     assert manager.next_request(has_incomplete=False) is None
 
 
-def test_who_may_not_produce_idempotently_is_told_and_may_try_again() -> None:
+def test_an_unauthorized_idempotent_producer_can_try_again() -> None:
     """E3."""
     manager = TransactionManager()
     manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=False)
-    request = next_of(manager)
+    request = next_request(manager)
     assert request.coordinator is None
     request.handle(InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     error = manager.last_error
@@ -445,24 +447,24 @@ def test_who_may_not_produce_idempotently_is_told_and_may_try_again() -> None:
     manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=False)
     assert manager.next_request(has_incomplete=False) is None
     manager.sequencer.bump_idempotent_epoch_if_needed(has_incomplete=True)
-    next_of(manager).handle(InitProducerIdResponse(producer_id=8, producer_epoch=0))
+    next_request(manager).handle(InitProducerIdResponse(producer_id=8, producer_epoch=0))
     assert manager.producer == ProducerIdAndEpoch(8, 0)
 
 
-def test_a_transactional_id_that_may_not_be_used_names_itself() -> None:
+def test_the_error_of_an_unauthorized_transactional_id_has_its_name() -> None:
     """E3."""
     manager = TransactionManager("id")
     result = manager.initialize()
-    request = next_of(manager)
-    looked_up(manager, request)
-    next_of(manager).handle(
+    request = next_request(manager)
+    look_up(manager, request)
+    next_request(manager).handle(
         InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     )
-    assert "transactional id 'id'" in failure(result).message
+    assert "transactional id 'id'" in error_of_result(result).message
 
 
-def test_closing_tells_everybody_who_waits() -> None:
+def test_close_fails_all_waiting_calls() -> None:
     manager = TransactionManager("id")
     result = manager.initialize()
     manager.close()
-    assert isinstance(failure(result), IllegalStateError)
+    assert isinstance(error_of_result(result), IllegalStateError)
