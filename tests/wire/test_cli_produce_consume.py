@@ -323,7 +323,7 @@ def test_very_many_are_printed_in_columns(
 def test_a_pattern_that_is_none(cli: Cli) -> None:
     for options in ([], ["-G", "g"]):
         said = cli.refused("consume", "--pattern", "fish-(", *options, status=2)
-        assert "no regular expression" in said
+        assert "not a regular expression" in said
 
 
 # --- As a process: signals and pipes
