@@ -231,8 +231,8 @@ class KafkaError(Exception):
 def format_error(error: KafkaError, rename: Callable[[str], str] = str) -> str:
     """Returns the text of an error for users.
 
-    Names of calls and settings stand in backticks in the fields of an error. They are written
-    without them, as `rename` returns them: the command line has other names than the Python API.
+    The operation, and names in backticks in the remedy, are calls and settings of the Python API.
+    They are written as `rename` returns them, because the command line has other names.
     """
     separator = ": "
     text = error.cause
@@ -241,13 +241,13 @@ def format_error(error: KafkaError, rename: Callable[[str], str] = str) -> str:
         separator = "; "
         text = f"{error.subject}: {text}"
     if error.operation:
-        text = f"`{error.operation}` {text}"
+        text = f"{rename(error.operation)} {text}"
     if error.remedy:
-        text = f"{text}{separator}{error.remedy}"
-    return _NAME.sub(lambda match: rename(match[1]), text)
+        text += separator + _NAME.sub(lambda match: rename(match[1]), error.remedy)
+    return text
 
 
-_NAME = re.compile("`([a-z][a-z0-9]*(?:_[a-z0-9]+)*)`")
+_NAME = re.compile("`([a-z][a-z0-9]*(?:_[a-z0-9]+)+)`")
 
 
 class ProtocolError(KafkaError):

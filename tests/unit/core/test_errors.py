@@ -43,13 +43,13 @@ def test_the_message_says_what_failed_why_and_what_to_do(error: KafkaError, mess
 
 def test_names_of_calls_and_settings_are_those_of_the_reader() -> None:
     error = CorruptRecordError(
-        "the batch is larger than `max_partition_fetch_bytes`",
+        "the broker says `fetch_max_bytes`",
         operation="list_offsets",
         remedy="raise `fetch_max_bytes`, not `something else`",
     )
     names = {"list_offsets": "penstock offsets", "fetch_max_bytes": "fetch.max.bytes"}
     assert format_error(error, lambda name: names.get(name, name)) == (
-        "penstock offsets the batch is larger than max_partition_fetch_bytes: "
+        "penstock offsets the broker says `fetch_max_bytes`: "
         "raise fetch.max.bytes, not `something else`"
     )
     assert error.remedy == "raise `fetch_max_bytes`, not `something else`"
