@@ -77,6 +77,17 @@ def test_line_ends_and_blanks_of_editors_are_accepted() -> None:
         assert checkpoint_files.decode_offsets(content, "f") == {TopicPartition("a", 0): 5}
 
 
+def check_malformed(
+    decode: Callable[[bytes, str], object], content: bytes, line: int, message: str
+) -> None:
+    """Checks that decoding fails with the file, the line, the reason and the remedy."""
+    with pytest.raises(CorruptCheckpointError, match=re.escape(message)) as caught:
+        decode(content, "/data/the-file")
+    assert f"/data/the-file, line {line}: " in caught.value.message
+    assert "delete it" in caught.value.message
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 @pytest.mark.parametrize(
     ("content", "line", "message"),
     [
@@ -100,11 +111,7 @@ def test_line_ends_and_blanks_of_editors_are_accepted() -> None:
 def test_the_error_of_a_malformed_checkpoint_has_file_and_line(
     content: bytes, line: int, message: str
 ) -> None:
-    with pytest.raises(CorruptCheckpointError, match=re.escape(message)) as caught:
-        checkpoint_files.decode_offsets(content, "/data/recovery-point-offset-checkpoint")
-    assert f"/data/recovery-point-offset-checkpoint, line {line}: " in caught.value.message
-    assert "delete it" in caught.value.message
-    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    check_malformed(checkpoint_files.decode_offsets, content, line, message)
 
 
 @pytest.mark.parametrize("content", [b"0\n1\n-1 5\n", b"0\n1\n1 -5\n", b"0\n1\n1\n"])
@@ -248,9 +255,7 @@ def test_partition_metadata_is_written_and_read_as_kafka_does() -> None:
     ],
 )
 def test_malformed_partition_metadata_is_an_error(content: bytes, line: int, message: str) -> None:
-    with pytest.raises(CorruptCheckpointError, match=re.escape(message)) as caught:
-        checkpoint_files.decode_partition_metadata(content, "f")
-    assert f"f, line {line}: " in caught.value.message
+    check_malformed(checkpoint_files.decode_partition_metadata, content, line, message)
 
 
 @pytest.mark.parametrize(("content", "meta"), [(KAFKA_META, META), (KAFKA_OLD_META, OLD_META)])
@@ -282,9 +287,7 @@ def test_meta_properties_may_be_incomplete() -> None:
     ],
 )
 def test_malformed_meta_properties_are_an_error(content: bytes, line: int, message: str) -> None:
-    with pytest.raises(CorruptCheckpointError, match=re.escape(message)) as caught:
-        checkpoint_files.decode_meta_properties(content, "f")
-    assert f"f, line {line}: " in caught.value.message
+    check_malformed(checkpoint_files.decode_meta_properties, content, line, message)
 
 
 @given(

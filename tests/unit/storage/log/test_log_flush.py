@@ -2,7 +2,9 @@
 
 import errno
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -33,12 +35,12 @@ def fill(log: Log, count: int) -> None:
 
 
 def durable(directory: LogDirectory, disk: CrashDisk, mode: CrashMode = CrashMode.DURABLE) -> Log:
-    """The log after a power cut now."""
+    """Returns the log after a power failure at this moment."""
     again = LogDirectory(directory.path.parent, directory.config, disk=disk.image(mode, Random(1)))
     return again.open(recovery_point=directory.log.recovery_point)
 
 
-# --- when
+# --- when a flush is due
 
 
 def test_flush_messages_requires_a_flush_before_the_response(tmp_path: Path) -> None:
@@ -141,57 +143,8 @@ def test_a_failed_flush_stops_the_log(tmp_path: Path) -> None:
 # --- on another thread
 
 
-def test_appends_and_reads_go_on_while_a_flush_runs(tmp_path: Path) -> None:
-    """S6: the event loop never waits for the disk."""
-    disk = GatedDisk()
-    with LogDirectory(tmp_path, SMALL, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
-        log = directory.open()
-        fill(log, 15)
-        task = log.begin_flush()
-        assert task is not None
-        running = pool.submit(task.run)
-        try:
-            assert disk.reached.wait(10)
-            fill(log, 20)
-            assert log.begin_flush() is None, "one at a time"
-            assert offsets(log) == list(range(35))
-            log.update_high_watermark(35)
-            assert log.recovery_point == 0
-        finally:
-            disk.gate.set()
-        running.result(10)
-        log.finish_flush(task)
-        assert log.recovery_point == 15, "what came after it began is not promised"
-        log.flush()
-        assert log.recovery_point == 35
-
-
-def test_a_log_rolls_while_its_segment_is_flushed(tmp_path: Path) -> None:
-    """S6: the flush covers the segment that was active when it began."""
-    disk = GatedDisk()
-    with LogDirectory(tmp_path, SMALL, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
-        log = directory.open()
-        fill(log, 5)
-        task = log.begin_flush()
-        assert task is not None
-        running = pool.submit(task.run)
-        try:
-            assert disk.reached.wait(10)
-            fill(log, 20)
-        finally:
-            disk.gate.set()
-        running.result(10)
-        log.finish_flush(task)
-        assert log.recovery_point == 5
-        assert log.is_flush_due, "the segments that were sealed meanwhile are not flushed"
-        log.flush()
-        log = directory.reopen(clean=False)
-        assert offsets(log) == list(range(25))
-
-
 class LateDisk(OsDisk):
-    """A flush that is about to open an index by its name has to wait, if it has a thread of its
-    own."""
+    """A disk that blocks a flush on another thread before it opens an index by name."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -200,27 +153,67 @@ class LateDisk(OsDisk):
     def open(self, path: str, *, create: bool = False) -> OsFile:
         if path.endswith(".index") and threading.current_thread() is not threading.main_thread():
             self.reached.set()
-            assert self.gate.wait(10), "the flush was never let go"
+            assert self.gate.wait(10), "the flush was never released"
         return super().open(path, create=create)
+
+
+@contextmanager
+def blocked_flush(log: Log, disk: GatedDisk | LateDisk) -> Iterator[None]:
+    """Starts a flush on another thread, yields while `disk` blocks it, and then finishes it."""
+    task = log.begin_flush()
+    assert task is not None
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(task.run)
+        try:
+            assert disk.reached.wait(10)
+            yield
+        finally:
+            disk.gate.set()
+        running.result(10)
+    log.finish_flush(task)
+
+
+def test_appends_and_reads_continue_during_a_flush(tmp_path: Path) -> None:
+    """S6: the event loop never waits for the disk."""
+    disk = GatedDisk()
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
+        log = directory.open()
+        fill(log, 15)
+        with blocked_flush(log, disk):
+            fill(log, 20)
+            assert log.begin_flush() is None, "one at a time"
+            assert offsets(log) == list(range(35))
+            log.update_high_watermark(35)
+            assert log.recovery_point == 0
+        assert log.recovery_point == 15, "records appended after its start are not covered"
+        log.flush()
+        assert log.recovery_point == 35
+
+
+def test_a_log_rolls_while_its_segment_is_flushed(tmp_path: Path) -> None:
+    """S6: the flush covers the segment that was active when it began."""
+    disk = GatedDisk()
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
+        log = directory.open()
+        fill(log, 5)
+        with blocked_flush(log, disk):
+            fill(log, 20)
+        assert log.recovery_point == 5
+        assert log.is_flush_due, "segments sealed during the flush are not flushed"
+        log.flush()
+        log = directory.reopen(clean=False)
+        assert offsets(log) == list(range(25))
 
 
 def delete_while_flushing(tmp_path: Path, disk: GatedDisk | LateDisk) -> None:
     """Deletes two segments by retention while `disk` blocks their flush."""
     config = LogConfig(segment_bytes=1000, segment_index_bytes=1200, retention_bytes=1000)
-    with LogDirectory(tmp_path, config, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+    with LogDirectory(tmp_path, config, disk=disk) as directory:
         log = directory.open()
         fill(log, 35)
         log.update_high_watermark(35)
-        task = log.begin_flush()
-        assert task is not None
-        running = pool.submit(task.run)
-        try:
-            assert disk.reached.wait(10)
+        with blocked_flush(log, disk):
             assert len(delete_old_segments(log)) == 2
-        finally:
-            disk.gate.set()
-        running.result(10)
-        log.finish_flush(task)
         assert log.recovery_point == 35
         assert log.failure is None
 
@@ -236,21 +229,13 @@ def test_files_are_not_removed_under_a_flush(tmp_path: Path) -> None:
     config = LogConfig(
         segment_bytes=1000, segment_index_bytes=1200, retention_bytes=0, file_delete_delay_ms=0
     )
-    with LogDirectory(tmp_path, config, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+    with LogDirectory(tmp_path, config, disk=disk) as directory:
         log = directory.open()
         fill(log, 25)
         log.update_high_watermark(25)
-        task = log.begin_flush()
-        assert task is not None
-        running = pool.submit(task.run)
-        try:
-            assert disk.reached.wait(10)
+        with blocked_flush(log, disk):
             assert len(delete_old_segments(log)) == 3
             assert remove_deleted_segments(log) == 0
-        finally:
-            disk.gate.set()
-        running.result(10)
-        log.finish_flush(task)
         assert remove_deleted_segments(log) == 3
         assert directory.names(".deleted") == []
         assert log.failure is None
@@ -258,20 +243,12 @@ def test_files_are_not_removed_under_a_flush(tmp_path: Path) -> None:
 
 def test_an_empty_segment_is_rolled_under_a_flush(tmp_path: Path) -> None:
     disk = GatedDisk()
-    with LogDirectory(tmp_path, SMALL, disk=disk) as directory, ThreadPoolExecutor(1) as pool:
+    with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
         log = directory.open()
         fill(log, 5)
         log.roll()
-        task = log.begin_flush()
-        assert task is not None
-        running = pool.submit(task.run)
-        try:
-            assert disk.reached.wait(10)
+        with blocked_flush(log, disk):
             log.roll()
-        finally:
-            disk.gate.set()
-        running.result(10)
-        log.finish_flush(task)
         fill(log, 1)
         assert offsets(log) == list(range(6))
 
@@ -324,8 +301,8 @@ def test_a_blocking_flush_while_another_runs(tmp_path: Path) -> None:
         assert log.recovery_point == 2
 
 
-def test_closing_flushes_and_forgets_nothing(tmp_path: Path) -> None:
-    """S7: after a clean stop nothing has to be read again."""
+def test_closing_flushes_everything(tmp_path: Path) -> None:
+    """S7: after a clean shutdown nothing is read again."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, SMALL, disk=disk) as directory:
         log = directory.open()
