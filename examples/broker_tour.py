@@ -28,11 +28,11 @@ READY = "ready on "
 
 
 @contextmanager
-def broker(folder: Path) -> Iterator[str]:
-    """`penstock serve` on a free port; gives the address that clients are to use."""
+def broker(directory: Path) -> Iterator[str]:
+    """Runs `penstock serve` on a free port, and yields the address for clients."""
     command = [sys.executable, "-m", "penstock", "serve", "--log-level", "warning"]
-    command += ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={folder}"]
-    # A group of one need not wait for more members.
+    command += ["--set", "listeners=PLAINTEXT://127.0.0.1:0", "--set", f"log.dirs={directory}"]
+    # A group with one member does not need to wait for more.
     command += ["--set", "group.initial.rebalance.delay.ms=0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -59,7 +59,7 @@ def create(address: str) -> None:
 
 
 def produce(address: str) -> None:
-    """Idempotent, compressed, acknowledged by all replicas."""
+    """Produces with idempotence and compression, acknowledged by all replicas."""
     failed: list[KafkaError] = []
 
     def delivered(error: KafkaError | None, _: Message) -> None:
@@ -93,7 +93,7 @@ def produce(address: str) -> None:
 
 
 def consume(address: str) -> None:
-    """As a member of a consumer group, from the beginning."""
+    """Consumes as a member of a consumer group, from the beginning."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -117,16 +117,17 @@ def consume(address: str) -> None:
     committed = consumer.committed(consumer.assignment())
     consumer.close()
     print(f"consumed {RECORDS:,} records in {seconds:.2f} s ({RECORDS / seconds:,.0f} records/s)")
-    for place in sorted(committed, key=lambda each: each.partition):
-        count = per_partition[place.partition]
-        print(f"  partition {place.partition}: {count:,} records, committed offset {place.offset}")
+    for position in sorted(committed, key=lambda position: position.partition):
+        number, offset = position.partition, position.offset
+        count = per_partition[number]
+        print(f"  partition {number}: {count:,} records, committed offset {offset}")
     if last is not None:
         print(f"  the last one: key={last.key()!r} value={last.value()!r} headers={last.headers()}")
 
 
-def show_files(folder: Path) -> None:
-    """The files are Kafka's own: its tools read them too."""
-    log = folder / f"{TOPIC}-0" / f"{0:020d}.log"
+def show_files(directory: Path) -> None:
+    """Shows the files, which Kafka's own tools can read, too."""
+    log = directory / f"{TOPIC}-0" / f"{0:020d}.log"
     command = [sys.executable, "-m", "penstock", "dump-log", str(log)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     print(f"{log.parent.name}/{log.name}, {log.stat().st_size:,} bytes, begins with:")
@@ -136,14 +137,14 @@ def show_files(folder: Path) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name, "data")
+        directory = Path(name, "data")
         began = time.perf_counter()
-        with broker(folder) as address:
+        with broker(directory) as address:
             print(f"broker ready on {address} after {time.perf_counter() - began:.2f} s")
             create(address)
             produce(address)
             consume(address)
-        show_files(folder)
+        show_files(directory)
 
 
 if __name__ == "__main__":

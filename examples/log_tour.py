@@ -50,7 +50,7 @@ def start(directory: str) -> LogManager:
 
 
 def write_orders(log: Log) -> None:
-    """Sends a batch with each codec repeatedly; the broker numbers the records."""
+    """Appends batches of all codecs; the log assigns the offsets."""
     for n in range(200):
         records = [
             Record(i, CLOCK.now_ms(), b"order-%d" % (n * 10 + i), b"x" * 100) for i in range(10)
@@ -73,7 +73,7 @@ def read_orders(log: Log) -> None:
 
 
 def crash_and_recover(directory: str) -> None:
-    """A process that dies in the middle of a write leaves half a batch behind."""
+    """Simulates a process that dies during a write and leaves half a batch."""
     script = (
         "import os, signal, examples.log_tour as tour\n"
         f"manager = tour.start({directory!r})\n"
@@ -94,7 +94,7 @@ def crash_and_recover(directory: str) -> None:
 
 
 def compact(manager: LogManager) -> None:
-    """Only the last value of each key is kept."""
+    """Compacts the log, which keeps only the last value of each key."""
     log = manager.get_or_create(CUSTOMERS, CONFIGS["customers"])
     for n in range(500):
         records = [Record(i, CLOCK.now_ms(), b"customer-%d" % i, b"%d" % n) for i in range(10)]

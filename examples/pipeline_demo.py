@@ -40,16 +40,16 @@ VIEWS = 30_000
 SECONDS = 15.0
 """How long the generator takes."""
 PATIENCE_S = 120.0
-"""After that the demo has failed."""
+"""The time after which the demo has failed."""
 
 
 class EnoughError(Exception):
-    """No more views are wanted."""
+    """Raised in the generator when no more views are needed."""
 
 
 @dataclass
 class Generator:
-    """Sends page views at an even pace, in a thread of its own."""
+    """Sends page views at a constant rate, in its own thread."""
 
     servers: str
     sent: int = 0
@@ -64,7 +64,7 @@ class Generator:
         self._thread.start()
 
     def stop(self) -> None:
-        """Whether it is done or not."""
+        """Stops the generator, whether it is done or not."""
         self._enough.set()
         if self._thread is not None:
             self._thread.join()
@@ -88,7 +88,7 @@ class Generator:
 
 
 class Screen(RunListener):
-    """A line for each batch that read something."""
+    """Prints a line for each batch that is not empty."""
 
     def __init__(self, generator: Generator, database: Path) -> None:
         self._generator = generator
@@ -114,7 +114,7 @@ def say(text: str) -> None:
 
 
 def counted(database: Path) -> Counts:
-    """The result, as anybody would read it."""
+    """Returns the result, read with plain SQL."""
     with closing(sqlite3.connect(database, timeout=60)) as connection:
         if not connection.execute(
             "SELECT 1 FROM sqlite_master WHERE name = 'views_per_minute'"
@@ -127,23 +127,23 @@ def counted(database: Path) -> Counts:
 
 
 def lag_of(servers: str, group: str) -> int:
-    """As every Kafka tool computes it: from the group's offsets and the ends of the partitions."""
+    """Returns the lag like any Kafka tool: end offsets minus the group's offsets."""
     with Admin(bootstrap_servers=servers) as admin:
         partitions = len(admin.describe_topics([TOPIC])[TOPIC].partitions)
-        every = [TopicPartition(TOPIC, each) for each in range(partitions)]
-        ends = admin.list_offsets(dict.fromkeys(every, OffsetSpec.LATEST))
+        topic_partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        ends = admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.LATEST))
         read = admin.list_group_offsets([group]).get(group, {})
-    found = 0
-    for each in every:
-        committed = read.get(each)
-        found += ends[each].offset - (committed.offset if committed is not None else 0)
-    return found
+    lag = 0
+    for partition in topic_partitions:
+        committed = read.get(partition)
+        lag += ends[partition].offset - (committed.offset if committed is not None else 0)
+    return lag
 
 
 def run_live(
     spec: PipelineSpec, servers: str, database: Path
 ) -> tuple[Generator, RunResult] | None:
-    """Until all that was sent is read; None if Ctrl-C came first."""
+    """Runs until all sent records are read; returns None after Ctrl-C."""
     generator = Generator(servers)
     stop, is_over = Event(), Event()
     began = time.monotonic()
@@ -173,25 +173,25 @@ def run_live(
     return (generator, result) if is_over.is_set() else None
 
 
-def summary(generator: Generator, result: RunResult, found: Counts, lag: int) -> bool:
+def summary(generator: Generator, result: RunResult, counts: Counts, lag: int) -> bool:
     say("\nMINUTE            SEGMENT       VIEWS  CHECKOUTS")
-    for (minute, segment), (views, checkouts) in sorted(found.items())[-8:]:
+    for (minute, segment), (views, checkouts) in sorted(counts.items())[-8:]:
         say(f"{minute}  {segment:10} {views:8,} {checkouts:10,}")
-    total = sum(views for views, _ in found.values())
-    say(f"\n{generator.sent:,} views sent, {total:,} counted, in {len(found):,} rows of the table")
+    total = sum(views for views, _ in counts.values())
+    say(f"\n{generator.sent:,} views sent, {total:,} counted, in {len(counts):,} rows of the table")
     say(f"{generator.broken} broken records sent, {result.dead_letters} in the dead letters")
     say(f"lag of the pipeline's consumer group: {lag}")
-    good = found == generator.counts and result.dead_letters == generator.broken and lag == 0
+    good = counts == generator.counts and result.dead_letters == generator.broken and lag == 0
     say("every view was counted exactly once" if good else "THIS IS WRONG")
     return good
 
 
 def main() -> int:
-    with tempfile.TemporaryDirectory() as folder, Broker() as broker:
+    with tempfile.TemporaryDirectory() as directory, Broker() as broker:
         servers = broker.bootstrap_servers
         os.environ["PENSTOCK_BOOTSTRAP_SERVERS"] = servers
-        os.environ["CLICKSTREAM_FOLDER"] = folder
-        database = Path(folder) / "shop.db"
+        os.environ["CLICKSTREAM_FOLDER"] = directory
+        database = Path(directory) / "shop.db"
         say(f"broker   {servers}")
         make_customers(database, CUSTOMERS)
         make_topic(servers)

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer
 
 from penstock.testing import ApiKey, Broker
 
-# --- The application ------------------------------------------------------------------------------
+# --- the application
 
 
 class Shop:
@@ -29,12 +29,12 @@ class Shop:
         self._producer.produce(self._topic, json.dumps({"cents": cents}), key=customer)
 
     def flush(self) -> int:
-        """Waits for the broker; returns how many orders are not written yet."""
+        """Waits for the broker, and returns how many orders are not written yet."""
         return self._producer.flush(30)
 
 
 class Bill:
-    """Reads orders, and knows what each customer owes."""
+    """Reads orders, and sums up what each customer owes."""
 
     def __init__(self, servers: str, topic: str, group: str = "bill") -> None:
         self._consumer = Consumer(
@@ -49,13 +49,13 @@ class Bill:
         self.owed: defaultdict[str, int] = defaultdict(int)
 
     def read(self, orders: int) -> None:
-        """So many; then what was read is committed."""
+        """Reads as many orders, and commits their offsets."""
         while orders:
             message = self._consumer.poll(30)
             if message is None:
                 raise TimeoutError(f"{orders} orders did not come")
             if message.error():
-                continue  # the client tells of a lost connection, and connects again by itself
+                continue  # the client reports a lost connection, and reconnects automatically
             orders -= 1
             customer, order = message.key(), message.value()
             assert customer is not None
@@ -67,7 +67,7 @@ class Bill:
         self._consumer.close()
 
 
-# --- Its tests ------------------------------------------------------------------------------------
+# --- its tests
 
 
 @pytest.fixture
@@ -102,10 +102,10 @@ def test_the_next_bill_begins_where_the_last_one_ended(
         assert owed(kafka_broker, kafka_topic, orders=1) == {"ann": cents}
 
 
-def test_an_answer_that_gets_lost_doubles_no_order(
+def test_a_lost_response_duplicates_no_order(
     shop: Shop, kafka_broker: Broker, kafka_topic: str
 ) -> None:
-    """The producer cannot know whether its order was written, and sends it once more."""
+    """The producer cannot know whether its order was written, and sends it again."""
     with kafka_broker.losing_replies(ApiKey.PRODUCE, times=1) as lost:
         shop.order("ann", 100)
         assert shop.flush() == 0

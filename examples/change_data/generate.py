@@ -28,35 +28,33 @@ class Customer(TypedDict):
 
 
 def changes(count: int, seed: int, table: dict[int, Customer]) -> Iterator[dict[str, object]]:
-    """Random changes; `table` is kept as they leave it."""
-    chance = random.Random(seed)
+    """Yields random changes, and applies them to `table`."""
+    rng = random.Random(seed)
     for number in range(count):
         known = sorted(table)
-        what = chance.random()
+        what = rng.random()
         before: Customer | None = None
         after: Customer | None = None
         if known and what < 0.15:
-            op, before = "d", table.pop(chance.choice(known))
+            op, before = "d", table.pop(rng.choice(known))
         elif known and what < 0.65:
-            op, before = "u", table[chance.choice(known)]
-            after = Customer(**{**before, "city": chance.choice(CITIES)})
+            op, before = "u", table[rng.choice(known)]
+            after = Customer(**{**before, "city": rng.choice(CITIES)})
         else:
             op = "c"
-            # An id that was deleted may come back.
-            id_ = chance.randrange(count // 4 + 1)
+            # The id of a deleted row may be used again.
+            id_ = rng.randrange(count // 4 + 1)
             while id_ in table:
                 id_ += 1
-            credit = f"{chance.randrange(100_000) / 100:.2f}"
-            after = Customer(
-                id=id_, name=f"name {number}", city=chance.choice(CITIES), credit=credit
-            )
+            credit = f"{rng.randrange(100_000) / 100:.2f}"
+            after = Customer(id=id_, name=f"name {number}", city=rng.choice(CITIES), credit=credit)
         if after is not None:
             table[after["id"]] = after
         yield {"op": op, "before": before, "after": after, "ts_ms": 1_767_225_600_000 + number}
 
 
 def send(servers: str, count: int, seed: int) -> dict[int, Customer]:
-    """Sends the changes; gives the table as it is after all of them."""
+    """Sends the changes, and returns the table after all of them."""
     with Admin(bootstrap_servers=servers) as admin:
         try:
             admin.create_topics([NewTopic(TOPIC, 3)])
@@ -76,10 +74,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--changes", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     servers = os.environ.get("PENSTOCK_BOOTSTRAP_SERVERS", "localhost:9092")
-    table = send(servers, asked.changes, asked.seed)
-    print(f"{asked.changes:,} changes leave {len(table):,} customers")
+    table = send(servers, arguments.changes, arguments.seed)
+    print(f"{arguments.changes:,} changes leave {len(table):,} customers")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def make_customers(database: Path, customers: int) -> None:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS customers (id BIGINT PRIMARY KEY, segment TEXT)"
         )
-        rows = [(each, SEGMENTS[each % len(SEGMENTS)]) for each in range(customers)]
+        rows = [(number, SEGMENTS[number % len(SEGMENTS)]) for number in range(customers)]
         connection.executemany("INSERT OR REPLACE INTO customers VALUES (?, ?)", rows)
 
 
@@ -54,12 +54,12 @@ def send_views(
     begin: datetime,
     before: Callable[[int], None] = lambda number: None,
 ) -> tuple[Counts, int]:
-    """What was sent, by minute and segment, and how many records cannot be read.
+    """Sends views; returns counts by minute and segment, and the number of broken records.
 
     Some customers are in no table. Views come up to a minute late, which the watermark allows.
     `before` is called with the number of each view, and may wait.
     """
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     counts: Counter[tuple[str, str]] = Counter()
     checkouts: Counter[tuple[str, str]] = Counter()
     broken = 0
@@ -67,11 +67,11 @@ def send_views(
         for number in range(views):
             before(number)
             if number % 500 == 250:
-                producer.send(TOPIC, chance.choice(BROKEN))
+                producer.send(TOPIC, rng.choice(BROKEN))
                 broken += 1
-            customer = chance.randrange(customers + 5)
-            at = begin + timedelta(seconds=number * 0.2 - chance.random() * 60)
-            page = chance.choice(PAGES)
+            customer = rng.randrange(customers + 5)
+            at = begin + timedelta(seconds=number * 0.2 - rng.random() * 60)
+            page = rng.choice(PAGES)
             event = {"customer_id": customer, "page": page, "at": at.isoformat()}
             producer.send(TOPIC, json.dumps(event).encode(), key=str(customer).encode())
             segment = SEGMENTS[customer % len(SEGMENTS)] if customer < customers else "unknown"
@@ -86,15 +86,17 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=5_000)
     parser.add_argument("--customers", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     servers = os.environ.get("PENSTOCK_BOOTSTRAP_SERVERS", "localhost:9092")
     make_customers(
         Path(os.environ.get("CLICKSTREAM_FOLDER", Path(__file__).parent)) / "shop.db",
-        asked.customers,
+        arguments.customers,
     )
     make_topic(servers)
     begin = datetime.now(UTC).replace(microsecond=0)
-    counts, broken = send_views(servers, asked.views, asked.seed, asked.customers, begin)
+    counts, broken = send_views(
+        servers, arguments.views, arguments.seed, arguments.customers, begin
+    )
     for (minute, segment), (views, checkouts) in sorted(counts.items()):
         print(f"{minute}  {segment:10} {views:6,} views {checkouts:5,} checkouts")
     print(f"{broken} records that cannot be read")

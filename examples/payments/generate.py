@@ -31,35 +31,35 @@ class Sent(NamedTuple):
 
 def make_merchants(file: Path) -> None:
     lines = ["id,name,country"]
-    lines += [f"{each},Shop {each},{COUNTRIES[each % 4]}" for each in range(MERCHANTS)]
+    lines += [f"{number},Shop {number},{COUNTRIES[number % 4]}" for number in range(MERCHANTS)]
     file.write_text("\n".join(lines) + "\n")
 
 
 def make_topics(servers: str) -> None:
     with Admin(bootstrap_servers=servers) as admin:
         try:
-            admin.create_topics([NewTopic(each, 3) for each in TOPICS])
+            admin.create_topics([NewTopic(topic, 3) for topic in TOPICS])
         except AdminError as error:
             if any(
-                each.code is not ErrorCode.TOPIC_ALREADY_EXISTS for each in error.errors.values()
+                cause.code is not ErrorCode.TOPIC_ALREADY_EXISTS for cause in error.errors.values()
             ):
                 raise
 
 
 def send(servers: str, count: int, seed: int) -> Sent:
-    """Sends payments; gives the ids that are to be approved, and those that are not."""
-    chance = random.Random(seed)
+    """Sends payments, and returns the ids to be approved, and those that are not."""
+    rng = random.Random(seed)
     approved: set[str] = set()
     suspicious: set[str] = set()
     broken = 0
     at = datetime.now(UTC).replace(microsecond=0)
     with Producer(bootstrap_servers=servers, linger_ms=5) as producer:
         for number in range(count):
-            merchant = chance.randrange(MERCHANTS + 2)
-            cents = chance.randrange(-2_000, LIMIT_CENTS + 20_000)
+            merchant = rng.randrange(MERCHANTS + 2)
+            cents = rng.randrange(-2_000, LIMIT_CENTS + 20_000)
             payment = {
                 "id": f"p-{seed}-{number}",
-                "card": f"card {chance.randrange(200)}",
+                "card": f"card {rng.randrange(200)}",
                 "merchant_id": merchant,
                 "cents": cents,
                 "at": (at + timedelta(milliseconds=number * 20)).isoformat(),
@@ -67,7 +67,7 @@ def send(servers: str, count: int, seed: int) -> Sent:
             good = merchant < MERCHANTS and 0 < cents <= LIMIT_CENTS
             (approved if good else suspicious).add(f"p-{seed}-{number}")
             value, key = json.dumps(payment).encode(), str(payment["card"]).encode()
-            for _ in range(2 if chance.random() < 0.05 else 1):
+            for _ in range(2 if rng.random() < 0.05 else 1):
                 producer.send("payments", value, key=key)
             if number % 1_000 == 500:
                 producer.send("payments", b'{"id": "half a paym', key=key)
@@ -79,11 +79,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--payments", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     servers = os.environ.get("PENSTOCK_BOOTSTRAP_SERVERS", "localhost:9092")
     make_merchants(Path(os.environ.get("PAYMENTS_FOLDER", Path(__file__).parent)) / "merchants.csv")
     make_topics(servers)
-    sent = send(servers, asked.payments, asked.seed)
+    sent = send(servers, arguments.payments, arguments.seed)
     print(
         f"{len(sent.approved):,} to be approved, {len(sent.suspicious):,} suspicious, "
         f"{sent.broken} that cannot be read"

@@ -1,4 +1,4 @@
-"""The step of the payments pipeline that is easier said in Python than in SQL."""
+"""The step of the payments pipeline that is easier to write in Python than in SQL."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ LIMIT_CENTS = 500_000
 
 
 def check(views: "Mapping[str, DataFrame]") -> "DataFrame":
-    """Each payment with what speaks against it, as JSON; `topic` says where it goes."""
+    """Returns each payment as JSON with its warnings; the column `topic` names its topic."""
     from pyspark.sql import functions as f
 
     doubts = f.array_compact(

@@ -62,11 +62,11 @@ def table_join_refusal(kind: JoinType, left_streams: bool, right_streams: bool) 
         )
     if kind in (JoinType.LEFT, JoinType.SEMI) and right_streams:
         return (
-            f"a {kind.value} join needs the stream on the left side: here the table is there, "
-            "and Spark could never know that no row will match"
+            f"a {kind.value} join needs the stream on the left side, because Spark can never know "
+            "that a row of the table will have no match: swap the sides"
         )
     if kind is JoinType.ANTI and right_streams:
-        return "an anti join needs the stream on the left side"
+        return "an anti join needs the stream on the left side: swap the sides"
     if kind is JoinType.RIGHT and left_streams:
         return (
             "a right outer join needs the stream on the right side: swap the sides to "
