@@ -199,9 +199,9 @@ class Client:
         answer = self.answer()
         response = decode_response(ProduceResponse, PRODUCE_VERSION, answer)[1]
         for topic in response.responses:
-            for each in topic.partition_responses:
-                if each.error_code:
-                    raise RuntimeError(f"error {each.error_code}: {each.error_message}")
+            for partition in topic.partition_responses:
+                if partition.error_code:
+                    raise RuntimeError(f"error {partition.error_code}: {partition.error_message}")
         return 4 + len(answer)
 
     def api_versions(self) -> None:
@@ -240,7 +240,7 @@ class Client:
         wanted = [ListOffsetsPartition(n, -1, _LATEST) for n in range(partitions)]
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
         response = self.ask(request, 8, ListOffsetsResponse)
-        return sum(each.offset for each in response.topics[0].partitions)
+        return sum(partition.offset for partition in response.topics[0].partitions)
 
 
 def _some(count: int) -> int:

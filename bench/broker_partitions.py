@@ -160,10 +160,10 @@ class SessionReader:
         self._client.sock.sendall(request)
         answer = decode_response(FetchResponse, FETCH_VERSION, self._client.answer())[1]
         came = {
-            each.partition_index: len(each.records) // len(BATCH) * RECORDS
+            partition.partition_index: len(partition.records) // len(BATCH) * RECORDS
             for topic in answer.responses
-            for each in topic.partitions
-            if isinstance(each.records, memoryview) and each.records
+            for partition in topic.partitions
+            if isinstance(partition.records, memoryview) and partition.records
         }
         if answer.error_code or not came:
             raise RuntimeError(f"error {answer.error_code}, or no records")

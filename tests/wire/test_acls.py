@@ -163,7 +163,7 @@ def test_who_may_create_one_topic_may_not_create_another(
     request = CreateTopicsRequest(
         [CreatableTopic("anns", 1, 1), CreatableTopic("bobs", 1, 1)], timeout_ms=1000
     )
-    results = {each.name: each.error_code for each in ann.ask(request, 7).topics}
+    results = {topic.name: topic.error_code for topic in ann.ask(request, 7).topics}
     assert results == {"anns": 0, "bobs": DENIED}
 
 

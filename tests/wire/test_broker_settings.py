@@ -60,7 +60,9 @@ def log_of(running: Broker, topic: str) -> Log:
 def cleaner_settings(broker: RunningBroker) -> CleanerSettings:
     def find(running: Broker) -> CleanerSettings:
         return next(
-            each.settings for each in running.logs.listeners if isinstance(each, LogCleaner)
+            listener.settings
+            for listener in running.logs.listeners
+            if isinstance(listener, LogCleaner)
         )
 
     return broker.call(find)

@@ -75,7 +75,7 @@ def pages(client: WireClient, limit: int, *names: str) -> list[list[tuple[str, l
         response = client.ask(request, 0)
         found.append(
             [
-                (topic.name, [each.partition_index for each in topic.partitions])
+                (topic.name, [partition.partition_index for partition in topic.partitions])
                 for topic in response.topics
             ]
         )
@@ -186,15 +186,15 @@ def test_an_election_of_an_unknown_kind(client: WireClient) -> None:
 def reassign(
     client: WireClient, version: int, topic: str, replicas: Mapping[int, list[int] | None]
 ) -> dict[int, ErrorCode]:
-    partitions = [ReassignablePartition(*each) for each in replicas.items()]
+    partitions = [ReassignablePartition(*replica) for replica in replicas.items()]
     request = AlterPartitionReassignmentsRequest(
         5000, topics=[ReassignableTopic(topic, partitions)]
     )
     response = client.ask(request, version)
     assert response.error_code == 0
     return {
-        each.partition_index: ErrorCode(each.error_code)
-        for each in response.responses[0].partitions
+        partition.partition_index: ErrorCode(partition.error_code)
+        for partition in response.responses[0].partitions
     }
 
 

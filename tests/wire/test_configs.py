@@ -52,7 +52,9 @@ def test_a_setting_of_a_topic_tells_where_its_value_comes_from(client: WireClien
     assert entry.config_type == ConfigType.LONG
     assert entry.documentation
     assert not entry.read_only
-    assert [(each.name, each.value) for each in entry.synonyms] == [("retention.ms", "1000")]
+    assert [(synonym.name, synonym.value) for synonym in entry.synonyms] == [
+        ("retention.ms", "1000")
+    ]
     assert found["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
     alter(client, TOPIC, "sources", {"retention.ms": None})
     entry = describe(client, TOPIC, "sources", ["retention.ms"])["retention.ms"]
@@ -82,7 +84,7 @@ def test_a_broker_shows_its_settings_but_no_passwords(client: WireClient) -> Non
     assert found["log.retention.hours"].config_source == ConfigSource.STATIC_BROKER_CONFIG
     password = found["ssl.keystore.password"]
     assert (password.value, password.is_sensitive) == (None, True)
-    assert [each.value for each in password.synonyms] == [None]
+    assert [synonym.value for synonym in password.synonyms] == [None]
     assert found["log.dirs"].read_only
     assert not found["log.retention.ms"].read_only
 
@@ -96,7 +98,7 @@ def test_what_is_set_for_all_brokers_is_a_resource_of_its_own(client: WireClient
     assert default.value == "77"
     own = describe(client, BROKER, "7")["log.flush.interval.messages"]
     assert (own.value, own.config_source) == ("88", ConfigSource.DYNAMIC_BROKER_CONFIG)
-    assert [each.value for each in own.synonyms][:2] == ["88", "77"]
+    assert [synonym.value for synonym in own.synonyms][:2] == ["88", "77"]
     for name in ("", "7"):
         alter(client, BROKER, name, {"log.flush.interval.messages": None})
 
@@ -228,8 +230,8 @@ def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
     )
     for request, version in ((one_by_one, 1), (all_at_once, 2)):
         answers = client.ask(request, version).responses
-        assert [each.error_code for each in answers] == expected
-        assert [(each.resource_type, each.resource_name) for each in answers] == [
+        assert [response.error_code for response in answers] == expected
+        assert [(response.resource_type, response.resource_name) for response in answers] == [
             (kind, name) for kind, name, _, _ in named
         ]
         assert "2 times" in answers[0].error_message
@@ -244,10 +246,12 @@ def test_what_has_settings_is_listed(client: WireClient) -> None:
     alter(client, METRICS, "subscription", {"interval.ms": "1000"})
     alter(client, GROUP, "listed group", {"consumer.session.timeout.ms": "50000"})
     old = client.ask(ListConfigResourcesRequest(), 0)
-    assert "subscription" in {each.resource_name for each in old.config_resources}
-    assert "listed" not in {each.resource_name for each in old.config_resources}
+    assert "subscription" in {resource.resource_name for resource in old.config_resources}
+    assert "listed" not in {resource.resource_name for resource in old.config_resources}
     everything = client.ask(ListConfigResourcesRequest(), 1)
-    found = {(each.resource_type, each.resource_name) for each in everything.config_resources}
+    found = {
+        (resource.resource_type, resource.resource_name) for resource in everything.config_resources
+    }
     assert found >= {
         (TOPIC, "listed"),
         (BROKER, "7"),
@@ -256,12 +260,12 @@ def test_what_has_settings_is_listed(client: WireClient) -> None:
         (GROUP, "listed group"),
     }
     groups = client.ask(ListConfigResourcesRequest([GROUP]), 1)
-    assert {each.resource_type for each in groups.config_resources} == {GROUP}
+    assert {resource.resource_type for resource in groups.config_resources} == {GROUP}
     unknown = client.ask(ListConfigResourcesRequest([3]), 1)
     assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
     alter(client, METRICS, "subscription", {"interval.ms": None})
     old = client.ask(ListConfigResourcesRequest(), 0)
-    assert "subscription" not in {each.resource_name for each in old.config_resources}
+    assert "subscription" not in {resource.resource_name for resource in old.config_resources}
 
 
 def test_loggers_say_more_or_less_at_once(client: WireClient) -> None:

@@ -69,8 +69,8 @@ def test_brokers_do_not_wait_for_a_rate_of_clients(
         clients[-1].sock.settimeout(20)
         assert clients[-1].receive_frame()
     finally:
-        for each in clients:
-            each.close()
+        for client in clients:
+            client.close()
 
 
 def test_hosts_are_limited_by_name(broker: RunningBroker, inside: WireClient) -> None:

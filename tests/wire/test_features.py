@@ -36,9 +36,9 @@ def finalized(client: WireClient, version: int = 4) -> tuple[dict[str, int], int
     """Levels and epoch, as clients are told them."""
     response = client.ask(ApiVersionsRequest("test", "1.0"), version)
     levels = {}
-    for each in response.finalized_features:
-        assert each.min_version_level == each.max_version_level
-        levels[each.name] = each.max_version_level
+    for feature in response.finalized_features:
+        assert feature.min_version_level == feature.max_version_level
+        levels[feature.name] = feature.max_version_level
     return levels, response.finalized_features_epoch
 
 
@@ -106,7 +106,7 @@ def test_down_and_up_again(
     ):
         reply = update(client, levels, kind, version)
         assert (reply.error_code, reply.error_message) == (0, None)
-        results = [(each.feature, each.error_code) for each in reply.results]
+        results = [(result.feature, result.error_code) for result in reply.results]
         assert results == ([(name, 0) for name in levels] if version < 2 else [])
         told, told_epoch = finalized(client)
         assert told_epoch == epoch
@@ -132,7 +132,9 @@ def test_version_0_cannot_lower_a_level(client: WireClient) -> None:
     reply = client.ask(UpdateFeaturesRequest(feature_updates=[lower]), 0)
     assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
     same = update(client, {TRANSACTION_VERSION: 2}, version=0)
-    assert [(each.feature, each.error_code) for each in same.results] == [(TRANSACTION_VERSION, 0)]
+    assert [(result.feature, result.error_code) for result in same.results] == [
+        (TRANSACTION_VERSION, 0)
+    ]
     assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
 
 

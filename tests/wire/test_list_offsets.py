@@ -179,7 +179,7 @@ def test_several_partitions_at_once(client: WireClient) -> None:
     wanted = [ListOffsetsPartition(index, timestamp=LATEST) for index in (2, 0, 9)]
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("several", wanted)])
     found = client.ask(request, 7).topics[0].partitions
-    assert [(each.partition_index, each.error_code) for each in found] == [
+    assert [(match.partition_index, match.error_code) for match in found] == [
         (2, 0),
         (0, 0),
         (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

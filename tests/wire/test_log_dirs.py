@@ -110,7 +110,7 @@ def test_describe(folders: Folders, client: WireClient, version: int) -> None:
 def test_new_partitions_go_where_there_are_fewest(folders: Folders, client: WireClient) -> None:
     make_topic(client, "spread", 6)
     response = client.ask(DescribeLogDirsRequest(None), 4)
-    counts = [sum(len(topic.partitions) for topic in each.topics) for each in response.results]
+    counts = [sum(len(topic.partitions) for topic in result.topics) for result in response.results]
     assert abs(counts[0] - counts[1]) <= 1
 
 

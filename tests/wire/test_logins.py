@@ -162,7 +162,7 @@ def test_credentials_are_shown_without_their_secrets(anonymous: WireClient) -> N
         return anonymous.ask(request, 0).results
 
     (found,) = described("emil")
-    assert [(each.mechanism, each.iterations) for each in found.credential_infos] == [(2, 8192)]
+    assert [(info.mechanism, info.iterations) for info in found.credential_infos] == [(2, 8192)]
     assert "emil" in {each.user for each in described()}
     missing, twice = described("nobody", "emil", "emil")
     assert missing.error_code == ErrorCode.RESOURCE_NOT_FOUND

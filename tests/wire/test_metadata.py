@@ -49,12 +49,12 @@ def test_every_version(broker: RunningBroker, client: WireClient, version: int) 
     (topic,) = response.topics
     assert (topic.error_code, topic.name, topic.is_internal) == (0, f"every-{version}", False)
     assert topic.topic_id == (topic_id if version >= 10 else ZERO_UUID)
-    assert [each.partition_index for each in topic.partitions] == [0, 1, 2]
-    for each in topic.partitions:
-        assert (each.error_code, each.leader_id) == (0, 3)
-        assert each.replica_nodes == each.isr_nodes == [3]
-        assert each.offline_replicas == []
-        assert each.leader_epoch == (0 if version >= 7 else -1)
+    assert [partition.partition_index for partition in topic.partitions] == [0, 1, 2]
+    for partition in topic.partitions:
+        assert (partition.error_code, partition.leader_id) == (0, 3)
+        assert partition.replica_nodes == partition.isr_nodes == [3]
+        assert partition.offline_replicas == []
+        assert partition.leader_epoch == (0 if version >= 7 else -1)
     assert topic.topic_authorized_operations == NOT_ASKED
     assert response.cluster_authorized_operations == NOT_ASKED
 
@@ -78,7 +78,7 @@ def test_a_topic_is_made_when_it_is_asked_for(client: WireClient, version: int) 
     (topic,) = client.ask(MetadataRequest(named(name)), version).topics
     assert (topic.error_code, topic.name) == (0, name)
     assert len(topic.partitions) == 2
-    assert {each.leader_id for each in topic.partitions} == {3}
+    assert {partition.leader_id for partition in topic.partitions} == {3}
 
 
 @pytest.mark.parametrize("version", [4, 9, 13])
@@ -178,10 +178,13 @@ def test_a_name_twice(client: WireClient) -> None:
 def test_what_is_served_is_told(client: WireClient, version: int) -> None:
     response = client.ask(ApiVersionsRequest("test", "1.0"), version)
     assert response.error_code == 0
-    told = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    told = {
+        api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys
+    }
     assert told == served()
     features = {
-        each.name: (each.min_version, each.max_version) for each in response.supported_features
+        feature.name: (feature.min_version, feature.max_version)
+        for feature in response.supported_features
     }
     if version < 3:
         assert features == {}
@@ -198,7 +201,7 @@ def test_a_version_from_the_future(client: WireClient, version: int) -> None:
     header, response = decode_response(ApiVersionsResponse, 0, client.receive_frame())
     assert header.correlation_id == 7
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert {each.api_key for each in response.api_keys} == set(served())
+    assert {api_key.api_key for api_key in response.api_keys} == set(served())
     # The client asks again on the same connection.
     assert client.ask(ApiVersionsRequest("test", "1.0"), 3).error_code == 0
 

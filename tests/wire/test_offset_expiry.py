@@ -39,11 +39,11 @@ def pass_alive(
     while milliseconds > 0:
         pass_time(broker, min(BEAT_MS, milliseconds))
         milliseconds -= BEAT_MS
-        for each in members:
-            if isinstance(each, ConsumerMember):
-                each.obey()
+        for member in members:
+            if isinstance(member, ConsumerMember):
+                member.obey()
             else:
-                assert each.beat() is ErrorCode.NONE
+                assert member.beat() is ErrorCode.NONE
 
 
 @pytest.mark.parametrize("kind", ["consumer", "classic"])

@@ -190,7 +190,8 @@ def test_each_partition_has_its_own_result(client: WireClient, version: int) -> 
     response = client.ask(request, version)
     assert [each.name for each in response.responses] == [topic, "none"]
     assert [
-        (each.index, each.error_code) for each in response.responses[0].partition_responses
+        (partition.index, partition.error_code)
+        for partition in response.responses[0].partition_responses
     ] == [
         (1, 0),
         (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

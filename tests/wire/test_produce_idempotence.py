@@ -136,7 +136,7 @@ def test_more_ids_than_a_block_has(client: WireClient) -> None:
     for request in requests:
         client.send(request, 4)
     answers = [client.receive(request, 4) for request in requests]
-    assert len({getattr(each, "producer_id", None) for each in answers}) == 1100
+    assert len({getattr(response, "producer_id", None) for response in answers}) == 1100
 
 
 @pytest.mark.parametrize("version", [0, 2, 5])

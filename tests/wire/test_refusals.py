@@ -41,7 +41,9 @@ def test_a_partition_asked_twice_has_one_refusal(client: WireClient) -> None:
     ]
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("asked-twice", wanted)])
     (topic,) = client.ask(request, 7).topics
-    assert [(each.partition_index, each.error_code) for each in topic.partitions] == [
+    assert [
+        (partition.partition_index, partition.error_code) for partition in topic.partitions
+    ] == [
         (0, ErrorCode.INVALID_REQUEST),
         (1, ErrorCode.NONE),
     ]
@@ -72,11 +74,11 @@ def test_topics_that_cannot_be_described(client: WireClient) -> None:
         [DescribeTopicPartitionsTopicRequest(name) for name in names]
     )
     answers = client.ask(request, 0).topics
-    assert [(each.name, each.error_code) for each in answers] == [
+    assert [(response.name, response.error_code) for response in answers] == [
         ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    assert UNKNOWN_OPERATIONS not in {each.topic_authorized_operations for each in answers}
+    assert UNKNOWN_OPERATIONS not in {response.topic_authorized_operations for response in answers}
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -108,7 +110,7 @@ def test_an_election_of_no_known_type(client: WireClient, version: int) -> None:
 def test_an_election_of_all_names_every_topic(client: WireClient) -> None:
     make_topic(client, "all-is-well")
     results = client.ask(ElectLeadersRequest(0, None), 2).replica_election_results
-    assert {each.topic: each.partition_result for each in results}["all-is-well"] == []
+    assert {result.topic: result.partition_result for result in results}["all-is-well"] == []
 
 
 def test_a_sync_must_name_its_protocol(client: WireClient) -> None:
@@ -139,7 +141,7 @@ def test_producers_of_topics_that_cannot_be(client: WireClient) -> None:
     names = ["a/b", "nowhere"]
     wanted = [DescribeProducersTopicRequest(name, [0]) for name in names]
     answers = client.ask(DescribeProducersRequest(wanted), 0).topics
-    assert [each.partitions[0].error_code for each in answers] == [
+    assert [response.partitions[0].error_code for response in answers] == [
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]

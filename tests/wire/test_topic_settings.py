@@ -100,7 +100,9 @@ class Topic:
         """Has everything cleaned that is due now; keys and values afterwards."""
 
         def run(running: Broker) -> None:
-            cleaner = next(each for each in running.logs.listeners if isinstance(each, LogCleaner))
+            cleaner = next(
+                listener for listener in running.logs.listeners if isinstance(listener, LogCleaner)
+            )
             task = cleaner.begin()
             while task is not None:
                 task.run()

@@ -41,7 +41,7 @@ def partitions(client: WireClient, name: str) -> list[Any]:
     """As Metadata tells them; nothing where there is no such topic."""
     request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     found: list[Any] = client.ask(request, 9).topics[0].partitions
-    return sorted(found, key=lambda each: each.partition_index)
+    return sorted(found, key=lambda parts: parts.partition_index)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -54,7 +54,7 @@ def test_every_version(client: WireClient, version: int) -> None:
     assert (result.topic_id != ZERO_UUID) == (version >= 7)
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
-        told = {each.name: each.value for each in result.configs}
+        told = {config.name: config.value for config in result.configs}
         assert told["retention.ms"] == "1234567"
         assert "cleanup.policy" in told
     assert len(partitions(client, name)) == 3
@@ -150,7 +150,7 @@ def test_a_name_twice_in_a_request(client: WireClient, version: int) -> None:
     twice = [CreatableTopic(f"twice-{version}", 1, 1)] * 2
     other = CreatableTopic(f"once-{version}", 1, 1)
     response = client.ask(CreateTopicsRequest([*twice, other], timeout_ms=5000), version)
-    codes = {each.name: each.error_code for each in response.topics}
+    codes = {topic.name: topic.error_code for topic in response.topics}
     assert codes == {f"twice-{version}": ErrorCode.INVALID_REQUEST, f"once-{version}": 0}
 
 
@@ -168,7 +168,10 @@ def test_replicas_one_by_one(broker: RunningBroker, client: WireClient, version:
     node = broker.app.broker.broker_id
     good = assigned(f"assigned-{version}", {1: [node], 0: [node]})
     assert create(client, good, version).error_code == 0
-    assert [each.replica_nodes for each in partitions(client, good.name)] == [[node], [node]]
+    assert [partition.replica_nodes for partition in partitions(client, good.name)] == [
+        [node],
+        [node],
+    ]
     wrongs: list[dict[int, list[int]]] = [
         {0: [node], 2: [node]},
         {0: [99]},
@@ -191,11 +194,11 @@ def delete(client: WireClient, version: int, *topics: str | UUID) -> list[Any]:
     request = DeleteTopicsRequest(timeout_ms=5000)
     if version >= 6:
         request.topics = [
-            DeleteTopicState(each) if isinstance(each, str) else DeleteTopicState(None, each)
-            for each in topics
+            DeleteTopicState(topic) if isinstance(topic, str) else DeleteTopicState(None, topic)
+            for topic in topics
         ]
     else:
-        request.topic_names = [each for each in topics if isinstance(each, str)]
+        request.topic_names = [topic for topic in topics if isinstance(topic, str)]
     responses: list[Any] = client.ask(request, version).responses
     return responses
 

@@ -102,9 +102,9 @@ class RunningBroker:
         return f"{self.addresses[0].host}:{self.addresses[0].port}"
 
     def connect(self, listener: str | None = None, *, client_id: str = "test") -> WireClient:
-        for each in self.addresses:
-            if listener in (None, each.listener):
-                return WireClient((each.host, each.port), client_id)
+        for address in self.addresses:
+            if listener in (None, address.listener):
+                return WireClient((address.host, address.port), client_id)
         raise LookupError(f"no listener {listener}")
 
     def call(self, function: Callable[[Broker], T]) -> T:

@@ -40,7 +40,7 @@ def create_topic(
     client: WireClient, topic: str, configs: Mapping[str, str] | None = None
 ) -> ErrorCode:
     wanted = CreatableTopic(
-        topic, 1, 1, configs=[CreatableTopicConfig(*each) for each in (configs or {}).items()]
+        topic, 1, 1, configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()]
     )
     response = client.ask(CreateTopicsRequest([wanted], timeout_ms=1000), 7)
     return ErrorCode(response.topics[0].error_code)

@@ -44,7 +44,7 @@ def make_topic(
         name,
         partitions,
         1,
-        configs=[CreatableTopicConfig(*each) for each in (configs or {}).items()],
+        configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
     )
     response = client.ask(CreateTopicsRequest([wanted], timeout_ms=5000), 7)
     result = response.topics[0]
@@ -165,9 +165,9 @@ def _topic(topic: str | UUID) -> tuple[str, UUID]:
 def partitions_of(response: Any) -> dict[tuple[str | UUID, int], Any]:
     """The partitions of a Fetch response by topic (name, or id where it has no name) and index."""
     return {
-        (topic.topic or topic.topic_id, each.partition_index): each
+        (topic.topic or topic.topic_id, partition.partition_index): partition
         for topic in response.responses
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 

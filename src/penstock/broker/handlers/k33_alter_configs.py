@@ -40,5 +40,5 @@ async def handle(context: Context, request: Request, body: AlterConfigsRequest) 
     for key, error in errors.items():
         results[key] = AlterConfigsResourceResponse(error.code, error.message, *key)
     return AlterConfigsResponse(
-        responses=[results[each.resource_type, each.resource_name] for each in body.resources]
+        responses=[results[item.resource_type, item.resource_name] for item in body.resources]
     )

@@ -60,7 +60,7 @@ async def handle(
     for key, error in errors.items():
         results[key] = IncrementalAlterConfigsResourceResponse(error.code, error.message, *key)
     return IncrementalAlterConfigsResponse(
-        responses=[results[each.resource_type, each.resource_name] for each in body.resources]
+        responses=[results[item.resource_type, item.resource_name] for item in body.resources]
     )
 
 

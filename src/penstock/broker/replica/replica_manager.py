@@ -219,9 +219,9 @@ class ReplicaManager:
                 logger.error("logs of new partitions cannot be created: %s", error.message)
                 return
             await self._workers.run(self._workers.flush, creation.run)
-            made = self._logs.finish_create(creation)
+            created = self._logs.finish_create(creation)
             # If that took a directory offline, they are created in another one.
-            new = [each for each in new if isinstance(made.get(each.partition), KafkaStorageError)]
+            new = [log for log in new if isinstance(created.get(log.partition), KafkaStorageError)]
 
     async def wait_for_deletions(self) -> None:
         """Waits until the deletions that `apply` has started are durable."""

@@ -53,7 +53,7 @@ def trust_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
     found = [*([store.cert] if store.cert else []), *store.additional_certs]
     if not found:
         raise invalid(f"ssl.truststore.location={path} has no certificate in it")
-    return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in found)
+    return b"".join(match.certificate.public_bytes(Encoding.PEM) for match in found)
 
 
 def check_format(store: str, path: str, data: bytes) -> None:

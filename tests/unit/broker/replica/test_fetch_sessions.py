@@ -47,9 +47,9 @@ def answer(context: FetchContext, ends: dict[tuple[str, int], int]) -> set[tuple
         for entry in context.partitions.values()
     ]
     return {
-        (topic.topic, each.partition_index)
+        (topic.topic, partition.partition_index)
         for topic in context.responses(found)
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -108,13 +108,13 @@ def test_ids_are_told_as_ids() -> None:
     sessions = FetchSessionCache(10, counting())
     request = fetch_request({UUID(int=1): {0: 0}, UUID(int=9): {0: 0}}, session=(0, 0))
     context = open_session(sessions, request, ids=True)
-    assert {(each.topic, each.topic_id) for each in context.partitions.values()} == {
+    assert {(partition.topic, partition.topic_id) for partition in context.partitions.values()} == {
         ("a", UUID(int=1)),
         ("", UUID(int=9)),
     }
     request = fetch_request({}, session=(1, 1), forgotten={UUID(int=9): [0]})
     context = open_session(sessions, request, ids=True)
-    assert [each.topic for each in context.partitions.values()] == ["a"]
+    assert [partition.topic for partition in context.partitions.values()] == ["a"]
 
 
 def test_the_epoch_starts_over_after_the_largest() -> None:
