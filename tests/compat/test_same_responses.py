@@ -119,7 +119,7 @@ def named_twice(client: WireClient) -> Answers:
             for kind, name in named
         ]
     )
-    answers = client.ask(request, 1).responses
+    answers = client.request(request, 1).responses
     return {
         "named twice": [
             (each.resource_type, each.resource_name, each.error_code) for each in answers
@@ -155,13 +155,13 @@ def ask_all(client: WireClient) -> Answers:
     for topic, configs in TOPICS.items():
         make_topic(client, topic, 1, configs)
     wait_until(
-        lambda: client.ask(InitProducerIdRequest(None, 0), 4).error_code == 0, "producer ids"
+        lambda: client.request(InitProducerIdRequest(None, 0), 4).error_code == 0, "producer ids"
     )
     for topic in TOPICS:
         batch = batch_of(b"a", b"b", b"c", key=b"k", timestamp=recent())
         assert send_batch(client, topic, batch).error_code == 0
         start = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, 2)])
-        answer = client.ask(DeleteRecordsRequest([start], 5000), 2)
+        answer = client.request(DeleteRecordsRequest([start], 5000), 2)
         assert answer.topics[0].partitions[0].low_watermark == 2
     found: Answers = {}
     for question in QUESTIONS:

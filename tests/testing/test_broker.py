@@ -129,7 +129,7 @@ def test_several_listeners(tmp_path: Path) -> None:
         broker.create_topic("topic")
         for name in ("PLAINTEXT", "OTHER"):
             with connect(broker, name) as client:
-                response = client.ask(fetch_request({"topic": {0: 0}}), 12)
+                response = client.request(fetch_request({"topic": {0: 0}}), 12)
                 assert response.responses[0].partitions[0].error_code == 0
         with pytest.raises(BrokerError, match="`listeners` has PLAINTEXT, OTHER"):
             broker.address("SSL")

@@ -104,7 +104,7 @@ def test_throughput(broker: Broker) -> None:
         assert produced(client, TOPIC, *values) == 0
         assert time.monotonic() - began >= 0.25
         began = time.monotonic()
-        response = client.ask(fetch_request({TOPIC: {0: 0}}), 12)
+        response = client.request(fetch_request({TOPIC: {0: 0}}), 12)
         assert time.monotonic() - began >= 0.25
         records = bytes(response.responses[0].partitions[0].records)
         assert all(value in records for value in values)

@@ -82,11 +82,11 @@ def describe_acls(client: WireClient, name: str | None, version: int = 3) -> Any
         AclOperation.ANY,
         AclPermission.ANY,
     )
-    return client.ask(wanted, version)
+    return client.request(wanted, version)
 
 
 def metadata_error(client: WireClient, topic: str) -> ErrorCode:
-    response = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    response = client.request(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
     return ErrorCode(response.topics[0].error_code)
 
 
@@ -99,9 +99,9 @@ def test_without_a_rule_nothing_is_allowed(admin: WireClient, ann: WireClient) -
     assert "ACL" in refused.error_message
     assert fetch(ann, "closed").error_code == DENIED
     assert create_topic(ann, "mine") is DENIED
-    everything = ann.ask(MetadataRequest(None), 9)
+    everything = ann.request(MetadataRequest(None), 9)
     assert everything.topics == []
-    assert ann.ask(InitProducerIdRequest(None), 2).error_code == NOT_FOR_YOU
+    assert ann.request(InitProducerIdRequest(None), 2).error_code == NOT_FOR_YOU
 
 
 def test_a_rule_is_in_force_when_the_answer_has_come(admin: WireClient, ann: WireClient) -> None:
@@ -130,9 +130,9 @@ def test_the_cluster_is_not_for_everybody(admin: WireClient, ann: WireClient) ->
     create_topic(admin, "guarded")
     assert describe_acls(ann, None).error_code == NOT_FOR_YOU
     creation = AclCreation(ResourceType.TOPIC, "t", 3, "User:ann", "*", AclOperation.ALL, 3)
-    assert ann.ask(CreateAclsRequest([creation]), 3).results[0].error_code == NOT_FOR_YOU
+    assert ann.request(CreateAclsRequest([creation]), 3).results[0].error_code == NOT_FOR_YOU
     every = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
-    assert ann.ask(DeleteAclsRequest([every]), 3).filter_results[0].error_code == NOT_FOR_YOU
+    assert ann.request(DeleteAclsRequest([every]), 3).filter_results[0].error_code == NOT_FOR_YOU
     assert try_alter(ann, TOPIC, "guarded", {"retention.ms": "1"})[0] is DENIED
     assert try_alter(ann, BROKER, "", {"log.retention.ms": "1"})[0] is NOT_FOR_YOU
     wanted = [
@@ -140,18 +140,18 @@ def test_the_cluster_is_not_for_everybody(admin: WireClient, ann: WireClient) ->
         DescribeConfigsResource(BROKER, "1", None),
         DescribeConfigsResource(32, "g", None),
     ]
-    results = ann.ask(DescribeConfigsRequest(wanted), 4).results
+    results = ann.request(DescribeConfigsRequest(wanted), 4).results
     assert [each.error_code for each in results] == [
         DENIED,
         NOT_FOR_YOU,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ]
-    assert ann.ask(ListConfigResourcesRequest(), 1).error_code == NOT_FOR_YOU
-    assert ann.ask(DescribeClientQuotasRequest(), 1).error_code == NOT_FOR_YOU
+    assert ann.request(ListConfigResourcesRequest(), 1).error_code == NOT_FOR_YOU
+    assert ann.request(DescribeClientQuotasRequest(), 1).error_code == NOT_FOR_YOU
     entity = AlterClientQuotasRequestEntityData("user", "ann")
     quota = AlterClientQuotasRequestEntryData([entity], [OpData("producer_byte_rate", 1.0)])
-    assert ann.ask(AlterClientQuotasRequest([quota]), 1).entries[0].error_code == NOT_FOR_YOU
-    assert ann.ask(DescribeUserScramCredentialsRequest(), 0).error_code == NOT_FOR_YOU
+    assert ann.request(AlterClientQuotasRequest([quota]), 1).entries[0].error_code == NOT_FOR_YOU
+    assert ann.request(DescribeUserScramCredentialsRequest(), 0).error_code == NOT_FOR_YOU
     result = set_password(ann, ScramMechanism.SCRAM_SHA_256, "ann", "new")
     assert result.error_code == NOT_FOR_YOU
 
@@ -163,7 +163,7 @@ def test_who_may_create_one_topic_may_not_create_another(
     request = CreateTopicsRequest(
         [CreatableTopic("anns", 1, 1), CreatableTopic("bobs", 1, 1)], timeout_ms=1000
     )
-    results = {topic.name: topic.error_code for topic in ann.ask(request, 7).topics}
+    results = {topic.name: topic.error_code for topic in ann.request(request, 7).topics}
     assert results == {"anns": 0, "bobs": DENIED}
 
 
@@ -187,7 +187,7 @@ def test_rules_are_shown_and_deleted(admin: WireClient, version: int) -> None:
         AclPermission.DENY,
     )
     for _ in range(2):  # the same again is no error
-        assert admin.ask(CreateAclsRequest([creation]), version).results[0].error_code == 0
+        assert admin.request(CreateAclsRequest([creation]), version).results[0].error_code == 0
     (resource,) = describe_acls(admin, name, version).resources
     assert (resource.resource_type, resource.resource_name) == (ResourceType.TOPIC, name)
     (acl,) = resource.acls
@@ -200,21 +200,21 @@ def test_rules_are_shown_and_deleted(admin: WireClient, version: int) -> None:
     wanted = DeleteAclsFilter(
         ResourceType.TOPIC, name, PatternType.LITERAL, None, None, AclOperation.ANY, 1
     )
-    (result,) = admin.ask(DeleteAclsRequest([wanted]), version).filter_results
+    (result,) = admin.request(DeleteAclsRequest([wanted]), version).filter_results
     (gone,) = result.matching_acls
     assert (gone.error_code, gone.principal, gone.resource_name) == (0, "User:x", name)
     assert describe_acls(admin, name, version).resources == []
-    (result,) = admin.ask(DeleteAclsRequest([wanted]), version).filter_results
+    (result,) = admin.request(DeleteAclsRequest([wanted]), version).filter_results
     assert (result.error_code, result.matching_acls) == (0, [])
 
 
 def test_rules_that_make_no_sense_are_refused_one_by_one(admin: WireClient) -> None:
     good = AclCreation(ResourceType.TOPIC, "t", 3, "User:x", "*", AclOperation.READ, 3)
     bad = AclCreation(ResourceType.TOPIC, "t", 3, "no colon", "*", AclOperation.READ, 3)
-    results = admin.ask(CreateAclsRequest([bad, good]), 3).results
+    results = admin.request(CreateAclsRequest([bad, good]), 3).results
     assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST, 0]
     unknown = DeleteAclsFilter(ResourceType.TOPIC, None, 3, None, None, 99, 1)
-    (result,) = admin.ask(DeleteAclsRequest([unknown]), 3).filter_results
+    (result,) = admin.request(DeleteAclsRequest([unknown]), 3).filter_results
     assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -249,14 +249,14 @@ def test_everyone_may_where_there_is_no_rule(tmp_path: Path) -> None:
 
 def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        answer = describe_acls(client, None)
-        assert answer.error_code == ErrorCode.SECURITY_DISABLED
-        assert "authorizer.class.name" in answer.error_message
+        response = describe_acls(client, None)
+        assert response.error_code == ErrorCode.SECURITY_DISABLED
+        assert "authorizer.class.name" in response.error_message
         creation = AclCreation(ResourceType.TOPIC, "t", 3, "User:a", "*", AclOperation.ALL, 3)
-        (result,) = client.ask(CreateAclsRequest([creation]), 3).results
+        (result,) = client.request(CreateAclsRequest([creation]), 3).results
         assert result.error_code == ErrorCode.SECURITY_DISABLED
         every = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
-        (deleted,) = client.ask(DeleteAclsRequest([every]), 3).filter_results
+        (deleted,) = client.request(DeleteAclsRequest([every]), 3).filter_results
         assert deleted.error_code == ErrorCode.SECURITY_DISABLED
 
 

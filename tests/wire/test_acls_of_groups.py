@@ -36,12 +36,12 @@ def ann(tmp_path: Path) -> Iterator[WireClient]:
         with logged_in(broker, "admin") as admin:
             for topic in TOPICS:
                 create_topic(admin, topic)
-            assert admin.ask(FindCoordinatorRequest(key="g"), 2).error_code == 0
+            assert admin.request(FindCoordinatorRequest(key="g"), 2).error_code == 0
             offsets = [
                 OffsetCommitRequestTopic(name, partitions=[OffsetCommitRequestPartition(0, 7, 3)])
                 for name in TOPICS
             ]
-            admin.ask(OffsetCommitRequest("g", topics=offsets), 8)
+            admin.request(OffsetCommitRequest("g", topics=offsets), 8)
             allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.GROUP, "g")
             allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "open")
         with logged_in(broker, "ann") as client:
@@ -51,7 +51,7 @@ def ann(tmp_path: Path) -> Iterator[WireClient]:
 def fetched(client: WireClient, version: int, topics: list[str] | None) -> dict[str, Any]:
     if version < 8:
         old = None if topics is None else [OffsetFetchRequestTopic(name, [0]) for name in topics]
-        found = client.ask(OffsetFetchRequest("g", old), version).topics
+        found = client.request(OffsetFetchRequest("g", old), version).topics
     else:
         new = (
             None
@@ -59,7 +59,7 @@ def fetched(client: WireClient, version: int, topics: list[str] | None) -> dict[
             else [OffsetFetchRequestTopics(n, partition_indexes=[0]) for n in topics]
         )
         group = OffsetFetchRequestGroup("g", topics=new)
-        found = client.ask(OffsetFetchRequest(groups=[group]), version).groups[0].topics
+        found = client.request(OffsetFetchRequest(groups=[group]), version).groups[0].topics
     return {topic.name: topic.partitions[0] for topic in found}
 
 

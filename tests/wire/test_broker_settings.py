@@ -192,7 +192,7 @@ def test_producers_are_forgotten_as_soon_as_is_said(tmp_path: Path) -> None:
 
 def serves(client: WireClient) -> bool:
     try:
-        return bool(client.ask(MetadataRequest([]), 9).brokers)
+        return bool(client.request(MetadataRequest([]), 9).brokers)
     except ConnectionError:
         return False
 

@@ -1,4 +1,4 @@
-"""Topics come, go, grow and move while clients use them: every answer makes sense."""
+"""Topics come, go, grow and move while clients use them: every response makes sense."""
 
 import random
 import threading
@@ -73,8 +73,8 @@ def produce(client: WireClient, chance: random.Random) -> None:
     size = 150_000 if codec is Compression.LZ4 else 200
     batch = batch_of(chance.randbytes(size), codec=codec)
     partition = chance.randrange(3)
-    answer = send_batch(client, chance.choice(TOPICS), batch, partition=partition)
-    assert answer.error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}, answer.error_message
+    response = send_batch(client, chance.choice(TOPICS), batch, partition=partition)
+    assert response.error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}, response.error_message
 
 
 def fetch(client: WireClient, chance: random.Random) -> None:
@@ -82,7 +82,7 @@ def fetch(client: WireClient, chance: random.Random) -> None:
     request = fetch_request(
         {topic: {index: chance.randrange(3) for index in range(3)}}, max_wait_ms=20, min_bytes=1
     )
-    for data in partitions_of(client.ask(request, 11)).values():
+    for data in partitions_of(client.request(request, 11)).values():
         assert data.error_code in GONE | {ErrorCode.OFFSET_OUT_OF_RANGE}
         offsets = [record.offset for record in records_in(data)]
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets))) if offsets else True
@@ -91,9 +91,9 @@ def fetch(client: WireClient, chance: random.Random) -> None:
 def look(client: WireClient, chance: random.Random) -> None:
     topic = chance.choice(TOPICS)
     wanted = [ListOffsetsPartition(0, timestamp=chance.choice([-1, -2, -3, NOW]))]
-    answer = client.ask(ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, wanted)]), 7)
-    assert answer.topics[0].partitions[0].error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    topics = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9).topics
+    response = client.request(ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, wanted)]), 7)
+    assert response.topics[0].partitions[0].error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    topics = client.request(MetadataRequest([MetadataRequestTopic(name=topic)]), 9).topics
     assert topics[0].error_code in GONE
 
 
@@ -101,11 +101,11 @@ def come_and_go(client: WireClient, chance: random.Random) -> None:
     topic = chance.choice(TOPICS)
     if chance.random() < 0.6:
         wanted = CreatableTopic(topic, chance.randrange(1, 3), 1)
-        code = client.ask(CreateTopicsRequest([wanted], 1000), 7).topics[0].error_code
+        code = client.request(CreateTopicsRequest([wanted], 1000), 7).topics[0].error_code
         assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     else:
         request = DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=1000)
-        assert client.ask(request, 6).responses[0].error_code in GONE
+        assert client.request(request, 6).responses[0].error_code in GONE
 
 
 def change(client: WireClient, chance: random.Random) -> None:
@@ -113,7 +113,7 @@ def change(client: WireClient, chance: random.Random) -> None:
     match chance.randrange(3):
         case 0:
             request = CreatePartitionsRequest([CreatePartitionsTopic(topic, 3, None)], 1000)
-            code = client.ask(request, 3).results[0].error_code
+            code = client.request(request, 3).results[0].error_code
             assert code in GONE | {ErrorCode.INVALID_PARTITIONS}
         case 1:
             value = chance.choice(["gzip", "producer", "zstd"])
@@ -122,14 +122,14 @@ def change(client: WireClient, chance: random.Random) -> None:
         case _:
             partition = DeleteRecordsPartition(0, -1)
             deletion = DeleteRecordsRequest([DeleteRecordsTopic(topic, [partition])], 1000)
-            assert client.ask(deletion, 2).topics[0].partitions[0].error_code in GONE
+            assert client.request(deletion, 2).topics[0].partitions[0].error_code in GONE
 
 
 def mover(folders: list[str]) -> Step:
     def move(client: WireClient, chance: random.Random) -> None:
         topics = [AlterReplicaLogDirTopic(chance.choice(TOPICS), [0])]
         request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(chance.choice(folders), topics)])
-        code = client.ask(request, 2).results[0].partitions[0].error_code
+        code = client.request(request, 2).results[0].partitions[0].error_code
         assert code in GONE | {ErrorCode.REPLICA_NOT_AVAILABLE}
         time.sleep(0.01)
 
@@ -137,7 +137,7 @@ def mover(folders: list[str]) -> Step:
 
 
 def test_everything_at_once(broker: RunningBroker, folders: list[str]) -> None:
-    """No unexpected exception, no answer that is wrong, and a clean stop in the middle of it."""
+    """No unexpected exception, no response that is wrong, and a clean stop in the middle of it."""
     stop = time.monotonic() + SECONDS
     failures: list[BaseException] = []
     counts: dict[str, int] = {}
@@ -198,10 +198,10 @@ def test_a_topic_that_goes_while_its_records_are_checked(
         client.send(request, 9)
         assert gate.reached.wait(10)
         deletion = DeleteTopicsRequest([DeleteTopicState("going")], timeout_ms=1000)
-        assert other.ask(deletion, 6).responses[0].error_code == 0
+        assert other.request(deletion, 6).responses[0].error_code == 0
         gate.open.set()
-        (answer,) = received(client, request, 9).responses[0].partition_responses
-        assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        (response,) = received(client, request, 9).responses[0].partition_responses
+        assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         make_topic(client, "going")
         assert send_batch(client, "going", batch).base_offset == 0
 
@@ -228,9 +228,12 @@ def test_a_partition_that_moves_while_it_is_searched(
         (home,) = (path for path in folders if (Path(path) / "moving-0").exists())
         target = folders[1 - folders.index(home)]
         move = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic("moving", [0])])
-        assert other.ask(AlterReplicaLogDirsRequest([move]), 2).results[0].partitions[0] is not None
+        assert (
+            other.request(AlterReplicaLogDirsRequest([move]), 2).results[0].partitions[0]
+            is not None
+        )
         while not (Path(target) / "moving-0").exists():
             time.sleep(0.002)
         gate.open.set()
-        (answer,) = received(client, request, 7).topics[0].partitions
-        assert (answer.error_code, answer.offset, answer.timestamp) == (0, 0, NOW)
+        (response,) = received(client, request, 7).topics[0].partitions
+        assert (response.error_code, response.offset, response.timestamp) == (0, 0, NOW)

@@ -58,7 +58,7 @@ def rebalance(leader: ClassicMember, others: list[ClassicMember], topic: str) ->
     requests = []
     for each in others:
         if not each.member_id and each.instance is None:
-            each.member_id = each.client.ask(each.join_request(), 9).member_id
+            each.member_id = each.client.request(each.join_request(), 9).member_id
         requests.append(each.send_join())
     wait_until(lambda: leader.beat() is ErrorCode.REBALANCE_IN_PROGRESS)
     joined = leader.join()
@@ -82,7 +82,7 @@ def test_the_leader_assigns(clients: list[WireClient]) -> None:
     assert (leader.assigned, follower.assigned) == ({"plan": [0]}, {"plan": [1]})
     assert leader.generation == follower.generation == 2
     third = ClassicMember(clients[2], "plan", ["plan"])
-    joining = third.client.ask(third.join_request(), 9)
+    joining = third.client.request(third.join_request(), 9)
     assert joining.error_code == ErrorCode.MEMBER_ID_REQUIRED
     third.member_id = joining.member_id
     request = third.send_join()
@@ -152,7 +152,7 @@ def test_a_static_member_comes_back_without_a_rebalance(clients: list[WireClient
     assert static.beat() is ErrorCode.FENCED_INSTANCE_ID
     # An administrator takes it out of the group by its instance.
     gone = LeaveGroupRequest("still", members=[MemberIdentity("", "i"), MemberIdentity("x", None)])
-    answer = clients[0].ask(gone, 5)
+    answer = clients[0].request(gone, 5)
     codes = [each.error_code for each in answer.members]
     assert (answer.error_code, codes) == (0, [0, ErrorCode.UNKNOWN_MEMBER_ID])
     assert back.beat() is ErrorCode.UNKNOWN_MEMBER_ID
@@ -167,7 +167,7 @@ def test_what_cannot_join(client: WireClient) -> None:
         request = ClassicMember(client, "cannot", ["cannot"]).join_request()
         for name, value in changes.items():
             setattr(request, name, value)
-        return ErrorCode(client.ask(request, 9).error_code)
+        return ErrorCode(client.request(request, 9).error_code)
 
     assert code(session_timeout_ms=10) is ErrorCode.INVALID_SESSION_TIMEOUT
     assert code(session_timeout_ms=1 << 30) is ErrorCode.INVALID_SESSION_TIMEOUT
@@ -208,12 +208,12 @@ def test_a_life_in_every_version(client: WireClient, version: int) -> None:
     )
     if version >= 1:
         join.rebalance_timeout_ms = 60_000
-    joined = client.ask(join, version)
+    joined = client.request(join, version)
     if version >= 4:
         assert joined.error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert joined.protocol_name == (None if version >= 7 else "")
         join.member_id = joined.member_id
-        joined = client.ask(join, version)
+        joined = client.request(join, version)
     assert (joined.error_code, joined.generation_id) == (0, 1)
     assert joined.leader == joined.member_id
     assert joined.member_id.startswith("test-")
@@ -225,13 +225,13 @@ def test_a_life_in_every_version(client: WireClient, version: int) -> None:
         group, 1, member_id, assignments=[SyncGroupRequestAssignment(member_id, b"all")]
     )
     if version >= 5:
-        assert client.ask(sync, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert client.request(sync, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         sync.protocol_type, sync.protocol_name = "any", "one"
-    synced = client.ask(sync, min(version, 5))
+    synced = client.request(sync, min(version, 5))
     assert (synced.error_code, synced.assignment) == (0, b"all")
-    assert client.ask(HeartbeatRequest(group, 1, member_id), min(version, 4)).error_code == 0
+    assert client.request(HeartbeatRequest(group, 1, member_id), min(version, 4)).error_code == 0
 
-    shown = client.ask(DescribeGroupsRequest([group]), min(version, 6)).groups[0]
+    shown = client.request(DescribeGroupsRequest([group]), min(version, 6)).groups[0]
     assert (shown.error_code, shown.group_state) == (0, "Stable")
     assert (shown.protocol_type, shown.protocol_data) == ("any", "one")
     (member,) = shown.members
@@ -243,7 +243,7 @@ def test_a_life_in_every_version(client: WireClient, version: int) -> None:
         leave.members = [MemberIdentity(member_id)]
     else:
         leave.member_id = member_id
-    left = client.ask(leave, min(version, 5))
+    left = client.request(leave, min(version, 5))
     assert left.error_code == 0
     assert [each.error_code for each in left.members] == ([0] if version >= 3 else [])
     assert listed(client)[group] == ("Empty", "classic")

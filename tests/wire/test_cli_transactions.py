@@ -35,7 +35,7 @@ def hang(client: WireClient, topic: str, producer_id: int) -> None:
         base_sequence=0,
         is_transactional=True,
     )
-    response = client.ask(produce_request("ghost", {(topic, 0): bytes(batch)}), 11)
+    response = client.request(produce_request("ghost", {(topic, 0): bytes(batch)}), 11)
     [part] = response.responses[0].partition_responses
     assert part.error_code == 0, part
 

@@ -174,7 +174,7 @@ def test_offsets_in_open_transactions(admin: Admin, client: WireClient, group: s
     admin.alter_group_offsets(group, {T0: 1})
     producer = TxnProducer.started(client, group)
     assert producer.add_offsets(group) is ErrorCode.NONE
-    answer = client.ask(_commit(producer, group), 3)
+    answer = client.request(_commit(producer, group), 3)
     assert answer.topics[0].partitions[0].error_code == 0
     assert admin.list_group_offsets([group])[group] == {T0: OffsetAndMetadata(1)}
     with pytest.raises(AdminError) as failed:

@@ -46,7 +46,7 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
 
 def delete_before(client: WireClient, topic: str, offset: int) -> None:
     wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
-    answer = client.ask(DeleteRecordsRequest([wanted], 5000), 2)
+    answer = client.request(DeleteRecordsRequest([wanted], 5000), 2)
     assert answer.topics[0].partitions[0].error_code == 0
 
 
@@ -359,7 +359,7 @@ def test_a_topic_made_anew(broker: RunningBroker, client: WireClient, topic: str
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         polled(consumer, 4)
-        client.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
+        client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
         make_topic(client, topic, 1)
         produced(client, topic, b"new")
         assert values(polled(consumer, 1)) == [b"new"]

@@ -160,7 +160,7 @@ def test_patterns_and_new_partitions(broker: RunningBroker, client: WireClient) 
             make_topic(client, "p-two")
             await until(lambda: TopicPartition("p-two", 0) in member.owned, "the new topic")
             more = CreatePartitionsTopic("p-one", 3, None)
-            response = client.ask(CreatePartitionsRequest([more], 5_000), 3)
+            response = client.request(CreatePartitionsRequest([more], 5_000), 3)
             assert not response.results[0].error_code
             await until(lambda: TopicPartition("p-one", 2) in member.owned, "the new partition")
 

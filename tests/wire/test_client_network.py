@@ -135,12 +135,12 @@ def test_a_lost_connection_fails_requests_in_flight_and_the_next_request_reconne
         async with fake_broker(groups) as broker, network(broker.address) as net:
             groups_request = ListGroupsRequest(states_filter=["7"])
             await net.request(-1, groups_request, ListGroupsResponse)
-            broker._answer = silence
+            broker._respond_with = silence
             waiting = await net.send(-1, groups_request, ListGroupsResponse)
             broker.hang_up()
             with pytest.raises(DisconnectError, match="closed the connection"):
                 await waiting
-            broker._answer = groups
+            broker._respond_with = groups
             assert (await net.request(-1, groups_request, ListGroupsResponse)).error_code == 7
             assert broker.connections == 2
 

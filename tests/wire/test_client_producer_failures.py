@@ -226,7 +226,7 @@ def test_a_throttled_producer_waits(broker: RunningBroker, client: WireClient) -
     make_topic(client, "throttled")
     entity = AlterClientQuotasRequestEntityData("client-id", "slow")
     entry = AlterClientQuotasRequestEntryData([entity], [OpData("producer_byte_rate", 20_000.0)])
-    answer = client.ask(AlterClientQuotasRequest([entry]), 1)
+    answer = client.request(AlterClientQuotasRequest([entry]), 1)
     assert answer.entries[0].error_code == 0
     with Producer(
         bootstrap_servers=broker.bootstrap_servers, client_id="slow", linger_ms=0

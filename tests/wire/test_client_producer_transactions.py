@@ -39,7 +39,7 @@ def txn_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     with Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}) as broker:
         update = FeatureUpdateKey("transaction.version", request.param, upgrade_type=2)
         with connected(broker) as client:
-            answer = client.ask(UpdateFeaturesRequest(5000, [update]), 1)
+            answer = client.request(UpdateFeaturesRequest(5000, [update]), 1)
             assert answer.error_code == 0, answer.error_message
         yield broker
 
@@ -78,7 +78,7 @@ def group_offset(broker: Broker, group: str, partition: TopicPartition) -> int:
     )
     with connected(broker) as client:
         while True:
-            answer = client.ask(request, 8).groups[0].topics[0].partitions[0]
+            answer = client.request(request, 8).groups[0].topics[0].partitions[0]
             if answer.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 assert answer.error_code == 0
                 offset: int = answer.committed_offset

@@ -59,7 +59,7 @@ def set_quota(
     ops = [OpData(key, value or 0.0, value is None) for key, value in quotas.items()]
     who = [AlterClientQuotasRequestEntityData(*part) for part in entity.items()]
     entry = AlterClientQuotasRequestEntryData(who, ops)
-    response = client.ask(AlterClientQuotasRequest([entry], validate_only), version)
+    response = client.request(AlterClientQuotasRequest([entry], validate_only), version)
     (result,) = response.entries
     assert {part.entity_type: part.entity_name for part in result.entity} == entity
     return ErrorCode(result.error_code)
@@ -68,7 +68,7 @@ def set_quota(
 def quotas_of(
     client: WireClient, *components: ComponentData, strict: bool = False, version: int = 1
 ) -> list[tuple[Entity, dict[str, float]]]:
-    response = client.ask(DescribeClientQuotasRequest(list(components), strict), version)
+    response = client.request(DescribeClientQuotasRequest(list(components), strict), version)
     assert response.error_code == 0, response.error_message
     return [
         (
@@ -128,10 +128,10 @@ def test_a_trial_changes_nothing(client: WireClient) -> None:
 
 def test_a_bad_filter_is_refused(client: WireClient) -> None:
     request = DescribeClientQuotasRequest([ComponentData("user", EXACT, None)])
-    answer = client.ask(request, 1)
+    answer = client.request(request, 1)
     assert (answer.error_code, answer.entries) == (ErrorCode.INVALID_REQUEST, None)
     request = DescribeClientQuotasRequest([ComponentData("colour", ANY, None)])
-    assert client.ask(request, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert client.request(request, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_a_password_is_no_quota_and_survives_one(client: WireClient) -> None:
@@ -150,7 +150,7 @@ def test_a_password_is_no_quota_and_survives_one(client: WireClient) -> None:
 def produce_throttle(client: WireClient, size: int) -> int:
     batch = build_batch([Record(0, 1_700_000_000_000, None, b"x" * size)])
     data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(batch))])]
-    answer = client.ask(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
+    answer = client.request(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
     throttle_ms: int = answer.throttle_time_ms
     return throttle_ms
@@ -178,10 +178,10 @@ def test_who_fetches_too_fast_gets_nothing_for_a_while(
     ]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=wanted)
     with broker.connect() as reader:
-        first: Any = reader.ask(request, 11)
+        first: Any = reader.request(request, 11)
         # What could never be had at once within the quota is not asked for.
         assert 9000 < len(first.responses[0].partitions[0].records) < 20_000
-        second: Any = reader.ask(request, 11)
+        second: Any = reader.request(request, 11)
         assert second.throttle_time_ms > 0
         assert second.responses == []
 
@@ -190,7 +190,7 @@ def test_requests_cost_time(broker: RunningBroker, client: WireClient) -> None:
     set_quota(client, {"client-id": "busy"}, {"request_percentage": 0.000001})
     with broker.connect(client_id="busy") as busy:
         # One second is the most that this quota holds anybody back.
-        assert busy.ask(ApiVersionsRequest("x", "1"), 3).throttle_time_ms == 1000
+        assert busy.request(ApiVersionsRequest("x", "1"), 3).throttle_time_ms == 1000
 
 
 def test_topics_are_made_at_a_steady_rate(broker: RunningBroker, client: WireClient) -> None:
@@ -199,7 +199,7 @@ def test_topics_are_made_at_a_steady_rate(broker: RunningBroker, client: WireCli
         codes = []
         for number in range(2):
             request = CreateTopicsRequest([CreatableTopic(f"made-{number}", 5, 1)], 1000)
-            answer = maker.ask(request, 6)
+            answer = maker.request(request, 6)
             codes.append(answer.topics[0].error_code)
             if codes[-1]:
                 assert answer.throttle_time_ms > 0
@@ -212,7 +212,7 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_left(
     set_quota(client, {"ip": "127.0.0.1"}, {"connection_creation_rate": 1.0})
     opened = [broker.connect() for _ in range(12)]
     try:
-        assert opened[0].ask(ApiVersionsRequest("x", "1"), 3).error_code == 0
+        assert opened[0].request(ApiVersionsRequest("x", "1"), 3).error_code == 0
         opened[-1].send(ApiVersionsRequest("x", "1"), 3)
         assert opened[-1].is_closed()
     finally:
@@ -220,7 +220,7 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_left(
             each.close()
     set_quota(client, {"ip": "127.0.0.1"}, {"connection_creation_rate": None})
     with broker.connect() as again:
-        assert again.ask(ApiVersionsRequest("x", "1"), 3).error_code == 0
+        assert again.request(ApiVersionsRequest("x", "1"), 3).error_code == 0
 
 
 def test_a_broker_takes_so_many_connections_a_second(

@@ -45,7 +45,7 @@ def client(broker: RunningBroker) -> Iterator[WireClient]:
 
 
 def subscription(client: WireClient, instance_id: UUID = ZERO_UUID) -> Any:
-    return client.ask(GetTelemetrySubscriptionsRequest(instance_id), 0)
+    return client.request(GetTelemetrySubscriptionsRequest(instance_id), 0)
 
 
 def push(
@@ -64,7 +64,7 @@ def push(
         codec,
         metrics,
     )
-    return ErrorCode(client.ask(request, 0).error_code)
+    return ErrorCode(client.request(request, 0).error_code)
 
 
 def pushed(broker: RunningBroker) -> dict[UUID, Push]:
@@ -96,7 +96,7 @@ def test_a_client_gets_what_all_subscriptions_that_match_it_name(client: WireCli
         {"metrics": "z.,x.", "interval.ms": "1000", "match": "client_id=app-.*"},
     )
     alter(client, METRICS, "c", {"metrics": "*", "match": "client_source_address=10.*"})
-    client.ask(ApiVersionsRequest("my-client", "1.2.3"), 3)
+    client.request(ApiVersionsRequest("my-client", "1.2.3"), 3)
     given = subscription(client)
     assert sorted(given.requested_metrics) == ["x.", "y.", "z."]
     assert given.push_interval_ms == 1000
@@ -166,7 +166,7 @@ def test_what_cannot_be_taken(
 
 def test_a_push_needs_an_id(client: WireClient) -> None:
     request = PushTelemetryRequest(ZERO_UUID, 1, False, 0, b"x")
-    assert client.ask(request, 0).error_code == ErrorCode.INVALID_REQUEST
+    assert client.request(request, 0).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_a_real_client_pushes(broker: RunningBroker, client: WireClient) -> None:

@@ -42,9 +42,9 @@ def settings() -> Mapping[str, str]:
 def test_describe_cluster(
     broker: RunningBroker, client: WireClient, version: int, operations: bool
 ) -> None:
-    response = client.ask(DescribeClusterRequest(operations), version)
+    response = client.request(DescribeClusterRequest(operations), version)
     assert (response.error_code, response.controller_id) == (0, NODE)
-    assert response.cluster_id == client.ask(MetadataRequest([]), 9).cluster_id
+    assert response.cluster_id == client.request(MetadataRequest([]), 9).cluster_id
     (node,) = response.brokers
     assert (node.broker_id, node.host, node.port, node.rack) == (NODE, *broker.address, "r")
     assert not node.is_fenced
@@ -53,7 +53,7 @@ def test_describe_cluster(
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_there_are_no_controllers_to_ask(client: WireClient, version: int) -> None:
-    response = client.ask(DescribeClusterRequest(endpoint_type=2), version)
+    response = client.request(DescribeClusterRequest(endpoint_type=2), version)
     assert response.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
     assert response.brokers == []
 
@@ -72,7 +72,7 @@ def pages(client: WireClient, limit: int, *names: str) -> list[list[tuple[str, l
             cursor
             and DescribeTopicPartitionsRequestCursor(cursor.topic_name, cursor.partition_index),
         )
-        response = client.ask(request, 0)
+        response = client.request(request, 0)
         found.append(
             [
                 (topic.name, [partition.partition_index for partition in topic.partitions])
@@ -109,7 +109,7 @@ def test_what_is_told_of_a_topic(client: WireClient) -> None:
     request = DescribeTopicPartitionsRequest(
         [DescribeTopicPartitionsTopicRequest(name) for name in ("told", "unknown")]
     )
-    told, unknown = client.ask(request, 0).topics
+    told, unknown = client.request(request, 0).topics
     assert (told.error_code, told.topic_id, told.is_internal) == (0, topic_id, False)
     assert told.topic_authorized_operations > 0
     (partition,) = told.partitions
@@ -128,7 +128,7 @@ def test_a_cursor_behind_everything(client: WireClient) -> None:
     request = DescribeTopicPartitionsRequest(
         [], 10, DescribeTopicPartitionsRequestCursor("zzzz", 0)
     )
-    response = client.ask(request, 0)
+    response = client.request(request, 0)
     assert (response.topics, response.next_cursor) == ([], None)
 
 
@@ -144,7 +144,7 @@ def elect(
     request = ElectLeadersRequest(topic_partitions=given, timeout_ms=5000)
     if version >= 1:
         request.election_type = unclean
-    response = client.ask(request, version)
+    response = client.request(request, version)
     assert response.error_code == 0
     return {
         (topic.topic, each.partition_id): ErrorCode(each.error_code)
@@ -177,7 +177,7 @@ def test_no_unclean_election_is_needed(client: WireClient, version: int) -> None
 
 def test_an_election_of_an_unknown_kind(client: WireClient) -> None:
     request = ElectLeadersRequest(7, None, 1000)
-    assert client.ask(request, 2).error_code == ErrorCode.INVALID_REQUEST
+    assert client.request(request, 2).error_code == ErrorCode.INVALID_REQUEST
 
 
 # --- reassignments
@@ -190,7 +190,7 @@ def reassign(
     request = AlterPartitionReassignmentsRequest(
         5000, topics=[ReassignableTopic(topic, partitions)]
     )
-    response = client.ask(request, version)
+    response = client.request(request, version)
     assert response.error_code == 0
     return {
         partition.partition_index: ErrorCode(partition.error_code)
@@ -212,7 +212,7 @@ def test_reassignments_on_one_node(client: WireClient, version: int) -> None:
     }
     assert reassign(client, version, topic, {3: []}) == {3: ErrorCode.INVALID_REPLICA_ASSIGNMENT}
     for topics in (None, [ListPartitionReassignmentsTopics(topic, [0, 1, 2, 3])]):
-        listed = client.ask(ListPartitionReassignmentsRequest(1000, topics), 0)
+        listed = client.request(ListPartitionReassignmentsRequest(1000, topics), 0)
         assert (listed.error_code, listed.topics) == (0, [])
     assert produced(client, topic, b"a") == 0
 
@@ -222,5 +222,5 @@ def test_after_a_restart_the_cluster_is_the_same(tmp_path_factory: pytest.TempPa
     ids = set()
     for _ in range(2):
         with running_broker(folder) as broker, broker.connect() as client:
-            ids.add(client.ask(DescribeClusterRequest(), 1).cluster_id)
+            ids.add(client.request(DescribeClusterRequest(), 1).cluster_id)
     assert len(ids) == 1

@@ -120,7 +120,7 @@ def test_what_is_not_there_cannot_be_described(
     client: WireClient, kind: int, name: str, code: ErrorCode
 ) -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)])
-    result = client.ask(request, 4).results[0]
+    result = client.request(request, 4).results[0]
     assert (result.error_code, result.configs) == (code, [])
     assert result.error_message
 
@@ -189,7 +189,7 @@ def test_the_older_api_replaces_everything(client: WireClient, version: int) -> 
     create_topic(client, "older", {"retention.ms": "1"})
     wanted = AlterConfigsResource(TOPIC, "older", [AlterConfigsAlterableConfig("segment.ms", "9")])
     loggers = AlterConfigsResource(LOGGER, "7", [AlterConfigsAlterableConfig("root", "INFO")])
-    response = client.ask(AlterConfigsRequest([loggers, wanted]), version)
+    response = client.request(AlterConfigsRequest([loggers, wanted]), version)
     codes = {each.resource_type: each.error_code for each in response.responses}
     assert codes == {TOPIC: 0, LOGGER: ErrorCode.INVALID_REQUEST}
     found = describe(client, TOPIC, "older")
@@ -229,12 +229,12 @@ def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
         ]
     )
     for request, version in ((one_by_one, 1), (all_at_once, 2)):
-        answers = client.ask(request, version).responses
-        assert [response.error_code for response in answers] == expected
-        assert [(response.resource_type, response.resource_name) for response in answers] == [
+        responses = client.request(request, version).responses
+        assert [response.error_code for response in responses] == expected
+        assert [(response.resource_type, response.resource_name) for response in responses] == [
             (kind, name) for kind, name, _, _ in named
         ]
-        assert "2 times" in answers[0].error_message
+        assert "2 times" in responses[0].error_message
     assert logging.root.level == before
     day_ms = "86400000"
     for topic, value in (("once", "2000"), ("twice", day_ms)):
@@ -245,10 +245,10 @@ def test_what_has_settings_is_listed(client: WireClient) -> None:
     create_topic(client, "listed")
     alter(client, METRICS, "subscription", {"interval.ms": "1000"})
     alter(client, GROUP, "listed group", {"consumer.session.timeout.ms": "50000"})
-    old = client.ask(ListConfigResourcesRequest(), 0)
+    old = client.request(ListConfigResourcesRequest(), 0)
     assert "subscription" in {resource.resource_name for resource in old.config_resources}
     assert "listed" not in {resource.resource_name for resource in old.config_resources}
-    everything = client.ask(ListConfigResourcesRequest(), 1)
+    everything = client.request(ListConfigResourcesRequest(), 1)
     found = {
         (resource.resource_type, resource.resource_name) for resource in everything.config_resources
     }
@@ -259,12 +259,12 @@ def test_what_has_settings_is_listed(client: WireClient) -> None:
         (METRICS, "subscription"),
         (GROUP, "listed group"),
     }
-    groups = client.ask(ListConfigResourcesRequest([GROUP]), 1)
+    groups = client.request(ListConfigResourcesRequest([GROUP]), 1)
     assert {resource.resource_type for resource in groups.config_resources} == {GROUP}
-    unknown = client.ask(ListConfigResourcesRequest([3]), 1)
+    unknown = client.request(ListConfigResourcesRequest([3]), 1)
     assert unknown.error_code == ErrorCode.UNSUPPORTED_VERSION
     alter(client, METRICS, "subscription", {"interval.ms": None})
-    old = client.ask(ListConfigResourcesRequest(), 0)
+    old = client.request(ListConfigResourcesRequest(), 0)
     assert "subscription" not in {resource.resource_name for resource in old.config_resources}
 
 

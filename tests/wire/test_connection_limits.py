@@ -32,7 +32,7 @@ def inside(broker: RunningBroker) -> Iterator[WireClient]:
 
 
 def is_served(client: WireClient) -> bool:
-    return bool(client.ask(ANYTHING, 3).error_code == 0)
+    return bool(client.request(ANYTHING, 3).error_code == 0)
 
 
 def test_brokers_get_the_places_of_clients(broker: RunningBroker, inside: WireClient) -> None:

@@ -121,7 +121,7 @@ def test_one_group_of_several_is_refused(people: People) -> None:
     people.may(READ, GROUP, "h")  # who may read may see
     people.may(DESCRIBE, TOPIC, "t")
     request = ConsumerGroupDescribeRequest(["g", "h"], include_authorized_operations=True)
-    groups = {each.group_id: each for each in people.ann.ask(request, 1).groups}
+    groups = {each.group_id: each for each in people.ann.request(request, 1).groups}
     assert groups["g"].error_code == NO_GROUP
     assert groups["g"].authorized_operations == -(1 << 31)
     assert groups["h"].error_code == 0
@@ -151,13 +151,13 @@ def test_groups_and_offsets_are_deleted_by_who_may(people: People) -> None:
     offsets = OffsetDeleteRequest("g", topics)
     people.may(READ, GROUP, "g")
     people.may(READ, TOPIC, "u")
-    assert people.ann.ask(offsets, 0).error_code == NO_GROUP
-    assert people.ann.ask(DeleteGroupsRequest(["g"]), 2).results[0].error_code == NO_GROUP
+    assert people.ann.request(offsets, 0).error_code == NO_GROUP
+    assert people.ann.request(DeleteGroupsRequest(["g"]), 2).results[0].error_code == NO_GROUP
     people.may(DELETE, GROUP, "g")
-    answer = people.ann.ask(offsets, 0)
+    answer = people.ann.request(offsets, 0)
     codes = {each.name: each.partitions[0].error_code for each in answer.topics}
     assert (answer.error_code, codes) == (0, {"t": NO_TOPIC, "u": 0})
     assert committed(people.admin, "g") == {("t", 0): 1}
-    results = people.ann.ask(DeleteGroupsRequest(["g", "h"]), 2).results
+    results = people.ann.request(DeleteGroupsRequest(["g", "h"]), 2).results
     assert {each.group_id: each.error_code for each in results} == {"g": 0, "h": NO_GROUP}
     assert listed(people.admin) == {}

@@ -97,7 +97,7 @@ def test_several_groups_are_described_in_their_order(client: WireClient, version
         ConsumerMember(client, name, "m", names=[f"several-v{version}"]).joined()
     asked = [*names[3:], "several-none", "", *names[:3]]
     request = ConsumerGroupDescribeRequest(asked, include_authorized_operations=True)
-    groups = client.ask(request, version).groups
+    groups = client.request(request, version).groups
     assert [each.group_id for each in groups] == asked
     codes = {each.group_id: each.error_code for each in groups if each.error_code}
     assert codes == {
@@ -118,7 +118,7 @@ def test_a_classic_group_is_none_of_the_other_kind(client: WireClient) -> None:
     assert "classic" in answer.error_message or "consumer" in answer.error_message
     for version, code in ((5, NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)):
         asked = DescribeGroupsRequest(["kinds-consumer", "kinds-classic"])
-        consumer, classic = client.ask(asked, version).groups
+        consumer, classic = client.request(asked, version).groups
         assert (consumer.error_code, consumer.group_state) == (code, "Dead")
         assert (classic.error_code, classic.group_state) == (0, "Stable")
         assert (classic.protocol_type, classic.protocol_data) == ("consumer", "range")
@@ -153,10 +153,10 @@ def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
     assert set(found(["Empty"], ["classic"])) == {"l-offsets"}
     assert found(["Assigning"], []) == {}
     assert found([], ["share"]) == {}
-    old = client.ask(ListGroupsRequest(["Empty"]), 4).groups
+    old = client.request(ListGroupsRequest(["Empty"]), 4).groups
     assert {"l-left", "l-offsets"} <= {each.group_id for each in old}
     kinds = {
-        each.group_id: each.protocol_type for each in client.ask(ListGroupsRequest(), 2).groups
+        each.group_id: each.protocol_type for each in client.request(ListGroupsRequest(), 2).groups
     }
     assert (kinds["l-consumer"], kinds["l-offsets"]) == ("consumer", "")
 
@@ -174,7 +174,7 @@ def test_groups_are_deleted_once_they_are_empty(client: WireClient) -> None:
     members[0].leave()
     members[2].leave()
     asked = ["del-2", "del-1", "del-none", "del-0"]
-    results = client.ask(DeleteGroupsRequest(asked), 2).results
+    results = client.request(DeleteGroupsRequest(asked), 2).results
     assert [(each.group_id, each.error_code) for each in results] == [
         ("del-2", 0),
         ("del-1", ErrorCode.NON_EMPTY_GROUP),
@@ -279,7 +279,7 @@ def test_offsets_of_several_groups_at_once(client: WireClient) -> None:
         member = ConsumerMember(client, name, "m", names=["many"]).joined()
         commit(client, name, {("many", 0): number}, member_id="m", epoch=member.epoch)
     asked = [OffsetFetchRequestGroup(name, topics=None) for name in [*names, "many-none"]]
-    groups = client.ask(OffsetFetchRequest(groups=asked), 9).groups
+    groups = client.request(OffsetFetchRequest(groups=asked), 9).groups
     assert [each.group_id for each in groups] == [*names, "many-none"]
     offsets = [each.topics[0].partitions[0].committed_offset for each in groups[:-1]]
     assert offsets == list(range(8))
@@ -291,7 +291,7 @@ def test_offsets_of_several_groups_at_once(client: WireClient) -> None:
 
 def delete_offsets(client: WireClient, group: str, *topics: str) -> Any:
     asked = [OffsetDeleteRequestTopic(each, [OffsetDeleteRequestPartition(0)]) for each in topics]
-    return client.ask(OffsetDeleteRequest(group, asked), 0)
+    return client.request(OffsetDeleteRequest(group, asked), 0)
 
 
 def test_offsets_of_topics_that_nobody_reads_are_deleted(client: WireClient) -> None:

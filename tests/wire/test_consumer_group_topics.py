@@ -254,7 +254,7 @@ def test_a_pattern_is_resolved_with_the_rights_of_the_member_that_sends_the_hear
 def set_level(client: WireClient, level: int) -> None:
     kind = UpgradeType.UPGRADE if level else UpgradeType.UNSAFE_DOWNGRADE
     update = FeatureUpdateKey(GROUP_VERSION, level, upgrade_type=kind)
-    answer = client.ask(UpdateFeaturesRequest(feature_updates=[update]), 2)
+    answer = client.request(UpdateFeaturesRequest(feature_updates=[update]), 2)
     assert answer.error_code == 0, answer.error_message
 
 

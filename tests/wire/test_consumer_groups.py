@@ -138,7 +138,7 @@ def test_an_answer_that_got_lost_is_given_again(client: WireClient) -> None:
     make_topic(client, "lost-2")
     before = member.epoch
     assert member.beat(names=["lost", "lost-2"]).member_epoch == before + 1
-    again = member.client.ask(member.request(before, owned={topic: [0, 1]}), 1)
+    again = member.client.request(member.request(before, owned={topic: [0, 1]}), 1)
     assert (again.error_code, again.member_epoch) == (0, before + 1)
 
 
@@ -317,7 +317,7 @@ def test_a_request_that_lacks_something(
     request = ConsumerMember(client, "wrong", "m", names=["t"]).join_request()
     for field, value in change.items():
         setattr(request, field, value)
-    answer = client.ask(request, 1)
+    answer = client.request(request, 1)
     assert answer.error_code == ErrorCode.INVALID_REQUEST
     assert says in answer.error_message
 
@@ -336,7 +336,7 @@ def test_what_does_not_fit_into_the_log(broker: RunningBroker, client: WireClien
 def test_a_broker_that_coordinates_nothing_yet(tmp_path: Path) -> None:
     """Nobody has asked for a coordinator: the client shall look for it."""
     with watching(), running_broker(tmp_path) as broker, broker.connect() as client:
-        answer = client.ask(ConsumerGroupHeartbeatRequest("g", "m"), 1)
+        answer = client.request(ConsumerGroupHeartbeatRequest("g", "m"), 1)
         assert answer.error_code == ErrorCode.NOT_COORDINATOR
         assert "coordinator" in answer.error_message
 

@@ -113,7 +113,7 @@ def test_the_newer_protocol_can_be_left_out(tmp_path: Path) -> None:
         make_topic(client, "t")
         find_group(client, "g")
         request = ConsumerGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["t"])
-        refused = client.ask(request, 1)
+        refused = client.request(request, 1)
         assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
         assert "group.coordinator.rebalance.protocols" in refused.error_message
 

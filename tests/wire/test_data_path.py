@@ -16,14 +16,14 @@ from tests.support.broker.in_process import WireClient, running_broker
 
 
 def create(client: WireClient, topic: str) -> None:
-    response = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    response = client.request(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
     assert response.topics[0].error_code == 0
 
 
 def produce(client: WireClient, topic: str, *values: bytes) -> int:
     batch = build_batch([Record(i, 1_700_000_000_000, None, v) for i, v in enumerate(values)])
     data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, bytes(batch))])]
-    response = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 9)
+    response = client.request(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), 9)
     partition = response.responses[0].partition_responses[0]
     assert partition.error_code == 0
     offset: int = partition.base_offset
@@ -41,7 +41,7 @@ def test_what_was_produced_is_fetched(tmp_path: Path) -> None:
                 "t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)]
             )
         ]
-        response = client.ask(FetchRequest(max_wait_ms=100, min_bytes=1, topics=wanted), 11)
+        response = client.request(FetchRequest(max_wait_ms=100, min_bytes=1, topics=wanted), 11)
         partition = response.responses[0].partitions[0]
         assert partition.error_code == ErrorCode.NONE
         assert partition.high_watermark == 3

@@ -1,4 +1,4 @@
-"""The short way of small Produces answers as the handler does, byte for byte (P2, P3)."""
+"""The fast path of small Produce requests responds as the handler does, byte for byte (P2, P3)."""
 
 import random
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ NOW_MS = 1_700_000_000_000
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[tuple[RunningBroker, RunningBroker]]:
-    """A broker as it is, and one that always takes the long way."""
-    with running_broker(tmp_path / "quick") as quick, running_broker(tmp_path / "long") as long:
-        long.call(lambda _: setattr(long.app._dispatcher, "fast_produce", _Never()))
-        for broker in (quick, long):
+    """A broker as it is, and one that always takes the normal path."""
+    with running_broker(tmp_path / "fast") as fast, running_broker(tmp_path / "normal") as normal:
+        normal.call(lambda _: setattr(normal.app._dispatcher, "fast_produce", _Never()))
+        for broker in (fast, normal):
             with broker.connect() as client:
                 topics = [CreatableTopic(name, 2, 1) for name in ("a", "some-longer-topic-name")]
-                reply = client.ask(CreateTopicsRequest(topics), 7)
-                assert [topic.error_code for topic in reply.topics] == [0, 0]
-        yield quick, long
+                response = client.request(CreateTopicsRequest(topics), 7)
+                assert [topic.error_code for topic in response.topics] == [0, 0]
+        yield fast, normal
 
 
 class _Never:
@@ -80,31 +80,31 @@ def random_request(rng: random.Random, sequences: dict[int, int]) -> ProduceRequ
     )
 
 
-def raw_answer(client: WireClient, request: ProduceRequest, version: int) -> bytes:
+def raw_response(client: WireClient, request: ProduceRequest, version: int) -> bytes:
     client.send(request, version)
     return client.receive_frame()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_both_ways_give_the_same_bytes(
+def test_both_paths_give_the_same_bytes(
     both: tuple[RunningBroker, RunningBroker], seed: int
 ) -> None:
-    quick, long = both
+    fast, normal = both
     rng = random.Random(seed)
     sequences: dict[int, int] = {}
-    with quick.connect() as one, long.connect() as other:
+    with fast.connect() as one, normal.connect() as other:
         for _ in range(120):
             request = random_request(rng, sequences)
             version = rng.choice([8, *VERSIONS])
-            answers = raw_answer(one, request, version), raw_answer(other, request, version)
-            assert answers[0] == answers[1], f"seed {seed}"
+            responses = raw_response(one, request, version), raw_response(other, request, version)
+            assert responses[0] == responses[1], f"seed {seed}"
 
 
-def test_the_short_way_is_taken(both: tuple[RunningBroker, RunningBroker]) -> None:
-    quick, _ = both
+def test_the_fast_path_is_taken(both: tuple[RunningBroker, RunningBroker]) -> None:
+    fast, _ = both
     taken: list[bool] = []
-    lane: FastProduce = quick.app._dispatcher.fast_produce
-    try_handle = lane.try_handle
+    fast_produce: FastProduce = fast.app._dispatcher.fast_produce
+    try_handle = fast_produce.try_handle
 
     def watched(
         connection: Connection, version: int, correlation_id: int, frame: memoryview, position: int
@@ -112,11 +112,13 @@ def test_the_short_way_is_taken(both: tuple[RunningBroker, RunningBroker]) -> No
         taken.append(try_handle(connection, version, correlation_id, frame, position))
         return taken[-1]
 
-    quick.call(lambda _: setattr(lane, "try_handle", watched))
+    fast.call(lambda _: setattr(fast_produce, "try_handle", watched))
     batch = bytes(build_batch([Record(0, NOW_MS, None, b"value")]))
     data = [TopicProduceData("a", partition_data=[PartitionProduceData(0, batch)])]
-    with quick.connect() as client:
+    with fast.connect() as client:
         for version in VERSIONS:
-            reply = client.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), version)
-            assert reply.responses[0].partition_responses[0].error_code == 0
+            response = client.request(
+                ProduceRequest(acks=-1, timeout_ms=1000, topic_data=data), version
+            )
+            assert response.responses[0].partition_responses[0].error_code == 0
     assert taken == [True] * len(VERSIONS)

@@ -34,7 +34,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 def finalized(client: WireClient, version: int = 4) -> tuple[dict[str, int], int]:
     """Levels and epoch, as clients are told them."""
-    response = client.ask(ApiVersionsRequest("test", "1.0"), version)
+    response = client.request(ApiVersionsRequest("test", "1.0"), version)
     levels = {}
     for feature in response.finalized_features:
         assert feature.min_version_level == feature.max_version_level
@@ -65,7 +65,7 @@ def update(
         for name, level in levels.items()
     ]
     request = UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only)
-    return client.ask(request, version)
+    return client.request(request, version)
 
 
 def stored(folder: Path, *records: FeaturesRecord) -> FeaturesRecord:
@@ -94,7 +94,7 @@ def test_a_new_cluster(broker: RunningBroker, client: WireClient, version: int) 
 def test_down_and_up_again(
     broker: RunningBroker, client: WireClient, version: int, how: UpgradeType
 ) -> None:
-    """Each change raises the epoch, and is in force when the answer has come."""
+    """Each change raises the epoch, and is in force when the response has come."""
     for epoch, (levels, kind) in enumerate(
         [
             ({GROUP_VERSION: 0, TRANSACTION_VERSION: 1}, how),
@@ -104,9 +104,9 @@ def test_down_and_up_again(
         ],
         1,
     ):
-        reply = update(client, levels, kind, version)
-        assert (reply.error_code, reply.error_message) == (0, None)
-        results = [(result.feature, result.error_code) for result in reply.results]
+        response = update(client, levels, kind, version)
+        assert (response.error_code, response.error_message) == (0, None)
+        results = [(result.feature, result.error_code) for result in response.results]
         assert results == ([(name, 0) for name in levels] if version < 2 else [])
         told, told_epoch = finalized(client)
         assert told_epoch == epoch
@@ -119,18 +119,18 @@ def test_down_and_up_again(
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_all_or_nothing(client: WireClient, version: int) -> None:
     """E2: one feature that cannot change keeps all of them as they are, in every version."""
-    reply = update(client, {GROUP_VERSION: 1, TRANSACTION_VERSION: 3}, UP, version)
-    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "transaction.version cannot be set to level 3" in reply.error_message
-    assert reply.results == []
+    response = update(client, {GROUP_VERSION: 1, TRANSACTION_VERSION: 3}, UP, version)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "transaction.version cannot be set to level 3" in response.error_message
+    assert response.results == []
     assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
 
 
 def test_version_0_cannot_lower_a_level(client: WireClient) -> None:
     """As with Kafka 4, whatever `allow_downgrade` says."""
     lower = FeatureUpdateKey(TRANSACTION_VERSION, 1, allow_downgrade=True)
-    reply = client.ask(UpdateFeaturesRequest(feature_updates=[lower]), 0)
-    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    response = client.request(UpdateFeaturesRequest(feature_updates=[lower]), 0)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     same = update(client, {TRANSACTION_VERSION: 2}, version=0)
     assert [(result.feature, result.error_code) for result in same.results] == [
         (TRANSACTION_VERSION, 0)
@@ -140,10 +140,10 @@ def test_version_0_cannot_lower_a_level(client: WireClient) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_only_asking(client: WireClient, version: int) -> None:
-    reply = update(client, {GROUP_VERSION: 0}, DOWN, version, validate_only=True)
-    assert reply.error_code == 0
-    reply = update(client, {GROUP_VERSION: 0}, UP, version, validate_only=True)
-    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    response = update(client, {GROUP_VERSION: 0}, DOWN, version, validate_only=True)
+    assert response.error_code == 0
+    response = update(client, {GROUP_VERSION: 0}, UP, version, validate_only=True)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
 
 

@@ -43,7 +43,7 @@ def named(topic: str, topic_id: UUID, version: int) -> str | UUID:
 def test_every_version(client: WireClient, version: int) -> None:
     """C2: records, high watermark, last stable offset and log start offset."""
     topic = named(f"every-{version}", filled(client, f"every-{version}"), version)
-    response = client.ask(fetch_request({topic: {0: 1}}), version)
+    response = client.request(fetch_request({topic: {0: 1}}), version)
     assert response.error_code == response.session_id == response.throttle_time_ms == 0
     ((key, data),) = partitions_of(response).items()
     assert key == (topic, 0)
@@ -90,12 +90,12 @@ def test_unknown_topic_ids(client: WireClient, version: int) -> None:
 def test_read_committed_without_transactions(client: WireClient, version: int) -> None:
     """Nothing is open, so everything is committed; there are no aborted transactions."""
     topic = named(f"committed-{version}", filled(client, f"committed-{version}"), version)
-    response = client.ask(fetch_request({topic: {0: 0}}, isolation=1), version)
+    response = client.request(fetch_request({topic: {0: 0}}, isolation=1), version)
     (data,) = partitions_of(response).values()
     assert data.last_stable_offset == 3
     assert data.aborted_transactions == []
     assert len(records_in(data)) == 3
-    response = client.ask(fetch_request({topic: {0: 0}}), version)
+    response = client.request(fetch_request({topic: {0: 0}}), version)
     (data,) = partitions_of(response).values()
     assert not data.aborted_transactions
 
@@ -115,7 +115,7 @@ def test_the_first_batch_comes_whole_however_large(
         request = fetch_request(wanted, max_bytes=1000)
     else:
         request = fetch_request(wanted, partition_max_bytes=1000)
-    (data,) = partitions_of(client.ask(request, version)).values()
+    (data,) = partitions_of(client.request(request, version)).values()
     assert values_in(data) == [b"x" * 5000]
 
 
@@ -125,10 +125,10 @@ def test_limits_count_whole_batches(client: WireClient, version: int) -> None:
     topic = named(name, filled(client, name, batches=10), version)
     size = len(batch_of(b"0-0"))
     request = fetch_request({topic: {0: 0}}, partition_max_bytes=3 * size + 1)
-    (data,) = partitions_of(client.ask(request, version)).values()
+    (data,) = partitions_of(client.request(request, version)).values()
     assert len(split(data.records, allow_partial=True)) == 3
     request = fetch_request({topic: {0: 0}}, max_bytes=2 * size + 1)
-    (data,) = partitions_of(client.ask(request, version)).values()
+    (data,) = partitions_of(client.request(request, version)).values()
     assert len(split(data.records, allow_partial=True)) == 2
 
 
@@ -137,7 +137,7 @@ def test_only_the_first_partition_may_exceed_the_limit(client: WireClient) -> No
     for partition in range(3):
         produced(client, "several", b"z" * 5000, partition=partition)
     request = fetch_request({"several": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
-    found = partitions_of(client.ask(request, 11))
+    found = partitions_of(client.request(request, 11))
     assert [len(records_in(found["several", each])) for each in range(3)] == [1, 0, 0]
     assert {data.high_watermark for data in found.values()} == {1}
 
@@ -149,13 +149,13 @@ def test_partitions_take_turns_when_the_limit_is_small(client: WireClient) -> No
         for _ in range(20):
             produced(client, "fair", b"z" * 500, partition=partition)
     offsets = dict.fromkeys(range(4), 0)
-    response = client.ask(fetch_request({"fair": offsets}, max_bytes=600, session=(0, 0)), 11)
+    response = client.request(fetch_request({"fair": offsets}, max_bytes=600, session=(0, 0)), 11)
     session_id = response.session_id
     for epoch in range(1, 40):
         for (_, index), data in partitions_of(response).items():
             offsets[index] += len(records_in(data))
         request = fetch_request({"fair": offsets}, max_bytes=600, session=(session_id, epoch))
-        response = client.ask(request, 11)
+        response = client.request(request, 11)
         assert response.error_code == 0
     assert max(offsets.values()) - min(offsets.values()) <= 2
 
@@ -164,7 +164,7 @@ def test_partitions_take_turns_when_the_limit_is_small(client: WireClient) -> No
 def test_one_bad_partition_does_not_spoil_the_others(client: WireClient, version: int) -> None:
     name = f"mixed-{version}"
     topic = named(name, filled(client, name, 2), version)
-    found = partitions_of(client.ask(fetch_request({topic: {0: 99, 1: 0, 7: 0}}), version))
+    found = partitions_of(client.request(fetch_request({topic: {0: 99, 1: 0, 7: 0}}), version))
     assert {index: data.error_code for (_, index), data in found.items()} == {
         0: ErrorCode.OFFSET_OUT_OF_RANGE,
         1: ErrorCode.NONE,
@@ -207,7 +207,7 @@ def test_leader_epochs_of_the_client(
     }
     for epoch, code in expected.items():
         request = fetch_request({topic: {0: 0}}, leader_epoch=epoch, max_wait_ms=5000, min_bytes=1)
-        (data,) = partitions_of(client.ask(request, version)).values()
+        (data,) = partitions_of(client.request(request, version)).values()
         assert data.error_code == code
         if code is ErrorCode.FENCED_LEADER_EPOCH and version >= 12:
             assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (
@@ -226,12 +226,12 @@ def test_a_history_that_parted_from_the_logs(
     raise_epoch(broker, name, 4)
     assert produced(client, name, b"later") == 3
     request = fetch_request({topic: {0: 4}}, last_fetched_epoch=0, max_wait_ms=5000, min_bytes=1)
-    (data,) = partitions_of(client.ask(request, version)).values()
+    (data,) = partitions_of(client.request(request, version)).values()
     assert data.error_code == 0
     assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 3)
     assert data.records == b""
     request = fetch_request({topic: {0: 3}}, last_fetched_epoch=0)
-    (data,) = partitions_of(client.ask(request, version)).values()
+    (data,) = partitions_of(client.request(request, version)).values()
     assert data.diverging_epoch.epoch == -1
     assert values_in(data) == [b"later"]
 
@@ -262,6 +262,6 @@ def test_a_folder_that_is_offline(broker: RunningBroker, client: WireClient, ver
 
 def test_metadata_tells_the_ids_that_fetch_takes(client: WireClient) -> None:
     topic_id = filled(client, "ids")
-    topics = client.ask(MetadataRequest([MetadataRequestTopic(name="ids")]), 12).topics
+    topics = client.request(MetadataRequest([MetadataRequestTopic(name="ids")]), 12).topics
     assert topics[0].topic_id == topic_id
     assert len(records_in(fetched(client, topic_id, version=13))) == 3

@@ -63,7 +63,7 @@ def test_every_partition_says_that_it_has_no_such_follower(
         else {name: {0: 0, 5: 0}, "unknown": {0: 0}}
     )
     request = fetch_request(wanted, max_wait_ms=15_000, min_bytes=1)
-    response = client.ask(from_broker(number, request, version), version)
+    response = client.request(from_broker(number, request, version), version)
     assert codes(response) == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -80,7 +80,7 @@ def test_with_a_leader_epoch(client: WireClient, version: int) -> None:
     topic = topic_id if version >= FIRST_WITH_IDS else name
     for epoch in (0, 1):
         request = from_broker(3, fetch_request({topic: {0: 0}}, leader_epoch=epoch), version)
-        assert codes(client.ask(request, version)) == [ErrorCode.UNKNOWN_LEADER_EPOCH]
+        assert codes(client.request(request, version)) == [ErrorCode.UNKNOWN_LEADER_EPOCH]
 
 
 @pytest.mark.parametrize("version", [2, 12, 18])
@@ -93,12 +93,12 @@ def test_brokers_need_a_right_of_their_own(
     allow(client, "User:ann", AclOperation.READ, ResourceType.TOPIC, name)
     topic = topic_id if version >= FIRST_WITH_IDS else name
     request = fetch_request({topic: {0: 0, 5: 0}})
-    assert codes(ann.ask(request, version)) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes(ann.request(request, version)) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     request = from_broker(3, request, version)
-    assert codes(ann.ask(request, version)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+    assert codes(ann.request(request, version)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
 
 
 def test_an_unknown_topic_id_is_no_secret(ann: WireClient) -> None:
     """E3: there is no name that a rule could be about."""
-    response = ann.ask(fetch_request({UUID(int=9): {0: 0}}), 13)
+    response = ann.request(fetch_request({UUID(int=9): {0: 0}}), 13)
     assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_ID]

@@ -1,4 +1,4 @@
-"""Fetch over many partitions: full answers, quiet partitions, records that are not in memory."""
+"""Fetch over many partitions: full responses, quiet partitions, records that are not in memory."""
 
 import threading
 from collections.abc import Callable
@@ -41,9 +41,9 @@ def filled(client: WireClient, topic: str, partitions: int) -> UUID:
 def told(
     client: WireClient, topic: UUID, offsets: dict[int, int], session: tuple[int, int]
 ) -> tuple[dict[int, int], int]:
-    """How many records came from each partition in the answer, and the session's id."""
+    """How many records came from each partition in the response, and the session's id."""
     request = fetch_request({topic: offsets} if offsets else {}, max_bytes=ROOM, session=session)
-    response = client.ask(request, VERSION)
+    response = client.request(request, VERSION)
     assert response.error_code == 0
     found = partitions_of(response)
     assert {data.error_code for data in found.values()} <= {0}
@@ -53,21 +53,21 @@ def told(
 def test_a_full_answer_leaves_the_rest_to_the_next(client: WireClient) -> None:
     """C1: in a session, partitions that did not fit are not looked at, and come first next."""
     topic = filled(client, "full", 8)
-    answer, session = told(client, topic, dict.fromkeys(range(8), 0), (0, 0))
-    assert answer == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0}
-    answer, _ = told(client, topic, {0: 1, 1: 1, 2: 1}, (session, 1))
-    assert answer == {3: 1, 4: 1, 5: 1}
-    answer, _ = told(client, topic, {3: 1, 4: 1, 5: 1}, (session, 2))
-    assert answer == {6: 1, 7: 1}
-    answer, _ = told(client, topic, {6: 1, 7: 1}, (session, 3))
-    assert answer == {}
+    response, session = told(client, topic, dict.fromkeys(range(8), 0), (0, 0))
+    assert response == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0, 5: 0, 6: 0, 7: 0}
+    response, _ = told(client, topic, {0: 1, 1: 1, 2: 1}, (session, 1))
+    assert response == {3: 1, 4: 1, 5: 1}
+    response, _ = told(client, topic, {3: 1, 4: 1, 5: 1}, (session, 2))
+    assert response == {6: 1, 7: 1}
+    response, _ = told(client, topic, {6: 1, 7: 1}, (session, 3))
+    assert response == {}
 
 
 def test_what_did_not_fit_is_found_without_a_session(client: WireClient) -> None:
-    """Without a session every partition is in the answer, also those that had no room."""
+    """Without a session every partition is in the response, also those that had no room."""
     topic = filled(client, "no-session", 5)
-    answer, _ = told(client, topic, dict.fromkeys(range(5), 0), (0, -1))
-    assert answer == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0}
+    response, _ = told(client, topic, dict.fromkeys(range(5), 0), (0, -1))
+    assert response == {0: 1, 1: 1, 2: 1, 3: 0, 4: 0}
 
 
 def test_a_quiet_partition_is_told_when_it_changes(client: WireClient) -> None:
@@ -78,7 +78,7 @@ def test_a_quiet_partition_is_told_when_it_changes(client: WireClient) -> None:
     produced(client, "quiet", RECORD, partition=1)
     assert told(client, topic, {}, (session, 2))[0] == {1: 1}
     delete = DeleteRecordsRequest([DeleteRecordsTopic("quiet", [DeleteRecordsPartition(2, 1)])])
-    assert client.ask(delete, 2).topics[0].partitions[0].low_watermark == 1
+    assert client.request(delete, 2).topics[0].partitions[0].low_watermark == 1
     assert told(client, topic, {1: 2}, (session, 3))[0] == {2: 0}
     assert told(client, topic, {}, (session, 4))[0] == {}
 
@@ -89,14 +89,14 @@ def test_a_leader_epoch_that_grew_old_is_told_to_quiet_partitions(
     """R4: nothing to read and no news, but a client that is behind the leader must hear of it."""
     topic = filled(client, "fenced", 1)
     request = fetch_request({topic: {0: 1}}, session=(0, 0), leader_epoch=0)
-    session = client.ask(request, VERSION).session_id
-    assert not client.ask(fetch_request({}, session=(session, 1)), VERSION).responses
+    session = client.request(request, VERSION).session_id
+    assert not client.request(fetch_request({}, session=(session, 1)), VERSION).responses
 
     def renew(inside: Broker) -> None:
         inside.replicas.find("fenced", 0).partition.leader_epoch = 1
 
     broker.call(renew)
-    response = client.ask(fetch_request({}, session=(session, 2)), VERSION)
+    response = client.request(fetch_request({}, session=(session, 2)), VERSION)
     ((_, data),) = partitions_of(response).items()
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
@@ -118,7 +118,7 @@ def test_what_is_not_in_memory_is_read_by_a_thread(
         return Cold(lambda: threads.append(threading.current_thread().name))
 
     monkeypatch.setattr(ReadAhead, "of", of)
-    answer, _ = told(client, topic, {0: 0, 1: 0}, (0, -1))
-    assert answer == {0: 1, 1: 1}
+    response, _ = told(client, topic, {0: 0, 1: 0}, (0, -1))
+    assert response == {0: 1, 1: 1}
     (thread,) = threads
     assert thread != "broker under test"

@@ -98,7 +98,7 @@ def test_the_rest_of_the_answer(client: WireClient, version: int) -> None:
     produced(client, one, b"1", partition=1)
     produced(client, two, b"2")
     request = fetch_request({two: {0: 0, 9: 0}, one: {1: 0, 0: 7}, "unknown": {0: 0}})
-    response = client.ask(request, version)
+    response = client.request(request, version)
     assert response.throttle_time_ms == 0
     found = partitions_of(response)
     assert list(found) == [(two, 0), (two, 9), (one, 1), (one, 0), ("unknown", 0)]
@@ -194,18 +194,18 @@ def test_the_limit_of_a_partition_holds(client: WireClient, version: int) -> Non
     make_topic(client, topic)
     produced(client, topic, b"x" * 5000)
     request = fetch_request({topic: {0: 0}}, partition_max_bytes=1000)
-    (data,) = partitions_of(client.ask(request, version)).values()
+    (data,) = partitions_of(client.request(request, version)).values()
     assert len(data.records) == 1000
     assert first_entry(data.records).size > 5000
     for nothing in (0, -1):
         request = fetch_request({topic: {0: 0}}, partition_max_bytes=nothing)
-        (data,) = partitions_of(client.ask(request, version)).values()
+        (data,) = partitions_of(client.request(request, version)).values()
         assert (data.error_code, data.records) == (0, b"")
     produced(client, topic, *(b"%d" % index * 100 for index in range(30)))
     offset, read = 1, []
     while offset < 31:
         request = fetch_request({topic: {0: offset}}, partition_max_bytes=1000)
-        (data,) = partitions_of(client.ask(request, version)).values()
+        (data,) = partitions_of(client.request(request, version)).values()
         assert len(data.records) <= 1000
         got = whole_values(data)
         assert got, "a limit that is less than a batch, but not than a message, does not matter"
@@ -220,10 +220,10 @@ def test_version_3_gives_the_first_batch_whole(client: WireClient) -> None:
     for partition in (1, 2):
         produced(client, "kip-74", b"x" * 5000, partition=partition)
     request = fetch_request({"kip-74": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
-    found = partitions_of(client.ask(request, 3))
+    found = partitions_of(client.request(request, 3))
     assert [values_in(data) for data in found.values()] == [[], [b"x" * 5000], []]
     request = fetch_request({"kip-74": {1: 0}}, partition_max_bytes=100)
-    (data,) = partitions_of(client.ask(request, 3)).values()
+    (data,) = partitions_of(client.request(request, 3)).values()
     assert values_in(data) == [b"x" * 5000]
 
 
@@ -235,7 +235,7 @@ def test_small_records_grow_but_the_answer_does_not(client: WireClient) -> None:
     assert len(values_in(fetched(client, "grows", version=3))) == 2000
     size = 20 * len(batch_of(*[b"v"] * 100))
     request = fetch_request({"grows": {0: 0}}, max_bytes=size + 10)
-    (data,) = partitions_of(client.ask(request, 3)).values()
+    (data,) = partitions_of(client.request(request, 3)).values()
     assert len(data.records) == size + 10
     assert 0 < len(whole_values(data)) < 2000
 
@@ -243,13 +243,13 @@ def test_small_records_grow_but_the_answer_does_not(client: WireClient) -> None:
 def test_little_memory_for_many(
     broker: RunningBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While much is held for clients that do not read, answers are small, but never empty."""
+    """While much is held for clients that do not read, responses are small, but never empty."""
     monkeypatch.setattr(down_conversion, "MAX_HELD_BYTES", 1)
     make_topic(client, "memory", 2)
     for partition in range(2):
         for _ in range(3):
             produced(client, "memory", b"x" * 100, partition=partition)
-    found = partitions_of(client.ask(fetch_request({"memory": {0: 0, 1: 0}}), 3))
+    found = partitions_of(client.request(fetch_request({"memory": {0: 0, 1: 0}}), 3))
     assert [len(records_in(data)) for data in found.values()] == [1, 0]
     assert broker.call(lambda _: down_conversion.held_bytes()) == 0, "it was sent"
 
@@ -271,7 +271,7 @@ def test_a_long_poll(broker: RunningBroker, client: WireClient, version: int) ->
         (data,) = partitions_of(received(waiting, request, version)).values()
         assert values_in(data) == [b"news"]
     late = fetch_request({topic: {0: 1}}, max_wait_ms=10, min_bytes=1)
-    (data,) = partitions_of(client.ask(late, version)).values()
+    (data,) = partitions_of(client.request(late, version)).values()
     assert (data.error_code, data.records) == (0, b"")
 
 
@@ -323,7 +323,7 @@ def test_markers_that_fill_what_was_read(
         append_marker(broker, topic)
     produced(client, topic, b"after")
     request = fetch_request({topic: {0: 0}}, partition_max_bytes=100)
-    (data,) = partitions_of(client.ask(request, 3)).values()
+    (data,) = partitions_of(client.request(request, 3)).values()
     assert values_in(data) == [b"after"]
 
 

@@ -99,12 +99,12 @@ def test_bytes_of_all_partitions_count(broker: RunningBroker, client: WireClient
 
 
 def test_more_than_fits_is_not_waited_for(client: WireClient) -> None:
-    """min_bytes above max_bytes: a full answer leaves at once, as Kafka's does."""
+    """min_bytes above max_bytes: a full response is sent at once, as Kafka's does."""
     make_topic(client, "full")
     produced(client, "full", b"x" * 1000)
     begun = time.monotonic()
     request = fetch_request({"full": {0: 0}}, max_wait_ms=LONG_MS, min_bytes=100_000, max_bytes=500)
-    (data,) = partitions_of(client.ask(request, 11)).values()
+    (data,) = partitions_of(client.request(request, 11)).values()
     assert values_in(data) == [b"x" * 1000]
     assert time.monotonic() - begun < LONG_MS / 2000
 
@@ -115,7 +115,7 @@ def test_without_data_it_lasts_as_long_as_it_was_asked_to(client: WireClient, ve
     make_topic(client, f"silent-{version}")
     request = fetch_request({f"silent-{version}": {0: 0}}, max_wait_ms=150, min_bytes=1)
     begun = time.monotonic()
-    (data,) = partitions_of(client.ask(request, version)).values()
+    (data,) = partitions_of(client.request(request, version)).values()
     assert time.monotonic() - begun >= 0.149
     assert (data.error_code, data.high_watermark, data.records) == (0, 0, b"")
 
@@ -127,7 +127,7 @@ def test_what_does_not_want_to_wait_does_not(
     topic = f"now-{max_wait_ms}-{min_bytes}"
     make_topic(client, topic)
     begun = time.monotonic()
-    client.ask(fetch_request({topic: {0: 0}}, max_wait_ms=max_wait_ms, min_bytes=min_bytes), 11)
+    client.request(fetch_request({topic: {0: 0}}, max_wait_ms=max_wait_ms, min_bytes=min_bytes), 11)
     assert time.monotonic() - begun < LONG_MS / 2000
 
 
@@ -135,7 +135,7 @@ def test_an_error_does_not_wait(client: WireClient) -> None:
     make_topic(client, "error")
     begun = time.monotonic()
     request = fetch_request({"error": {0: 5}}, max_wait_ms=LONG_MS, min_bytes=1)
-    (data,) = partitions_of(client.ask(request, 11)).values()
+    (data,) = partitions_of(client.request(request, 11)).values()
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert time.monotonic() - begun < LONG_MS / 2000
 
@@ -151,7 +151,7 @@ def test_the_deletion_of_the_topic_wakes_it(
     with broker.connect() as waiting:
         begin(broker, waiting, request, topic, version)
         deletion = DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=1000)
-        assert client.ask(deletion, 6).responses[0].error_code == 0
+        assert client.request(deletion, 6).responses[0].error_code == 0
         (data,) = partitions_of(received(waiting, request, version)).values()
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -165,7 +165,7 @@ def test_delete_records_wakes_it(broker: RunningBroker, client: WireClient) -> N
         begin(broker, waiting, request, "shortened")
         partition = DeleteRecordsPartition(0, 2)
         deletion = DeleteRecordsRequest([DeleteRecordsTopic("shortened", [partition])], 1000)
-        assert client.ask(deletion, 2).topics[0].partitions[0].low_watermark == 2
+        assert client.request(deletion, 2).topics[0].partitions[0].low_watermark == 2
         (data,) = partitions_of(received(waiting, request, 11)).values()
     assert (data.error_code, data.log_start_offset) == (0, 2)
 

@@ -65,7 +65,7 @@ def test_who_asks_while_groups_are_loaded_asks_again(tmp_path: Path, held: threa
         with running_broker(tmp_path, GROUP_SETTINGS) as broker, broker.connect() as client:
             try:
                 new.client = old.client = client
-                assert client.ask(FindCoordinatorRequest(key="new"), 2).error_code == 0
+                assert client.request(FindCoordinatorRequest(key="new"), 2).error_code == 0
                 assert new.beat().error_code == LOADING
                 assert old.beat() is ErrorCode.NONE
                 assert old.join().error_code == LOADING
@@ -73,9 +73,9 @@ def test_who_asks_while_groups_are_loaded_asks_again(tmp_path: Path, held: threa
                 assert old.leave() is LOADING
                 assert commit(client, "new", {("t", 0): 1}) == [LOADING]
                 assert fetched_group(client, "new").error_code == LOADING
-                assert client.ask(ListGroupsRequest(), 5).error_code == LOADING
+                assert client.request(ListGroupsRequest(), 5).error_code == LOADING
                 assert described(client, "new").error_code == LOADING
-                shown = client.ask(DescribeGroupsRequest(["old"]), 5).groups[0]
+                shown = client.request(DescribeGroupsRequest(["old"]), 5).groups[0]
                 assert shown.error_code == LOADING
             finally:
                 held.set()

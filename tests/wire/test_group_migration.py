@@ -89,7 +89,7 @@ def test_a_group_is_upgraded_and_downgraded_online(client: WireClient) -> None:
     assert (answer.error_code, answer.leader) == (0, back.member_id)
     assert back.sync({back.member_id: {"roll": ALL}}).error_code == 0
     assert back.assigned == {"roll": ALL}
-    shown = client.ask(DescribeGroupsRequest(["roll"]), 5).groups[0]
+    shown = client.request(DescribeGroupsRequest(["roll"]), 5).groups[0]
     assert (shown.group_state, len(shown.members)) == ("Stable", 1)
     assert committed(client, "roll") == {("roll", 0): 10, ("roll", 1): 11}
 
@@ -124,7 +124,7 @@ def test_who_waits_to_join_hears_of_the_upgrade(broker: RunningBroker, client: W
     old = classic_group(client, "waits")
     with broker.connect() as another, broker.connect() as third:
         late = ClassicMember(another, "waits", ["waits"])
-        late.member_id = another.ask(late.join_request(), 9).member_id
+        late.member_id = another.request(late.join_request(), 9).member_id
         request = late.send_join()
         wait_until(lambda: listed(client)["waits"] == ("PreparingRebalance", "classic"))
         ConsumerMember(third, "waits", "new", names=["waits"]).joined()
@@ -166,9 +166,9 @@ def test_a_group_that_is_none_of_consumers_stays_what_it_is(client: WireClient) 
     worker = ClassicMember(client, "connect", ["connect"])
     request = worker.join_request()
     request.protocol_type = "connect"
-    worker.member_id = client.ask(request, 9).member_id
+    worker.member_id = client.request(request, 9).member_id
     request.member_id = worker.member_id
-    assert client.ask(request, 9).error_code == 0
+    assert client.request(request, 9).error_code == 0
     refused = ConsumerMember(client, "connect", "m", names=["connect"]).join()
     assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert refused.error_message

@@ -18,7 +18,7 @@ JOIN_VERSION = 3
 
 
 def find(client: WireClient) -> None:
-    found = client.ask(FindCoordinatorRequest(key=GROUP), 2)
+    found = client.request(FindCoordinatorRequest(key=GROUP), 2)
     assert (found.error_code, found.node_id) == (0, 0)
 
 
@@ -32,11 +32,11 @@ def test_a_member_joins(tmp_path: Path) -> None:
     settings = {"group.initial.rebalance.delay.ms": "0"}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         find(client)
-        joined = client.ask(join(), JOIN_VERSION)
+        joined = client.request(join(), JOIN_VERSION)
         assert joined.error_code == 0
         assert joined.leader == joined.member_id
         assert joined.generation_id == 1
-        assert [each.group_id for each in client.ask(ListGroupsRequest(), 4).groups] == [GROUP]
+        assert [each.group_id for each in client.request(ListGroupsRequest(), 4).groups] == [GROUP]
 
 
 def test_who_waits_for_a_group_is_told_that_the_broker_stops(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_who_waits_for_a_group_is_told_that_the_broker_stops(tmp_path: Path) -> 
         client.send(join(), JOIN_VERSION)
         # A request that is answered shows that the one before it has been taken up.
         with broker.connect() as other:
-            while not other.ask(ListGroupsRequest(), 4).groups:
+            while not other.request(ListGroupsRequest(), 4).groups:
                 pass
     with client:
         answer = client.receive(join(), JOIN_VERSION)

@@ -76,7 +76,7 @@ class Target:
 
 
 def create(client: WireClient, topic: str) -> None:
-    response = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    response = client.request(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
     assert response.topics[0].error_code == 0
 
 
@@ -138,7 +138,7 @@ def test_any_values(target: Target, sent: list[Sent]) -> None:
             client.sock.settimeout(0.2)
         try:
             last = -1
-            while (number := check_answer(client.receive_frame(), sent)) != PROBE:
+            while (number := check_response(client.receive_frame(), sent)) != PROBE:
                 assert number > last
                 last = number
         except ConnectionError:
@@ -148,14 +148,14 @@ def test_any_values(target: Target, sent: list[Sent]) -> None:
     target.check()
 
 
-def check_answer(answer: bytes, sent: list[Sent]) -> int:
-    """An answer must be readable in the version of its request; its correlation id."""
-    number = int.from_bytes(answer[:4])
+def check_response(response: bytes, sent: list[Sent]) -> int:
+    """A response must be readable in the version of its request; its correlation id."""
+    number = int.from_bytes(response[:4])
     if number != PROBE:
         message, version = sent[number]
         key = type(message).INFO.key
         assert key is not None
-        decode_response(api(key).response, version, answer)
+        decode_response(api(key).response, version, response)
     return number
 
 
@@ -167,7 +167,7 @@ def test_what_is_not_served_costs_one_connection(target: Target) -> None:
         client.sock.sendall(b"\0\0\0\x0c\0\0\x7f\xff\0\0\0\x01\0\0\0\0")
         assert client.is_closed()
     with target.broker.connect("PLAINTEXT") as client:
-        assert client.ask(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+        assert client.request(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
     target.check()
 
 
@@ -188,7 +188,7 @@ def test_a_request_that_stops_in_the_middle(target: Target) -> None:
 
 
 def test_clients_that_vanish(target: Target) -> None:
-    """The connection is reset while an answer is due, or is open on one side only."""
+    """The connection is reset while a response is due, or is open on one side only."""
     waiting = fetch_request({"control": {0: 10**6}}, max_wait_ms=300, min_bytes=1)
     for _ in range(20):
         client = target.broker.connect("PLAINTEXT")
@@ -242,16 +242,16 @@ def test_a_slow_loris(tmp_path: Path) -> None:
 
 
 def test_batches_that_unpack_to_more_than_is_allowed(tmp_path: Path) -> None:
-    """Each is refused, and what it was unpacked to is free again when the answer leaves."""
+    """Each is refused, and what it was unpacked to is free again when the response leaves."""
     bomb = batch_of(bytes(140 << 20), codec=Compression.GZIP)
     with PenstockBroker(tmp_path) as broker:
         host, port = broker.bootstrap.rsplit(":", 1)
         with WireClient((host, int(port))) as client:
             create(client, "t")
             for _ in range(2):
-                answer = send_batch(client, "t", bomb)
-                assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
-                assert "decompresses to more" in answer.error_message
+                response = send_batch(client, "t", bomb)
+                assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
+                assert "decompresses to more" in response.error_message
         assert resident_mb(broker.pid) < 130
 
 

@@ -30,7 +30,7 @@ def settings() -> Mapping[str, str]:
 def topic_id(broker: RunningBroker) -> Iterator[UUID]:
     """Of the topic of the groups, which is made as soon as somebody asks for it."""
     with broker.connect() as client:
-        (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=OFFSETS)]), 12).topics
+        (topic,) = client.request(MetadataRequest([MetadataRequestTopic(name=OFFSETS)]), 12).topics
         assert (topic.error_code, topic.is_internal) == (0, True)
         yield topic.topic_id
 
@@ -38,14 +38,14 @@ def topic_id(broker: RunningBroker) -> Iterator[UUID]:
 def test_asking_for_the_topic_of_the_groups_makes_it_as_they_need_it(
     client: WireClient, topic_id: UUID
 ) -> None:
-    (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(topic_id, None)]), 12).topics
+    (topic,) = client.request(MetadataRequest([MetadataRequestTopic(topic_id, None)]), 12).topics
     assert len(topic.partitions) == 4
     assert describe(client, TOPIC, OFFSETS, ["cleanup.policy"])["cleanup.policy"].value == "compact"
 
 
 @pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
 def test_those_that_nobody_needs_yet_are_not_made(client: WireClient, name: str) -> None:
-    (topic,) = client.ask(MetadataRequest([MetadataRequestTopic(name=name)]), 9).topics
+    (topic,) = client.request(MetadataRequest([MetadataRequestTopic(name=name)]), 9).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -54,8 +54,8 @@ def test_clients_do_not_write_them(client: WireClient, topic_id: UUID, version: 
     """What is no record of a group would be met by its coordinator at its next start."""
     topic = topic_id if version >= 13 else OFFSETS
     for _ in range(3):
-        answer = send_batch(client, topic, batch_of(b"v", key=b"k"), version=version)
-        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        response = send_batch(client, topic, batch_of(b"v", key=b"k"), version=version)
+        assert response.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert fetched(client, OFFSETS).high_watermark == 0
 
 
@@ -68,7 +68,7 @@ def test_without_acks_the_connection_is_closed(broker: RunningBroker, topic_id: 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_clients_do_not_cut_them(client: WireClient, topic_id: UUID, version: int) -> None:
     wanted = DeleteRecordsTopic(OFFSETS, [DeleteRecordsPartition(0, -1)])
-    (topic,) = client.ask(DeleteRecordsRequest([wanted], 1000), version).topics
+    (topic,) = client.request(DeleteRecordsRequest([wanted], 1000), version).topics
     assert topic.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -78,7 +78,7 @@ def test_who_says_to_mean_it_may(tmp_path_factory: pytest.TempPathFactory) -> No
         running_broker(tmp_path_factory.mktemp("admin")) as broker,
         broker.connect(client_id=ADMIN_CLIENT_ID) as client,
     ):
-        client.ask(MetadataRequest([MetadataRequestTopic(name=OFFSETS)]), 9)
+        client.request(MetadataRequest([MetadataRequestTopic(name=OFFSETS)]), 9)
         now_ms = time.time_ns() // 1_000_000
-        answer = send_batch(client, OFFSETS, batch_of(None, key=b"\0\x63", timestamp=now_ms))
-        assert answer.error_code == 0
+        response = send_batch(client, OFFSETS, batch_of(None, key=b"\0\x63", timestamp=now_ms))
+        assert response.error_code == 0

@@ -40,7 +40,7 @@ def ask(
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [wanted])])
     if version >= 2:
         request.isolation_level = isolation
-    response = client.ask(request, version)
+    response = client.request(request, version)
     assert [each.name for each in response.topics] == [topic]
     return response.topics[0].partitions[0]
 
@@ -52,7 +52,7 @@ def filled(client: WireClient, topic: str, **configs: str) -> str:
         assert send_batch(client, topic, batch_of(b"v" * 30, timestamp=time)).error_code == 0
     partition = DeleteRecordsPartition(0, 1)
     request = DeleteRecordsRequest([DeleteRecordsTopic(topic, [partition])], 1000)
-    assert client.ask(request, 2).topics[0].partitions[0].error_code == 0
+    assert client.request(request, 2).topics[0].partitions[0].error_code == 0
     return topic
 
 
@@ -178,7 +178,7 @@ def test_several_partitions_at_once(client: WireClient) -> None:
     make_topic(client, "several", 3)
     wanted = [ListOffsetsPartition(index, timestamp=LATEST) for index in (2, 0, 9)]
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("several", wanted)])
-    found = client.ask(request, 7).topics[0].partitions
+    found = client.request(request, 7).topics[0].partitions
     assert [(match.partition_index, match.error_code) for match in found] == [
         (2, 0),
         (0, 0),

@@ -62,7 +62,7 @@ def client(folders: Folders) -> Iterator[WireClient]:
 def described(client: WireClient, topic: str, version: int = 4) -> dict[str, Any]:
     """By folder, what it has of partition 0 of a topic."""
     request = DescribeLogDirsRequest([DescribableLogDirTopic(topic, [0])])
-    response = client.ask(request, version)
+    response = client.request(request, version)
     return {
         result.log_dir: part
         for result in response.results
@@ -80,7 +80,7 @@ def move(
     client: WireClient, topic: str, path: str, version: int = 2, partition: int = 0
 ) -> ErrorCode:
     wanted = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [partition])])
-    (result,) = client.ask(AlterReplicaLogDirsRequest([wanted]), version).results
+    (result,) = client.request(AlterReplicaLogDirsRequest([wanted]), version).results
     assert result.topic_name == topic
     return ErrorCode(result.partitions[0].error_code)
 
@@ -96,7 +96,7 @@ def await_home(client: WireClient, topic: str, path: str) -> None:
 def test_describe(folders: Folders, client: WireClient, version: int) -> None:
     make_topic(client, topic := f"described-{version}")
     produced(client, topic, b"x" * 1000)
-    response = client.ask(DescribeLogDirsRequest(None), version)
+    response = client.request(DescribeLogDirsRequest(None), version)
     assert response.error_code == 0
     assert {result.log_dir for result in response.results} == {folders.a, folders.b}
     for result in response.results:
@@ -109,7 +109,7 @@ def test_describe(folders: Folders, client: WireClient, version: int) -> None:
 
 def test_new_partitions_go_where_there_are_fewest(folders: Folders, client: WireClient) -> None:
     make_topic(client, "spread", 6)
-    response = client.ask(DescribeLogDirsRequest(None), 4)
+    response = client.request(DescribeLogDirsRequest(None), 4)
     counts = [sum(len(topic.partitions) for topic in result.topics) for result in response.results]
     assert abs(counts[0] - counts[1]) <= 1
 
@@ -151,8 +151,8 @@ def test_moves_under_load(folders: Folders, client: WireClient) -> None:
             while not stop.is_set():
                 value = b"%06d" % len(sent) + bytes(4000)
                 batch = batch_of(value, producer=(*producer, len(sent)))
-                answer = send_batch(mine, topic, batch)
-                assert (answer.error_code, answer.base_offset) == (0, len(sent))
+                response = send_batch(mine, topic, batch)
+                assert (response.error_code, response.base_offset) == (0, len(sent))
                 sent.append(value)
         all_sent.set()
 
@@ -160,7 +160,7 @@ def test_moves_under_load(folders: Folders, client: WireClient) -> None:
         with folders.broker.connect() as mine:
             while not all_sent.is_set() or len(seen) < len(sent):
                 request = fetch_request({topic: {0: len(seen)}}, max_wait_ms=50, min_bytes=1)
-                (data,) = partitions_of(mine.ask(request, 11)).values()
+                (data,) = partitions_of(mine.request(request, 11)).values()
                 assert data.error_code == 0
                 seen.extend(values_in(data))
 
@@ -194,7 +194,7 @@ def test_moves_under_load(folders: Folders, client: WireClient) -> None:
 
 
 def test_a_move_that_a_stop_interrupted_goes_on(tmp_path: Path) -> None:
-    """The answer comes when the move begins; the next start finishes it."""
+    """The response comes when the move begins; the next start finishes it."""
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     settings = {"log.dirs": f"{a},{b}"}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
@@ -220,7 +220,7 @@ def test_topics_with_a_partition_on_its_way_can_be_deleted(
         produced(client, "leaving", bytes(200_000))
     assert move(client, "leaving", folders.other(home(client, "leaving"))) is ErrorCode.NONE
     request = DeleteTopicsRequest([DeleteTopicState("leaving")], timeout_ms=1000)
-    assert client.ask(request, 6).responses[0].error_code == 0
+    assert client.request(request, 6).responses[0].error_code == 0
     assert described(client, "leaving") == {}
     make_topic(client, "leaving")
     assert produced(client, "leaving", b"new") == 0

@@ -58,7 +58,7 @@ def client(broker: RunningBroker) -> Iterator[WireClient]:
 
 
 def serves(client: WireClient) -> bool:
-    return bool(client.ask(MetadataRequest([]), 9).brokers)
+    return bool(client.request(MetadataRequest([]), 9).brokers)
 
 
 # --- SASL
@@ -67,7 +67,9 @@ def serves(client: WireClient) -> bool:
 def test_each_listener_has_its_own_way(client: WireClient, anonymous: WireClient) -> None:
     """X1: two listeners at once, and each tells its clients its own address."""
     assert plain_login(client, "ann").error_code == 0
-    inside, outside = (each.ask(MetadataRequest([]), 9).brokers[0] for each in (client, anonymous))
+    inside, outside = (
+        each.request(MetadataRequest([]), 9).brokers[0] for each in (client, anonymous)
+    )
     assert inside.port == client.sock.getpeername()[1]
     assert outside.port == anonymous.sock.getpeername()[1]
 
@@ -93,10 +95,10 @@ def test_a_password_that_was_set_lets_its_user_in(
 def test_a_wrong_password_is_told_and_ends_the_connection(
     client: WireClient, user: str, password: str
 ) -> None:
-    """E3: the answer says what is wrong, and not which users there are."""
-    answer = plain_login(client, user, password)
-    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
-    assert "wrong user name or password" in answer.error_message
+    """E3: the response says what is wrong, and not which users there are."""
+    response = plain_login(client, user, password)
+    assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "wrong user name or password" in response.error_message
     assert handshake(client, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert client.is_closed()
 
@@ -107,21 +109,21 @@ def test_nothing_is_served_before_the_log_in(client: WireClient) -> None:
 
 
 def test_an_unknown_mechanism_is_answered_with_those_there_are(client: WireClient) -> None:
-    answer = handshake(client, "GSSAPI")
-    assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
-    assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+    response = handshake(client, "GSSAPI")
+    assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
+    assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
     assert plain_login(client, "ann").error_code == 0
 
 
 def test_tokens_need_a_handshake_first(client: WireClient) -> None:
-    answer = client.ask(SaslAuthenticateRequest(plain_token("ann", "ann-secret")), 2)
-    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    response = client.request(SaslAuthenticateRequest(plain_token("ann", "ann-secret")), 2)
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
 def test_where_nobody_logs_in_nobody_can(anonymous: WireClient) -> None:
     assert handshake(anonymous, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
-    answer = anonymous.ask(SaslAuthenticateRequest(b"x"), 2)
-    assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+    response = anonymous.request(SaslAuthenticateRequest(b"x"), 2)
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert serves(anonymous)
 
 
@@ -159,7 +161,7 @@ def test_credentials_are_shown_without_their_secrets(anonymous: WireClient) -> N
 
     def described(*users: str) -> Any:
         request = DescribeUserScramCredentialsRequest([UserName(user) for user in users])
-        return anonymous.ask(request, 0).results
+        return anonymous.request(request, 0).results
 
     (found,) = described("emil")
     assert [(info.mechanism, info.iterations) for info in found.credential_infos] == [(2, 8192)]
@@ -168,9 +170,9 @@ def test_credentials_are_shown_without_their_secrets(anonymous: WireClient) -> N
     assert missing.error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert twice.error_code == ErrorCode.DUPLICATE_RESOURCE
     deletion = AlterUserScramCredentialsRequest([ScramCredentialDeletion("emil", 2)])
-    assert anonymous.ask(deletion, 0).results[0].error_code == 0
+    assert anonymous.request(deletion, 0).results[0].error_code == 0
     assert described("emil")[0].error_code == ErrorCode.RESOURCE_NOT_FOUND
-    assert anonymous.ask(deletion, 0).results[0].error_code == ErrorCode.RESOURCE_NOT_FOUND
+    assert anonymous.request(deletion, 0).results[0].error_code == ErrorCode.RESOURCE_NOT_FOUND
 
 
 def test_too_few_iterations_are_refused(anonymous: WireClient) -> None:
@@ -195,14 +197,14 @@ def test_a_log_in_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
             for _ in range(2):
                 assert plain_login(client, "ann").session_lifetime_ms == 60_000
                 assert serves(client)
-            answer = plain_login(client, "bob")
-            assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            response = plain_login(client, "bob")
+            assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
             assert client.is_closed()
         with broker.connect("PLAINTEXT") as admin:
             set_password(admin, ScramMechanism.SCRAM_SHA_256, "ann", "pw")
         with broker.connect("SASL_PLAINTEXT") as client:
-            answer = scram_login(client, ScramMechanism.SCRAM_SHA_256, "ann", "pw")
-            assert answer.session_lifetime_ms == 0
+            response = scram_login(client, ScramMechanism.SCRAM_SHA_256, "ann", "pw")
+            assert response.session_lifetime_ms == 0
 
 
 def test_a_log_in_that_is_not_renewed_is_over(tmp_path: Path) -> None:

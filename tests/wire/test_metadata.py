@@ -40,7 +40,7 @@ def named(*names: str) -> list[MetadataRequestTopic]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version(broker: RunningBroker, client: WireClient, version: int) -> None:
     topic_id = make_topic(client, f"every-{version}", 3)
-    response = client.ask(MetadataRequest(named(f"every-{version}")), version)
+    response = client.request(MetadataRequest(named(f"every-{version}")), version)
     (node,) = response.brokers
     assert (node.node_id, node.host, node.port) == (3, *broker.address)
     assert node.rack == ("r1" if version >= 1 else None)
@@ -64,10 +64,10 @@ def test_all_topics_or_none(client: WireClient, version: int) -> None:
     """Null means all; so does an empty list in version 0, and nothing in later ones."""
     make_topic(client, f"all-{version}")
     request = MetadataRequest([] if version == 0 else None)
-    names = {topic.name for topic in client.ask(request, version).topics}
+    names = {topic.name for topic in client.request(request, version).topics}
     assert f"all-{version}" in names
     if version > 0:
-        response = client.ask(MetadataRequest([]), version)
+        response = client.request(MetadataRequest([]), version)
         assert (response.topics, len(response.brokers)) == ([], 1)
 
 
@@ -75,7 +75,7 @@ def test_all_topics_or_none(client: WireClient, version: int) -> None:
 def test_a_topic_is_made_when_it_is_asked_for(client: WireClient, version: int) -> None:
     """E5, with num.partitions partitions."""
     name = f"made-{version}"
-    (topic,) = client.ask(MetadataRequest(named(name)), version).topics
+    (topic,) = client.request(MetadataRequest(named(name)), version).topics
     assert (topic.error_code, topic.name) == (0, name)
     assert len(topic.partitions) == 2
     assert {partition.leader_id for partition in topic.partitions} == {3}
@@ -84,7 +84,7 @@ def test_a_topic_is_made_when_it_is_asked_for(client: WireClient, version: int) 
 @pytest.mark.parametrize("version", [4, 9, 13])
 def test_the_client_may_forbid_it(client: WireClient, version: int) -> None:
     request = MetadataRequest(named(f"forbidden-{version}"), allow_auto_topic_creation=False)
-    (topic,) = client.ask(request, version).topics
+    (topic,) = client.request(request, version).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert topic.partitions == []
 
@@ -94,7 +94,9 @@ def test_the_broker_may_forbid_it(strict: RunningBroker, version: int) -> None:
     """E5."""
     with strict.connect() as client:
         make_topic(client, f"there-{version}")
-        topics = client.ask(MetadataRequest(named("nowhere", f"there-{version}")), version).topics
+        topics = client.request(
+            MetadataRequest(named("nowhere", f"there-{version}")), version
+        ).topics
         codes = {topic.name: topic.error_code for topic in topics}
         assert codes == {
             "nowhere": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -107,10 +109,10 @@ def test_the_broker_may_forbid_it(strict: RunningBroker, version: int) -> None:
 def test_names_that_cannot_be(
     client: WireClient, strict: RunningBroker, version: int, name: str
 ) -> None:
-    (topic,) = client.ask(MetadataRequest(named(name)), version).topics
+    (topic,) = client.request(MetadataRequest(named(name)), version).topics
     assert (topic.error_code, topic.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name)
     with strict.connect() as other:
-        (topic,) = other.ask(MetadataRequest(named(name)), version).topics
+        (topic,) = other.request(MetadataRequest(named(name)), version).topics
         assert topic.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
@@ -120,7 +122,7 @@ def test_by_id(client: WireClient, version: int) -> None:
     request = MetadataRequest(
         [MetadataRequestTopic(topic_id, None), MetadataRequestTopic(UUID(int=5), None)]
     )
-    found, unknown = client.ask(request, version).topics
+    found, unknown = client.request(request, version).topics
     assert (found.error_code, found.name, found.topic_id) == (0, f"id-{version}", topic_id)
     assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
     assert unknown.topic_id == UUID(int=5)
@@ -131,7 +133,7 @@ def test_ids_need_version_12(client: WireClient, version: int) -> None:
     """Versions 10 and 11 can say an id, but Kafka never served them."""
     topic_id = make_topic(client, f"early-{version}")
     for wanted in (MetadataRequestTopic(topic_id, None), MetadataRequestTopic(topic_id, "x")):
-        (topic,) = client.ask(MetadataRequest([wanted]), version).topics
+        (topic,) = client.request(MetadataRequest([wanted]), version).topics
         assert (topic.error_code, topic.topic_id) == (ErrorCode.INVALID_REQUEST, topic_id)
 
 
@@ -144,7 +146,7 @@ def test_authorized_operations(client: WireClient, version: int) -> None:
     )
     if version <= 10:
         request.include_cluster_authorized_operations = True
-    response = client.ask(request, version)
+    response = client.request(request, version)
     topic_operations = {3, 4, 5, 6, 7, 8, 10, 11}
     assert bits(response.topics[0].topic_authorized_operations) == topic_operations
     if version <= 10:
@@ -167,7 +169,7 @@ def bits(value: int) -> set[int]:
 
 
 def test_a_name_twice(client: WireClient) -> None:
-    topics = client.ask(MetadataRequest(named("twice", "twice")), 9).topics
+    topics = client.request(MetadataRequest(named("twice", "twice")), 9).topics
     assert {(topic.name, topic.error_code) for topic in topics} == {("twice", 0)}
 
 
@@ -176,7 +178,7 @@ def test_a_name_twice(client: WireClient) -> None:
 
 @pytest.mark.parametrize("version", range(6))
 def test_what_is_served_is_told(client: WireClient, version: int) -> None:
-    response = client.ask(ApiVersionsRequest("test", "1.0"), version)
+    response = client.request(ApiVersionsRequest("test", "1.0"), version)
     assert response.error_code == 0
     told = {
         api_key.api_key: (api_key.min_version, api_key.max_version) for api_key in response.api_keys
@@ -196,14 +198,14 @@ def test_what_is_served_is_told(client: WireClient, version: int) -> None:
 
 @pytest.mark.parametrize("version", [6, 99, 32767])
 def test_a_version_from_the_future(client: WireClient, version: int) -> None:
-    """E4: the answer has the format of version 0, error 35, and what is served."""
+    """E4: the response has the format of version 0, error 35, and what is served."""
     client.sock.sendall(bytes.fromhex("0000000a0012") + version.to_bytes(2) + b"\0\0\0\x07\xff\xff")
     header, response = decode_response(ApiVersionsResponse, 0, client.receive_frame())
     assert header.correlation_id == 7
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert {api_key.api_key for api_key in response.api_keys} == set(served())
     # The client asks again on the same connection.
-    assert client.ask(ApiVersionsRequest("test", "1.0"), 3).error_code == 0
+    assert client.request(ApiVersionsRequest("test", "1.0"), 3).error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -211,22 +213,22 @@ def test_a_version_from_the_future(client: WireClient, version: int) -> None:
     [("", "1"), ("a", ""), ("-a", "1"), ("a b", "1"), ("a", "1.0-"), ("é", "1")],
 )
 def test_names_of_software(client: WireClient, name: str, version: str) -> None:
-    response = client.ask(ApiVersionsRequest(name, version), 3)
+    response = client.request(ApiVersionsRequest(name, version), 3)
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("name", ["apache-kafka-java", "a", "librdkafka.2", "A1"])
 def test_the_software_is_remembered(broker: RunningBroker, client: WireClient, name: str) -> None:
-    assert client.ask(ApiVersionsRequest(name, "4.0"), 4).error_code == 0
+    assert client.request(ApiVersionsRequest(name, "4.0"), 4).error_code == 0
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 14), (1, 19), (3, 14), (7, 0), (999, 0)])
 def test_what_is_not_served_closes_the_connection(
     broker: RunningBroker, client: WireClient, key: int, version: int
 ) -> None:
-    """E4: the client cannot read an answer, whichever it were."""
+    """E4: the client cannot read a response, whichever it were."""
     body = key.to_bytes(2) + version.to_bytes(2) + b"\0\0\0\x07\xff\xff" + bytes(20)
     client.sock.sendall(len(body).to_bytes(4) + body)
     assert client.is_closed()
     with broker.connect() as other:
-        assert other.ask(ApiVersionsRequest(), 0).error_code == 0
+        assert other.request(ApiVersionsRequest(), 0).error_code == 0

@@ -49,7 +49,7 @@ async def two_listeners(
 async def some_turns(peer: Client) -> None:
     """Enough requests for the server to have looked at all its sockets."""
     for _ in range(5):
-        assert await peer.ask(b"turn") == b"turn"
+        assert await peer.request(b"turn") == b"turn"
 
 
 @both_loops
@@ -79,8 +79,8 @@ def test_listeners_wait_while_there_are_enough_connections(loop: str) -> None:
                 assert server.admission.total == 2
                 limits.max_connections = 3
                 server.limits_changed()
-                answers = {each.result() for each in done} | {await each for each in waiting}
-                assert answers == {b"third", b"fourth"}
+                responses = {each.result() for each in done} | {await each for each in waiting}
+                assert responses == {b"third", b"fourth"}
 
     run(scenario, loop)
 
@@ -182,7 +182,7 @@ def test_a_listener_waits_as_long_as_the_gate_says(loop: str) -> None:
                 assert gate.calls[2:] == ["arrived IN"]
                 async with client(outside) as other:
                     await some_turns(other)
-                assert await second.ask(b"second") == b"second"
+                assert await second.request(b"second") == b"second"
                 assert asyncio.get_running_loop().time() - started >= 0.059
                 assert await third.receive() == b"third"
                 assert gate.calls.count("arrived IN") == 3

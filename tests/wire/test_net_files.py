@@ -55,7 +55,7 @@ def file(tmp_path: Path) -> OsFile:
 
 
 def slices(file: OsFile, *ranges: tuple[int, int]) -> list[bytes | LogSlice]:
-    """A reply as a fetch has it: a head, then ranges with small parts between them."""
+    """A response as a fetch has it: a head, then ranges with small parts between them."""
     parts: list[bytes | LogSlice] = []
     for position, size in ranges:
         parts += [b"partition", LogSlice(file, position, size)]
@@ -75,15 +75,15 @@ RANGES = ((0, 1), (17, 100_000), (5, 3_000_001), (SIZE - 10, 10), (100, 0), (7, 
 def test_the_bytes_of_ranges_arrive_exactly(
     file: OsFile, secured: Secured, loop: str, cold: bool
 ) -> None:
-    """S6: file to socket, on cold data through a thread, in the order of the replies."""
+    """S6: file to socket, on cold data through a thread, in the order of the responses."""
     loader = FileLoader(probe=lambda fd, position, size: not cold)
 
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+        def respond(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             response.send(slices(file, *RANGES))
 
         async with (
-            serving(RecordingService(answer), tls=secured.server, files=loader) as (_, _, port),
+            serving(RecordingService(respond), tls=secured.server, files=loader) as (_, _, port),
             client(port, ssl=secured.client) as peer,
         ):
             await peer.send(b"1", b"2")
@@ -97,13 +97,13 @@ def test_the_bytes_of_ranges_arrive_exactly(
 
 def test_requests_go_on_while_a_slow_reader_takes_a_range(file: OsFile, secured: Secured) -> None:
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+        def respond(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             if bytes(frame) == b"large":
                 response.send(slices(file, (0, 2_000_000)))
             else:
                 response.send([framed(b"small")])
 
-        service = RecordingService(answer)
+        service = RecordingService(respond)
         limits = Limits(send_buffer=20_000)
         async with (
             serving(service, limits, tls=secured.server) as (_, _, port),
@@ -112,7 +112,7 @@ def test_requests_go_on_while_a_slow_reader_takes_a_range(file: OsFile, secured:
         ):
             await slow.send(b"large", b"small")
             await service.until(lambda: len(service.frames) == 2)
-            assert await other.ask(b"small") == b"small"
+            assert await other.request(b"small") == b"small"
             assert await slow.receive() == expected(file, (0, 2_000_000))
             assert await slow.receive() == b"small"
 
@@ -219,7 +219,7 @@ def test_other_clients_are_served_while_a_disk_is_waited_for(file: OsFile) -> No
             done.append(done_)
 
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+        def respond(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             if bytes(frame) == b"cold":
                 response.send(slices(file, (0, 1000)))
             else:
@@ -227,14 +227,14 @@ def test_other_clients_are_served_while_a_disk_is_waited_for(file: OsFile) -> No
 
         loader = StuckLoader(probe=lambda fd, position, size: False)
         async with (
-            serving(RecordingService(answer), files=loader) as (_, service, port),
+            serving(RecordingService(respond), files=loader) as (_, service, port),
             client(port) as peer,
             client(port) as other,
         ):
             await peer.send(b"cold")
             await service.until(lambda: len(service.frames) == 1)
             for _ in range(3):
-                assert await other.ask(b"warm") == b"warm"
+                assert await other.request(b"warm") == b"warm"
             done[0](b"")
             assert await peer.receive() == expected(file, (0, 1000))
             await peer.send(b"cold")

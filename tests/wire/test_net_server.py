@@ -62,10 +62,10 @@ def test_replies_made_later_and_out_of_order_leave_in_order(loop: str) -> None:
             await peer.send(b"0", b"1", b"2", b"3")
             await service.until(lambda: len(responses) == 4)
             for number in (3, 1, 0):
-                responses[number].send([framed(b"reply %d" % number)])
-            assert [await peer.receive() for _ in range(2)] == [b"reply 0", b"reply 1"]
+                responses[number].send([framed(b"response %d" % number)])
+            assert [await peer.receive() for _ in range(2)] == [b"response 0", b"response 1"]
             responses[2].skip()
-            assert await peer.receive() == b"reply 3"
+            assert await peer.receive() == b"response 3"
 
     run(scenario, loop)
 
@@ -88,14 +88,14 @@ def test_a_held_connection_goes_on_after_its_release(loop: str) -> None:
             client(port) as peer,
             client(port) as other,
         ):
-            assert await peer.ask(b"first") == b"first"
+            assert await peer.request(b"first") == b"first"
             await peer.send(b"second", b"third")
-            assert await other.ask(b"other") == b"other"
-            assert await other.ask(b"other") == b"other"
+            assert await other.request(b"other") == b"other"
+            assert await other.request(b"other") == b"other"
             assert service.frames == [b"first", b"other", b"other"]
             service.connections[0].release()
             assert [await peer.receive(), await peer.receive()] == [b"second", b"third"]
-            assert await peer.ask(b"fourth") == b"fourth"
+            assert await peer.request(b"fourth") == b"fourth"
 
     run(scenario, loop)
 
@@ -124,7 +124,7 @@ def test_a_throttled_connection_is_read_later(loop: str) -> None:
         async with serving(RecordingService(throttle)) as (_, _, port), client(port) as peer:
             started = asyncio.get_running_loop().time()
             for _ in range(3):
-                assert await peer.ask(b"x") == b"x"
+                assert await peer.request(b"x") == b"x"
             assert asyncio.get_running_loop().time() - started >= 0.079
 
     run(scenario, loop)
@@ -135,11 +135,11 @@ def test_a_peer_that_never_reads_costs_bounded_memory(loop: str) -> None:
     """It may send as much as it likes: the broker stops reading, and others are served."""
 
     async def scenario() -> None:
-        def answer(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
+        def respond(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             response.send([framed(bytes(10_000))])
 
         limits = Limits(max_unsent=100_000, send_buffer=50_000, receive_buffer=50_000)
-        service = RecordingService(answer)
+        service = RecordingService(respond)
         async with serving(service, limits) as (server, _, port):
             with socket.create_connection(("127.0.0.1", port)) as deaf:
                 deaf.setblocking(False)
@@ -149,9 +149,9 @@ def test_a_peer_that_never_reads_costs_bounded_memory(loop: str) -> None:
                 assert 0 < connection.send_queue.unsent <= 110_000
                 assert connection.queued <= 256 * 1024 // 104
                 delivered = len(service.frames)
-                service.answer = echo
+                service.respond = echo
                 async with client(port) as other:
-                    assert await other.ask(b"fine") == b"fine"
+                    assert await other.request(b"fine") == b"fine"
                 assert len(service.frames) == delivered + 1
             await service.until(lambda: len(service.reasons) == 2)
 
@@ -204,7 +204,7 @@ def test_hostile_lengths_cost_that_connection_only(data: bytes, reason: str) -> 
             assert await bad.at_end()
             await service.until(lambda: len(service.reasons) == 1)
             assert reason in service.reasons[0]
-            assert await good.ask(b"fine") == b"fine"
+            assert await good.request(b"fine") == b"fine"
 
     run(scenario)
 
@@ -238,7 +238,7 @@ def test_an_error_while_handling_costs_that_connection_only(
         ):
             await bad.send(b"bad", b"never seen")
             assert await bad.at_end()
-            assert await good.ask(b"fine") == b"fine"
+            assert await good.request(b"fine") == b"fine"
             assert service.frames == [b"bad", b"fine"]
 
     with caplog.at_level(logging.WARNING, "penstock.net"):
@@ -261,7 +261,7 @@ def test_a_slow_loris_is_closed_for_idleness() -> None:
             serving(limits=limits, clock=clock) as (server, service, port),
             client(port) as peer,
         ):
-            assert await peer.ask(b"first") == b"first"
+            assert await peer.request(b"first") == b"first"
             server.sweep()
             reader = service.connections[0].reader
             for count, byte in enumerate(b"\0\0\0\x09ab", 1):
@@ -286,7 +286,7 @@ def test_a_client_that_sends_requests_is_not_idle() -> None:
             client(port) as peer,
         ):
             for _ in range(5):
-                assert await peer.ask(b"x") == b"x"
+                assert await peer.request(b"x") == b"x"
                 server.sweep()
                 clock.advance(900)
                 server.sweep()
@@ -322,7 +322,7 @@ def test_a_client_in_a_long_poll_is_not_idle() -> None:
 
 
 def test_a_half_open_peer_that_takes_no_reply_is_closed() -> None:
-    """Its machine is gone: requests came, replies stay in the socket for ever."""
+    """Its machine is gone: requests arrived, responses stay in the socket."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -360,7 +360,7 @@ def test_who_does_not_log_in_is_closed() -> None:
         ):
             await second.send(bytes(11))
             assert await second.at_end()
-            assert await peer.ask(b"hello") == b"hello"
+            assert await peer.request(b"hello") == b"hello"
             clock.advance(501)
             server.sweep()
             assert await peer.at_end()
@@ -379,15 +379,15 @@ def test_connections_over_the_limits_are_refused_with_few_lines(
             client(port) as first,
             client(port) as second,
         ):
-            assert await first.ask(b"1") == b"1"
-            assert await second.ask(b"2") == b"2"
+            assert await first.request(b"1") == b"1"
+            assert await second.request(b"2") == b"2"
             for _ in range(50):
                 async with client(port) as refused:
                     assert await refused.at_end()
             assert (server.admission.total, server.admission.by_ip) == (2, {"127.0.0.1": 2})
             limits.per_ip_overrides = {"127.0.0.1": 3}
             async with client(port) as third:
-                assert await third.ask(b"3") == b"3"
+                assert await third.request(b"3") == b"3"
             await service.until(lambda: len(service.reasons) == 1)
             assert server.admission.by_listener["TEST"] == 2
 
@@ -414,8 +414,8 @@ def test_no_more_descriptors_pauses_accepting_and_says_what_to_do(
         async with serving() as (_, _, port), client(port) as peer:
             monkeypatch.setattr(socket.socket, "accept", failing)
             async with client(port) as late:
-                assert await late.ask(b"x") == b"x"
-            assert await peer.ask(b"y") == b"y"
+                assert await late.request(b"x") == b"x"
+            assert await peer.request(b"y") == b"y"
             assert calls <= 4
 
     with caplog.at_level(logging.WARNING, "penstock.net"):
@@ -491,7 +491,7 @@ def test_listening_on_all_addresses_shows_plain_ipv4_peers() -> None:
         server = SocketServer(service)
         (address,) = await server.start([Listener("ALL", "", 0)])
         async with client(address.port) as peer:
-            assert await peer.ask(b"x") == b"x"
+            assert await peer.request(b"x") == b"x"
             assert service.connections[0].peer.host == "127.0.0.1"
             assert service.connections[0].peer.listener == "ALL"
         await server.close(0)
@@ -504,8 +504,8 @@ def test_many_pipelined_requests_do_not_keep_others_waiting() -> None:
 
     async def scenario() -> None:
         async with serving() as (_, service, port), client(port) as flood, client(port) as other:
-            assert await flood.ask(b"x") == b"x"
-            assert await other.ask(b"x") == b"x"
+            assert await flood.request(b"x") == b"x"
+            assert await other.request(b"x") == b"x"
             flood.writer.write(framed(b"f") * 20_000)
             other.writer.write(framed(b"other"))
             assert await other.receive() == b"other"

@@ -101,7 +101,7 @@ def test_the_name_of_the_client_is_known(
             serving(tls=parties.settings(client_auth)) as (_, service, port),
             client(port, ssl=context, server_hostname="localhost") as peer,
         ):
-            assert await peer.ask(b"x") == b"x"
+            assert await peer.request(b"x") == b"x"
             assert service.connections[0].peer.tls_subject == subject
 
     run(scenario)
@@ -146,11 +146,11 @@ def test_garbage_on_a_tls_listener_costs_that_connection_only(
             serving(tls=parties.settings()) as (server, service, port),
             client(port, ssl=trusting(parties, tmp_path), server_hostname="localhost") as good,
         ):
-            assert await good.ask(b"x") == b"x"
+            assert await good.request(b"x") == b"x"
             async with client(port) as bad:
                 await bad.send_raw(data)
                 await bad.reader.read()
-            assert await good.ask(b"y") == b"y"
+            assert await good.request(b"y") == b"y"
             assert (len(service.connections), server.admission.total) == (1, 1)
 
     run(scenario)
@@ -262,11 +262,11 @@ def test_a_slow_reader_gets_the_whole_last_reply(
     parties: Parties, tmp_path: Path, secure: bool
 ) -> None:
     """The stream ends only when everything has left, what is encrypted already included."""
-    reply = bytes(range(256)) * 4_000
+    payload = bytes(range(256)) * 4_000
 
     async def scenario() -> None:
         def last(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
-            response.send([framed(reply)])
+            response.send([framed(payload)])
             connection.close_after_responses("last")
 
         service = RecordingService(last)
@@ -280,7 +280,7 @@ def test_a_slow_reader_gets_the_whole_last_reply(
                 await service.until(lambda: len(service.frames) == 1)
                 for _ in range(50):
                     await asyncio.sleep(0)
-                assert await slow.receive() == reply
+                assert await slow.receive() == payload
                 assert await slow.at_end()
             await service.until(lambda: service.reasons == ["last"])
 
@@ -301,8 +301,8 @@ def test_a_new_certificate_serves_new_connections(parties: Parties, tmp_path: Pa
             assert server.reload_tls("SSL", renewed.settings())
             async with client(address.port, ssl=context, server_hostname="localhost") as new:
                 assert new.writer.get_extra_info("peercert")["serialNumber"] != first
-                assert await new.ask(b"new") == b"new"
-            assert await old.ask(b"old") == b"old"
+                assert await new.request(b"new") == b"new"
+            assert await old.request(b"old") == b"old"
         await server.close(0)
 
     run(scenario)

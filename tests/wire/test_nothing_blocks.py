@@ -106,7 +106,7 @@ def fill(client: WireClient, topic: str, count: int, key: bytes | None = None) -
 
 
 def delete_topic(client: WireClient, topic: str) -> None:
-    (result,) = client.ask(DeleteTopicsRequest([DeleteTopicState(topic)]), 6).responses
+    (result,) = client.request(DeleteTopicsRequest([DeleteTopicState(topic)]), 6).responses
     assert result.error_code == 0
 
 
@@ -147,8 +147,8 @@ def test_delete_records_and_retention(watched: Watched) -> None:
     fill(client, "deleted", 6)
     log = watched.log("deleted")
     wanted = DeleteRecordsTopic("deleted", [DeleteRecordsPartition(0, 3)])
-    (answer,) = client.ask(DeleteRecordsRequest([wanted], 1000), 2).topics
-    assert answer.partitions[0].low_watermark == 3
+    (response,) = client.request(DeleteRecordsRequest([wanted], 1000), 2).topics
+    assert response.partitions[0].low_watermark == 3
     first = log.epochs.earliest_entry
     assert first is not None
     assert first.start_offset == 3, "in memory; the file follows with a flush"
@@ -214,7 +214,7 @@ def test_a_move_between_folders(watched: Watched) -> None:
 
 def move(client: WireClient, topic: str, path: str) -> None:
     wanted = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [0])])
-    (result,) = client.ask(AlterReplicaLogDirsRequest([wanted]), 2).results
+    (result,) = client.request(AlterReplicaLogDirsRequest([wanted]), 2).results
     assert result.partitions[0].error_code == 0
 
 
@@ -235,8 +235,8 @@ def commit_offsets(client: WireClient, offset: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
     offsets = OffsetCommitRequestTopic("read", partitions=[OffsetCommitRequestPartition(0, offset)])
     while True:
-        client.ask(FindCoordinatorRequest(key="g"), 2)
-        response = client.ask(OffsetCommitRequest("g", topics=[offsets]), 8)
+        client.request(FindCoordinatorRequest(key="g"), 2)
+        response = client.request(OffsetCommitRequest("g", topics=[offsets]), 8)
         if response.topics[0].partitions[0].error_code == 0:
             return
         assert time.monotonic() < deadline, response

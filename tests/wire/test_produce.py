@@ -43,16 +43,16 @@ NO_LEADER = (-1, -1)
 
 @pytest.mark.parametrize("version", WITH_BATCHES)
 def test_every_version_with_record_batches(client: WireClient, version: int) -> None:
-    """P2: offsets follow each other; the answer has what its version carries."""
+    """P2: offsets follow each other; the response has what its version carries."""
     topic = f"batches-{version}"
     topic_id = make_topic(client, topic)
     named: str | UUID = topic_id if version >= 13 else topic
     for first in (0, 2):
-        answer = send_batch(client, named, batch_of(b"a", b"b"), version=version)
-        assert (answer.error_code, answer.base_offset, answer.index) == (0, first, 0)
-        assert answer.log_append_time_ms == -1
-        assert answer.log_start_offset == (0 if version >= 5 else -1)
-        assert answer.error_message is None
+        response = send_batch(client, named, batch_of(b"a", b"b"), version=version)
+        assert (response.error_code, response.base_offset, response.index) == (0, first, 0)
+        assert response.log_append_time_ms == -1
+        assert response.log_start_offset == (0 if version >= 5 else -1)
+        assert response.error_message is None
     found = fetched(client, topic)
     assert values_in(found) == [b"a", b"b"] * 2
     assert [record.offset for record in records_in(found)] == [0, 1, 2, 3]
@@ -65,8 +65,8 @@ def test_old_message_sets_are_stored_as_batches(
 ) -> None:
     topic = f"{name}-{version}"
     make_topic(client, topic)
-    answer = send_batch(client, topic, golden("legacy")[name], version=version)
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+    response = send_batch(client, topic, golden("legacy")[name], version=version)
+    assert (response.error_code, response.base_offset) == (0, 0)
     found = fetched(client, topic)
     header = read_header(found.records)
     assert header.magic == 2
@@ -79,8 +79,8 @@ def test_old_message_sets_are_stored_as_batches(
 def test_old_message_sets_in_new_requests_are_refused(client: WireClient, version: int) -> None:
     topic = f"mixed-{version}"
     make_topic(client, topic)
-    answer = send_batch(client, topic, golden("legacy")["v1_none"], version=version)
-    assert answer.error_code == ErrorCode.INVALID_RECORD
+    response = send_batch(client, topic, golden("legacy")["v1_none"], version=version)
+    assert response.error_code == ErrorCode.INVALID_RECORD
     assert fetched(client, topic).high_watermark == 0
 
 
@@ -95,12 +95,12 @@ def test_acks(client: WireClient, version: int, acks: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 3, 9])
 def test_without_acks_there_is_no_answer(client: WireClient, version: int) -> None:
-    """P2: the next answer on the connection is that of the next request."""
+    """P2: the next response on the connection is that of the next request."""
     topic = f"no-acks-{version}"
     make_topic(client, topic)
     records = golden("legacy")["v1_none"] if version < 3 else batch_of(b"a")
     client.send(produce_request(topic, records, acks=0), version)
-    assert client.ask(ApiVersionsRequest(), 0).error_code == 0
+    assert client.request(ApiVersionsRequest(), 0).error_code == 0
     assert fetched(client, topic).high_watermark > 0
 
 
@@ -122,8 +122,8 @@ def test_an_error_without_acks_closes_the_connection(broker: RunningBroker, vers
 def test_invalid_acks(client: WireClient, acks: int, version: int) -> None:
     topic = f"bad-acks-{acks}-{version}"
     make_topic(client, topic)
-    answer = send_batch(client, topic, batch_of(b"a"), version=version, acks=acks)
-    assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    response = send_batch(client, topic, batch_of(b"a"), version=version, acks=acks)
+    assert (response.error_code, response.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
     assert fetched(client, topic).high_watermark == 0
 
 
@@ -140,11 +140,11 @@ def test_where_the_log_starts_is_told_with_some_refusals(client: WireClient, ver
     for name in (topic, strict):
         assert send_batch(client, name, batch_of(b"a", b"b", timestamp=recent)).error_code == 0
         delete = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 1)])
-        client.ask(DeleteRecordsRequest([delete], 5000), 2)
+        client.request(DeleteRecordsRequest([delete], 5000), 2)
 
     def refused(name: str, records: bytes, **options: int) -> tuple[ErrorCode, int]:
-        answer = send_batch(client, name, records, version=version, **options)
-        return ErrorCode(answer.error_code), answer.log_start_offset
+        response = send_batch(client, name, records, version=version, **options)
+        return ErrorCode(response.error_code), response.log_start_offset
 
     gap = batch_of(b"a", producer=(7, 0, 0)), batch_of(b"a", producer=(7, 0, 5))
     assert refused(topic, gap[0]) == (ErrorCode.NONE, 1)
@@ -167,14 +167,14 @@ def test_unknown_topics_and_partitions(client: WireClient, version: int) -> None
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     records = golden("legacy")["v1_none"] if version < 3 else batch_of(b"a")
     for topic, partition in (("unknown", 0), (f"known-{version}", 2), (f"known-{version}", -1)):
-        answer = send_batch(client, topic, records, version=version, partition=partition)
-        assert (answer.error_code, answer.index) == (unknown, partition)
-        assert answer.base_offset == -1
+        response = send_batch(client, topic, records, version=version, partition=partition)
+        assert (response.error_code, response.index) == (unknown, partition)
+        assert response.base_offset == -1
 
 
 def test_an_unknown_topic_id(client: WireClient) -> None:
-    answer = send_batch(client, UUID(int=7), batch_of(b"a"), version=13)
-    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    response = send_batch(client, UUID(int=7), batch_of(b"a"), version=13)
+    assert response.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
@@ -187,7 +187,7 @@ def test_each_partition_has_its_own_result(client: WireClient, version: int) -> 
         timeout_ms=1000,
         topic_data=[TopicProduceData(topic, partition_data=data), TopicProduceData("none")],
     )
-    response = client.ask(request, version)
+    response = client.request(request, version)
     assert [each.name for each in response.responses] == [topic, "none"]
     assert [
         (partition.index, partition.error_code)
@@ -205,11 +205,11 @@ def test_a_record_that_is_too_large(client: WireClient, version: int) -> None:
     """E2, P7: refused with the limit and its name, nothing of it is stored."""
     topic = f"large-{version}"
     make_topic(client, topic, configs={"max.message.bytes": "1000"})
-    answer = send_batch(client, topic, batch_of(b"x" * 1000), version=version)
-    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    response = send_batch(client, topic, batch_of(b"x" * 1000), version=version)
+    assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
     if version >= 8:
-        assert "1000" in answer.error_message
-        assert "max.message.bytes" in answer.error_message
+        assert "1000" in response.error_message
+        assert "max.message.bytes" in response.error_message
     assert produced(client, topic, b"x" * 900) == 0
 
 
@@ -219,8 +219,8 @@ def test_corrupt_records(client: WireClient, version: int) -> None:
     make_topic(client, topic)
     broken = bytearray(batch_of(b"some value"))
     broken[-3] ^= 0x10
-    answer = send_batch(client, topic, bytes(broken), version=version)
-    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    response = send_batch(client, topic, bytes(broken), version=version)
+    assert response.error_code == ErrorCode.CORRUPT_MESSAGE
     cut = send_batch(client, topic, batch_of(b"some value")[:-1], version=version)
     assert cut.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
     assert fetched(client, topic).high_watermark == 0
@@ -230,15 +230,15 @@ def test_corrupt_records(client: WireClient, version: int) -> None:
 @pytest.mark.parametrize("records", [None, b""])
 def test_no_records_at_all(client: WireClient, version: int, records: bytes | None) -> None:
     make_topic(client, topic := f"empty-{version}-{records is None}")
-    answer = send_batch(client, topic, records, version=version)
-    assert answer.error_code == ErrorCode.INVALID_RECORD
+    response = send_batch(client, topic, records, version=version)
+    assert response.error_code == ErrorCode.INVALID_RECORD
 
 
 def test_two_batches_for_one_partition_are_refused(client: WireClient) -> None:
     """Produce takes exactly one batch since record batches exist."""
     make_topic(client, "two-batches")
-    answer = send_batch(client, "two-batches", batch_of(b"a") + batch_of(b"b"))
-    assert answer.error_code == ErrorCode.INVALID_RECORD
+    response = send_batch(client, "two-batches", batch_of(b"a") + batch_of(b"b"))
+    assert response.error_code == ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize(("version", "served"), [(3, False), (6, False), (7, True), (12, True)])
@@ -246,9 +246,9 @@ def test_zstd_needs_version_7(client: WireClient, version: int, served: bool) ->
     topic = f"zstd-{version}"
     make_topic(client, topic)
     records = batch_of(b"a", codec=Compression.ZSTD)
-    answer = send_batch(client, topic, records, version=version)
+    response = send_batch(client, topic, records, version=version)
     expected = ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-    assert answer.error_code == expected
+    assert response.error_code == expected
     assert len(values_in(fetched(client, topic))) == served
 
 
@@ -257,16 +257,16 @@ def test_records_without_key_in_a_compacted_topic(client: WireClient, version: i
     """Each of the bad records is named; none of the batch is stored."""
     topic = f"compacted-{version}"
     make_topic(client, topic, configs={"cleanup.policy": "compact"})
-    answer = send_batch(client, topic, batch_of(b"a", b"b"), version=version)
-    assert answer.error_code == ErrorCode.INVALID_RECORD
+    response = send_batch(client, topic, batch_of(b"a", b"b"), version=version)
+    assert response.error_code == ErrorCode.INVALID_RECORD
     if version >= 8:
-        assert [each.batch_index for each in answer.record_errors] == [0, 1]
-        assert all("key" in each.batch_index_error_message for each in answer.record_errors)
-        assert answer.error_message
+        assert [each.batch_index for each in response.record_errors] == [0, 1]
+        assert all("key" in each.batch_index_error_message for each in response.record_errors)
+        assert response.error_message
     else:
-        assert answer.record_errors == []
-    answer = send_batch(client, topic, batch_of(b"a", key=b"k"), version=version)
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+        assert response.record_errors == []
+    response = send_batch(client, topic, batch_of(b"a", key=b"k"), version=version)
+    assert (response.error_code, response.base_offset) == (0, 0)
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
@@ -275,10 +275,10 @@ def test_too_few_replicas(broker: RunningBroker, client: WireClient, version: in
     topic = f"insync-{version}"
     make_topic(client, topic, configs={"min.insync.replicas": "2"})
     add_absent_replica(broker, topic)
-    answer = send_batch(client, topic, batch_of(b"a"), version=version)
-    assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    response = send_batch(client, topic, batch_of(b"a"), version=version)
+    assert response.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     if version >= 8:
-        assert "min.insync.replicas=2" in answer.error_message
+        assert "min.insync.replicas=2" in response.error_message
     assert fetched(client, topic).high_watermark == 0
     assert send_batch(client, topic, batch_of(b"a"), version=version, acks=1).error_code == 0
 
@@ -303,11 +303,11 @@ def test_transactional_batches_need_a_transaction(
     for transactional_id in (None, f"unknown-{version}"):
         request.transactional_id = transactional_id
         find = FindCoordinatorRequest(key=transactional_id or "x", key_type=1)
-        assert client.ask(find, 3).error_code == 0
-        (answer,) = client.ask(request, version).responses[0].partition_responses
+        assert client.request(find, 3).error_code == 0
+        (response,) = client.request(request, version).responses[0].partition_responses
         if transactional_id is None:
-            assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         else:
-            assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            assert response.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert produced(client, topic, b"second") == 1
     assert fetched(client, topic).last_stable_offset == 2

@@ -27,8 +27,8 @@ def send(
 ) -> tuple[ErrorCode, int]:
     now_ms = time.time_ns() // 1_000_000  # a producer that was silent for a day is forgotten
     batch = batch_of(*values, producer=(*producer, sequence), timestamp=now_ms)
-    answer = send_batch(client, topic, batch)
-    return ErrorCode(answer.error_code), answer.base_offset
+    response = send_batch(client, topic, batch)
+    return ErrorCode(response.error_code), response.base_offset
 
 
 def test_a_duplicate_is_answered_with_the_first_offset(client: WireClient) -> None:
@@ -135,22 +135,22 @@ def test_more_ids_than_a_block_has(client: WireClient) -> None:
     requests = [InitProducerIdRequest(None, 0) for _ in range(1100)]
     for request in requests:
         client.send(request, 4)
-    answers = [client.receive(request, 4) for request in requests]
-    assert len({getattr(response, "producer_id", None) for response in answers}) == 1100
+    responses = [client.receive(request, 4) for request in requests]
+    assert len({getattr(response, "producer_id", None) for response in responses}) == 1100
 
 
 @pytest.mark.parametrize("version", [0, 2, 5])
 def test_a_transactional_id_without_a_coordinator(client: WireClient, version: int) -> None:
     """Nobody has asked for one, so that `__transaction_state` is not there."""
-    answer = client.ask(InitProducerIdRequest("t", 1000), version)
-    assert (answer.error_code, answer.producer_id) == (ErrorCode.NOT_COORDINATOR, -1)
-    assert answer.producer_epoch == -1
+    response = client.request(InitProducerIdRequest("t", 1000), version)
+    assert (response.error_code, response.producer_id) == (ErrorCode.NOT_COORDINATOR, -1)
+    assert response.producer_epoch == -1
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
 def test_id_and_epoch_belong_together(client: WireClient, producer_id: int, epoch: int) -> None:
-    answer = client.ask(InitProducerIdRequest(None, 0, producer_id, epoch), 3)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
+    response = client.request(InitProducerIdRequest(None, 0, producer_id, epoch), 3)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_describe_producers(client: WireClient) -> None:
@@ -164,7 +164,7 @@ def test_describe_producers(client: WireClient) -> None:
             DescribeProducersTopicRequest("unknown", [0]),
         ]
     )
-    topics = client.ask(request, 0).topics
+    topics = client.request(request, 0).topics
     found, missing = topics[0].partitions
     assert found.error_code == 0
     (state,) = found.active_producers

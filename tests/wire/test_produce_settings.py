@@ -50,8 +50,8 @@ def test_the_broker_recompresses(
     make_topic(client, topic, configs={"compression.type": target})
     value = incompressible(size)
     for offset in (0, 2):
-        answer = send_batch(client, topic, batch_of(value, None, codec=source))
-        assert (answer.error_code, answer.base_offset) == (0, offset)
+        response = send_batch(client, topic, batch_of(value, None, codec=source))
+        assert (response.error_code, response.base_offset) == (0, offset)
     found = fetched(client, topic)
     wanted = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
     assert read_header(found.records).compression is wanted
@@ -83,19 +83,19 @@ def test_log_append_time(client: WireClient, version: int, codec: Compression, s
     make_topic(client, topic, configs={"message.timestamp.type": "LogAppendTime"})
     before = time.time_ns() // 1_000_000
     batch = batch_of(incompressible(size), b"b", codec=codec)
-    answer = send_batch(client, topic, batch, version=version)
+    response = send_batch(client, topic, batch, version=version)
     after = time.time_ns() // 1_000_000
-    assert before <= answer.log_append_time_ms <= after
+    assert before <= response.log_append_time_ms <= after
     found = fetched(client, topic)
     assert read_header(found.records).timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert {record.timestamp for record in records_in(found)} == {answer.log_append_time_ms}
+    assert {record.timestamp for record in records_in(found)} == {response.log_append_time_ms}
 
 
 def test_timestamps_too_far_away_are_refused(client: WireClient) -> None:
     make_topic(client, "limits", configs={"message.timestamp.before.max.ms": "1000"})
-    answer = send_batch(client, "limits", batch_of(b"a", timestamp=NOW))
-    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert [each.batch_index for each in answer.record_errors] == [0]
+    response = send_batch(client, "limits", batch_of(b"a", timestamp=NOW))
+    assert response.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [each.batch_index for each in response.record_errors] == [0]
     now_ms = time.time_ns() // 1_000_000
     assert send_batch(client, "limits", batch_of(b"a", timestamp=now_ms)).error_code == 0
 
@@ -104,8 +104,8 @@ def test_a_corrupt_batch_on_a_thread(client: WireClient) -> None:
     make_topic(client, "corrupt-large")
     broken = bytearray(batch_of(incompressible(LARGE), codec=Compression.LZ4))
     broken[-100] ^= 0x55
-    answer = send_batch(client, "corrupt-large", bytes(broken))
-    assert answer.error_code == ErrorCode.CORRUPT_MESSAGE
+    response = send_batch(client, "corrupt-large", bytes(broken))
+    assert response.error_code == ErrorCode.CORRUPT_MESSAGE
     assert fetched(client, "corrupt-large").high_watermark == 0
 
 
@@ -120,8 +120,8 @@ def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
     for request in requests:
         client.send(request, 9)
     for index, request in enumerate(requests):
-        answer = received(client, request, 9).responses[0].partition_responses[0]
-        assert (answer.error_code, answer.base_offset) == (0, index)
+        response = received(client, request, 9).responses[0].partition_responses[0]
+        assert (response.error_code, response.base_offset) == (0, index)
     found = fetched(client, "pipelined")
     assert found.high_watermark == 20
 
@@ -173,7 +173,7 @@ def recovery_point(broker: RunningBroker, topic: str) -> int:
 def test_flush_messages_holds_the_answer_back(
     broker: RunningBroker, client: WireClient, gate: Gate, version: int
 ) -> None:
-    """S6: with flush.messages=1 an answer means that the record is on the disk."""
+    """S6: with flush.messages=1 a response means that the record is on the disk."""
     topic = f"flushed-{version}"
     make_topic(client, topic, configs={"flush.messages": "1"})
     request = produce_request(topic, batch_of(b"a"))
@@ -181,7 +181,7 @@ def test_flush_messages_holds_the_answer_back(
     assert gate.reached.wait(10)
     # Others are served meanwhile, and may read what is not durable yet.
     with broker.connect() as other:
-        assert other.ask(ApiVersionsRequest(), 0).error_code == 0
+        assert other.request(ApiVersionsRequest(), 0).error_code == 0
         assert values_in(fetched(other, topic)) == [b"a"]
     client.sock.settimeout(0.05)
     with pytest.raises(TimeoutError):
@@ -196,7 +196,7 @@ def test_flush_messages_holds_the_answer_back(
 def test_requests_behind_one_that_waits_for_the_disk_are_served(
     broker: RunningBroker, client: WireClient, gate: Gate
 ) -> None:
-    """Only the answers wait, and keep their order: one flush serves all that came meanwhile."""
+    """Only the responses wait, and keep their order: one flush serves all that came meanwhile."""
     make_topic(client, "many", configs={"flush.messages": "1"})
     requests = [produce_request("many", batch_of(b"%d" % index)) for index in range(4)]
     for request in requests:
@@ -216,7 +216,7 @@ def test_requests_behind_one_that_waits_for_the_disk_are_served(
 def test_a_duplicate_waits_for_the_disk_too(
     broker: RunningBroker, client: WireClient, gate: Gate
 ) -> None:
-    """P3: its answer means no less than that of the first sending, which is still under way."""
+    """P3: its response means no less than that of the first sending, which is still under way."""
     make_topic(client, "doubled", configs={"flush.messages": "1"})
     batch = batch_of(b"a", producer=(*new_producer(client), 0))
     request = produce_request("doubled", batch)
@@ -229,8 +229,8 @@ def test_a_duplicate_waits_for_the_disk_too(
         client.receive(request, 9)
     client.sock.settimeout(10)
     gate.open.set()
-    answer = received(client, request, 9).responses[0].partition_responses[0]
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+    response = received(client, request, 9).responses[0].partition_responses[0]
+    assert (response.error_code, response.base_offset) == (0, 0)
     assert recovery_point(broker, "doubled") == 1
     # Now that it is durable nothing is waited for.
     assert send_batch(client, "doubled", batch).base_offset == 0
@@ -251,11 +251,11 @@ def test_a_disk_that_fails_is_told_for_its_partition_only(
         monkeypatch.setattr(FlushTask, "run", fail)
         request = produce_request("broken", batch_of(b"a"))
         request.topic_data += produce_request("whole", batch_of(b"a")).topic_data
-        broken, whole = client.ask(request, 9).responses
-        (answer,) = broken.partition_responses
-        assert (answer.error_code, answer.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
-        assert answer.log_start_offset == -1
-        assert "the disk is broken" in answer.error_message
+        broken, whole = client.request(request, 9).responses
+        (response,) = broken.partition_responses
+        assert (response.error_code, response.base_offset) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+        assert response.log_start_offset == -1
+        assert "the disk is broken" in response.error_message
         assert whole.partition_responses[0].error_code == 0
         again = send_batch(client, "broken", batch_of(b"b"))
         assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -268,5 +268,5 @@ def test_a_setting_changed_on_the_way(client: WireClient) -> None:
     make_topic(client, "changing")
     assert produced(client, "changing", b"x" * 5000) == 0
     alter(client, TOPIC, "changing", {"max.message.bytes": "1000"})
-    answer = send_batch(client, "changing", batch_of(b"x" * 5000))
-    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    response = send_batch(client, "changing", batch_of(b"x" * 5000))
+    assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE

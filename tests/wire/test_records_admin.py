@@ -26,9 +26,9 @@ def delete(
 ) -> tuple[ErrorCode, int]:
     """The code, and where the partition starts."""
     wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
-    (answer,) = client.ask(DeleteRecordsRequest([wanted], 1000), version).topics
-    assert answer.name == topic
-    (result,) = answer.partitions
+    (response,) = client.request(DeleteRecordsRequest([wanted], 1000), version).topics
+    assert response.name == topic
+    (result,) = response.partitions
     return ErrorCode(result.error_code), result.low_watermark
 
 
@@ -82,16 +82,16 @@ def end_of(
     """Error code, leader epoch and end offset."""
     wanted = OffsetForLeaderPartition(partition, current, epoch)
     request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(topic, [wanted])])
-    (answer,) = client.ask(request, version).topics
-    assert answer.topic == topic
-    (result,) = answer.partitions
+    (response,) = client.request(request, version).topics
+    assert response.topic == topic
+    (result,) = response.partitions
     assert result.partition == partition
     return result.error_code, result.leader_epoch, result.end_offset
 
 
 def leader_epoch(client: WireClient, topic: str) -> int:
-    answer: Any = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
-    epoch: int = answer.topics[0].partitions[0].leader_epoch
+    response: Any = client.request(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    epoch: int = response.topics[0].partitions[0].leader_epoch
     return epoch
 
 

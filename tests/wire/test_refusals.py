@@ -1,4 +1,4 @@
-"""Requests that cannot be: each answer is the one that Apache Kafka 4.3 gives (E1)."""
+"""Requests that cannot be: each response is the one that Apache Kafka 4.3 gives (E1)."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_a_partition_asked_twice_has_one_refusal(client: WireClient) -> None:
         ListOffsetsPartition(0, timestamp=-2),
     ]
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("asked-twice", wanted)])
-    (topic,) = client.ask(request, 7).topics
+    (topic,) = client.request(request, 7).topics
     assert [
         (partition.partition_index, partition.error_code) for partition in topic.partitions
     ] == [
@@ -52,7 +52,7 @@ def test_a_partition_asked_twice_has_one_refusal(client: WireClient) -> None:
 def test_a_topic_named_twice_is_told_once(client: WireClient) -> None:
     make_topic(client, "told-once")
     twice = [MetadataRequestTopic(name="told-once"), MetadataRequestTopic(name="told-once")]
-    (topic,) = client.ask(MetadataRequest(twice), 12).topics
+    (topic,) = client.request(MetadataRequest(twice), 12).topics
     assert (topic.name, topic.error_code) == ("told-once", ErrorCode.NONE)
 
 
@@ -64,8 +64,8 @@ def test_a_cursor_that_points_nowhere(client: WireClient, topic: str, partition:
         [DescribeTopicPartitionsTopicRequest("page")],
         cursor=DescribeTopicPartitionsRequestCursor(topic, partition),
     )
-    (answer,) = client.ask(request, 0).topics
-    assert (answer.name, answer.error_code) == ("page", ErrorCode.INVALID_REQUEST)
+    (response,) = client.request(request, 0).topics
+    assert (response.name, response.error_code) == ("page", ErrorCode.INVALID_REQUEST)
 
 
 def test_topics_that_cannot_be_described(client: WireClient) -> None:
@@ -73,12 +73,14 @@ def test_topics_that_cannot_be_described(client: WireClient) -> None:
     request = DescribeTopicPartitionsRequest(
         [DescribeTopicPartitionsTopicRequest(name) for name in names]
     )
-    answers = client.ask(request, 0).topics
-    assert [(response.name, response.error_code) for response in answers] == [
+    responses = client.request(request, 0).topics
+    assert [(response.name, response.error_code) for response in responses] == [
         ("a/b", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
-    assert UNKNOWN_OPERATIONS not in {response.topic_authorized_operations for response in answers}
+    assert UNKNOWN_OPERATIONS not in {
+        response.topic_authorized_operations for response in responses
+    }
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -89,17 +91,17 @@ def test_topics_that_cannot_be_described(client: WireClient) -> None:
 def test_a_cluster_of_others_than_brokers(
     client: WireClient, version: int, kind: int, error: ErrorCode
 ) -> None:
-    answer = client.ask(DescribeClusterRequest(endpoint_type=kind), version)
-    assert (answer.error_code, answer.endpoint_type, answer.brokers) == (error, 1, [])
-    assert answer.error_message
+    response = client.request(DescribeClusterRequest(endpoint_type=kind), version)
+    assert (response.error_code, response.endpoint_type, response.brokers) == (error, 1, [])
+    assert response.error_message
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_election_of_no_known_type(client: WireClient, version: int) -> None:
     request = ElectLeadersRequest(7, [ElectLeadersTopicPartitions("any", [0, 4])])
-    answer = client.ask(request, version)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    (topic,) = answer.replica_election_results
+    response = client.request(request, version)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    (topic,) = response.replica_election_results
     assert topic.topic == "any"
     assert [(each.partition_id, each.error_code) for each in topic.partition_result] == [
         (0, ErrorCode.INVALID_REQUEST),
@@ -109,7 +111,7 @@ def test_an_election_of_no_known_type(client: WireClient, version: int) -> None:
 
 def test_an_election_of_all_names_every_topic(client: WireClient) -> None:
     make_topic(client, "all-is-well")
-    results = client.ask(ElectLeadersRequest(0, None), 2).replica_election_results
+    results = client.request(ElectLeadersRequest(0, None), 2).replica_election_results
     assert {result.topic: result.partition_result for result in results}["all-is-well"] == []
 
 
@@ -117,31 +119,31 @@ def test_a_sync_must_name_its_protocol(client: WireClient) -> None:
     """C3"""
     for names in ((None, "range"), ("consumer", None)):
         request = SyncGroupRequest("group", 1, "member", None, *names)
-        assert client.ask(request, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        assert client.request(request, 5).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     older = SyncGroupRequest("group", 1, "member")
-    assert client.ask(older, 4).error_code == ErrorCode.NOT_COORDINATOR
+    assert client.request(older, 4).error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
 def test_a_refused_join_has_no_protocol(client: WireClient, version: int, name: str | None) -> None:
     """C3"""
-    answer = client.ask(JoinGroupRequest("group", 10_000, 10_000, "stranger"), version)
-    assert (answer.error_code, answer.protocol_name) == (ErrorCode.NOT_COORDINATOR, name)
+    response = client.request(JoinGroupRequest("group", 10_000, 10_000, "stranger"), version)
+    assert (response.error_code, response.protocol_name) == (ErrorCode.NOT_COORDINATOR, name)
 
 
 def test_a_refused_producer_has_no_epoch(client: WireClient) -> None:
     """P3"""
     for request in (InitProducerIdRequest("", 1000), InitProducerIdRequest(None, 0, -1, 3)):
-        answer = client.ask(request, 4)
-        assert answer.error_code == ErrorCode.INVALID_REQUEST
-        assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+        response = client.request(request, 4)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        assert (response.producer_id, response.producer_epoch) == (-1, -1)
 
 
 def test_producers_of_topics_that_cannot_be(client: WireClient) -> None:
     names = ["a/b", "nowhere"]
     wanted = [DescribeProducersTopicRequest(name, [0]) for name in names]
-    answers = client.ask(DescribeProducersRequest(wanted), 0).topics
-    assert [response.partitions[0].error_code for response in answers] == [
+    responses = client.request(DescribeProducersRequest(wanted), 0).topics
+    assert [response.partitions[0].error_code for response in responses] == [
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]

@@ -46,8 +46,8 @@ def connect(broker: PenstockBroker) -> WireClient:
 
 
 def leader_epoch(client: WireClient, topic: str) -> int:
-    answer = client.ask(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
-    epoch: int = answer.topics[0].partitions[0].leader_epoch
+    response = client.request(MetadataRequest([MetadataRequestTopic(name=topic)]), 9)
+    epoch: int = response.topics[0].partitions[0].leader_epoch
     return epoch
 
 
@@ -61,7 +61,7 @@ def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
         with running_broker(tmp_path) as broker, broker.connect() as client:
             assert not (tmp_path / "data" / ".kafka_cleanshutdown").exists()
-            (topic,) = client.ask(MetadataRequest(None), 12).topics
+            (topic,) = client.request(MetadataRequest(None), 12).topics
             assert (topic.name, topic.topic_id, len(topic.partitions)) == ("t", topic_id, 2)
             assert leader_epoch(client, "t") > epoch
             assert values_in(fetched(client, "t", partition=1)) == [b"a", b"b"]
@@ -120,8 +120,8 @@ def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
                 producer=(*producer, len(found) - 1),
                 timestamp=time.time_ns() // 1_000_000,
             )
-            answer = send_batch(client, "t", again)
-            assert (answer.error_code, answer.base_offset) == (0, len(found) - 1)
+            response = send_batch(client, "t", again)
+            assert (response.error_code, response.base_offset) == (0, len(found) - 1)
     assert "Traceback" not in broker.log.read_text()
 
 
@@ -137,10 +137,10 @@ def test_sigterm_under_load(tmp_path: Path) -> None:
             with connect(broker) as mine:
                 while True:
                     try:
-                        answer = send_batch(mine, "t", batch_of(b"x" * 100), partition=partition)
+                        response = send_batch(mine, "t", batch_of(b"x" * 100), partition=partition)
                     except (ConnectionError, TimeoutError):
                         return
-                    assert answer.error_code == 0
+                    assert response.error_code == 0
                     counts[partition] += 1
 
         threads = [threading.Thread(target=producing, args=(each,)) for each in range(3)]
@@ -185,12 +185,12 @@ def test_a_folder_that_was_kafkas(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         topic_id = make_topic(client, "mine", 2)
         produced(client, "mine", b"a", partition=1)
-        cluster_id = client.ask(MetadataRequest([]), 9).cluster_id
+        cluster_id = client.request(MetadataRequest([]), 9).cluster_id
     for file in (tmp_path / "data").glob("penstock-metadata.db*"):
         file.unlink()
     shutil.rmtree(tmp_path / "data" / "mine-0")
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        response = client.ask(MetadataRequest(None), 12)
+        response = client.request(MetadataRequest(None), 12)
         (topic,) = response.topics
         assert response.cluster_id == cluster_id
         assert (topic.name, topic.topic_id, len(topic.partitions)) == ("mine", topic_id, 2)
@@ -210,7 +210,7 @@ def test_folders_of_no_topic_are_set_aside(tmp_path: Path) -> None:
     shutil.copytree(data / "known-0", data / "foreign-0")
     (data / "foreign-0" / "partition.metadata").unlink()
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        names = [topic.name for topic in client.ask(MetadataRequest(None), 12).topics]
+        names = [topic.name for topic in client.request(MetadataRequest(None), 12).topics]
         assert names == ["known"]
         (stray,) = data.glob("*-stray")
         assert stray.name.startswith("foreign-0.")
@@ -226,18 +226,18 @@ def commit(client: WireClient, offset: int) -> ErrorCode:
     request = OffsetCommitRequest(
         "g", topics=[OffsetCommitRequestTopic("t", partitions=[partition])]
     )
-    return ErrorCode(client.ask(request, 8).topics[0].partitions[0].error_code)
+    return ErrorCode(client.request(request, 8).topics[0].partitions[0].error_code)
 
 
 def committed(client: WireClient) -> tuple[int, str]:
     """The offset of the group, once its coordinator has read its log."""
     request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
     while True:
-        answer = client.ask(request, 7)
-        if answer.error_code == 0:
-            (partition,) = answer.topics[0].partitions
+        response = client.request(request, 7)
+        if response.error_code == 0:
+            (partition,) = response.topics[0].partitions
             return partition.committed_offset, partition.metadata
-        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         time.sleep(0.01)
 
 
@@ -249,7 +249,7 @@ def test_committed_offsets_are_there_again(tmp_path: Path, clean: bool) -> None:
         with connect(broker) as client:
             make_topic(client, "t")
             find = FindCoordinatorRequest("g")
-            while client.ask(find, 2).error_code:
+            while client.request(find, 2).error_code:
                 time.sleep(0.01)
             while (code := commit(client, 42)) is not ErrorCode.NONE:
                 assert code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

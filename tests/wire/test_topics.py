@@ -32,7 +32,7 @@ SOME = [0, 4, 7]
 def create(client: WireClient, topic: CreatableTopic, version: int = 7, **more: bool) -> Any:
     """The result for one topic."""
     request = CreateTopicsRequest([topic], timeout_ms=5000, **more)
-    (result,) = client.ask(request, version).topics
+    (result,) = client.request(request, version).topics
     assert result.name == topic.name
     return result
 
@@ -40,7 +40,7 @@ def create(client: WireClient, topic: CreatableTopic, version: int = 7, **more: 
 def partitions(client: WireClient, name: str) -> list[Any]:
     """As Metadata tells them; nothing where there is no such topic."""
     request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    found: list[Any] = client.ask(request, 9).topics[0].partitions
+    found: list[Any] = client.request(request, 9).topics[0].partitions
     return sorted(found, key=lambda parts: parts.partition_index)
 
 
@@ -149,7 +149,7 @@ def test_names_that_are_taken(client: WireClient, version: int) -> None:
 def test_a_name_twice_in_a_request(client: WireClient, version: int) -> None:
     twice = [CreatableTopic(f"twice-{version}", 1, 1)] * 2
     other = CreatableTopic(f"once-{version}", 1, 1)
-    response = client.ask(CreateTopicsRequest([*twice, other], timeout_ms=5000), version)
+    response = client.request(CreateTopicsRequest([*twice, other], timeout_ms=5000), version)
     codes = {topic.name: topic.error_code for topic in response.topics}
     assert codes == {f"twice-{version}": ErrorCode.INVALID_REQUEST, f"once-{version}": 0}
 
@@ -199,7 +199,7 @@ def delete(client: WireClient, version: int, *topics: str | UUID) -> list[Any]:
         ]
     else:
         request.topic_names = [topic for topic in topics if isinstance(topic, str)]
-    responses: list[Any] = client.ask(request, version).responses
+    responses: list[Any] = client.request(request, version).responses
     return responses
 
 
@@ -272,7 +272,7 @@ def grow(
     request = CreatePartitionsRequest(
         [CreatePartitionsTopic(name, count, given)], 5000, validate_only
     )
-    (result,) = client.ask(request, version).results
+    (result,) = client.request(request, version).results
     assert result.name == name
     return result
 

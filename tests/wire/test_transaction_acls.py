@@ -71,7 +71,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]
             allow(admin, ANN, AclOperation.READ, ResourceType.GROUP, "readers")
             for name in ("writes", "describes", "hidden"):
                 TxnProducer.started(admin, name, Generation.V1)
-            assert admin.ask(FindCoordinatorRequest("readers"), 2).error_code == 0
+            assert admin.request(FindCoordinatorRequest("readers"), 2).error_code == 0
         yield broker
 
 
@@ -90,16 +90,16 @@ def admin(secured: RunningBroker) -> Iterator[WireClient]:
 def test_find_coordinator_needs_describe(ann: WireClient) -> None:
     """WRITE implies it."""
     for name, code in (("writes", NONE), ("describes", NONE), ("hidden", NO_ID)):
-        assert ErrorCode(ann.ask(FindCoordinatorRequest(name, 1), 3).error_code) is code
+        assert ErrorCode(ann.request(FindCoordinatorRequest(name, 1), 3).error_code) is code
     request = FindCoordinatorRequest("", 1, ["hidden", "writes"])
-    codes = [ErrorCode(each.error_code) for each in ann.ask(request, 4).coordinators]
+    codes = [ErrorCode(each.error_code) for each in ann.request(request, 4).coordinators]
     assert codes == [NO_ID, NONE]
 
 
 def test_init_producer_id_needs_write(ann: WireClient) -> None:
     for name, code in (("writes", NONE), ("describes", NO_ID), ("hidden", NO_ID), ("new", NO_ID)):
         for version in (0, 5):
-            answer = ann.ask(InitProducerIdRequest(name, 1000), version)
+            answer = ann.request(InitProducerIdRequest(name, 1000), version)
             assert ErrorCode(answer.error_code) is code
             if code:
                 assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
@@ -112,7 +112,7 @@ def test_end_needs_write(ann: WireClient) -> None:
         ("hidden", NO_ID),
     ):
         for version in (1, 5):
-            answer = ann.ask(EndTxnRequest(name, 999, 0, True), version)
+            answer = ann.request(EndTxnRequest(name, 999, 0, True), version)
             assert ErrorCode(answer.error_code) is code
 
 
@@ -128,7 +128,7 @@ def test_adding_partitions_needs_write_of_both(ann: WireClient, version: int) ->
             v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic, [0]) for topic in topics],
         )
-        found = ann.ask(request, version).results_by_topic_v3_and_below
+        found = ann.request(request, version).results_by_topic_v3_and_below
         return [ErrorCode(each.results_by_partition[0].partition_error_code) for each in found]
 
     assert add("describes", "open", "secret") == [NO_ID, NO_ID]
@@ -145,10 +145,10 @@ def test_only_brokers_ask_for_several(ann: WireClient, admin: WireClient, versio
     request = AddPartitionsToTxnRequest(
         [AddPartitionsToTxnTransaction("hidden", 999, 0, True, topics)]
     )
-    refused = ann.ask(request, version)
+    refused = ann.request(request, version)
     assert ErrorCode(refused.error_code) is NO_CLUSTER
     assert refused.results_by_transaction == []
-    answer = admin.ask(request, version)
+    answer = admin.request(request, version)
     assert answer.error_code == NONE
     (result,) = answer.results_by_transaction
     code = result.topic_results[0].results_by_partition[0].partition_error_code
@@ -160,7 +160,7 @@ def test_groups_offsets_need_the_group(ann: WireClient) -> None:
 
     def add(name: str, group: str) -> ErrorCode:
         request = AddOffsetsToTxnRequest(name, producer.producer_id, producer.epoch, group)
-        return ErrorCode(ann.ask(request, 3).error_code)
+        return ErrorCode(ann.request(request, 3).error_code)
 
     assert add("describes", "readers") is NO_ID
     assert add("writes", "others") is NO_GROUP
@@ -181,7 +181,7 @@ def test_committing_offsets_needs_all_of_it(ann: WireClient, version: int) -> No
             TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(0, 5)])
             for topic in topics
         ]
-        found = ann.ask(request, version).topics
+        found = ann.request(request, version).topics
         return {each.name: ErrorCode(each.partitions[0].error_code) for each in found}
 
     assert commit("describes", "readers", "open") == {"open": NO_ID}
@@ -193,7 +193,7 @@ def test_committing_offsets_needs_all_of_it(ann: WireClient, version: int) -> No
 
 def produced(client: WireClient, name: str | None, topics: list[str], batch: bytes) -> list[Any]:
     request = produce_request(name, {(topic, 0): batch for topic in topics})
-    answer = client.ask(request, 11)
+    answer = client.request(request, 11)
     return [each.partition_responses[0] for each in answer.responses]
 
 
@@ -221,7 +221,7 @@ def test_markers_need_the_cluster(
     request = WriteTxnMarkersRequest([WritableTxnMarker(999_999, 0, False, topics, 0)])
 
     def write() -> ErrorCode:
-        (result,) = ann.ask(request, 1).markers
+        (result,) = ann.request(request, 1).markers
         return ErrorCode(result.topics[0].partitions[0].error_code)
 
     assert write() is NO_CLUSTER
@@ -248,7 +248,7 @@ def test_describing_shows_what_may_be_described(ann: WireClient, admin: WireClie
     producer.write("secret", b"x")
     assert [each.topic for each in described(ann, "mixed").topics] == ["open"]
     assert len(described(admin, "mixed").topics) == 2
-    answer = ann.ask(DescribeTransactionsRequest(["hidden", "describes", "absent"]), 0)
+    answer = ann.request(DescribeTransactionsRequest(["hidden", "describes", "absent"]), 0)
     codes = [ErrorCode(each.error_code) for each in answer.transaction_states]
     assert codes == [NO_ID, NONE, NO_ID]
     assert answer.transaction_states[0].transactional_id == "hidden"
@@ -258,7 +258,7 @@ def test_describing_shows_what_may_be_described(ann: WireClient, admin: WireClie
 
 def test_listing_shows_what_may_be_described(ann: WireClient, admin: WireClient) -> None:
     def listed(client: WireClient) -> set[str]:
-        answer = client.ask(ListTransactionsRequest(), 0)
+        answer = client.request(ListTransactionsRequest(), 0)
         return {each.transactional_id for each in answer.transaction_states}
 
     assert {"writes", "describes"} <= listed(ann)

@@ -59,10 +59,10 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_find_coordinator(broker: RunningBroker, client: WireClient, version: int) -> None:
     """C4: one key until version 3, any number of them after."""
     if version < 4:
-        answer = client.ask(FindCoordinatorRequest("x", 1), version)
+        answer = client.request(FindCoordinatorRequest("x", 1), version)
         found = [("x", answer)]
     else:
-        answer = client.ask(FindCoordinatorRequest("", 1, ["x", "y", "x"]), version)
+        answer = client.request(FindCoordinatorRequest("", 1, ["x", "y", "x"]), version)
         found = [(each.key, each) for each in answer.coordinators]
         assert [key for key, _ in found] == ["x", "y", "x"]
     for _, each in found:
@@ -77,7 +77,7 @@ def test_the_topic_is_made_as_it_is_set(tmp_path_factory: pytest.TempPathFactory
     }
     folder = tmp_path_factory.mktemp("settings")
     with running_broker(folder, settings) as broker, broker.connect() as client:
-        listed = client.ask(ListTransactionsRequest(["Strange"]), 2)
+        listed = client.request(ListTransactionsRequest(["Strange"]), 2)
         assert (listed.error_code, listed.unknown_state_filters) == (NONE, ["Strange"])
         assert described(client, "x").error_code == ErrorCode.NOT_COORDINATOR
         TxnProducer.started(client, "x")
@@ -130,7 +130,7 @@ def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> 
             AddPartitionsToTxnTopic("__transaction_state", [0]),
         ],
     )
-    found = results_of(client.ask(request, version).results_by_topic_v3_and_below)
+    found = results_of(client.request(request, version).results_by_topic_v3_and_below)
     assert found == {
         (name, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
         (name, 1): ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -141,7 +141,7 @@ def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> 
     assert described(client, name).transaction_state == "Empty"
     request.v3_and_below_topics = [AddPartitionsToTxnTopic(name, [0, 1])]
     for _ in range(2):
-        found = results_of(client.ask(request, version).results_by_topic_v3_and_below)
+        found = results_of(client.request(request, version).results_by_topic_v3_and_below)
         assert found == {(name, 0): NONE, (name, 1): NONE}
     assert described(client, name).transaction_state == "Ongoing"
     producer.commit()
@@ -171,7 +171,7 @@ def test_several_transactions_at_a_time(client: WireClient, name: str, version: 
             about(2, [0], verify=False, epoch=5),
         ]
     )
-    answer = client.ask(request, version)
+    answer = client.request(request, version)
     assert answer.error_code == NONE
     found = {
         each.transactional_id: results_of(each.topic_results)
@@ -190,7 +190,7 @@ def test_several_transactions_at_a_time(client: WireClient, name: str, version: 
 
 
 def test_no_transactions_at_all(client: WireClient) -> None:
-    answer = client.ask(AddPartitionsToTxnRequest([]), 5)
+    answer = client.request(AddPartitionsToTxnRequest([]), 5)
     assert (answer.error_code, answer.results_by_transaction) == (NONE, [])
 
 
@@ -198,7 +198,7 @@ def test_no_transactions_at_all(client: WireClient) -> None:
 
 
 def write_markers(client: WireClient, version: int, *markers: WritableTxnMarker) -> Any:
-    answer = client.ask(WriteTxnMarkersRequest(list(markers)), version)
+    answer = client.request(WriteTxnMarkersRequest(list(markers)), version)
     return {
         (result.producer_id, topic.name, each.partition_index): ErrorCode(each.error_code)
         for result in answer.markers
@@ -278,7 +278,7 @@ def test_describe_transactions(client: WireClient, name: str) -> None:
     assert (empty.transaction_state, empty.transaction_start_time_ms) == ("Empty", -1)
     producer.write(name, b"x", partition=2)
     producer.write(name, b"x", partition=0)
-    answer = client.ask(DescribeTransactionsRequest([name, "nobody", ""]), 0)
+    answer = client.request(DescribeTransactionsRequest([name, "nobody", ""]), 0)
     mine, unknown, wrong = answer.transaction_states
     assert (mine.error_code, mine.transactional_id) == (NONE, name)
     assert (mine.transaction_state, mine.transaction_timeout_ms) == ("Ongoing", 12_345)
@@ -295,7 +295,7 @@ def test_describe_transactions(client: WireClient, name: str) -> None:
 
 
 def listed(client: WireClient, version: int, request: ListTransactionsRequest) -> set[str]:
-    answer = client.ask(request, version)
+    answer = client.request(request, version)
     assert answer.error_code == NONE
     return {each.transactional_id for each in answer.transaction_states}
 
@@ -318,14 +318,14 @@ def test_list_transactions(client: WireClient, name: str) -> None:
         assert by_id == {f"{name}-0", f"{name}-7"}
         by_both = listed(client, version, ListTransactionsRequest(["Ongoing", "Dead"], ids))
         assert by_both == {f"{name}-0"}
-        strange = client.ask(ListTransactionsRequest(["Odd", "Empty", "odd"]), version)
+        strange = client.request(ListTransactionsRequest(["Odd", "Empty", "odd"]), version)
         assert sorted(strange.unknown_state_filters) == ["Odd", "odd"]
     assert listed(client, 2, ListTransactionsRequest(transactional_id_pattern=ours)) == everybody
     part = ListTransactionsRequest(transactional_id_pattern=name)
     assert listed(client, 2, part) == set(), "the whole id has to match"
     old = ListTransactionsRequest(["Ongoing"], duration_filter=3_600_000)
     assert listed(client, 1, old) == set()
-    wrong = client.ask(ListTransactionsRequest(transactional_id_pattern="(a"), 2)
+    wrong = client.request(ListTransactionsRequest(transactional_id_pattern="(a"), 2)
     assert ErrorCode(wrong.error_code) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert wrong.transaction_states == []
     for each in producers[:4]:
@@ -340,7 +340,7 @@ def test_describe_producers_in_a_transaction(client: WireClient, name: str) -> N
     request = DescribeProducersRequest([DescribeProducersTopicRequest(name, [0])])
 
     def active() -> Any:
-        (one,) = client.ask(request, 0).topics[0].partitions[0].active_producers
+        (one,) = client.request(request, 0).topics[0].partitions[0].active_producers
         return one
 
     open_one = active()

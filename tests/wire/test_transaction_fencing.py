@@ -64,7 +64,7 @@ def test_a_second_producer_takes_over(
     old = TxnProducer.started(client, name, generation)
     old.write(name, b"old")
     new = TxnProducer(client, name, generation)
-    first = client.ask(InitProducerIdRequest(name, 60_000), new.versions.init)
+    first = client.request(InitProducerIdRequest(name, 60_000), new.versions.init)
     assert ErrorCode(first.error_code) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert (first.producer_id, first.producer_epoch) == (-1, -1)
     assert new.init().error_code == 0
@@ -74,7 +74,7 @@ def test_a_second_producer_takes_over(
     refused = old.send(name, b"late")
     assert ErrorCode(refused.error_code) is ErrorCode.INVALID_PRODUCER_EPOCH
     for version in range(6):
-        code = client.ask(old.end_request(commit=True), version).error_code
+        code = client.request(old.end_request(commit=True), version).error_code
         wanted = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
         assert ErrorCode(code) is wanted
     for version in range(4):
@@ -87,7 +87,7 @@ def test_a_second_producer_takes_over(
     for version in (3, 4, 5):
         kept = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
         wanted = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
-        assert ErrorCode(client.ask(kept, version).error_code) is wanted
+        assert ErrorCode(client.request(kept, version).error_code) is wanted
     new.write(name, b"new")
     new.commit()
     assert committed(client, name) == [b"new"]
@@ -119,7 +119,7 @@ def test_ids_of_others(client: WireClient, name: str) -> None:
     other = TxnProducer.started(client, f"{name}-other")
     mine.producer_id = other.producer_id
     for version in range(6):
-        code = client.ask(mine.end_request(commit=True), version).error_code
+        code = client.request(mine.end_request(commit=True), version).error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert mine.add({name: [0]}) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert mine.add_offsets("g") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -141,7 +141,7 @@ def test_a_producer_goes_on_after_an_error(
     producer = TxnProducer.started(client, name, generation)
     request = InitProducerIdRequest(name, 60_000, producer.producer_id, producer.epoch)
     for _ in range(2):
-        answer = client.ask(request, producer.versions.init)
+        answer = client.request(request, producer.versions.init)
         assert (answer.error_code, answer.producer_epoch) == (0, 1)
     producer.take_over(answer)
     producer.write(name, b"x")
@@ -168,7 +168,7 @@ def test_a_producer_gives_up_its_transaction(
 def test_a_producer_comes_back_with_what_is_forgotten(client: WireClient, name: str) -> None:
     """With the id and epoch that a coordinator without memory cannot check."""
     find_coordinator(client, name)
-    answer = client.ask(InitProducerIdRequest(name, 60_000, 123_456, 7), 4)
+    answer = client.request(InitProducerIdRequest(name, 60_000, 123_456, 7), 4)
     assert (answer.error_code, answer.producer_epoch) == (0, 0)
     assert answer.producer_id != 123_456
 
@@ -206,11 +206,11 @@ def test_after_the_last_epoch_comes_a_new_id(
     producer.write(name, b"b")
     old = producer.producer_id
     request = producer.end_request(commit=commit)
-    first = client.ask(request, 5)
+    first = client.request(request, 5)
     assert (first.error_code, first.producer_epoch) == (0, 0)
     assert first.producer_id != old
     wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
-    again = client.ask(request, 5)
+    again = client.request(request, 5)
     assert (again.error_code, again.producer_id, again.producer_epoch) == (0, first.producer_id, 0)
     producer.take_over(again)
     producer.write(name, b"c")
@@ -219,7 +219,7 @@ def test_after_the_last_epoch_comes_a_new_id(
     assert committed(client, name) == ([b"a", b"b", b"c"] if commit else [b"a", b"c"])
     for epoch in (LAST_EPOCH - 1, LAST_EPOCH):
         batch = txn_batch(old, epoch, 9, b"late")
-        late = client.ask(produce_request(name, {(name, 0): batch}), 12)
+        late = client.request(produce_request(name, {(name, 0): batch}), 12)
         code = late.responses[0].partition_responses[0].error_code
         assert ErrorCode(code) in (
             ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -303,7 +303,7 @@ def test_a_marker_before_the_first_append(
     with ThreadPoolExecutor(1) as pool, Paused(broker) as paused, broker.connect() as second:
         batch = producer.batch(name, b"late")
         request = produce_request(name, {(name, 0): batch})
-        sending = pool.submit(second.ask, request, producer.versions.produce)
+        sending = pool.submit(second.request, request, producer.versions.produce)
         assert paused.asked.wait(10)
         assert producer.end(commit=commit) is ErrorCode.NONE
         wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
@@ -334,12 +334,12 @@ def test_the_marker_of_the_transaction_before(
     with ThreadPoolExecutor(1) as pool, broker.connect() as second:
         batch = producer.batch(name, b"b")
         request = produce_request(name, {(name, 0): batch})
-        refused = client.ask(request, 12).responses[0].partition_responses[0].error_code
+        refused = client.request(request, 12).responses[0].partition_responses[0].error_code
         assert ErrorCode(refused) is ErrorCode.CONCURRENT_TRANSACTIONS, "it was patient enough"
 
         def until_taken() -> int:
             while True:
-                answer = second.ask(request, 12).responses[0].partition_responses[0]
+                answer = second.request(request, 12).responses[0].partition_responses[0]
                 if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
                     code: int = answer.error_code
                     return code
@@ -382,14 +382,14 @@ def test_while_markers_are_on_their_way(
     producer.write(name, b"a")
     release = broker.call(lambda inside: hold_markers(inside))
     end = producer.end_request(commit=True)
-    assert client.ask(end, producer.versions.end).error_code == 0
+    assert client.request(end, producer.versions.end).error_code == 0
     assert described(client, name).transaction_state == "PrepareCommit"
     assert committed(client, name) == []
     for commit in (True, False):
         end.committed = commit
-        code = client.ask(end, producer.versions.end).error_code
+        code = client.request(end, producer.versions.end).error_code
         assert ErrorCode(code) is ErrorCode.CONCURRENT_TRANSACTIONS
-    code = client.ask(InitProducerIdRequest(name, 60_000), producer.versions.init).error_code
+    code = client.request(InitProducerIdRequest(name, 60_000), producer.versions.init).error_code
     assert ErrorCode(code) is ErrorCode.CONCURRENT_TRANSACTIONS
     broker.call(lambda _: release())
     wait_for_state(client, name, "CompleteCommit")

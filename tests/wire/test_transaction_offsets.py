@@ -99,7 +99,7 @@ def send_offsets(
         topics=[wanted],
     )
     version = version_of(producer) if version is None else version
-    answer = producer.client.ask(request, version)
+    answer = producer.client.request(request, version)
     (found,) = answer.topics
     assert (found.topic_id if version >= FIRST_WITH_TOPIC_IDS else found.name) == topic
     return ErrorCode(found.partitions[0].error_code)
@@ -117,14 +117,14 @@ def fetched_offset(
     if version < 8:
         old = OffsetFetchRequest(group, [OffsetFetchRequestTopic(topic, [0])])
         old.require_stable = stable
-        answer = client.ask(old, version)
+        answer = client.request(old, version)
         assert answer.error_code == NONE
         part = answer.topics[0].partitions[0]
     else:
         wanted = OffsetFetchRequestTopics(topic, partition_indexes=[0])
         new = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=[wanted])])
         new.require_stable = stable
-        (found,) = client.ask(new, version).groups
+        (found,) = client.request(new, version).groups
         assert found.error_code == NONE
         part = found.topics[0].partitions[0]
     return ErrorCode(part.error_code), part.committed_offset
@@ -132,7 +132,7 @@ def fetched_offset(
 
 def commit_plainly(client: WireClient, group: str, topic: str, offset: int) -> None:
     topics = [OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, offset)])]
-    answer = client.ask(OffsetCommitRequest(group, topics=topics), 8)
+    answer = client.request(OffsetCommitRequest(group, topics=topics), 8)
     assert answer.topics[0].partitions[0].error_code == NONE
 
 

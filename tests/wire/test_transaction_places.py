@@ -68,7 +68,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def delete_topic(client: WireClient, topic: str) -> None:
-    answer = client.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 3)
+    answer = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 3)
     assert answer.responses[0].error_code == 0
 
 
@@ -125,7 +125,7 @@ def test_partitions_are_added(client: WireClient, name: str, generation: Generat
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"x")
     wanted = [CreatePartitionsTopic(name, 2, None)]
-    answer = client.ask(CreatePartitionsRequest(wanted, 5000, False), 3)
+    answer = client.request(CreatePartitionsRequest(wanted, 5000, False), 3)
     assert answer.results[0].error_code == 0
     producer.write(name, b"y", partition=1)
     producer.commit()
@@ -143,7 +143,7 @@ def move(folders: Folders, client: WireClient, topic: str) -> None:
     source = home()
     (target,) = (each for each in folders.paths if each != source)
     wanted = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic(topic, [0])])
-    (result,) = client.ask(AlterReplicaLogDirsRequest([wanted]), 2).results
+    (result,) = client.request(AlterReplicaLogDirsRequest([wanted]), 2).results
     assert result.partitions[0].error_code == 0
     deadline = time.monotonic() + 15
     while home() != target:
@@ -197,7 +197,7 @@ def test_records_of_an_open_transaction_are_deleted(
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"a", b"b")
     wanted = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, -1)])
-    (answer,) = client.ask(DeleteRecordsRequest([wanted], 5000), 2).topics
+    (answer,) = client.request(DeleteRecordsRequest([wanted], 5000), 2).topics
     assert (answer.partitions[0].error_code, answer.partitions[0].low_watermark) == (0, 2)
     data = fetched_committed(client, name, offset=2)
     assert (data.log_start_offset, data.last_stable_offset) == (2, 2)

@@ -121,7 +121,7 @@ def test_an_end_asked_for_again_after_a_stop(tmp_path: Path, generation: Generat
             producer.write("t", b"x")
             lose_markers(broker)
             request = producer.end_request(commit=True)
-            assert client.ask(request, producer.versions.end).error_code == 0
+            assert client.request(request, producer.versions.end).error_code == 0
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             answer = until_ready(client, request, producer.versions.end)
             assert answer.error_code == 0

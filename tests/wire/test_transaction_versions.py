@@ -45,7 +45,7 @@ def settings() -> Mapping[str, str]:
 def set_level(client: WireClient, level: int) -> None:
     for how in (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE):
         update = FeatureUpdateKey(TRANSACTION_VERSION, level, upgrade_type=how)
-        answer = client.ask(UpdateFeaturesRequest(feature_updates=[update]), 2)
+        answer = client.request(UpdateFeaturesRequest(feature_updates=[update]), 2)
         if answer.error_code == 0:
             return
     raise AssertionError(answer.error_message)

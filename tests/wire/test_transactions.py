@@ -110,10 +110,10 @@ def test_the_next_transaction_does_not_wait(
         for partition in range(3):
             if generation is Generation.V1:
                 request = producer.add_request({name: [partition]})
-                answer = client.ask(request, 3).results_by_topic_v3_and_below[0]
+                answer = client.request(request, 3).results_by_topic_v3_and_below[0]
                 assert answer.results_by_partition[0].partition_error_code == 0
             assert producer.send(name, b"%d" % number, partition=partition).error_code == 0
-        ended = client.ask(producer.end_request(commit=True), producer.versions.end)
+        ended = client.request(producer.end_request(commit=True), producer.versions.end)
         assert ended.error_code == 0
         if generation is Generation.V2:
             producer.take_over(ended)
@@ -231,7 +231,7 @@ def test_late_records_of_version_2(client: WireClient, name: str) -> None:
     producer.commit()
     for partition in (0, 1):
         batch = txn_batch(*old, 1 - partition, b"late")
-        answer = client.ask(produce_request(name, {(name, partition): batch}), 12)
+        answer = client.request(produce_request(name, {(name, partition): batch}), 12)
         code = answer.responses[0].partition_responses[0].error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert committed(client, name) == [b"in time"]
@@ -249,10 +249,10 @@ def test_a_batch_sent_again(client: WireClient, name: str, generation: Generatio
     batch = producer.batch(name, b"x")
     request = produce_request(name, {(name, 0): batch})
     assert producer.write(name, b"x") == 0
-    again = client.ask(request, producer.versions.produce).responses[0].partition_responses[0]
+    again = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
     assert (again.error_code, again.base_offset) == (0, 0)
     producer.commit()
-    late = client.ask(request, producer.versions.produce).responses[0].partition_responses[0]
+    late = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
     if generation is Generation.V1:
         assert ErrorCode(late.error_code) is ErrorCode.TRANSACTION_ABORTABLE
     else:
@@ -270,7 +270,7 @@ def test_sequences_go_on_in_a_transaction(
     producer.write(name, b"a")
     batch = txn_batch(producer.producer_id, producer.epoch, 5, b"gap")
     request = produce_request(name, {(name, 0): batch})
-    answer = client.ask(request, producer.versions.produce).responses[0].partition_responses[0]
+    answer = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
     assert ErrorCode(answer.error_code) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.abort()
     assert committed(client, name) == []
@@ -281,7 +281,7 @@ def test_the_first_sequence_of_version_2_is_zero(client: WireClient, name: str) 
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
     batch = txn_batch(producer.producer_id, producer.epoch, 3, b"x")
-    answer = client.ask(produce_request(name, {(name, 0): batch}), 12)
+    answer = client.request(produce_request(name, {(name, 0): batch}), 12)
     code = answer.responses[0].partition_responses[0].error_code
     assert ErrorCode(code) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.abort()
@@ -300,7 +300,7 @@ def test_plain_records_of_a_producer_in_a_transaction(
     batch[ATTRIBUTES_AT] &= ~TRANSACTIONAL_FLAG
     write_crc(batch, 0, compute_crc(batch, 0, len(batch)))
     request = produce_request(name, {(name, 0): bytes(batch)})
-    answer = client.ask(request, producer.versions.produce).responses[0].partition_responses[0]
+    answer = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
     assert ErrorCode(answer.error_code) is ErrorCode.INVALID_TXN_STATE
     producer.commit()
     assert committed(client, name) == [b"a"]
@@ -315,14 +315,14 @@ def test_batches_of_two_producers_in_one_request(client: WireClient, name: str) 
         (name, 0): txn_batch(one.producer_id, one.epoch, 0, b"x"),
         (name, 1): txn_batch(one.producer_id + 1, one.epoch, 0, b"x"),
     }
-    answer = client.ask(produce_request(name, batches), 12)
+    answer = client.request(produce_request(name, batches), 12)
     codes = [each.error_code for each in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     batches = {
         (name, 2): txn_batch(one.producer_id, one.epoch, 1, b"x"),
         (name, 1): txn_batch(one.producer_id + 1, one.epoch, 0, b"x"),
     }
-    answer = client.ask(produce_request(name, batches), 12)
+    answer = client.request(produce_request(name, batches), 12)
     codes = [each.error_code for each in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     one.commit()
@@ -337,7 +337,7 @@ def test_a_transactional_batch_without_a_transactional_id(
     make_topic(client, name, 2)
     producer = TxnProducer.started(client, name)
     plain = txn_batch(producer.producer_id, producer.epoch, 0, b"x")
-    answer = client.ask(produce_request(None, {(name, 0): plain, (name, 1): b""}), version)
+    answer = client.request(produce_request(None, {(name, 0): plain, (name, 1): b""}), version)
     codes = [each.error_code for each in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
 
@@ -348,7 +348,7 @@ def test_an_unknown_transactional_id(client: WireClient, name: str) -> None:
     TxnProducer.started(client, name)
     for version, nobody in ((11, "nobody"), (12, "nobody")):
         batch = txn_batch(999_999, 0, 0, b"x")
-        answer = client.ask(produce_request(nobody, {(name, 0): batch}), version)
+        answer = client.request(produce_request(nobody, {(name, 0): batch}), version)
         code = answer.responses[0].partition_responses[0].error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -378,17 +378,17 @@ def test_an_end_asked_for_again_in_version_1(
     """It is answered again; the other way is refused, and so is an end without a begin."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, Generation.V1)
-    wrong = client.ask(producer.end_request(commit=commit), version)
+    wrong = client.request(producer.end_request(commit=commit), version)
     assert ErrorCode(wrong.error_code) is ErrorCode.INVALID_TXN_STATE
     producer.write(name, b"x")
     for _ in range(2):
-        assert client.ask(producer.end_request(commit=commit), version).error_code in (
+        assert client.request(producer.end_request(commit=commit), version).error_code in (
             0,
             ErrorCode.CONCURRENT_TRANSACTIONS,
         )
         wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
-    assert client.ask(producer.end_request(commit=commit), version).error_code == 0
-    other = client.ask(producer.end_request(commit=not commit), version)
+    assert client.request(producer.end_request(commit=commit), version).error_code == 0
+    other = client.request(producer.end_request(commit=not commit), version)
     assert ErrorCode(other.error_code) is ErrorCode.INVALID_TXN_STATE
     assert committed(client, name) == ([b"x"] if commit else [])
 
@@ -400,14 +400,14 @@ def test_an_end_asked_for_again_in_version_2(client: WireClient, name: str, comm
     producer = TxnProducer.started(client, name)
     producer.write(name, b"x")
     request = producer.end_request(commit=commit)
-    first = client.ask(request, 5)
+    first = client.request(request, 5)
     wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
-    again = client.ask(request, 5)
+    again = client.request(request, 5)
     assert (first.error_code, again.error_code) == (0, 0)
     assert first.producer_epoch == again.producer_epoch == producer.epoch + 1
     assert first.producer_id == again.producer_id == producer.producer_id
     request.committed = not commit
-    other = client.ask(request, 5)
+    other = client.request(request, 5)
     assert ErrorCode(other.error_code) is ErrorCode.INVALID_TXN_STATE
     assert (other.producer_id, other.producer_epoch) == (-1, -1)
     producer.take_over(again)

@@ -90,7 +90,7 @@ class Life:
         request = TxnOffsetCommitRequest(
             self.name, self.name, producer.producer_id, producer.epoch, topics=[topic]
         )
-        answer = producer.client.ask(request, 4 if producer.adds_itself else 5)
+        answer = producer.client.request(request, 4 if producer.adds_itself else 5)
         assert answer.topics[0].partitions[0].error_code == 0
 
 
@@ -127,7 +127,7 @@ def test_nobody_sees_what_was_not_committed(tmp_path: Path, seed: int) -> None:
         with broker.connect() as client:
             make_topic(client, "t", PARTITIONS)
             produced(client, "t", b"plain")
-            assert client.ask(FindCoordinatorRequest("any"), 2).error_code == 0
+            assert client.request(FindCoordinatorRequest("any"), 2).error_code == 0
         with ThreadPoolExecutor(len(lives) + PARTITIONS) as pool:
             consumers = [
                 pool.submit(consume, broker, partition, over.is_set)
@@ -162,5 +162,5 @@ def check_offsets(client: WireClient, lives: list[Life]) -> None:
     for life in lives:
         request = OffsetFetchRequest(life.name, [OffsetFetchRequestTopic("t", [0])])
         request.require_stable = True
-        (found,) = client.ask(request, 7).topics[0].partitions
+        (found,) = client.request(request, 7).topics[0].partitions
         assert (found.error_code, found.committed_offset) == (0, life.offset)

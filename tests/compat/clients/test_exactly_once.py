@@ -170,7 +170,7 @@ def asked(bootstrap: str, request: Message, version: int) -> Any:
     deadline = time.monotonic() + TIMEOUT
     while True:
         with suppress(ConnectionError), connect(bootstrap) as client:
-            answer = client.ask(request, version)
+            answer = client.request(request, version)
             is_described = isinstance(answer, DescribeGroupsResponse)
             code = (answer.groups[0] if is_described else answer).error_code
             if code == ErrorCode.NONE:

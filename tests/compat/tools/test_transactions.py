@@ -173,7 +173,7 @@ def test_a_hanging_transaction_is_found_and_aborted(careless_shell: Shell) -> No
     request = produce_request("t", bytes(batch))
     request.transactional_id = "nobody"
     with WireClient((host, int(port))) as client:
-        answer = client.ask(request, 9).responses[0].partition_responses[0]
+        answer = client.request(request, 9).responses[0].partition_responses[0]
     assert answer.error_code == 0
 
     find = ("transactions", "find-hanging", "--max-transaction-timeout", "0")

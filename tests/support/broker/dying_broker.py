@@ -59,7 +59,7 @@ class DyingBroker:
     def wait(self) -> int:
         """Waits for its end; the exit status."""
         if self.status is None:
-            self.status = int(self._forge.answer())
+            self.status = int(self._forge.read_line())
         return self.status
 
     def kill(self) -> None:
@@ -101,11 +101,11 @@ class BrokerForge:
         assert self._helper.stdin is not None
         self._helper.stdin.write(json.dumps(job) + "\n")
         self._helper.stdin.flush()
-        pid, _, port = self.answer().partition(" ")
+        pid, _, port = self.read_line().partition(" ")
         assert port, f"the broker did not start: {(folder / 'broker.log').read_text()}"
         return DyingBroker(int(pid), ("127.0.0.1", int(port)), self)
 
-    def answer(self) -> str:
+    def read_line(self) -> str:
         assert self._helper.stdout is not None
         return self._helper.stdout.readline().strip()
 

@@ -1,4 +1,4 @@
-"""Brokers that answer what a test tells them to, on real sockets: for what real ones rarely do."""
+"""Fake brokers on real sockets that respond as a test says, for what real ones rarely do."""
 
 import asyncio
 import struct
@@ -15,18 +15,18 @@ from penstock.protocol.frames import decode_request_header, encode_response
 from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from penstock.protocol.messages.header import RequestHeader
 
-Answer = Callable[[RequestHeader, Message], Message | None]
+Respond = Callable[[RequestHeader, Message], Message | None]
 """What to say to a request; None is silence."""
 
 
 class FakeBroker:
-    """Serves every API that `answer` knows; ApiVersions by itself, with `versions` if given."""
+    """Serves every API that `respond` handles, and ApiVersions with `versions` if given."""
 
-    def __init__(self, answer: Answer, versions: dict[ApiKey, tuple[int, int]] | None) -> None:
+    def __init__(self, respond: Respond, versions: dict[ApiKey, tuple[int, int]] | None) -> None:
         self.port = 0
         self.requests: list[Message] = []
         self.connections = 0
-        self._answer = answer
+        self._respond_with = respond
         self._versions = versions
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -65,7 +65,7 @@ class FakeBroker:
         known = api(header.request_api_key)
         request, _ = decode(known.request, header.request_api_version, frame, position)
         self.requests.append(request)
-        return self._answer(header, request)
+        return self._respond_with(header, request)
 
     def _api_versions(self) -> ApiVersionsResponse:
         ranges = self._versions
@@ -79,10 +79,10 @@ class FakeBroker:
 
 @asynccontextmanager
 async def fake_broker(
-    answer: Answer, versions: dict[ApiKey, tuple[int, int]] | None = None, port: int = 0
+    respond: Respond, versions: dict[ApiKey, tuple[int, int]] | None = None, port: int = 0
 ) -> AsyncIterator[FakeBroker]:
     """A fake broker on a free port of the loopback address, or on `port`."""
-    broker = FakeBroker(answer, versions)
+    broker = FakeBroker(respond, versions)
     server = await asyncio.start_server(broker.serve, "127.0.0.1", port)
     broker.port = server.sockets[0].getsockname()[1]
     try:

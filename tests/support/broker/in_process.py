@@ -1,7 +1,7 @@
 """A whole broker in the test's own process, on a thread, and a client that speaks raw requests.
 
 with running_broker(tmp_path, {"num.partitions": "3"}) as broker, broker.connect() as client:
-    response = client.ask(MetadataRequest(), 9)
+    response = client.request(MetadataRequest(), 9)
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class WireClient:
         _, response = decode_response(api(key).response, version, self.receive_frame())
         return response
 
-    def ask(self, request: Message, version: int) -> Any:
+    def request(self, request: Message, version: int) -> Any:
         self.send(request, version)
         return self.receive(request, version)
 

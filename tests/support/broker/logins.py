@@ -28,7 +28,7 @@ SASL_SETTINGS = {
 
 
 def handshake(client: WireClient, mechanism: str, version: int = 1) -> Any:
-    return client.ask(SaslHandshakeRequest(mechanism), version)
+    return client.request(SaslHandshakeRequest(mechanism), version)
 
 
 def plain_token(user: str, password: str) -> bytes:
@@ -36,19 +36,19 @@ def plain_token(user: str, password: str) -> bytes:
 
 
 def plain_login(client: WireClient, user: str, password: str | None = None) -> Any:
-    """The answer to the last message of the exchange."""
+    """The response to the last message of the exchange."""
     assert handshake(client, "PLAIN").error_code == 0
     token = plain_token(user, password or f"{user}-secret")
-    return client.ask(SaslAuthenticateRequest(token), 2)
+    return client.request(SaslAuthenticateRequest(token), 2)
 
 
 def scram_login(client: WireClient, mechanism: ScramMechanism, user: str, password: str) -> Any:
     """The same with SCRAM; the server must prove that it knows the password too."""
     assert handshake(client, mechanism.mechanism_name).error_code == 0
     scram = ScramClient(mechanism.digest, user, password)
-    challenge = client.ask(SaslAuthenticateRequest(scram.first()), 2)
+    challenge = client.request(SaslAuthenticateRequest(scram.first()), 2)
     assert challenge.error_code == 0
-    verdict = client.ask(SaslAuthenticateRequest(scram.final(challenge.auth_bytes)), 2)
+    verdict = client.request(SaslAuthenticateRequest(scram.final(challenge.auth_bytes)), 2)
     if not verdict.error_code:
         assert scram.accepts(verdict.auth_bytes)
     return verdict
@@ -57,8 +57,8 @@ def scram_login(client: WireClient, mechanism: ScramMechanism, user: str, passwo
 def logged_in(broker: RunningBroker, user: str, listener: str = "SASL_PLAINTEXT") -> WireClient:
     """A connection of a user of `PLAIN_JAAS`."""
     client = broker.connect(listener)
-    answer = plain_login(client, user)
-    assert answer.error_code == 0, answer.error_message
+    response = plain_login(client, user)
+    assert response.error_code == 0, response.error_message
     return client
 
 
@@ -72,4 +72,4 @@ def set_password(
     salted = salted_password(mechanism, password, b"salt", iterations)
     upsertion = ScramCredentialUpsertion(user, mechanism, iterations, b"salt", salted)
     request = AlterUserScramCredentialsRequest(upsertions=[upsertion])
-    return client.ask(request, 0).results[0]
+    return client.request(request, 0).results[0]

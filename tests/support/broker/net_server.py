@@ -36,12 +36,12 @@ def echo(connection: Connection, frame: memoryview, response: PendingResponse) -
 
 
 class RecordingService:
-    """Notes what happens, and answers by `answer`, an echo at first."""
+    """Notes what happens, and responds with `respond`, at first an echo."""
 
     def __init__(
-        self, answer: Callable[[Connection, memoryview, PendingResponse], None] = echo
+        self, respond: Callable[[Connection, memoryview, PendingResponse], None] = echo
     ) -> None:
-        self.answer = answer
+        self.respond = respond
         self.log_in = True
         self.connections: list[Connection] = []
         self.frames: list[bytes] = []
@@ -56,7 +56,7 @@ class RecordingService:
     def received(self, connection: Connection, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
         self._changed.set()
-        self.answer(connection, frame, connection.begin_response())
+        self.respond(connection, frame, connection.begin_response())
 
     def disconnected(self, connection: Connection, reason: str) -> None:
         self.reasons.append(reason)
@@ -112,7 +112,7 @@ class Client:
         (size,) = struct.unpack(">i", await self.reader.readexactly(4))
         return await self.reader.readexactly(size)
 
-    async def ask(self, payload: bytes) -> bytes:
+    async def request(self, payload: bytes) -> bytes:
         await self.send(payload)
         return await self.receive()
 

@@ -48,7 +48,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def find_group(client: WireClient, group: str) -> None:
     """Has `__consumer_offsets` made, and waits until the group's coordinator is loaded."""
-    answer = client.ask(FindCoordinatorRequest(key=group), 2)
+    answer = client.request(FindCoordinatorRequest(key=group), 2)
     assert answer.error_code == 0, answer.error_message
     wait_until(lambda: fetched_group(client, group).error_code not in _NOT_YET)
 
@@ -58,12 +58,12 @@ def find_group(client: WireClient, group: str) -> None:
 
 def grow(client: WireClient, topic: str, count: int) -> None:
     wanted = CreatePartitionsTopic(topic, count, None)
-    answer = client.ask(CreatePartitionsRequest([wanted], 5000), 3)
+    answer = client.request(CreatePartitionsRequest([wanted], 5000), 3)
     assert answer.results[0].error_code == 0, answer.results[0].error_message
 
 
 def delete_topic(client: WireClient, topic: str) -> None:
-    answer = client.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
+    answer = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
     assert answer.responses[0].error_code == 0
 
 
@@ -91,7 +91,7 @@ def commit(
             OffsetCommitRequestPartition(partition, offset)
         )
     request = OffsetCommitRequest(group, epoch, member_id, topics=list(topics.values()))
-    answer = client.ask(request, version)
+    answer = client.request(request, version)
     return [ErrorCode(each.error_code) for topic in answer.topics for each in topic.partitions]
 
 
@@ -118,7 +118,7 @@ def fetched_group(
     asked = OffsetFetchRequestGroup(group, topics=topics)
     if version >= 9:
         asked.member_id, asked.member_epoch = member_id, epoch
-    return client.ask(OffsetFetchRequest(groups=[asked]), version).groups[0]
+    return client.request(OffsetFetchRequest(groups=[asked]), version).groups[0]
 
 
 def committed(client: WireClient, group: str) -> dict[tuple[str, int], int]:
@@ -136,14 +136,14 @@ def committed(client: WireClient, group: str) -> dict[tuple[str, int], int]:
 
 
 def described(client: WireClient, group: str, version: int = 1) -> Any:
-    return client.ask(ConsumerGroupDescribeRequest([group]), version).groups[0]
+    return client.request(ConsumerGroupDescribeRequest([group]), version).groups[0]
 
 
 def listed(
     client: WireClient, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> dict[str, tuple[str, str]]:
     """State and type of groups, by name."""
-    answer = client.ask(ListGroupsRequest(list(states), list(types)), 5)
+    answer = client.request(ListGroupsRequest(list(states), list(types)), 5)
     assert answer.error_code == 0, ErrorCode(answer.error_code)
     return {each.group_id: (each.group_state, each.group_type) for each in answer.groups}
 

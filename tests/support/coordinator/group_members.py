@@ -123,10 +123,10 @@ class ConsumerMember:
         return answer
 
     def leave(self, epoch: int = LEAVE) -> Any:
-        return self.client.ask(self.request(epoch), self.version)
+        return self.client.request(self.request(epoch), self.version)
 
     def send(self, request: ConsumerGroupHeartbeatRequest) -> Any:
-        answer = self.client.ask(request, self.version)
+        answer = self.client.request(request, self.version)
         if not answer.error_code:
             self.take(answer)
         return answer
@@ -214,7 +214,7 @@ class ClassicMember:
                 for member_id, each in (assignments or {}).items()
             ],
         )
-        answer = self.client.ask(request, 5)
+        answer = self.client.request(request, 5)
         if not answer.error_code:
             self.assigned = decode_assignment(answer.assignment)
         return answer
@@ -230,11 +230,11 @@ class ClassicMember:
 
     def beat(self) -> ErrorCode:
         request = HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
-        return ErrorCode(self.client.ask(request, 4).error_code)
+        return ErrorCode(self.client.request(request, 4).error_code)
 
     def leave(self) -> ErrorCode:
         gone = MemberIdentity(self.member_id, self.instance)
-        answer = self.client.ask(LeaveGroupRequest(self.group, members=[gone]), 5)
+        answer = self.client.request(LeaveGroupRequest(self.group, members=[gone]), 5)
         return ErrorCode(answer.error_code or answer.members[0].error_code)
 
 

@@ -135,7 +135,7 @@ class TxnProducer:
         request = self.add_request(topics)
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            answer = self.client.ask(request, self.versions.add)
+            answer = self.client.request(request, self.versions.add)
             first = answer.results_by_topic_v3_and_below[0].results_by_partition[0]
             code = ErrorCode(first.partition_error_code)
             if code not in _NOT_YET or time.monotonic() > deadline:
@@ -159,7 +159,7 @@ class TxnProducer:
         """Produces without anything before it; the partition's part of the answer."""
         batch = self.batch(topic, *values, partition=partition)
         request = produce_request(self.transactional_id, {(topic, partition): batch})
-        answer = self.client.ask(request, version or self.versions.produce)
+        answer = self.client.request(request, version or self.versions.produce)
         part = answer.responses[0].partition_responses[0]
         if part.error_code == 0:
             key = (topic, partition)
@@ -206,14 +206,14 @@ class TxnProducer:
 
 def find_coordinator(client: WireClient, transactional_id: str) -> None:
     """Has `__transaction_state` made, where it is not there."""
-    answer = client.ask(FindCoordinatorRequest(transactional_id, 1), 3)
+    answer = client.request(FindCoordinatorRequest(transactional_id, 1), 3)
     assert answer.error_code == 0, answer.error_message
 
 
 def until_ready(client: WireClient, request: Any, version: int) -> Any:
     """The answer, once the coordinator is not busy with the transaction before."""
     deadline = time.monotonic() + TIMEOUT_S
-    while (answer := client.ask(request, version)).error_code in _NOT_YET:
+    while (answer := client.request(request, version)).error_code in _NOT_YET:
         assert time.monotonic() < deadline, ErrorCode(answer.error_code)
     return answer
 
@@ -243,7 +243,7 @@ def produce_request(
 
 def described(client: WireClient, transactional_id: str) -> Any:
     """Where a transactional id stands."""
-    answer = client.ask(DescribeTransactionsRequest([transactional_id]), 0)
+    answer = client.request(DescribeTransactionsRequest([transactional_id]), 0)
     return answer.transaction_states[0]
 
 
@@ -269,7 +269,7 @@ def nowhere(
 def fetched_committed(client: WireClient, topic: str, partition: int = 0, offset: int = 0) -> Any:
     """What a partition has to say to a consumer that reads what is committed."""
     request = fetch_request({topic: {partition: offset}}, isolation=READ_COMMITTED)
-    return client.ask(request, 11).responses[0].partitions[0]
+    return client.request(request, 11).responses[0].partitions[0]
 
 
 def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
@@ -312,7 +312,7 @@ def uncommitted(client: WireClient, topic: str, partition: int = 0) -> list[byte
     offset = 0
     while True:
         request = fetch_request({topic: {partition: offset}})
-        data = client.ask(request, 11).responses[0].partitions[0]
+        data = client.request(request, 11).responses[0].partitions[0]
         assert data.error_code == 0, ErrorCode(data.error_code)
         records = bytes(data.records or b"")
         for position, header in split(records):
@@ -326,7 +326,7 @@ def uncommitted(client: WireClient, topic: str, partition: int = 0) -> list[byte
 def latest(client: WireClient, topic: str, isolation: int, partition: int = 0) -> int:
     """The end of a partition as ListOffsets tells it."""
     wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
-    answer = client.ask(ListOffsetsRequest(-1, isolation, [wanted]), 5)
+    answer = client.request(ListOffsetsRequest(-1, isolation, [wanted]), 5)
     found = answer.topics[0].partitions[0]
     assert found.error_code == 0
     offset: int = found.offset

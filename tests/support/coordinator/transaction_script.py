@@ -122,7 +122,7 @@ class Play:
     def make_topics(self) -> None:
         self.do(lambda client: make_topic(client, TARGET, len(PARTITIONS)))
         self.do(lambda client: make_topic(client, SOURCE, MOST_TRANSACTIONS))
-        self.do(lambda client: client.ask(FindCoordinatorRequest(GROUP), 2))
+        self.do(lambda client: client.request(FindCoordinatorRequest(GROUP), 2))
         self.do(lambda client: find_coordinator(client, "any"))
 
     def producer(
@@ -239,7 +239,7 @@ def _commit_offset(client: WireClient, producer: TxnProducer, number: int) -> No
     )
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        answer = client.ask(request, 4 if producer.adds_itself else 5)
+        answer = client.request(request, 4 if producer.adds_itself else 5)
         code = ErrorCode(answer.topics[0].partitions[0].error_code)
         if code not in _NOT_YET or time.monotonic() > deadline:
             break
@@ -252,7 +252,7 @@ def _committed_offsets(client: WireClient) -> list[int]:
     request = OffsetFetchRequest(GROUP, [wanted], require_stable=True)
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        answer = client.ask(request, 7)
+        answer = client.request(request, 7)
         if answer.error_code == 0:
             partitions = answer.topics[0].partitions
             if all(each.error_code == 0 for each in partitions):
@@ -263,7 +263,7 @@ def _committed_offsets(client: WireClient) -> list[int]:
 def _wait_until_decided(client: WireClient) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        answer = client.ask(ListTransactionsRequest(), 1)
+        answer = client.request(ListTransactionsRequest(), 1)
         states = {each.transaction_state for each in answer.transaction_states}
         loaded = answer.error_code == 0
         if loaded and not states & {"Ongoing", "PrepareCommit", "PrepareAbort"}:

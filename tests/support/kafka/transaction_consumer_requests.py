@@ -84,7 +84,7 @@ def offsets(client: WireClient) -> Answers:
             )
             if version >= 3:
                 request.member_id, request.generation_id_or_member_epoch = member
-            answer = client.ask(request, version)
+            answer = client.request(request, version)
             found[f"{what}, {version}"] = [
                 (each.name, part.partition_index, name_of(part.error_code))
                 for each in answer.topics
@@ -96,7 +96,7 @@ def offsets(client: WireClient) -> Answers:
                 for topics in ([OffsetFetchRequestTopic(TOPIC, [0, 1])], None):
                     request = OffsetFetchRequest(name, topics)
                     request.require_stable = stable
-                    answer = client.ask(request, 7)
+                    answer = client.request(request, 7)
                     found[f"{what}, {version}, {stable}, {topics is None}"] = sorted(
                         (
                             topic.name,
@@ -137,12 +137,12 @@ def offsets(client: WireClient) -> Answers:
                 OffsetCommitRequestTopic(TOPIC, partitions=[OffsetCommitRequestPartition(1, 8)])
             ],
         )
-        client.ask(plain, 8)
+        client.request(plain, 8)
         fetch("open, and another")
         delete = OffsetDeleteRequest(
             name, [OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(1)])]
         )
-        found[f"delete, {version}"] = name_of(client.ask(delete, 0).error_code)
+        found[f"delete, {version}"] = name_of(client.request(delete, 0).error_code)
         fetch("open, and deleted")
         end = producer.end(commit=version % 2 == 0)
         found[f"ended, {version}"] = end.name
@@ -166,7 +166,7 @@ def reading(client: WireClient) -> Answers:
             for isolation in (0, READ_COMMITTED):
                 for offset in range(high_watermark + 2):
                     request = fetch_request({topic: {0: offset}}, isolation=isolation)
-                    data = client.ask(request, version).responses[0].partitions[0]
+                    data = client.request(request, version).responses[0].partitions[0]
                     aborted = data.aborted_transactions
                     found[f"{when}, fetch {version} {isolation} {offset}"] = (
                         name_of(data.error_code),
@@ -180,7 +180,7 @@ def reading(client: WireClient) -> Answers:
             for timestamp in (-1, -2, 0):
                 wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=timestamp)])
                 listing = ListOffsetsRequest(-1, isolation, [wanted])
-                listed = client.ask(listing, 7).topics[0].partitions[0]
+                listed = client.request(listing, 7).topics[0].partitions[0]
                 found[f"{when}, list {isolation} {timestamp}"] = (
                     name_of(listed.error_code),
                     listed.offset,
@@ -202,7 +202,7 @@ def reading(client: WireClient) -> Answers:
     look("all have ended")
     one.write(topic, b"f")
     delete = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, -1)])
-    deleted = client.ask(DeleteRecordsRequest([delete], 5000), 2).topics[0].partitions[0]
+    deleted = client.request(DeleteRecordsRequest([delete], 5000), 2).topics[0].partitions[0]
     found["deleted"] = (name_of(deleted.error_code), deleted.low_watermark)
     look("the open one is deleted")
     one.write(topic, b"g")

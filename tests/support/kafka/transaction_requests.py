@@ -50,8 +50,8 @@ def transactions(client: WireClient) -> Answers:
     """Everything that has to do with transactions."""
     make_topic(client, TOPIC, 3)
     find = FindCoordinatorRequest("any", 1)
-    wait_until(lambda: client.ask(find, 3).error_code == 0, "the transaction coordinator")
-    wait_until(lambda: client.ask(find_group(), 3).error_code == 0, "the group coordinator")
+    wait_until(lambda: client.request(find, 3).error_code == 0, "the transaction coordinator")
+    wait_until(lambda: client.request(find_group(), 3).error_code == 0, "the group coordinator")
     found: Answers = {}
     questions = (
         _finding,
@@ -80,14 +80,16 @@ def _finding(client: WireClient) -> Answers:
     for version in range(4):
         for key in ("x", ""):
             for key_type in (0, 1, 9) if version else (0,):
-                answer = client.ask(FindCoordinatorRequest(key, key_type), version)
+                answer = client.request(FindCoordinatorRequest(key, key_type), version)
                 found[f"{key!r} {key_type} {version}"] = (
                     name_of(answer.error_code),
                     answer.port > 0,
                 )
     for version in (4, 5, 6):
         for key_type in (0, 1, 9):
-            answer = client.ask(FindCoordinatorRequest("", key_type, ["x", "", "y", "x"]), version)
+            answer = client.request(
+                FindCoordinatorRequest("", key_type, ["x", "", "y", "x"]), version
+            )
             found[f"several {key_type} {version}"] = [
                 (each.key, name_of(each.error_code), each.port > 0) for each in answer.coordinators
             ]
@@ -115,7 +117,7 @@ def _initializing(client: WireClient) -> Answers:
             if version < 3 and (producer_id, epoch) != (-1, -1):
                 continue
             request = InitProducerIdRequest(transactional_id, timeout_ms, producer_id, epoch)
-            answer = client.ask(request, version)
+            answer = client.request(request, version)
             found[f"{name}, {version}"] = (
                 name_of(answer.error_code),
                 answer.producer_epoch,
@@ -170,7 +172,7 @@ def _first_batches(client: WireClient) -> Answers:
                 {(TOPIC, 1): txn_batch(id_, epoch, 0, b"x")},
             )
         for name, (transactional_id, batches) in cases.items():
-            answer = client.ask(produce_request(transactional_id, batches), version)
+            answer = client.request(produce_request(transactional_id, batches), version)
             found[f"{name}, {version}"] = _told(answer)
     return found
 
@@ -199,7 +201,7 @@ def _ends(client: WireClient) -> Answers:
                     producer.epoch + epoch_change,
                     commit,
                 )
-                answer = client.ask(request, version)
+                answer = client.request(request, version)
                 found[f"{what}, {version}"] = (
                     name_of(answer.error_code),
                     answer.producer_epoch,
@@ -239,7 +241,7 @@ def _admin(client: WireClient) -> Answers:
     request = DescribeProducersRequest([DescribeProducersTopicRequest(TOPIC, [2])])
     active = {
         each.producer_id: each
-        for each in client.ask(request, 0).topics[0].partitions[0].active_producers
+        for each in client.request(request, 0).topics[0].partitions[0].active_producers
     }
     mine = active[producer.producer_id]
     found["producers"] = (
@@ -263,7 +265,7 @@ def _admin(client: WireClient) -> Answers:
         "by nothing": ListTransactionsRequest(["Ongoing"], transactional_id_pattern=""),
         "by no pattern": ListTransactionsRequest(transactional_id_pattern="(adm"),
     }.items():
-        answer = client.ask(listing, 2)
+        answer = client.request(listing, 2)
         found[name] = (
             name_of(answer.error_code),
             sorted(answer.unknown_state_filters),
@@ -273,7 +275,7 @@ def _admin(client: WireClient) -> Answers:
     found["aborted"] = _described(client, "admin")
     mine = {
         each.producer_id: each
-        for each in client.ask(request, 0).topics[0].partitions[0].active_producers
+        for each in client.request(request, 0).topics[0].partitions[0].active_producers
     }[producer.producer_id]
     found["producers after"] = (
         mine.producer_epoch,
@@ -283,7 +285,7 @@ def _admin(client: WireClient) -> Answers:
     )
     for name in ("", "nobody"):
         found[f"described {name!r}"] = _described(client, name)
-    twice = client.ask(DescribeTransactionsRequest(["admin", "nobody", "admin"]), 0)
+    twice = client.request(DescribeTransactionsRequest(["admin", "nobody", "admin"]), 0)
     found["described twice"] = [
         (each.transactional_id, name_of(each.error_code)) for each in twice.transaction_states
     ]
@@ -312,7 +314,7 @@ def _markers(client: WireClient) -> Answers:
     id_, epoch = producer.producer_id, producer.epoch
 
     def write(name: str, version: int, *markers: WritableTxnMarker) -> None:
-        answer = client.ask(WriteTxnMarkersRequest(list(markers)), version)
+        answer = client.request(WriteTxnMarkersRequest(list(markers)), version)
         found[name] = [
             (topic.name, each.partition_index, name_of(each.error_code))
             for marker in answer.markers
@@ -373,7 +375,7 @@ def _adding(client: WireClient) -> Answers:
                 v3_and_below_producer_epoch=its_epoch,
                 v3_and_below_topics=topics,
             )
-            answer = client.ask(request, version)
+            answer = client.request(request, version)
             found[f"{name}, {version}"] = _results(answer.results_by_topic_v3_and_below)
     for version in (4, 5):
         for verify_only in (True, False):
@@ -381,7 +383,7 @@ def _adding(client: WireClient) -> Answers:
                 transaction = AddPartitionsToTxnTransaction(
                     transactional_id, its_id, its_epoch, verify_only, topics
                 )
-                answer = client.ask(AddPartitionsToTxnRequest([transaction]), version)
+                answer = client.request(AddPartitionsToTxnRequest([transaction]), version)
                 found[f"{name}, {version}, {verify_only}"] = _transactions(answer)
     several = [
         AddPartitionsToTxnTransaction("adding", id_, epoch, True, good),
@@ -389,17 +391,17 @@ def _adding(client: WireClient) -> Answers:
             "adding-too", id_, epoch, True, [AddPartitionsToTxnTopic(TOPIC, [2])]
         ),
     ]
-    found["several"] = _transactions(client.ask(AddPartitionsToTxnRequest(several), 5))
+    found["several"] = _transactions(client.request(AddPartitionsToTxnRequest(several), 5))
     unwritten = [
         AddPartitionsToTxnTransaction(
             "adding", id_, epoch, True, [AddPartitionsToTxnTopic(TOPIC, [0, 2])]
         )
     ]
-    found["not in it"] = _transactions(client.ask(AddPartitionsToTxnRequest(unwritten), 5))
+    found["not in it"] = _transactions(client.request(AddPartitionsToTxnRequest(unwritten), 5))
     for version in range(5):
         for name, (transactional_id, its_id, its_epoch, _) in cases.items():
             offsets = AddOffsetsToTxnRequest(transactional_id, its_id, its_epoch, "group")
-            code = client.ask(offsets, version).error_code
+            code = client.request(offsets, version).error_code
             found[f"offsets, {name}, {version}"] = name_of(code)
     producer.commit()
     return found
@@ -431,7 +433,7 @@ def _fencing(client: WireClient) -> Answers:
         old = TxnProducer.started(client, name, generation)
         old.write(TOPIC, b"x", partition=1)
         new = TxnProducer(client, name, generation)
-        first = client.ask(InitProducerIdRequest(name, 60_000), new.versions.init)
+        first = client.request(InitProducerIdRequest(name, 60_000), new.versions.init)
         found[f"{name}, first"] = (name_of(first.error_code), first.producer_epoch)
         answer = new.init()
         found[f"{name}, then"] = (
@@ -440,17 +442,17 @@ def _fencing(client: WireClient) -> Answers:
             answer.producer_id == old.producer_id,
         )
         for version in range(6):
-            end = client.ask(old.end_request(commit=True), version)
+            end = client.request(old.end_request(commit=True), version)
             found[f"{name}, end, {version}"] = (name_of(end.error_code), end.producer_epoch)
         for version in (3, 11, 12):
             batch = old.batch(TOPIC, b"y", partition=1)
             produce = produce_request(name, {(TOPIC, 1): batch})
             found[f"{name}, produce, {version}"] = [
-                (told[0], told[1]) for told in _told(client.ask(produce, version))
+                (told[0], told[1]) for told in _told(client.request(produce, version))
             ]
         for version in (3, 4, 5):
             kept = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
-            again = client.ask(kept, version)
+            again = client.request(kept, version)
             found[f"{name}, init, {version}"] = (name_of(again.error_code), again.producer_epoch)
         new.init(keep=True)
         found[f"{name}, bumped"] = new.epoch

@@ -42,7 +42,7 @@ def create_topic(
     wanted = CreatableTopic(
         topic, 1, 1, configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()]
     )
-    response = client.ask(CreateTopicsRequest([wanted], timeout_ms=1000), 7)
+    response = client.request(CreateTopicsRequest([wanted], timeout_ms=1000), 7)
     return ErrorCode(response.topics[0].error_code)
 
 
@@ -63,7 +63,7 @@ def try_alter(
         for key, value in settings.items()
     ]
     resource = IncrementalAlterConfigsResource(kind, name, configs)
-    response = client.ask(IncrementalAlterConfigsRequest([resource], validate_only), 1)
+    response = client.request(IncrementalAlterConfigsRequest([resource], validate_only), 1)
     result = response.responses[0]
     assert (result.resource_type, result.resource_name) == (kind, name)
     return ErrorCode(result.error_code), result.error_message
@@ -88,7 +88,7 @@ def describe(
         request.include_synonyms = True
     if version >= 3:
         request.include_documentation = True
-    result = client.ask(request, version).results[0]
+    result = client.request(request, version).results[0]
     assert result.error_code == 0, result.error_message
     return {entry.name: entry for entry in result.configs}
 
@@ -100,10 +100,10 @@ def try_produce(
     codec: Compression = Compression.NONE,
     acks: int = -1,
 ) -> Any:
-    """The broker's answer for partition 0."""
+    """The broker's response for partition 0."""
     batch = build_batch(list(records), compression=codec)
     data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, bytes(batch))])]
-    response = client.ask(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data), 10)
+    response = client.request(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data), 10)
     return response.responses[0].partition_responses[0]
 
 
@@ -117,9 +117,9 @@ def produce(
 ) -> int:
     """Appends one batch to partition 0, which must succeed; its first offset."""
     records = [Record(i, timestamp, key, value) for i, value in enumerate(values)]
-    answer = try_produce(client, topic, *records, codec=codec)
-    assert answer.error_code == 0, answer.error_message
-    offset: int = answer.base_offset
+    response = try_produce(client, topic, *records, codec=codec)
+    assert response.error_code == 0, response.error_message
+    offset: int = response.base_offset
     return offset
 
 
@@ -129,7 +129,7 @@ def fetch(client: WireClient, topic: str, offset: int = 0) -> Any:
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic, partitions=[partition])]
     )
-    return client.ask(request, 11).responses[0].partitions[0]
+    return client.request(request, 11).responses[0].partitions[0]
 
 
 def allow(
@@ -145,5 +145,5 @@ def allow(
 ) -> None:
     """Makes an ACL, which must succeed."""
     creation = AclCreation(resource, name, pattern, principal, host, operation, permission)
-    response = client.ask(CreateAclsRequest([creation]), 3)
+    response = client.request(CreateAclsRequest([creation]), 3)
     assert response.results[0].error_code == 0, response.results[0].error_message

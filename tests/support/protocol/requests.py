@@ -46,7 +46,7 @@ def make_topic(
         1,
         configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
     )
-    response = client.ask(CreateTopicsRequest([wanted], timeout_ms=5000), 7)
+    response = client.request(CreateTopicsRequest([wanted], timeout_ms=5000), 7)
     result = response.topics[0]
     assert result.error_code == 0, result.error_message
     topic_id: UUID = result.topic_id
@@ -95,21 +95,21 @@ def send_batch(
     partition: int = 0,
     acks: int = -1,
 ) -> Any:
-    """Produces to one partition; the partition's part of the answer."""
-    response = client.ask(produce_request(topic, records, partition, acks), version)
+    """Produces to one partition; the partition's part of the response."""
+    response = client.request(produce_request(topic, records, partition, acks), version)
     return response.responses[0].partition_responses[0]
 
 
 def produced(client: WireClient, topic: str, *values: bytes | None, partition: int = 0) -> int:
     """Produces one plain batch, which must succeed; its first offset."""
-    answer = send_batch(client, topic, batch_of(*values), partition=partition)
-    assert answer.error_code == 0, answer.error_message
-    offset: int = answer.base_offset
+    response = send_batch(client, topic, batch_of(*values), partition=partition)
+    assert response.error_code == 0, response.error_message
+    offset: int = response.base_offset
     return offset
 
 
 def received(client: WireClient, request: Message, version: int) -> Any:
-    """The answer to a request that was sent before."""
+    """The response to a request that was sent before."""
     return client.receive(request, version)
 
 
@@ -175,12 +175,12 @@ def fetched(
     client: WireClient, topic: str | UUID, offset: int = 0, *, partition: int = 0, version: int = 11
 ) -> Any:
     """What a partition has from an offset on, without waiting."""
-    response = client.ask(fetch_request({topic: {partition: offset}}), version)
+    response = client.request(fetch_request({topic: {partition: offset}}), version)
     return response.responses[0].partitions[0]
 
 
 def records_in(data: Any) -> list[Record]:
-    """The records of a partition's answer."""
+    """The records of a partition's response."""
     return list(iter_records(bytes(data.records or b"")))
 
 
@@ -190,6 +190,6 @@ def values_in(data: Any) -> list[bytes | None]:
 
 def new_producer(client: WireClient, version: int = 4) -> tuple[int, int]:
     """A producer id and its epoch."""
-    answer = client.ask(InitProducerIdRequest(None, 0), version)
-    assert answer.error_code == 0
-    return answer.producer_id, answer.producer_epoch
+    response = client.request(InitProducerIdRequest(None, 0), version)
+    assert response.error_code == 0
+    return response.producer_id, response.producer_epoch

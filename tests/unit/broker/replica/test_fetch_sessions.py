@@ -1,4 +1,4 @@
-"""Fetch sessions without a broker: a model says what each answer must hold."""
+"""Fetch sessions without a broker: a model says what each response must contain."""
 
 import itertools
 from collections.abc import Callable
@@ -31,7 +31,9 @@ def open_session(
     )
 
 
-def answer(context: FetchContext, ends: dict[tuple[str, int], int]) -> set[tuple[str, int]]:
+def responded_partitions(
+    context: FetchContext, ends: dict[tuple[str, int], int]
+) -> set[tuple[str, int]]:
     """What is told where partitions have these high watermarks and records up to them."""
     found = [
         (
@@ -71,7 +73,7 @@ def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[s
     context = open_session(
         sessions, fetch_request({"a": {0: 0, 1: 0}, "b": {0: 0}}, session=(0, 0))
     )
-    assert answer(context, ends) == set(KEYS)
+    assert responded_partitions(context, ends) == set(KEYS)
     told = dict(ends)
     epoch = 1
     for step, key in steps:
@@ -100,7 +102,7 @@ def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[s
             if offset < ends[each] or told[each] != ends[each]
         }
         assert {(entry.topic, entry.index) for entry in context.partitions.values()} == set(wanted)
-        assert answer(context, ends) == expected
+        assert responded_partitions(context, ends) == expected
         told.update({each: ends[each] for each in wanted})
 
 

@@ -1,4 +1,4 @@
-"""A connection without a socket: delivery, the order of replies, back-pressure, endings."""
+"""A connection without a socket: delivery, the order of responses, back-pressure, endings."""
 
 from collections.abc import Callable
 
@@ -107,116 +107,116 @@ def numbers(count: int) -> list[bytes]:
 @given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
 def test_replies_leave_in_the_order_of_requests(order: list[int], skipped: set[int]) -> None:
     """Whatever order they are made in, and whichever requests have none."""
-    connection, wire, host, _ = connect()
+    connection, transport, host, _ = connect()
     requests = numbers(12)
-    wire.receive(*requests)
+    transport.receive(*requests)
     for number in order:
         if number in skipped:
             host.responses[number].skip()
         else:
-            host.responses[number].send([b"reply ", requests[number]])
-        wire.turn()
-    assert wire.sent == b"".join(
-        b"reply " + request for number, request in enumerate(requests) if number not in skipped
+            host.responses[number].send([b"response ", requests[number]])
+        transport.turn()
+    assert transport.sent == b"".join(
+        b"response " + request for number, request in enumerate(requests) if number not in skipped
     )
     assert connection.in_flight == 0
 
 
 def test_replies_made_at_once_leave_together() -> None:
-    _, wire, host, _ = connect()
+    _, transport, host, _ = connect()
     host.on_frame = lambda connection, response: response.send([b"x"])
-    wire.receive(*numbers(10))
-    assert (wire.sent, wire.sends) == (b"x" * 10, 1)
+    transport.receive(*numbers(10))
+    assert (transport.sent, transport.sends) == (b"x" * 10, 1)
 
 
 def test_replies_made_later_in_one_turn_leave_together() -> None:
-    _, wire, host, _ = connect()
-    wire.receive(*numbers(4))
+    _, transport, host, _ = connect()
+    transport.receive(*numbers(4))
     for response in host.responses[:3]:
         response.send([b"x"])
-    assert wire.sends == 0
-    wire.turn()
-    assert (wire.sent, wire.sends) == (b"xxx", 1)
+    assert transport.sends == 0
+    transport.turn()
+    assert (transport.sent, transport.sends) == (b"xxx", 1)
 
 
 def test_the_last_reply_that_is_due_leaves_at_once() -> None:
-    _, wire, host, _ = connect()
-    wire.receive(b"a")
+    _, transport, host, _ = connect()
+    transport.receive(b"a")
     host.responses[0].send([b"x"])
-    assert wire.sent == b"x"
+    assert transport.sent == b"x"
 
 
 def test_a_request_is_answered_once() -> None:
-    _, wire, host, _ = connect()
-    wire.receive(b"a")
+    _, transport, host, _ = connect()
+    transport.receive(b"a")
     host.responses[0].send([b"x"])
     with pytest.raises(RuntimeError, match="response already"):
         host.responses[0].skip()
 
 
 def test_a_held_connection_delivers_nothing_until_its_release() -> None:
-    connection, wire, host, backlog = connect()
+    connection, transport, host, backlog = connect()
     host.on_frame = lambda connection, response: connection.hold()
-    wire.receive(b"a", b"b", b"c")
+    transport.receive(b"a", b"b", b"c")
     assert host.frames == [b"a"]
     assert (connection.queued, backlog.count, connection.can_read) == (2, 2, False)
     host.responses[0].send([b"x"])
-    assert (host.frames, wire.sent) == ([b"a"], b"x")
+    assert (host.frames, transport.sent) == ([b"a"], b"x")
     connection.release()
     assert host.frames == [b"a", b"b"]
     host.on_frame = lambda connection, response: None
     connection.release()
     assert (host.frames, backlog.count, connection.can_read) == ([b"a", b"b", b"c"], 0, True)
-    assert wire.resumed == 1
+    assert transport.resumed == 1
 
 
 def test_a_throttled_connection_waits_for_all_of_its_throttles() -> None:
     """X4: a client over its quota is not read from for the time it was told."""
-    connection, wire, host, _ = connect()
+    connection, transport, host, _ = connect()
     connection.throttle(0)
     assert connection.can_read
     connection.throttle(100)
     connection.throttle(300)
-    wire.receive(b"a")
-    assert [ms for ms, _ in wire.timers] == [100, 300]
-    wire.timers[0][1]()
+    transport.receive(b"a")
+    assert [ms for ms, _ in transport.timers] == [100, 300]
+    transport.timers[0][1]()
     assert host.frames == []
-    wire.timers[1][1]()
+    transport.timers[1][1]()
     assert host.frames == [b"a"]
 
 
 def test_a_connection_has_only_so_many_unanswered_requests() -> None:
-    connection, wire, host, _ = connect(Limits(max_pipelined=3))
-    wire.receive(*numbers(5))
+    connection, transport, host, _ = connect(Limits(max_pipelined=3))
+    transport.receive(*numbers(5))
     assert (len(host.frames), connection.can_read) == (3, False)
     host.responses[0].send([b"x"])
-    wire.turn()
+    transport.turn()
     assert len(host.frames) == 4
     host.responses[1].skip()
-    wire.turn()
+    transport.turn()
     assert len(host.frames) == 5
 
 
 def test_a_peer_that_does_not_read_gets_no_more_requests_delivered() -> None:
-    connection, wire, host, _ = connect(Limits(max_unsent=1000))
+    connection, transport, host, _ = connect(Limits(max_unsent=1000))
     host.on_frame = lambda connection, response: response.send([bytes(400)])
-    wire.takes = 0
-    wire.receive(*numbers(10))
+    transport.takes = 0
+    transport.receive(*numbers(10))
     assert len(host.frames) == 3
     assert (connection.send_queue.unsent, connection.can_read) == (1200, False)
-    wire.takes = 2**60
-    wire.flush()
-    assert (len(host.frames), len(wire.sent)) == (10, 4000)
+    transport.takes = 2**60
+    transport.flush()
+    assert (len(host.frames), len(transport.sent)) == (10, 4000)
     assert connection.can_read
 
 
 def test_others_get_their_turn_between_pipelined_requests() -> None:
-    _, wire, host, _ = connect()
+    _, transport, host, _ = connect()
     host.on_frame = lambda connection, response: response.skip()
-    wire.receive(*numbers(2 * MAX_REQUESTS_PER_TURN + 1))
+    transport.receive(*numbers(2 * MAX_REQUESTS_PER_TURN + 1))
     counts = [len(host.frames)]
-    while wire.soon:
-        wire.turn()
+    while transport.soon:
+        transport.turn()
         counts.append(len(host.frames))
     assert counts == [
         MAX_REQUESTS_PER_TURN,
@@ -227,10 +227,10 @@ def test_others_get_their_turn_between_pipelined_requests() -> None:
 
 def test_nobody_pipelines_while_too_many_requests_wait() -> None:
     """`queued.max.requests`: one request of each connection always gets through."""
-    connection, wire, host, backlog = connect(Limits(queued_max_requests=5))
+    connection, transport, host, backlog = connect(Limits(queued_max_requests=5))
     backlog.count = 5
     assert connection.can_read
-    wire.receive(b"a")
+    transport.receive(b"a")
     assert (host.frames, connection.can_read) == ([b"a"], False)
     host.responses[0].send([b"x"])
     assert connection.can_read
@@ -238,18 +238,23 @@ def test_nobody_pipelines_while_too_many_requests_wait() -> None:
 
 @pytest.mark.parametrize("error", [ProtocolError("bad bytes"), ValueError("a bug")])
 def test_an_error_closes_the_connection(error: Exception) -> None:
-    connection, wire, host, backlog = connect()
+    connection, transport, host, backlog = connect()
 
     def fail(connection: Connection, response: PendingResponse) -> None:
         raise error
 
     host.on_frame = fail
-    wire.receive(b"a", b"b")
-    assert (connection.closed, wire.aborted, host.frames, backlog.count) == (True, True, [b"a"], 0)
+    transport.receive(b"a", b"b")
+    assert (connection.closed, transport.aborted, host.frames, backlog.count) == (
+        True,
+        True,
+        [b"a"],
+        0,
+    )
     assert host.errors == ([] if isinstance(error, ProtocolError) else [error])
     assert len(host.reasons) == 1
     host.responses[0].send([b"too late"])
-    assert wire.sent == b""
+    assert transport.sent == b""
 
 
 def test_closing_twice_is_told_once() -> None:
@@ -262,41 +267,41 @@ def test_closing_twice_is_told_once() -> None:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_closing_after_replies_waits_for_them(early: bool) -> None:
-    connection, wire, host, _ = connect()
-    wire.receive(b"a", b"b")
+    connection, transport, host, _ = connect()
+    transport.receive(b"a", b"b")
     host.responses[1].send([b"2"])
     if early:
         connection.close_after_responses("enough")
-        wire.receive(b"c")
+        transport.receive(b"c")
         host.responses[0].send([b"1"])
     else:
-        wire.takes = 0
+        transport.takes = 0
         host.responses[0].send([b"1"])
         connection.close_after_responses("enough")
-        assert not wire.finished
-        wire.takes = 100
-        wire.flush()
-    assert (wire.sent, wire.finished, len(host.frames)) == (b"12", True, 2)
+        assert not transport.finished
+        transport.takes = 100
+        transport.flush()
+    assert (transport.sent, transport.finished, len(host.frames)) == (b"12", True, 2)
 
 
 @pytest.mark.parametrize("parts", [[b"bye"], []])
 def test_closing_after_a_reply_made_at_once(parts: list[bytes]) -> None:
-    _, wire, host, _ = connect()
+    _, transport, host, _ = connect()
 
     def refuse(connection: Connection, response: PendingResponse) -> None:
         connection.close_after_responses("refused")
         response.send(parts)
 
     host.on_frame = refuse
-    wire.receive(b"a", b"b")
-    assert (wire.sent, wire.finished, host.frames) == (b"".join(parts), True, [b"a"])
+    transport.receive(b"a", b"b")
+    assert (transport.sent, transport.finished, host.frames) == (b"".join(parts), True, [b"a"])
 
 
 def test_what_was_sent_before_the_end_is_delivered() -> None:
     """A producer with acks=0 that hangs up: its requests wait here, not in the socket."""
-    connection, wire, host, _ = connect()
+    connection, transport, host, _ = connect()
     host.on_frame = lambda connection, response: connection.hold()
-    wire.receive(b"a", b"b")
+    transport.receive(b"a", b"b")
     connection.on_eof()
     assert not connection.closed
     connection.release()
@@ -312,14 +317,14 @@ def test_an_end_within_a_request_is_reported_as_such() -> None:
 
 
 def test_who_has_logged_in_may_send_more() -> None:
-    connection, wire, host, _ = connect(Limits(max_frame=100, max_frame_before_login=10))
+    connection, transport, host, _ = connect(Limits(max_frame=100, max_frame_before_login=10))
     connection.authenticated = True
-    wire.receive(bytes(100))
+    transport.receive(bytes(100))
     assert len(host.frames) == 1
     connection.max_frame(200)
-    wire.receive(bytes(200))
+    transport.receive(bytes(200))
     connection.authenticated = False
-    wire.receive(bytes(11))
+    transport.receive(bytes(11))
     assert (len(host.frames), connection.closed) == (2, True)
 
 
@@ -335,21 +340,21 @@ def test_only_whole_requests_and_real_progress_count_as_activity() -> None:
 
 
 def test_reply_is_a_slot_that_is_sent_at_once() -> None:
-    _, wire, host, _ = connect()
-    wire.receive(b"first")
-    connection = wire.connection
+    _, transport, host, _ = connect()
+    transport.receive(b"first")
+    connection = transport.connection
     connection.respond([b"second"])
-    assert wire.sent == b""  # the first request has no reply yet
+    assert transport.sent == b""  # the first request has no response yet
     host.responses[0].send([b"first,"])
-    wire.turn()
+    transport.turn()
     connection.respond([b",third"])
-    assert wire.sent == b"first,second,third"
+    assert transport.sent == b"first,second,third"
 
 
 @pytest.mark.parametrize("size", [100, 5_000_000])
 def test_a_closed_connection_keeps_no_half_request(size: int) -> None:
     """A peer that hangs up in the middle of large requests takes no memory of the broker."""
-    connection, wire, _, _ = connect(Limits(max_frame_before_login=10_000_000))
+    connection, transport, _, _ = connect(Limits(max_frame_before_login=10_000_000))
     data = (size * 2).to_bytes(4, "big") + bytes(size)
     while data:
         buffer = connection.reader.buffer()
@@ -361,4 +366,4 @@ def test_a_closed_connection_keeps_no_half_request(size: int) -> None:
     assert connection.reader.allocated >= size
     connection.close("closed by the client", expected=True)
     assert connection.reader.allocated == 0
-    assert wire.aborted
+    assert transport.aborted

@@ -11,7 +11,7 @@ from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
 
 
-class World:
+class Simulation:
     """A connection, a peer whose bytes wait in a socket, and a host that takes its time.
 
     The wire does what the real one does: a socket with bytes is looked at once in each turn; when
@@ -75,12 +75,12 @@ class World:
     def received(self, connection: Connection, frame: memoryview) -> None:
         self.delivered.append(bytes(frame))
         response = connection.begin_response()
-        action = self.plan.pop() if self.plan else "answer"
+        action = self.plan.pop() if self.plan else "respond"
         if action == "hold":
             connection.hold()
         if action == "throttle":
             connection.throttle(5)
-        if action == "answer":
+        if action == "respond":
             response.send([framed(bytes(frame))])
         else:
             self.open.append((response, bytes(frame)))
@@ -112,7 +112,7 @@ class World:
         self.socket = self.socket[size:]
         self.connection.received(size)
 
-    def answer(self, index: int) -> None:
+    def respond(self, index: int) -> None:
         if self.open:
             response, frame = self.open.pop(index % len(self.open))
             response.send([framed(frame)[:3], framed(frame)[3:]])
@@ -126,7 +126,7 @@ class World:
 steps = st.one_of(
     st.tuples(st.just("turn"), st.sampled_from([1, 7, 100, 5_000, 100_000])),
     st.tuples(st.just("take"), st.sampled_from([1, 50, 3_000, 100_000])),
-    st.tuples(st.just("answer"), st.integers(0, 100)),
+    st.tuples(st.just("respond"), st.integers(0, 100)),
     st.tuples(st.just("release"), st.just(0)),
     st.tuples(st.just("time"), st.just(0)),
 )
@@ -135,7 +135,7 @@ steps = st.one_of(
 @settings(max_examples=300)
 @given(
     sizes=st.lists(st.sampled_from([0, 1, 30, 700, 17_000, 40_000]), max_size=120),
-    plan=st.lists(st.sampled_from(["answer", "later", "hold", "throttle"]), max_size=40),
+    plan=st.lists(st.sampled_from(["respond", "later", "hold", "throttle"]), max_size=40),
     history=st.lists(steps, max_size=60),
     pipelined=st.sampled_from([1, 3, 1000]),
     unsent=st.sampled_from([0, 1000, 65_536]),
@@ -151,33 +151,37 @@ def test_every_request_is_delivered_and_answered_in_order(
 ) -> None:
     """Whatever stops a connection, it goes on once the reason is gone, without another byte."""
     requests = [b"%d:" % number + bytes(size) for number, size in enumerate(sizes)]
-    world = World(
+    simulation = Simulation(
         requests, Limits(max_pipelined=pipelined, max_unsent=unsent, queued_max_requests=queued)
     )
-    world.plan = plan
+    simulation.plan = plan
     for name, value in history:
         if name == "turn":
-            world.turn(value)
+            simulation.turn(value)
         elif name == "take":
-            world.window += value
-        elif name == "answer":
-            world.answer(value)
+            simulation.window += value
+        elif name == "respond":
+            simulation.respond(value)
         elif name == "release":
-            world.connection.release()
+            simulation.connection.release()
         else:
-            world.time()
-        assert world.connection.in_flight <= pipelined
-        assert world.connection.send_queue.unsent <= unsent + pipelined * 40_100
-    world.plan = []
-    world.window = 2**40
-    world.connection.release()
+            simulation.time()
+        assert simulation.connection.in_flight <= pipelined
+        assert simulation.connection.send_queue.unsent <= unsent + pipelined * 40_100
+    simulation.plan = []
+    simulation.window = 2**40
+    simulation.connection.release()
     for _ in range(10_000):
-        if len(world.sent) == sum(map(len, map(framed, requests))):
+        if len(simulation.sent) == sum(map(len, map(framed, requests))):
             break
-        world.turn(100_000)
-        world.time()
-        while world.open:
-            world.answer(0)
-    assert world.delivered == requests
-    assert world.sent == b"".join(map(framed, requests))
-    assert (world.backlog.count, world.connection.queued, world.reasons) == (0, 0, [])
+        simulation.turn(100_000)
+        simulation.time()
+        while simulation.open:
+            simulation.respond(0)
+    assert simulation.delivered == requests
+    assert simulation.sent == b"".join(map(framed, requests))
+    assert (simulation.backlog.count, simulation.connection.queued, simulation.reasons) == (
+        0,
+        0,
+        [],
+    )
