@@ -25,8 +25,8 @@ from penstock.core.errors import ErrorCode, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from tests.contract.homes import StoreHome
 from tests.support.cluster.metadata_changes import (
-    LASTING,
-    PASSING,
+    EPHEMERAL_RECORDS,
+    PERSISTENT_RECORDS,
     acl,
     broker,
     config,
@@ -42,7 +42,7 @@ def puts(*records: Record) -> list[Change]:
     return [Put(record) for record in records]
 
 
-def refused(store: MetadataStore, *changes: Change) -> StoreConflictError:
+def conflict_of(store: MetadataStore, *changes: Change) -> StoreConflictError:
     """The conflict that these changes run into, after which nothing may be different."""
     before = store.load().records
     with pytest.raises(StoreConflictError) as caught:
@@ -58,19 +58,19 @@ def test_a_new_store_is_empty(store: MetadataStore) -> None:
 
 def test_every_record_comes_back_after_a_restart(open_store: OpenStore) -> None:
     store = open_store()
-    store.commit(puts(*LASTING))
+    store.commit(puts(*PERSISTENT_RECORDS))
     store.close()
     loaded = open_store().load().records
-    assert len(loaded) == len(LASTING)
-    assert image_of(loaded) == image_of(LASTING)
+    assert len(loaded) == len(PERSISTENT_RECORDS)
+    assert image_of(loaded) == image_of(PERSISTENT_RECORDS)
 
 
 def test_what_was_committed_survives_a_crash(home: StoreHome, open_store: OpenStore) -> None:
     """S7: durable when `commit` returns."""
     store = open_store()
-    store.commit(puts(*LASTING))
+    store.commit(puts(*PERSISTENT_RECORDS))
     home.crash(store)
-    assert image_of(open_store().load().records) == image_of(LASTING)
+    assert image_of(open_store().load().records) == image_of(PERSISTENT_RECORDS)
 
 
 def test_a_topic_is_loaded_before_its_partitions(store: MetadataStore) -> None:
@@ -90,8 +90,8 @@ def test_ephemeral_records_go_with_their_session(
     """R7: that is how the failure of a broker is found."""
     store = open_store()
     lasting = ControllerEpochRecord(1)
-    store.commit(puts(lasting, *PASSING))
-    assert len(store.load().records) == 1 + len(PASSING)
+    store.commit(puts(lasting, *EPHEMERAL_RECORDS))
+    assert len(store.load().records) == 1 + len(EPHEMERAL_RECORDS)
     if crashed:
         home.crash(store)
     else:
@@ -102,8 +102,8 @@ def test_ephemeral_records_go_with_their_session(
 def test_the_next_session_may_register_again(open_store: OpenStore) -> None:
     for _ in range(2):
         store = open_store()
-        store.commit(puts(*PASSING))
-        assert len(store.load().records) == len(PASSING)
+        store.commit(puts(*EPHEMERAL_RECORDS))
+        assert len(store.load().records) == len(EPHEMERAL_RECORDS)
         store.close()
 
 
@@ -115,16 +115,18 @@ def test_a_commit_is_all_or_nothing(store: MetadataStore) -> None:
         Delete(TopicPartition("t", 0)),
         Delete(TopicKey("missing")),
     ]
-    assert refused(store, *changes).path == "/brokers/topics/missing"
+    assert conflict_of(store, *changes).path == "/brokers/topics/missing"
     store.commit(changes[:-1])
     assert image_of(store.load().records) == image_of(
         [topic("t"), topic("new", number=2), config(("topics", "t"), a="2")]
     )
 
 
-@pytest.mark.parametrize("record", [*LASTING, *PASSING], ids=lambda record: str(record.key))
+@pytest.mark.parametrize(
+    "record", [*PERSISTENT_RECORDS, *EPHEMERAL_RECORDS], ids=lambda record: str(record.key)
+)
 def test_what_is_missing_can_not_be_deleted(store: MetadataStore, record: Record) -> None:
-    assert "is missing" in refused(store, Delete(record.key)).message
+    assert "is missing" in conflict_of(store, Delete(record.key)).message
 
 
 @pytest.mark.parametrize(
@@ -163,14 +165,14 @@ def test_a_partition_is_put_on_the_version_before(store: MetadataStore) -> None:
     store.commit(puts(topic("t"), partition("t", epoch=0)))
     store.commit(puts(partition("t", epoch=1)))
     for stale in (0, 1, 3):
-        assert refused(store, Put(partition("t", epoch=stale))).path.endswith("/0/state")
+        assert conflict_of(store, Put(partition("t", epoch=stale))).path.endswith("/0/state")
     store.commit(puts(partition("t", epoch=2)))
     assert store.load().records == [topic("t"), partition("t", epoch=2)]
 
 
 def test_a_new_partition_has_epoch_0(store: MetadataStore) -> None:
     store.commit(puts(topic("t")))
-    assert "version 0" in refused(store, Put(partition("t", epoch=1))).message
+    assert "version 0" in conflict_of(store, Put(partition("t", epoch=1))).message
 
 
 def test_the_partitions_of_a_topic_made_anew_count_from_0(store: MetadataStore) -> None:
@@ -181,13 +183,13 @@ def test_the_partitions_of_a_topic_made_anew_count_from_0(store: MetadataStore) 
 
 
 def test_a_partition_needs_its_topic(store: MetadataStore) -> None:
-    assert refused(store, Put(partition("t")), Put(topic("t"))).path == "/brokers/topics/t"
+    assert conflict_of(store, Put(partition("t")), Put(topic("t"))).path == "/brokers/topics/t"
 
 
 def test_a_topic_goes_after_its_partitions(store: MetadataStore) -> None:
     store.commit(puts(topic("t"), partition("t"), topic("t-", number=2), topic("t0", number=3)))
     both = [Delete(TopicKey("t")), Delete(TopicPartition("t", 0))]
-    assert "still has partitions" in refused(store, *both).message
+    assert "still has partitions" in conflict_of(store, *both).message
     store.commit([*reversed(both)])
     assert store.load().records == [topic("t-", number=2), topic("t0", number=3)]
 
@@ -205,21 +207,21 @@ def test_settings_of_a_user_and_of_its_clients_are_apart(store: MetadataStore) -
 def test_features_are_put_on_the_epoch_before(store: MetadataStore) -> None:
     store.commit(puts(FeaturesRecord({"a": 1}, epoch=0)))
     store.commit(puts(FeaturesRecord({"a": 2}, epoch=1)))
-    refused(store, Put(FeaturesRecord({"a": 3}, epoch=1)))
+    conflict_of(store, Put(FeaturesRecord({"a": 3}, epoch=1)))
     assert store.load().records == [FeaturesRecord({"a": 2}, epoch=1)]
 
 
 def test_the_first_controller_wins_until_it_resigns(store: MetadataStore) -> None:
     """R6"""
     store.commit(puts(ControllerRecord(1, 10)))
-    assert refused(store, Put(ControllerRecord(2, 11))).path == "/controller"
+    assert conflict_of(store, Put(ControllerRecord(2, 11))).path == "/controller"
     store.commit([Delete(ClusterKey("controller")), Put(ControllerRecord(2, 12))])
     assert store.load().records == [ControllerRecord(2, 12)]
 
 
 def test_a_cluster_has_one_id(store: MetadataStore) -> None:
     store.commit(puts(ClusterIdRecord("one")))
-    assert "exists already" in refused(store, Put(ClusterIdRecord("two"))).message
+    assert "exists already" in conflict_of(store, Put(ClusterIdRecord("two"))).message
 
 
 def test_transaction_ids_rise_over_restarts_and_crashes(

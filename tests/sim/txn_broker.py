@@ -32,7 +32,7 @@ from penstock.broker.metadata.features import (
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
 )
-from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.replica.background_tasks import BackgroundTasks
@@ -229,7 +229,7 @@ class SimBroker:
             authorizer=RequestAuthorizer(new_authorizer(config)),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(10, lambda: 1),
-            producer_ids=ProducerIds(NODE, controller),
+            producer_ids=ProducerIdManager(NODE, controller),
             log_mover=LogMover(self.logs, replicas, workers),
             cleaner=LogCleaner(self.logs, clock, CLEANER),
             telemetry=telemetry,

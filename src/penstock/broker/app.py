@@ -37,7 +37,7 @@ from penstock.broker.dispatcher import Dispatcher
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
-from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.replica.background_tasks import BackgroundTasks
@@ -202,7 +202,23 @@ class App:
             and topic_id in (None, record.topic_id)
         )
 
+    # --- wiring
+
     def _assemble(self) -> None:
+        self.broker = self._build_broker()
+        self._build_coordinators(self.broker)
+        self._build_server(self.broker)
+        self._background_tasks = BackgroundTasks(
+            self._logs, self.broker.cleaner, self.broker.log_flusher, self._workers
+        )
+        self._publisher = MetadataPublisher(self.broker, self._server)
+        self._config.subscribe("", lambda _: self._server.limits_changed())
+        self._controller.preparations.append(self.broker.replicas.create_logs)
+        self._controller.listeners.append(self._publisher.apply)
+        self._controller.listeners.append(lambda _: self._dispatcher.fast_produce.clear())
+
+    def _build_broker(self) -> Broker:
+        """Returns the components that handlers use, without the coordinators."""
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
         controller = self._controller
         replicas = ReplicaManager(
@@ -213,7 +229,7 @@ class App:
             lambda values: topic_config(config, values),
         )
         telemetry = ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4)
-        self.broker = broker = Broker(
+        return Broker(
             broker_id=self._broker_id,
             config=config,
             clock=clock,
@@ -230,48 +246,48 @@ class App:
                 config.int("max.incremental.fetch.session.cache.slots"),
                 lambda: self._rng.randrange(1, 2**31),
             ),
-            producer_ids=ProducerIds(self._broker_id, controller),
+            producer_ids=ProducerIdManager(self._broker_id, controller),
             log_mover=LogMover(self._logs, replicas, workers),
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
             telemetry=telemetry,
             api_versions=ApiVersionManager(image, telemetry),
         )
-        coordinator_context = CoordinatorContext(
+
+    def _build_coordinators(self, broker: Broker) -> None:
+        """Adds the group and transaction coordinators, which use the other components."""
+        config, clock, replicas = self._config, self._clock, broker.replicas
+        context = CoordinatorContext(
             self._broker_id,
             config,
-            image,
+            self._image,
             replicas,
             broker.log_flusher,
-            workers,
+            self._workers,
             clock,
             broker.topic_creator.create_internal,
         )
-        broker.groups = GroupCoordinator(coordinator_context, broker.authorizer)
+        broker.groups = GroupCoordinator(context, broker.authorizer)
         broker.txn_markers = TransactionMarkers(replicas, broker.groups, broker.log_flusher, clock)
         broker.transactions = TransactionCoordinator(
-            coordinator_context, broker.producer_ids, broker.txn_markers
+            context, broker.producer_ids, broker.txn_markers
         )
         broker.txn_verification = TransactionVerifier(replicas, broker.transactions, config, clock)
+
+    def _build_server(self, broker: Broker) -> None:
         limits = Limits()
-        set_limits(limits, config)
-        limits.protected_listener = protected_listener(config)
-        sessions = SessionFactory(config, image, clock)
+        set_limits(limits, self._config)
+        limits.protected_listener = protected_listener(self._config)
+        sessions = SessionFactory(self._config, self._image, self._clock)
         self._dispatcher = Dispatcher(broker, sessions)
         self._server = SocketServer(
             self._dispatcher,
             limits,
-            clock=clock,
-            executor=workers.flush,
+            clock=self._clock,
+            executor=self._workers.flush,
             throttle=sessions.connection_quotas,
         )
-        self._background_tasks = BackgroundTasks(
-            self._logs, broker.cleaner, broker.log_flusher, workers
-        )
-        self._publisher = MetadataPublisher(broker, self._server)
-        config.subscribe("", lambda _: self._server.limits_changed())
-        controller.preparations.append(replicas.create_logs)
-        controller.listeners.append(self._publisher.apply)
-        controller.listeners.append(lambda _: self._dispatcher.fast_produce.clear())
+
+    # --- registration
 
     def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
         """Registers this broker as controller, so that its partitions get their leader.

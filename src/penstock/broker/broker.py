@@ -14,7 +14,7 @@ from penstock.broker.coordinator.transaction_coordinator import TransactionCoord
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -46,7 +46,7 @@ class Broker:
     authorizer: RequestAuthorizer
     quotas: ClientQuotaManager
     fetch_sessions: FetchSessionCache
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdManager
     log_mover: LogMover
     cleaner: LogCleaner
     telemetry: ClientTelemetry

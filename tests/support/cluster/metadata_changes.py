@@ -76,7 +76,7 @@ def acl(name: str, pattern_type: str = "LITERAL", operation: str = "READ") -> Ac
     return AclRecord("TOPIC", pattern_type, name, frozenset({entry}))
 
 
-LASTING: tuple[Record, ...] = (
+PERSISTENT_RECORDS: tuple[Record, ...] = (
     ClusterIdRecord("cX8sHPs6QTSsO1oMyyOjCw"),
     ControllerEpochRecord(7),
     FeaturesRecord({"metadata.version": 21}, epoch=0),
@@ -97,7 +97,7 @@ LASTING: tuple[Record, ...] = (
 )
 """One record of each persistent kind, in an order in which they can be put."""
 
-PASSING: tuple[Record, ...] = (ControllerRecord(1, 1_700_000_000_000), broker())
+EPHEMERAL_RECORDS: tuple[Record, ...] = (ControllerRecord(1, 1_700_000_000_000), broker())
 """One record of each ephemeral kind."""
 
 

@@ -16,7 +16,13 @@ from penstock.cluster.embedded import SCHEMA_VERSION, EmbeddedStore
 from penstock.cluster.znode_json import DamagedNodeError
 from penstock.controller.metadata import ConfigRecord, ControllerEpochRecord, Put, Record
 from penstock.core.errors import KafkaStorageError
-from tests.support.cluster.metadata_changes import LASTING, PASSING, config, partition, topic
+from tests.support.cluster.metadata_changes import (
+    EPHEMERAL_RECORDS,
+    PERSISTENT_RECORDS,
+    config,
+    partition,
+    topic,
+)
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def test_a_new_file_is_its_owners_alone(path: Path) -> None:
 
 
 def test_after_a_clean_stop_everything_is_in_one_file(path: Path) -> None:
-    make(path, *LASTING)
+    make(path, *PERSISTENT_RECORDS)
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -91,7 +97,7 @@ def test_a_second_process_is_refused_until_the_first_is_done(path: Path) -> None
 
 
 def test_a_newer_schema_is_refused(path: Path) -> None:
-    make(path, *LASTING)
+    make(path, *PERSISTENT_RECORDS)
     edit(path, f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
     before = path.read_bytes()
     with pytest.raises(
@@ -134,7 +140,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 
 def test_a_damaged_node_is_named_and_can_be_fixed_by_hand(path: Path) -> None:
-    make(path, *LASTING)
+    make(path, *PERSISTENT_RECORDS)
     node = "/brokers/topics/t/partitions/1/state"
     edit(path, "UPDATE node SET data = '{' WHERE path = ?", node)
     with closing(EmbeddedStore(path)) as store, pytest.raises(DamagedNodeError, match=node):
@@ -171,7 +177,7 @@ def test_a_log_that_is_cut_anywhere_holds_the_commits_before_the_cut(path: Path)
 def test_ephemeral_nodes_of_a_killed_session_are_removed_permanently(path: Path) -> None:
     """A crash after the next start does not bring it back."""
     with closing(EmbeddedStore(path)) as store:
-        store.commit([Put(record) for record in PASSING])
+        store.commit([Put(record) for record in EPHEMERAL_RECORDS])
         first = shutil.copytree(path.parent, path.parent.parent / f"{path.parent.name}-first")
     with closing(EmbeddedStore(first / path.name)):
         second = shutil.copytree(first, path.parent.parent / f"{path.parent.name}-second")

@@ -15,7 +15,7 @@ from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost
 from penstock.broker.coordinator.log import BatchReader, append_records
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.metadata.features import TRANSACTION_VERSION
-from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.replica.replica_manager import Replica
 from penstock.broker.request import Request
 from penstock.controller.metadata import Change
@@ -74,7 +74,7 @@ class TransactionCoordinator(
     def __init__(
         self,
         context: CoordinatorContext,
-        producer_ids: ProducerIds,
+        producer_ids: ProducerIdManager,
         markers: TransactionMarkers,
     ) -> None:
         super().__init__(context)

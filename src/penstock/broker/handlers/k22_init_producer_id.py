@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
-from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
@@ -17,7 +17,7 @@ from penstock.security.acl import AclOperation, ResourceType
 @dataclass(frozen=True, slots=True)
 class Context:
     authorizer: RequestAuthorizer
-    producer_ids: ProducerIds
+    producer_ids: ProducerIdManager
     transactions: TransactionCoordinator
 
 

@@ -4,7 +4,7 @@ from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.controller.producer_ids import next_block
 
 
-class ProducerIds:
+class ProducerIdManager:
     """Generates ids that were never used: a block is committed before its first id is used."""
 
     def __init__(self, broker_id: int, controller: ControllerHost) -> None:

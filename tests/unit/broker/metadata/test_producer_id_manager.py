@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.producer_id_manager import ProducerIds
+from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.image import ClusterImage
@@ -15,7 +15,7 @@ from penstock.controller.producer_ids import BLOCK_SIZE
 T = TypeVar("T")
 
 
-def with_ids(path: Path, work: Callable[[ProducerIds], "asyncio.Future[T]"]) -> T:
+def with_ids(path: Path, work: Callable[[ProducerIdManager], "asyncio.Future[T]"]) -> T:
     """Runs `work` with the producer ids of a broker whose store is at `path`."""
 
     async def inside() -> T:
@@ -25,7 +25,7 @@ def with_ids(path: Path, work: Callable[[ProducerIds], "asyncio.Future[T]"]) -> 
         try:
             controller = ControllerHost(image, store, workers)
             controller.load()
-            return await work(ProducerIds(0, controller))
+            return await work(ProducerIdManager(0, controller))
         finally:
             workers.close()
             store.close()
@@ -40,7 +40,7 @@ def test_a_restart_skips_the_rest_of_the_block(tmp_path: Path) -> None:
 
 
 def test_without_a_block_there_is_none_to_take(tmp_path: Path) -> None:
-    async def work(ids: ProducerIds) -> list[int | None]:
+    async def work(ids: ProducerIdManager) -> list[int | None]:
         none = ids.take()
         first = await ids.wait()
         return [none, first, ids.take()]
@@ -49,7 +49,7 @@ def test_without_a_block_there_is_none_to_take(tmp_path: Path) -> None:
 
 
 def test_concurrent_callers_get_different_ids(tmp_path: Path) -> None:
-    async def work(ids: ProducerIds) -> list[int]:
+    async def work(ids: ProducerIdManager) -> list[int]:
         return list(await asyncio.gather(*(ids.wait() for _ in range(50))))
 
     producer_ids = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
@@ -57,7 +57,7 @@ def test_concurrent_callers_get_different_ids(tmp_path: Path) -> None:
 
 
 def test_the_next_block_follows(tmp_path: Path) -> None:
-    async def work(ids: ProducerIds) -> list[int]:
+    async def work(ids: ProducerIdManager) -> list[int]:
         return [await ids.wait() for _ in range(BLOCK_SIZE + 2)]
 
     producer_ids = with_ids(tmp_path / "db", lambda ids: asyncio.ensure_future(work(ids)))
