@@ -44,7 +44,7 @@ def producer(broker: RunningBroker) -> Iterator[Producer]:
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_records_arrive_with_every_acks(
+def test_records_are_stored_with_every_value_of_acks(
     broker: RunningBroker, client: WireClient, acks: int | str, idempotent: bool
 ) -> None:
     """P1: key, value, headers, timestamp, partition; the future tells where."""
@@ -60,12 +60,12 @@ def test_records_arrive_with_every_acks(
         future = producer.send(
             topic, b"v", key=b"k", headers={"h": b"1", "none": None}, partition=1, timestamp=77
         )
-        found = future.result(WAIT_S)
-        assert found == RecordMetadata(topic, 1, -1 if acks == 0 else 0, 77, 1, 1)
+        metadata = future.result(WAIT_S)
+        assert metadata == RecordMetadata(topic, 1, -1 if acks == 0 else 0, 77, 1, 1)
     if acks == 0:
-        # Nobody said when it is there; what another producer sends behind it will be later.
-        with Producer(bootstrap_servers=broker.bootstrap_servers) as other:
-            other.send(topic, b"behind", partition=1).result(WAIT_S)
+        # Without a response it is unknown when it is stored; a later record is stored after it.
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as second:
+            second.send(topic, b"behind", partition=1).result(WAIT_S)
     record = records_in(fetched(client, topic, partition=1))[0]
     assert (record.key, record.value, record.timestamp) == (b"k", b"v", 77)
     assert list(record.headers) == [("h", b"1"), ("none", None)]
@@ -84,7 +84,7 @@ def test_every_codec(broker: RunningBroker, client: WireClient, codec: str) -> N
     assert uncommitted(client, topic) == values
 
 
-def test_a_key_has_its_partition_and_records_without_stick_together(
+def test_a_key_has_its_partition_and_records_without_keys_are_sticky(
     producer: Producer, client: WireClient
 ) -> None:
     """P5: murmur2, as every Java client."""
@@ -93,7 +93,7 @@ def test_a_key_has_its_partition_and_records_without_stick_together(
         key: {producer.send("keys", b"v", key=key).result(WAIT_S).partition for _ in range(3)}
         for key in (b"21", b"foobar", b"a-little-bit-long-string")
     }
-    assert {len(each) for each in places.values()} == {1}
+    assert {len(partitions) for partitions in places.values()} == {1}
     # Kafka's own samples of murmur2: -973932308, -790332482, -985981536.
     assert places[b"21"] == {(-973932308 & 0x7FFFFFFF) % 10}
     assert places[b"foobar"] == {(-790332482 & 0x7FFFFFFF) % 10}
@@ -110,7 +110,7 @@ def test_many_records_at_once(producer: Producer, client: WireClient) -> None:
     assert uncommitted(client, "bulk") == values
 
 
-def test_a_record_that_is_too_large_says_which_setting(
+def test_the_error_of_a_record_that_is_too_large_has_the_setting(
     broker: RunningBroker, client: WireClient
 ) -> None:
     """E2: larger than the producer allows, than its memory, than the topic."""
@@ -143,7 +143,9 @@ def test_a_batch_that_is_too_large_is_split(broker: RunningBroker, client: WireC
     assert uncommitted(client, "split") == values
 
 
-def test_a_topic_that_does_not_exist_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_error_of_an_unknown_topic_has_its_name(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """E5: after max_block_ms, with what to do."""
     from tests.support.broker.in_process import running_broker
 
@@ -162,7 +164,7 @@ def test_a_topic_that_does_not_exist_is_named(tmp_path_factory: pytest.TempPathF
             producer.send("here", b"v", partition=5)
 
 
-def test_a_topic_is_made_by_sending_to_it(producer: Producer) -> None:
+def test_sending_to_a_topic_creates_it(producer: Producer) -> None:
     assert producer.send("made-by-sending", b"v").result(WAIT_S).offset == 0
     assert len(producer.partitions_for("made-by-sending")) == 1
 
@@ -181,7 +183,7 @@ def test_text_needs_a_serializer(broker: RunningBroker, producer: Producer) -> N
         assert producer.send("text", "after").result(WAIT_S).offset == 1
 
 
-def test_memory_that_stays_full_is_told(broker: RunningBroker, client: WireClient) -> None:
+def test_exhausted_memory_raises_an_error(broker: RunningBroker, client: WireClient) -> None:
     """P5: send waits max_block_ms for memory, then says so."""
     make_topic(client, "memory")
     gate = threading.Event()
@@ -227,7 +229,7 @@ class Seeing(ProducerInterceptor):
         self.closed = True
 
 
-def test_interceptors_see_everything_and_break_nothing(
+def test_interceptors_see_all_records_and_their_exceptions_are_ignored(
     broker: RunningBroker, client: WireClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """P5."""
@@ -246,7 +248,7 @@ def test_interceptors_see_everything_and_break_nothing(
         with pytest.raises(RecordTooLargeError):
             producer.send("intercepted", b"x" * 3000)
     assert seeing.closed
-    assert [each[:2] for each in seeing.acknowledged] == [
+    assert [entry[:2] for entry in seeing.acknowledged] == [
         (0, None),
         (1, None),
         (-1, ErrorCode.MESSAGE_TOO_LARGE),
@@ -256,7 +258,7 @@ def test_interceptors_see_everything_and_break_nothing(
     assert list(second.headers) == []
 
 
-def test_callbacks_may_send_and_may_not_wait(
+def test_callbacks_may_send_but_not_block(
     producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A callback runs on the sender's thread: what would wait for itself is refused."""
@@ -278,7 +280,9 @@ def test_callbacks_may_send_and_may_not_wait(
     assert producer.send("callbacks", b"third").result(WAIT_S).offset == 2
 
 
-def test_close_delivers_then_refuses(broker: RunningBroker, client: WireClient) -> None:
+def test_close_delivers_records_and_rejects_later_ones(
+    broker: RunningBroker, client: WireClient
+) -> None:
     make_topic(client, "closing")
     producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
     futures = [producer.send("closing", b"%d" % number) for number in range(10)]
@@ -306,7 +310,7 @@ def test_close_in_a_callback_does_not_wait_for_itself(
         producer.send("close-within", b"v")
 
 
-def test_without_a_broker_the_error_names_its_address() -> None:
+def test_the_error_without_a_broker_has_its_address() -> None:
     """E6: not the topic is wrong."""
     with Producer(bootstrap_servers="127.0.0.1:1", max_block_ms=50) as producer:
         with pytest.raises(KafkaError, match=r"127\.0\.0\.1:1"):
@@ -314,7 +318,7 @@ def test_without_a_broker_the_error_names_its_address() -> None:
         producer.close(0.05)
 
 
-def test_close_gives_up_when_its_time_is_over(broker: RunningBroker, client: WireClient) -> None:
+def test_close_fails_records_after_its_timeout(broker: RunningBroker, client: WireClient) -> None:
     """What was not delivered by then fails, and says so."""
     make_topic(client, "given-up")
     gate = threading.Event()
@@ -330,7 +334,7 @@ def test_close_gives_up_when_its_time_is_over(broker: RunningBroker, client: Wir
 
 
 @pytest.mark.parametrize("call", ["flush", "result"])
-def test_an_interrupt_leaves_a_producer_that_works(producer: Producer, call: str) -> None:
+def test_a_producer_works_after_an_interrupt(producer: Producer, call: str) -> None:
     """Ctrl-C while the sender is busy; what was sent is on its way all the same."""
     topic = f"interrupted-{call}"
     producer.partitions_for(topic)
@@ -353,24 +357,24 @@ def test_an_interrupt_leaves_a_producer_that_works(producer: Producer, call: str
     assert future.result(0).offset == 0
 
 
-def test_a_producer_that_is_forgotten_warns_and_delivers(
+def test_a_producer_that_is_not_closed_warns_and_delivers(
     broker: RunningBroker, client: WireClient
 ) -> None:
     make_topic(client, "forgotten")
     producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
     thread = producer._loop_thread._thread
     future = producer.send("forgotten", b"v")
-    with warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as caught_warnings:
         warnings.simplefilter("always")
         del producer
         gc.collect()
-    assert [each.category for each in seen] == [ResourceWarning]
+    assert [warning.category for warning in caught_warnings] == [ResourceWarning]
     assert future.result(WAIT_S).offset == 0
     thread.join(WAIT_S)
     assert not thread.is_alive()
 
 
-def test_a_program_that_forgets_to_close_ends_and_loses_nothing(
+def test_a_program_that_does_not_close_ends_and_delivers_all_records(
     broker: RunningBroker, client: WireClient
 ) -> None:
     make_topic(client, "at-exit")
@@ -423,7 +427,7 @@ def test_threads_share_a_producer(producer: Producer, client: WireClient) -> Non
         assert mine == [b"%d:%d" % (name, number) for number in range(500)]
 
 
-def test_the_asynchronous_twin(broker: RunningBroker, client: WireClient) -> None:
+def test_the_asyncio_producer(broker: RunningBroker, client: WireClient) -> None:
     make_topic(client, "aio", 2)
 
     async def work() -> None:
@@ -435,7 +439,7 @@ def test_the_asynchronous_twin(broker: RunningBroker, client: WireClient) -> Non
             assert (await future).offset == 0
             futures = [await producer.send("aio", b"%d" % n, partition=1) for n in range(300)]
             await producer.flush(WAIT_S)
-            assert [(await each).offset for each in futures] == list(range(1, 301))
+            assert [(await future).offset for future in futures] == list(range(1, 301))
             many = await producer.send_many("aio", [b"m"] * 1000, partition=0)
             assert (await many)[999].offset == 999
             with pytest.raises(RecordTooLargeError):

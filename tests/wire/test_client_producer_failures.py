@@ -1,4 +1,4 @@
-"""P5: our producer when connections break, answers get lost and the broker goes away."""
+"""P5: the producer when connections break, responses are lost and the broker stops."""
 
 import threading
 import time
@@ -36,7 +36,7 @@ def failing() -> Iterator[Broker]:
 
 
 def producer_of(broker: Broker, *, batch_size: int = 16_384) -> Producer:
-    """Retries at once, so that nobody waits for long."""
+    """A producer that retries without long delays."""
     return Producer(
         bootstrap_servers=broker.bootstrap_servers,
         batch_size=batch_size,
@@ -53,15 +53,15 @@ def stored(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]
         return uncommitted(client, topic, partition)
 
 
-def metric(producer: Producer, wanted: str) -> float:
+def metric(producer: Producer, metric_name: str) -> float:
     return next(
         value
         for name, value in producer.metrics().items()
-        if (name.group, name.name) == ("producer-metrics", wanted)
+        if (name.group, name.name) == ("producer-metrics", metric_name)
     )
 
 
-def test_answers_that_get_lost_make_no_doubles(failing: Broker) -> None:
+def test_lost_responses_cause_no_duplicates(failing: Broker) -> None:
     """P3: the broker has the batches, the producer does not know; several are in flight."""
     failing.create_topic("lost")
     with producer_of(failing, batch_size=300) as producer:
@@ -75,7 +75,7 @@ def test_answers_that_get_lost_make_no_doubles(failing: Broker) -> None:
     assert stored(failing, "lost") == [b"%d" % number for number in range(3000)]
 
 
-def test_connections_that_break_in_the_middle_cost_nothing(failing: Broker) -> None:
+def test_broken_connections_lose_no_records(failing: Broker) -> None:
     """P5: cut again and again while records are sent."""
     failing.create_topic("cut", 2)
     count = 6000
@@ -91,7 +91,9 @@ def test_connections_that_break_in_the_middle_cost_nothing(failing: Broker) -> N
         assert stored(failing, "cut", partition) == expected
 
 
-def test_a_broker_too_slow_for_the_timeout_makes_neither_loss_nor_doubles(failing: Broker) -> None:
+def test_a_broker_slower_than_the_timeout_causes_neither_loss_nor_duplicates(
+    failing: Broker,
+) -> None:
     """P5: it has the batches when the producer gives up waiting and sends them again."""
     failing.create_topic("slow")
     with Producer(
@@ -132,20 +134,20 @@ def test_a_consumer_of_a_slow_broker_sees_every_record_once(failing: Broker) -> 
         reconnect_backoff_max_ms=20,
     ) as consumer:
         consumer.assign([("slow-read", 0)])
-        seen = [record.value for record in consumer.poll(WAIT_S)]
+        values = [record.value for record in consumer.poll(WAIT_S)]
         with failing.slow(latency_ms=400):
             # What was fetched before is used up, then requests run out of time.
             while records := consumer.poll(0.3):
-                seen += [record.value for record in records]
-        assert len(seen) < 2000
-        while len(seen) < 2000:
+                values += [record.value for record in records]
+        assert len(values) < 2000
+        while len(values) < 2000:
             records = consumer.poll(WAIT_S)
             assert records
-            seen += [record.value for record in records]
-    assert seen == [b"%d" % number for number in range(2000)]
+            values += [record.value for record in records]
+    assert values == [b"%d" % number for number in range(2000)]
 
 
-def test_an_id_whose_answer_gets_lost_is_asked_for_again(failing: Broker) -> None:
+def test_a_producer_id_whose_response_is_lost_is_requested_again(failing: Broker) -> None:
     failing.create_topic("lost-id")
     with (
         failing.losing_replies(ApiKey.INIT_PRODUCER_ID, ApiKey.METADATA, times=2) as lost,
@@ -155,7 +157,7 @@ def test_an_id_whose_answer_gets_lost_is_asked_for_again(failing: Broker) -> Non
     assert lost.count == 4
 
 
-def test_a_broker_that_is_killed_and_started_again_while_records_are_sent(
+def test_a_broker_that_is_killed_and_restarted_while_records_are_sent(
     failing: Broker,
 ) -> None:
     """P5: 50,000 records, each once and in order in its partition."""
@@ -183,8 +185,8 @@ def test_a_broker_that_is_killed_and_started_again_while_records_are_sent(
         assert stored(failing, "restarted", partition) == expected
 
 
-def test_what_cannot_be_delivered_in_time_fails_and_the_rest_goes_on(failing: Broker) -> None:
-    """delivery_timeout_ms, while nobody can connect."""
+def test_records_that_expire_fail_and_later_ones_are_delivered(failing: Broker) -> None:
+    """delivery_timeout_ms, while no connection is possible."""
     failing.create_topic("late")
     with Producer(
         bootstrap_servers=failing.bootstrap_servers,
@@ -204,7 +206,7 @@ def test_what_cannot_be_delivered_in_time_fails_and_the_rest_goes_on(failing: Br
     assert stored(failing, "late") == [b"before", b"after"]
 
 
-def test_a_broker_that_says_nothing_is_left_after_request_timeout_ms(failing: Broker) -> None:
+def test_a_silent_broker_is_disconnected_after_request_timeout_ms(failing: Broker) -> None:
     failing.create_topic("silent")
     with Producer(
         bootstrap_servers=failing.bootstrap_servers,
@@ -222,12 +224,12 @@ def test_a_broker_that_says_nothing_is_left_after_request_timeout_ms(failing: Br
 
 
 def test_a_throttled_producer_waits(broker: RunningBroker, client: WireClient) -> None:
-    """KIP-219: the broker answers at once and says how long to be quiet."""
+    """KIP-219: the broker responds at once, with the time to wait."""
     make_topic(client, "throttled")
     entity = AlterClientQuotasRequestEntityData("client-id", "slow")
     entry = AlterClientQuotasRequestEntryData([entity], [OpData("producer_byte_rate", 20_000.0)])
-    answer = client.request(AlterClientQuotasRequest([entry]), 1)
-    assert answer.entries[0].error_code == 0
+    response = client.request(AlterClientQuotasRequest([entry]), 1)
+    assert response.entries[0].error_code == 0
     with Producer(
         bootstrap_servers=broker.bootstrap_servers, client_id="slow", linger_ms=0
     ) as producer:
@@ -238,7 +240,7 @@ def test_a_throttled_producer_waits(broker: RunningBroker, client: WireClient) -
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker that wants a login, where ann may write to one topic and look at another."""
+    """A broker that demands a login; ann may write to one topic and describe another."""
     settings = {
         **SASL_SETTINGS,
         "authorizer.class.name": AUTHORIZER,
@@ -255,7 +257,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]
 
 
 def user_of(guarded: RunningBroker, name: str, password: str = "") -> Producer:
-    (address,) = [each for each in guarded.addresses if each.listener == "SASL_PLAINTEXT"]
+    (address,) = [a for a in guarded.addresses if a.listener == "SASL_PLAINTEXT"]
     return Producer(
         bootstrap_servers=f"{address.host}:{address.port}",
         security_protocol="SASL_PLAINTEXT",
@@ -267,8 +269,8 @@ def user_of(guarded: RunningBroker, name: str, password: str = "") -> Producer:
     )
 
 
-def test_a_topic_that_may_not_be_written_to_is_named(guarded: RunningBroker) -> None:
-    """E3: where not even its metadata may be seen, and where only writing is refused."""
+def test_the_error_of_an_unauthorized_topic_has_its_name(guarded: RunningBroker) -> None:
+    """E3: topics that may not be described, and one that may not be written to."""
     with user_of(guarded, "ann") as producer:
         assert producer.send("hers", b"v").result(WAIT_S).offset == 0
         with pytest.raises(AuthorizationError, match="secret"):
@@ -280,7 +282,9 @@ def test_a_topic_that_may_not_be_written_to_is_named(guarded: RunningBroker) -> 
         assert producer.send("hers", b"v").result(WAIT_S).offset == 1
 
 
-def test_who_may_not_be_idempotent_is_told_what_to_do(guarded: RunningBroker) -> None:
+def test_the_error_of_an_unauthorized_idempotent_producer_has_a_remedy(
+    guarded: RunningBroker,
+) -> None:
     """E3: bob may nothing; nothing hangs, also not the second time."""
     with user_of(guarded, "bob") as producer:
         for _ in range(2):
@@ -289,7 +293,7 @@ def test_who_may_not_be_idempotent_is_told_what_to_do(guarded: RunningBroker) ->
             assert "IDEMPOTENT_WRITE" in error.message
 
 
-def test_a_wrong_password_is_told_at_once(guarded: RunningBroker) -> None:
+def test_a_wrong_password_raises_at_once(guarded: RunningBroker) -> None:
     """E3."""
     with (
         user_of(guarded, "ann", "wrong") as producer,

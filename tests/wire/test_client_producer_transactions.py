@@ -39,8 +39,8 @@ def txn_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     with Broker({"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}) as broker:
         update = FeatureUpdateKey("transaction.version", request.param, upgrade_type=2)
         with connected(broker) as client:
-            answer = client.request(UpdateFeaturesRequest(5000, [update]), 1)
-            assert answer.error_code == 0, answer.error_message
+            response = client.request(UpdateFeaturesRequest(5000, [update]), 1)
+            assert response.error_code == 0, response.error_message
         yield broker
 
 
@@ -72,16 +72,16 @@ def read(broker: Broker, topic: str, partition: int = 0) -> list[bytes | None]:
 
 
 def group_offset(broker: Broker, group: str, partition: TopicPartition) -> int:
-    wanted = OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])
+    topic = OffsetFetchRequestTopics(name=partition.topic, partition_indexes=[partition.partition])
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=group, topics=[wanted])], require_stable=True
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=[topic])], require_stable=True
     )
     with connected(broker) as client:
         while True:
-            answer = client.request(request, 8).groups[0].topics[0].partitions[0]
-            if answer.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                assert answer.error_code == 0
-                offset: int = answer.committed_offset
+            response = client.request(request, 8).groups[0].topics[0].partitions[0]
+            if response.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
+                assert response.error_code == 0
+                offset: int = response.committed_offset
                 return offset
 
 
@@ -106,7 +106,7 @@ def test_commits_and_aborts(txn_broker: Broker, topic: str) -> None:
     assert read(txn_broker, topic, 1) == [b"0", b"2", *[b"m"] * 100]
 
 
-def test_an_abort_gives_up_what_was_not_sent(txn_broker: Broker, topic: str) -> None:
+def test_an_abort_fails_records_that_were_not_sent(txn_broker: Broker, topic: str) -> None:
     with Producer(
         bootstrap_servers=txn_broker.bootstrap_servers, transactional_id=topic, linger_ms=60_000
     ) as producer:
@@ -178,7 +178,7 @@ def test_offsets_in_a_transaction(txn_broker: Broker, topic: str) -> None:
         producer.abort_transaction()
 
 
-def test_a_record_that_is_refused_spoils_its_transaction(txn_broker: Broker, topic: str) -> None:
+def test_a_rejected_record_makes_its_transaction_abortable(txn_broker: Broker, topic: str) -> None:
     """The rest must not be committed as if it were all."""
     with producer_of(txn_broker, topic) as producer:
         producer.init_transactions()
@@ -195,8 +195,8 @@ def test_a_record_that_is_refused_spoils_its_transaction(txn_broker: Broker, top
     assert read(txn_broker, topic) == [b"second"]
 
 
-def test_answers_of_coordinators_that_get_lost(txn_broker: Broker, topic: str) -> None:
-    """Every request to a coordinator is sent twice; each has its effect once."""
+def test_lost_responses_of_coordinators(txn_broker: Broker, topic: str) -> None:
+    """Every request to a coordinator is sent twice, and takes effect once."""
     group = f"group-{topic}"
     with producer_of(txn_broker, topic) as producer:
         with txn_broker.losing_replies(
@@ -222,7 +222,7 @@ def test_answers_of_coordinators_that_get_lost(txn_broker: Broker, topic: str) -
     assert group_offset(txn_broker, group, TopicPartition(topic, 1)) == 2
 
 
-def test_a_commit_that_takes_too_long_is_called_again(txn_broker: Broker, topic: str) -> None:
+def test_a_commit_that_timed_out_can_be_repeated(txn_broker: Broker, topic: str) -> None:
     with producer_of(txn_broker, topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -256,7 +256,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_transactions(
     ]
 
 
-def test_closing_aborts_what_is_open(txn_broker: Broker, topic: str) -> None:
+def test_close_aborts_an_open_transaction(txn_broker: Broker, topic: str) -> None:
     with producer_of(txn_broker, topic) as producer:
         producer.init_transactions()
         producer.begin_transaction()
@@ -266,7 +266,7 @@ def test_closing_aborts_what_is_open(txn_broker: Broker, topic: str) -> None:
         assert uncommitted(client, topic) == [b"v"]
 
 
-def test_the_asynchronous_twin_has_transactions(txn_broker: Broker, topic: str) -> None:
+def test_transactions_of_the_asyncio_producer(txn_broker: Broker, topic: str) -> None:
     async def work() -> None:
         async with aio.Producer(
             bootstrap_servers=txn_broker.bootstrap_servers, transactional_id=topic
