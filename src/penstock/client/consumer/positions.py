@@ -54,7 +54,7 @@ NO_RESET = OffsetReset("none")
 
 def parse_offset_reset(text: str) -> OffsetReset:
     """Parses `earliest`, `latest`, `none` or `by_duration:P1DT2H`; raises ValueError."""
-    kind, colon, rest = text.partition(":")
+    kind, colon, duration = text.partition(":")
     kind = kind.strip().lower()
     if kind in ("earliest", "latest", "none") and not colon:
         return OffsetReset(kind)
@@ -62,7 +62,7 @@ def parse_offset_reset(text: str) -> OffsetReset:
         raise ValueError(
             f"{text!r} is not one of earliest, latest, none, by_duration:<ISO 8601 duration>"
         )
-    return OffsetReset(kind, parse_duration_ms(rest))
+    return OffsetReset(kind, parse_duration_ms(duration))
 
 
 def parse_duration_ms(text: str) -> int:

@@ -1,4 +1,4 @@
-"""How a group of consumers shares out partitions (C4): Kafka's assignors, and your own."""
+"""Assignors, which distribute partitions to the members of a group (C4): Kafka's and yours."""
 
 from penstock.client.consumer.assignors.model import (
     Assignment,

@@ -1,4 +1,4 @@
-"""Subscriptions and assignments as the bytes of JoinGroup and SyncGroup."""
+"""The encoding of subscriptions and assignments in JoinGroup and SyncGroup."""
 
 from itertools import groupby
 
@@ -36,7 +36,7 @@ def encode_subscription(subscription: Subscription) -> bytes:
 
 
 def decode_subscription(data: bytes, group_instance_id: str | None = None) -> Subscription:
-    """A member's subscription; a version newer than ours is read as far as we know it."""
+    """Decodes a subscription; of newer versions, the fields of the newest supported one."""
     version = min(read_prefix(data), VERSION)
     message, _ = decode(ConsumerProtocolSubscription, version, data, _PREFIX)
     return Subscription(

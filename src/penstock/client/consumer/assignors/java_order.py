@@ -1,8 +1,8 @@
-"""The order in which Java walks through its hash maps.
+"""The iteration order of Java's hash maps.
 
-Kafka's sticky assignors decide some ties by the order of a HashMap. Members of a group may be led
-by a Java client in one generation and by this one in the next: only with the same order do both
-keep partitions where they are.
+Kafka's sticky assignors decide some ties by the order of a HashMap. A Java client may lead a group
+in one generation and this client in the next: only with the same order do both of them leave the
+partitions where they are.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,16 +12,16 @@ from penstock.core.java_hash import bucket, partition_hash, string_hash, table_s
 
 
 def in_hash_order(keys: Collection[str]) -> list[str]:
-    """Keys of a `HashMap` made with its default size, in its order.
+    """Returns the keys in the order of a `HashMap` with the default size.
 
-    `keys` are in the order in which they were put in, which decides between those of one bucket.
+    `keys` are in the order of their insertion, which is that of keys in the same bucket.
     """
     size = table_size(len(keys))
     return sorted(keys, key=lambda key: bucket(string_hash(key), size))
 
 
 def first_in_hash_order(partitions: Collection[TopicPartition], largest: int) -> TopicPartition:
-    """The first element of a `HashSet` that once had `largest` elements."""
+    """Returns the first element of a `HashSet` whose largest size was `largest`."""
     size = table_size(largest)
     return min(partitions, key=lambda partition: bucket(partition_hash(partition), size))
 

@@ -1,40 +1,44 @@
-"""Which partitions went from one consumer to another while an assignment was balanced."""
+"""The movements of partitions between consumers while an assignment is balanced."""
 
 from penstock.client.consumer.assignors.java_order import first_in_hash_order
 from penstock.core.ids import TopicPartition
 
 Pair = tuple[str, str]
-"""From one consumer, to another."""
+"""The source and the target consumer."""
 
 
 class PartitionMovements:
+    """The movements so far, one at most for each partition."""
+
     def __init__(self) -> None:
         self._pairs: dict[TopicPartition, Pair] = {}
         self._by_topic: dict[str, dict[Pair, dict[TopicPartition, None]]] = {}
         self._largest: dict[tuple[str, Pair], int] = {}
-        """How large each set of partitions has been; Java's sets never shrink."""
+        """The largest size of each set of partitions; Java's sets never shrink."""
 
     def move(self, partition: TopicPartition, source: str, target: str) -> None:
-        """Note a movement; several of one partition count as one from its first consumer."""
-        before = self._pairs.get(partition)
-        if before is None:
+        """Notes a movement; several of one partition count as one from its first consumer."""
+        previous = self._pairs.get(partition)
+        if previous is None:
             self._add(partition, (source, target))
             return
-        self._remove(partition, before)
-        if before[0] != target:
-            self._add(partition, (before[0], target))
+        self._remove(partition, previous)
+        if previous[0] != target:
+            self._add(partition, (previous[0], target))
 
-    def instead_of(self, partition: TopicPartition, source: str, target: str) -> TopicPartition:
-        """The partition to move rather than this one.
+    def preferred_partition(
+        self, partition: TopicPartition, source: str, target: str
+    ) -> TopicPartition:
+        """Returns the partition to move instead of this one.
 
-        If one of the same topic has gone from `target` to `source`, it is better to send it back.
+        If one of the same topic was moved from `target` to `source`, it is moved back.
         """
         of_topic = self._by_topic.get(partition.topic)
         if of_topic is None:
             return partition
-        before = self._pairs.get(partition)
-        if before is not None:
-            source = before[0]
+        previous = self._pairs.get(partition)
+        if previous is not None:
+            source = previous[0]
         pair = (target, source)
         moved = of_topic.get(pair)
         if not moved:

@@ -1,8 +1,8 @@
-"""`range`: of each topic, every member gets partitions that follow each other.
+"""The `range` assignor: every member gets consecutive partitions of each topic.
 
-Topics with the same members and as many partitions are shared out alike, so that partition 3 of all
-of them goes to one member. Where racks matter, a member gets partitions that have a replica in its
-rack first.
+Topics with the same members and number of partitions are assigned alike: partition 3 of all of them
+goes to the same member. If racks matter, partitions with a replica in the rack of a member are
+assigned to it first.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +49,7 @@ class RangeAssignor(PartitionAssignor):
 
 
 class _Topic:
-    """A topic of which some partitions are still to be given away."""
+    """A topic with partitions that are not assigned yet."""
 
     def __init__(
         self,
@@ -66,19 +66,21 @@ class _Topic:
         self.unassigned = dict.fromkeys(range(len(racks)))
         self._assigned = dict.fromkeys(members, 0)
         self._share, self._extra = divmod(len(racks), len(members)) if members else (0, 0)
-        of_members = {rack for rack in self.member_racks.values() if rack}
-        self.has_racks = bool(of_members)
-        self.by_rack = racks_matter(of_members, {r for of in racks for r in of}, racks)
+        all_member_racks = {rack for rack in self.member_racks.values() if rack}
+        self.has_racks = bool(all_member_racks)
+        self.by_rack = racks_matter(
+            all_member_racks, {rack for replica_racks in racks for rack in replica_racks}, racks
+        )
 
     def matches(self, member: str, partition: int) -> bool:
         rack = self.member_racks[member]
         return rack is None or (self.has_racks and rack in self.racks[partition])
 
-    def room(self, member: str) -> int:
-        """How many more partitions the member may get."""
+    def capacity(self, member: str) -> int:
+        """Returns the number of partitions that the member may still get."""
         return max(0, self._share + (1 if self._extra > 0 else 0) - self._assigned[member])
 
-    def give(
+    def assign(
         self, member: str, partitions: list[int], assignment: dict[str, list[TopicPartition]]
     ) -> None:
         assignment[member].extend(TopicPartition(self.topic, p) for p in partitions)
@@ -98,44 +100,44 @@ def _assign_ranges(
         if not state.unassigned:
             break
         allowed = (p for p in state.unassigned if may_assign(member, p))
-        partitions = list(islice(allowed, state.room(member)))
+        partitions = list(islice(allowed, state.capacity(member)))
         if partitions:
-            state.give(member, partitions, assignment)
+            state.assign(member, partitions, assignment)
 
 
 def _match_racks(states: list[_Topic], assignment: dict[str, list[TopicPartition]]) -> None:
-    alike: dict[tuple[tuple[tuple[str, str | None], ...], int], list[_Topic]] = {}
+    groups: dict[tuple[tuple[tuple[str, str | None], ...], int], list[_Topic]] = {}
     for state in states:
-        # Without racks of members there is nothing to match: such topics are one empty kind.
+        # Without racks of members there is nothing to match: such topics form one group.
         count = state.count if state.has_racks else 0
         # Sorted: Kafka compares maps, for which the order of the members is the same anyway.
         key = (tuple(sorted(state.member_racks.items(), key=lambda item: item[0])), count)
-        alike.setdefault(key, []).append(state)
-    for (_, count), together in alike.items():
-        if len(together) > 1:
-            _match_co_partitioned(together, count, assignment)
-        elif together[0].by_rack:
-            _assign_ranges(together[0], together[0].matches, assignment)
+        groups.setdefault(key, []).append(state)
+    for (_, count), group in groups.items():
+        if len(group) > 1:
+            _match_co_partitioned(group, count, assignment)
+        elif group[0].by_rack:
+            _assign_ranges(group[0], group[0].matches, assignment)
 
 
 def _match_co_partitioned(
     states: list[_Topic], count: int, assignment: dict[str, list[TopicPartition]]
 ) -> None:
-    remaining = list(states[0].members)
+    candidates = list(states[0].members)
     for partition in range(count):
         match = next(
             (
                 member
-                for member in remaining
-                if all(s.matches(member, partition) and s.room(member) > 0 for s in states)
+                for member in candidates
+                if all(s.matches(member, partition) and s.capacity(member) > 0 for s in states)
             ),
             None,
         )
         if match is None:
             continue
         for state in states:
-            state.give(match, [partition], assignment)
-        if all(state.room(match) == 0 for state in states):
-            remaining.remove(match)
-            if not remaining:
+            state.assign(match, [partition], assignment)
+        if all(state.capacity(match) == 0 for state in states):
+            candidates.remove(match)
+            if not candidates:
                 break

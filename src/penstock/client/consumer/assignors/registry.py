@@ -1,4 +1,4 @@
-"""From `partition_assignment_strategy` to assignors."""
+"""The assignors of `partition_assignment_strategy`, by name or class."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -23,37 +23,37 @@ _BY_NAME: Final = {assignor.name: assignor for assignor in _BUILT_IN} | {
 
 
 def assignors_of(choices: str | Iterable[AssignorChoice]) -> list[Assignor]:
-    """The assignors that a setting names, in the order in which the group shall prefer them.
+    """Returns the assignors of the setting, in order of preference.
 
     Each is a name ("range", "cooperative-sticky" …, or Kafka's class name), a subclass of
-    `Assignor`, or an object of one. Names may come as one string with commas.
+    `Assignor`, or an instance of one. Names may be one string with commas.
     """
-    given = choices.split(",") if isinstance(choices, str) else choices
-    assignors = [_assignor(choice) for choice in given]
+    choice_list = choices.split(",") if isinstance(choices, str) else choices
+    assignors = [_assignor(choice) for choice in choice_list]
     if not assignors:
         raise ConfigError(
-            "partition_assignment_strategy is empty: name an assignor, such as 'range'"
+            "partition_assignment_strategy is empty; name an assignor, such as 'range'"
         )
     names = [assignor.name for assignor in assignors]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"partition_assignment_strategy has two assignors named {name!r}: a group knows "
-                "them by their names, so that each must have its own"
+                f"partition_assignment_strategy has two assignors named {name!r}; give each "
+                "a name of its own, by which the group chooses"
             )
     common_protocol(assignors)
     return assignors
 
 
 def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
-    """The newest protocol that all of them support: cooperative only if every one is."""
+    """Returns the newest protocol that all of them support."""
     common = set(RebalanceProtocol)
     for assignor in assignors:
         common &= set(assignor.protocols)
     if not common:
         raise ConfigError(
-            "the assignors in partition_assignment_strategy have no rebalance protocol in common: "
-            "let each support EAGER, or each COOPERATIVE"
+            "the assignors in partition_assignment_strategy have no rebalance protocol in common; "
+            "all must support EAGER, or all COOPERATIVE"
         )
     return max(common)
 
@@ -62,14 +62,14 @@ def _assignor(choice: AssignorChoice) -> Assignor:
     if isinstance(choice, Assignor):
         return choice
     if isinstance(choice, str):
-        found = _BY_NAME.get(choice.strip())
-        if found is None:
+        built_in = _BY_NAME.get(choice.strip())
+        if built_in is None:
             raise ConfigError(
-                f"partition_assignment_strategy: there is no assignor {choice.strip()!r}. It can "
-                f"be {', '.join(a.name for a in _BUILT_IN)}, or a class of your own that extends "
+                f"partition_assignment_strategy: there is no assignor {choice.strip()!r}; use "
+                f"{', '.join(a.name for a in _BUILT_IN)}, or a class of your own that extends "
                 "penstock.client.consumer.assignors.Assignor"
             )
-        return found()
+        return built_in()
     assignor = choice()
     if not isinstance(assignor, Assignor):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""`roundrobin`: all partitions of all topics, dealt out one by one."""
+"""The `roundrobin` assignor: all partitions of all topics in turn."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from penstock.core.ids import TopicPartition
 
 
 def in_member_order(subscriptions: Mapping[str, Subscription]) -> list[str]:
-    """Static members first, by their instance ids; then the others by their member ids."""
+    """Returns static members by their instance ids, then the others by their member ids."""
 
     def key(member: str) -> tuple[bool, bytes]:
         instance = subscriptions[member].group_instance_id
@@ -33,13 +33,13 @@ class RoundRobinAssignor(PartitionAssignor):
         self, topics: TopicRacks, subscriptions: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
         members = in_member_order(subscriptions)
-        wanted = {member: frozenset(subscriptions[member].topics) for member in members}
+        subscribed = {member: frozenset(subscriptions[member].topics) for member in members}
         assignment: dict[str, list[TopicPartition]] = {member: [] for member in subscriptions}
-        turn = 0
+        index = 0
         for topic in sorted_strings(topics):
             for partition in partitions_of(topic, len(topics[topic])):
-                while topic not in wanted[members[turn]]:
-                    turn = (turn + 1) % len(members)
-                assignment[members[turn]].append(partition)
-                turn = (turn + 1) % len(members)
+                while topic not in subscribed[members[index]]:
+                    index = (index + 1) % len(members)
+                assignment[members[index]].append(partition)
+                index = (index + 1) % len(members)
         return assignment

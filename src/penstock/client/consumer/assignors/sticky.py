@@ -1,9 +1,9 @@
-"""`sticky` and `cooperative-sticky`: shares that are as even as can be, with few partitions moved.
+"""The `sticky` and `cooperative-sticky` assignors: balanced, with as few movements as possible.
 
-`sticky` is eager: its members give up everything at a rebalance and mostly get it back, and what
-they had is told in the user data. With `cooperative-sticky` they keep on reading what they have; a
-partition that goes to another member is left out of the first assignment, until its owner has given
-it up and joined again.
+`sticky` is eager: its members revoke all partitions in a rebalance and get most of them back; their
+previous assignment is in the user data. With `cooperative-sticky` they keep reading; a partition
+that moves to another member is not in the first assignment, until its owner has revoked it and
+joined again.
 """
 
 import struct
@@ -37,7 +37,7 @@ class PreviousTopic(Struct):
 
 
 class StickyUserDataV0(Message):
-    """What old clients send: without the generation."""
+    """The user data of old clients, without a generation."""
 
     INFO = data(versions="0")
 
@@ -52,7 +52,7 @@ class StickyUserDataV1(Message):
 
 
 class MemberData(NamedTuple):
-    """What a member had, and in which generation; None where it does not say."""
+    """The previous assignment of a member, and its generation; None if unknown."""
 
     partitions: Sequence[TopicPartition]
     generation: int | None
@@ -65,7 +65,7 @@ class _AbstractSticky(PartitionAssignor):
 
     @abstractmethod
     def member_data(self, subscription: Subscription) -> MemberData:
-        """What the member had before this rebalance."""
+        """Returns the assignment of the member before this rebalance."""
 
     def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
         self._generation = generation_id
@@ -78,58 +78,58 @@ class _AbstractSticky(PartitionAssignor):
     def _assign(
         self, topics: TopicRacks, subscriptions: Mapping[str, Subscription]
     ) -> tuple[dict[str, list[TopicPartition]], dict[TopicPartition, str] | None]:
-        """The assignment, and who gets a partition that another one owns (None: not known)."""
+        """Returns the assignment, and the new owners of transferred partitions (None: unknown)."""
         owned, claimed_twice = self._owned(topics, subscriptions)
         racks = RackInfo(topics, subscriptions)
         if _all_equal([subscriptions[member].topics for member in owned]):
-            quick = ConstrainedAssignment(topics, racks, owned, claimed_twice)
-            return quick.build(), quick.transferring
+            constrained = ConstrainedAssignment(topics, racks, owned, claimed_twice)
+            return constrained.build(), constrained.transferring
         earlier = self._earlier_owners({member: subscriptions[member] for member in owned})
         return GeneralAssignment(topics, racks, owned, subscriptions, earlier).build(), None
 
     def _owned(
         self, topics: TopicRacks, subscriptions: Mapping[str, Subscription]
     ) -> tuple[dict[str, list[TopicPartition]], set[TopicPartition]]:
-        """What each member owns, without what a member of a later generation owns too.
+        """Returns the owned partitions by member; the owner of the later generation counts.
 
-        Partitions that two members of one generation claim are nobody's, and returned apart.
+        Partitions that two members of one generation claim have no owner; they are returned, too.
         """
         owned: dict[str, list[TopicPartition]] = {}
         claimed_twice: set[TopicPartition] = set()
         owners: dict[TopicPartition, str] = {}
         for member in in_hash_order(subscriptions):
-            told = self.member_data(subscriptions[member])
-            generation = NO_GENERATION if told.generation is None else told.generation
+            previous = self.member_data(subscriptions[member])
+            generation = NO_GENERATION if previous.generation is None else previous.generation
             self._max_generation = max(self._max_generation, generation)
-            mine = owned[member] = []
-            for partition in told.partitions:
+            partitions = owned[member] = []
+            for partition in previous.partitions:
                 if not 0 <= partition.partition < len(topics.get(partition.topic, ())):
                     continue
-                other = owners.get(partition)
-                if other is not None:
-                    other_generation = subscriptions[other].generation_id
+                other_member = owners.get(partition)
+                if other_member is not None:
+                    other_generation = subscriptions[other_member].generation_id
                     if generation < other_generation:
                         continue
-                    if partition in owned[other]:
-                        owned[other].remove(partition)
+                    if partition in owned[other_member]:
+                        owned[other_member].remove(partition)
                     if generation == other_generation:
                         claimed_twice.add(partition)
                         owners[partition] = member
                         continue
                 owners[partition] = member
-                mine.append(partition)
+                partitions.append(partition)
         return owned, claimed_twice
 
     def _earlier_owners(
         self, subscriptions: Mapping[str, Subscription]
     ) -> dict[TopicPartition, str]:
-        """Who had a partition in the latest generation before the current one."""
+        """Returns the owners of partitions in the latest generation before the current one."""
         latest: dict[TopicPartition, tuple[int, str]] = {}
         for member, subscription in subscriptions.items():
-            told = self.member_data(subscription)
-            generation = NO_GENERATION if told.generation is None else told.generation
+            previous = self.member_data(subscription)
+            generation = NO_GENERATION if previous.generation is None else previous.generation
             if generation < self._max_generation:
-                for partition in told.partitions:
+                for partition in previous.partitions:
                     if partition not in latest or generation > latest[partition][0]:
                         latest[partition] = (generation, member)
         return {partition: member for partition, (_, member) in latest.items()}
@@ -162,20 +162,20 @@ class StickyAssignor(_AbstractSticky):
         by_topic: dict[str, list[int]] = {}
         for topic, partition in self._assignment:
             by_topic.setdefault(topic, []).append(partition)
-        # Reversed: Kafka fills this map with computeIfAbsent, which puts keys in front of others.
+        # Reversed: Kafka fills this map with computeIfAbsent, which inserts keys at the front.
         order = in_hash_order(tuple(reversed(by_topic)))
         previous = [PreviousTopic(topic, by_topic[topic]) for topic in order]
         return encode(StickyUserDataV1(previous, self._generation), 0)
 
     def member_data(self, subscription: Subscription) -> MemberData:
-        """Always from the user data: as its members are eager, they own nothing when they join."""
+        """Reads the user data: eager members own nothing when they join."""
         if not subscription.user_data:
             return MemberData((), None)
         try:
-            told, _ = decode(StickyUserDataV1, 0, subscription.user_data, 0)
+            previous, _ = decode(StickyUserDataV1, 0, subscription.user_data, 0)
         except ProtocolError:
             return _old_member_data(subscription.user_data)
-        return MemberData(_partitions(told.previous_assignment), told.generation)
+        return MemberData(_partitions(previous.previous_assignment), previous.generation)
 
 
 def _old_member_data(user_data: bytes) -> MemberData:
@@ -187,7 +187,11 @@ def _old_member_data(user_data: bytes) -> MemberData:
 
 
 def _partitions(previous: Iterable[PreviousTopic]) -> list[TopicPartition]:
-    return [TopicPartition(told.topic, p) for told in previous for p in told.partitions]
+    return [
+        TopicPartition(topic.topic, partition)
+        for topic in previous
+        for partition in topic.partitions
+    ]
 
 
 class CooperativeStickyAssignor(_AbstractSticky):
@@ -202,9 +206,9 @@ class CooperativeStickyAssignor(_AbstractSticky):
             return MemberData(subscription.owned_partitions, subscription.generation_id)
         generation: int | None = None
         if subscription.user_data is not None:
-            enough = len(subscription.user_data) >= _GENERATION.size
+            is_complete = len(subscription.user_data) >= _GENERATION.size
             generation = (
-                _GENERATION.unpack_from(subscription.user_data)[0] if enough else NO_GENERATION
+                _GENERATION.unpack_from(subscription.user_data)[0] if is_complete else NO_GENERATION
             )
         return MemberData(subscription.owned_partitions, generation)
 
@@ -222,7 +226,7 @@ class CooperativeStickyAssignor(_AbstractSticky):
 def _transferring(
     assignment: Mapping[str, list[TopicPartition]], subscriptions: Mapping[str, Subscription]
 ) -> dict[TopicPartition, str]:
-    """Partitions that a member would get while another one still has to give them up."""
+    """Returns the new owners of partitions that another member must revoke first."""
     added: dict[TopicPartition, str] = {}
     revoked: set[TopicPartition] = set()
     for member, partitions in assignment.items():

@@ -1,9 +1,9 @@
-"""Sticky assignment where all members subscribe to the same topics: quick, and balanced.
+"""Sticky assignment for members that all subscribe to the same topics: fast and balanced.
 
-1. Every member keeps what it owns, up to its share: the total divided by the members, rounded up
-   for as many as that works out for, rounded down for the rest.
-2. Where racks matter, what is left goes to members in a rack of the partition.
-3. What is still left is dealt out, one by one.
+1. Every member keeps its partitions up to its share: the number of partitions divided by that of
+   members, rounded up for as many members as there is a remainder for.
+2. If racks matter, other partitions go to members in one of their racks.
+3. The remaining partitions are assigned in turn.
 """
 
 from penstock.client.consumer.assignors.java_order import (
@@ -17,7 +17,7 @@ from penstock.core.ids import TopicPartition
 
 
 class ConstrainedAssignment:
-    """One assignment; `transferring` are partitions whose former owner must give them up first."""
+    """One assignment; `transferring` are partitions that their owner must revoke first."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class ConstrainedAssignment:
         self._min, self._with_extra = divmod(total, len(owned))
         self._max = self._min + (1 if self._with_extra else 0)
         self._at_max = 0
-        """Members with more than the smaller share; counts up to `_with_extra`."""
+        """The number of members with the larger share; at most `_with_extra`."""
         self._below_min: list[str] = []
         self._at_min: list[str] = []
         self.assignment: dict[str, list[TopicPartition]] = {member: [] for member in owned}
@@ -47,16 +47,16 @@ class ConstrainedAssignment:
             self._keep_owned(consumer)
         self._below_min = sorted_strings(self._below_min)
         self._at_min = sorted_strings(self._at_min)
-        left = [
+        remaining = [
             partition
             for topic in sorted_strings(self._topics)
             for partition in partitions_of(topic, len(self._topics[topic]))
             if partition not in self._assigned
         ]
-        left = self._racks.fewest_neighbours_first(left)
+        remaining = self._racks.fewest_neighbours_first(remaining)
         if self._racks.consumers:
-            left = self._assign_by_rack(left)
-        self._deal_out(left)
+            remaining = self._assign_by_rack(remaining)
+        self._assign_in_turn(remaining)
         return self.assignment
 
     def _keep_owned(self, consumer: str) -> None:
@@ -84,12 +84,12 @@ class ConstrainedAssignment:
     def _count_at_max(self) -> None:
         self._at_max += 1
         if self._at_max == self._with_extra:
-            # Nobody else may get one more: who has the smaller share has all it gets.
+            # No other member may get one more.
             self._at_min.clear()
 
     def _assign_by_rack(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Assign what fits; return what does not."""
-        left = []
+        """Assigns partitions to members in their racks; returns the others."""
+        remaining = []
         next_index = 0
         for partition in partitions:
             consumer = None
@@ -114,25 +114,25 @@ class ConstrainedAssignment:
                         del self._at_min[index]
                         self._count_at_max()
             if consumer is None:
-                left.append(partition)
+                remaining.append(partition)
             else:
                 self._assign(partition, consumer)
-        return left
+        return remaining
 
-    def _deal_out(self, partitions: list[TopicPartition]) -> None:
+    def _assign_in_turn(self, partitions: list[TopicPartition]) -> None:
         below = self._below_min
-        turn = 0
+        index = 0
         for partition in partitions:
-            if turn >= len(below):
-                turn = 0
-            consumer = below[turn] if below else self._at_min.pop(0)
+            if index >= len(below):
+                index = 0
+            consumer = below[index] if below else self._at_min.pop(0)
             self._assign(partition, consumer)
             if below:
                 if len(self.assignment[consumer]) == self._min:
-                    del below[turn]
+                    del below[index]
                     self._at_min.append(consumer)
                 else:
-                    turn += 1
+                    index += 1
 
     def _assign(self, partition: TopicPartition, consumer: str) -> None:
         self.assignment[consumer].append(partition)

@@ -1,7 +1,7 @@
-"""Sticky assignment where members subscribe to different topics.
+"""Sticky assignment for members that subscribe to different topics.
 
-Members keep what they own and may own; what is left goes to the member with the least; then
-partitions are moved for as long as that makes the shares more even.
+Members keep their partitions of subscribed topics; each other partition goes to the member with the
+fewest; then partitions are moved as long as that balances the assignment.
 """
 
 from bisect import bisect_left, insort
@@ -15,7 +15,7 @@ from penstock.core.ids import TopicPartition
 
 
 class _BySize:
-    """Consumers, those with the fewest partitions first."""
+    """Consumers by their number of partitions, the smallest first."""
 
     def __init__(self, assignment: dict[str, list[TopicPartition]]) -> None:
         self._assignment = assignment
@@ -28,7 +28,7 @@ class _BySize:
         insort(self._sorted, self._entry(consumer))
 
     def remove(self, consumer: str) -> None:
-        """To be called before its partitions change."""
+        """Must be called before the partitions of the consumer change."""
         entry = self._entry(consumer)
         index = bisect_left(self._sorted, entry)
         if index < len(self._sorted) and self._sorted[index] == entry:
@@ -38,11 +38,13 @@ class _BySize:
         return (consumer for _, _, consumer in self._sorted)
 
     def spread(self) -> tuple[int, int]:
-        """The smallest and the largest number of partitions."""
+        """Returns the smallest and the largest number of partitions."""
         return self._sorted[0][0], self._sorted[-1][0]
 
 
 class GeneralAssignment:
+    """One assignment."""
+
     def __init__(
         self,
         topics: TopicRacks,
@@ -51,22 +53,22 @@ class GeneralAssignment:
         subscriptions: Mapping[str, Subscription],
         earlier: Mapping[TopicPartition, str],
     ) -> None:
-        """`earlier`: who had a partition in a generation before that of its owner."""
+        """`earlier` has the owners of partitions in the generation before the current one."""
         self._topics = topics
         self._racks = racks
         self._earlier = earlier
         self._total = sum(len(of_topic) for of_topic in topics.values())
-        self._wants = {
+        self._subscribed = {
             member: frozenset(topic for topic in subscription.topics if topic in topics)
             for member, subscription in subscriptions.items()
         }
-        self._listed = {
+        self._topics_of = {
             member: [topic for topic in subscription.topics if topic in topics]
             for member, subscription in subscriptions.items()
         }
         self._consumers: dict[str, list[str]] = {topic: [] for topic in topics}
-        for member, listed in self._listed.items():
-            for topic in listed:
+        for member, topic_list in self._topics_of.items():
+            for topic in topic_list:
                 self._consumers[topic].append(member)
         self._revocation_required = False
         self._assignment: dict[str, list[TopicPartition]] = {}
@@ -79,14 +81,14 @@ class GeneralAssignment:
         self._movements = PartitionMovements()
 
     def _keep_owned(self, member: str, partitions: list[TopicPartition]) -> None:
-        kept = self._assignment[member] = []
+        retained = self._assignment[member] = []
         for partition in partitions:
-            if partition.topic not in self._wants[member] or self._racks.mismatch(
+            if partition.topic not in self._subscribed[member] or self._racks.mismatch(
                 member, partition
             ):
                 self._revocation_required = True
             else:
-                kept.append(partition)
+                retained.append(partition)
             self._owner[partition] = member
 
     def build(self) -> dict[str, list[TopicPartition]]:
@@ -95,33 +97,33 @@ class GeneralAssignment:
         initializing = self._by_size.spread()[1] == 0
         self._assign_new(unassigned)
 
-        # Only what several members could have is worth a look.
+        # Only partitions that several members can own may be moved.
         everything = [p for p in self._all if len(self._consumers[p.topic]) >= 2]
         new = [p for p in unassigned if len(self._consumers[p.topic]) >= 2]
         fixed = {}
-        for member in self._wants:
-            if not self._can_take_part(member):
+        for member in self._subscribed:
+            if not self._can_participate(member):
                 self._by_size.remove(member)
                 fixed[member] = self._assignment.pop(member)
 
-        before = {member: list(partitions) for member, partitions in self._assignment.items()}
+        previous = {member: list(partitions) for member, partitions in self._assignment.items()}
         if not self._revocation_required:
             self._reassign(new)
         moved = self._reassign(everything)
-        if not initializing and moved and _score(self._assignment) >= _score(before):
-            self._assignment = before
+        if not initializing and moved and _score(self._assignment) >= _score(previous):
+            self._assignment = previous
         return self._assignment | fixed
 
     def _assign_new(self, unassigned: list[TopicPartition]) -> None:
-        left = unassigned
+        remaining = unassigned
         if self._racks.consumers:
-            left = [p for p in left if not self._assign_to_least(p, match_racks=True)]
-        for partition in left:
+            remaining = [p for p in remaining if not self._assign_to_least(p, match_racks=True)]
+        for partition in remaining:
             self._assign_to_least(partition, match_racks=False)
 
     def _assign_to_least(self, partition: TopicPartition, *, match_racks: bool) -> bool:
         for consumer in self._by_size:
-            if partition.topic in self._wants[consumer] and not (
+            if partition.topic in self._subscribed[consumer] and not (
                 match_racks and self._racks.mismatch(consumer, partition)
             ):
                 self._by_size.remove(consumer)
@@ -132,12 +134,12 @@ class GeneralAssignment:
         return False
 
     def _most_possible(self, consumer: str) -> int:
-        listed = self._listed[consumer]
-        if len(listed) == len(self._topics):
+        topic_list = self._topics_of[consumer]
+        if len(topic_list) == len(self._topics):
             return self._total
-        return sum(len(self._topics[topic]) for topic in listed)
+        return sum(len(self._topics[topic]) for topic in topic_list)
 
-    def _can_take_part(self, consumer: str) -> bool:
+    def _can_participate(self, consumer: str) -> bool:
         current = self._assignment[consumer]
         return len(current) < self._most_possible(consumer) or any(
             len(self._consumers[partition.topic]) >= 2 for partition in current
@@ -152,9 +154,9 @@ class GeneralAssignment:
             if size == self._most_possible(consumer):
                 continue
             if size + 1 >= largest:
-                # Nobody has two more than it: so it is for all that follow.
+                # No member has two more, neither than this one nor than the following ones.
                 return True
-            for topic in self._listed[consumer]:
+            for topic in self._topics_of[consumer]:
                 for partition in range(len(self._topics[topic])):
                     owner = self._owner[TopicPartition(topic, partition)]
                     if size + 1 < len(self._assignment[owner]):
@@ -162,7 +164,7 @@ class GeneralAssignment:
         return True
 
     def _reassign(self, partitions: list[TopicPartition]) -> bool:
-        """Move partitions until no movement makes it more even; whether any moved."""
+        """Moves partitions until no movement is an improvement; returns whether any was moved."""
         performed = False
         modified = True
         while modified:
@@ -178,22 +180,22 @@ class GeneralAssignment:
         owner = self._owner[partition]
         size = len(self._assignment[owner])
         earlier = self._earlier.get(partition)
-        # Only to a member that still wants the topic; Kafka does not look at that.
+        # Only to a member that is still subscribed; Kafka does not check that.
         if (
             earlier is not None
-            and partition.topic in self._wants[earlier]
+            and partition.topic in self._subscribed[earlier]
             and size > len(self._assignment[earlier]) + 1
         ):
             self._move(partition, earlier)
             return True
         if any(size > len(self._assignment[c]) + 1 for c in self._consumers[partition.topic]):
-            target = next(c for c in self._by_size if partition.topic in self._wants[c])
+            target = next(c for c in self._by_size if partition.topic in self._subscribed[c])
             self._move(partition, target)
             return True
         return False
 
     def _move(self, partition: TopicPartition, target: str) -> None:
-        partition = self._movements.instead_of(partition, self._owner[partition], target)
+        partition = self._movements.preferred_partition(partition, self._owner[partition], target)
         source = self._owner[partition]
         self._by_size.remove(source)
         self._by_size.remove(target)
@@ -206,6 +208,6 @@ class GeneralAssignment:
 
 
 def _score(assignment: Mapping[str, list[TopicPartition]]) -> int:
-    """The differences between the shares of all pairs of members, summed up."""
+    """Returns the sum of the differences between the numbers of all pairs of members."""
     sizes = sorted(map(len, assignment.values()))
     return sum(size * (2 * index - len(sizes) + 1) for index, size in enumerate(sizes))

@@ -1,15 +1,15 @@
-"""Racks of consumers and partitions, as the sticky assignors look at them."""
+"""The racks of consumers and partitions, for the sticky assignors."""
 
 from collections.abc import Mapping, Sequence
 
 from penstock.client.consumer.assignors.model import Subscription, TopicRacks, racks_matter
 from penstock.core.ids import TopicPartition
 
-_NOWHERE: frozenset[str] = frozenset()
+_NO_RACKS: frozenset[str] = frozenset()
 
 
 class RackInfo:
-    """`consumers` and `partitions` are empty where racks do not matter."""
+    """The racks; `consumers` and `partitions` are empty if racks do not matter."""
 
     def __init__(self, topics: TopicRacks, subscriptions: Mapping[str, Subscription]) -> None:
         racks = {
@@ -17,30 +17,30 @@ class RackInfo:
             for member, subscription in subscriptions.items()
             if subscription.rack_id
         }
-        in_rack: dict[str, int] = {}
+        rack_sizes: dict[str, int] = {}
         for rack in racks.values():
-            in_rack[rack] = in_rack.get(rack, 0) + 1
+            rack_sizes[rack] = rack_sizes.get(rack, 0) + 1
         partitions = {
-            TopicPartition(topic, partition): of_partition
+            TopicPartition(topic, partition): replica_racks
             for topic, of_topic in (topics.items() if racks else ())
-            for partition, of_partition in enumerate(of_topic)
+            for partition, replica_racks in enumerate(of_topic)
         }
-        everywhere = {rack for of_partition in partitions.values() for rack in of_partition}
-        matter = racks_matter(set(in_rack), everywhere, partitions.values())
+        all_racks = {rack for replica_racks in partitions.values() for rack in replica_racks}
+        matter = racks_matter(set(rack_sizes), all_racks, partitions.values())
         self.consumers: dict[str, str] = racks if matter else {}
         self.partitions: dict[TopicPartition, frozenset[str]] = partitions if matter else {}
         self._neighbours = {
-            partition: sum(in_rack.get(rack, 0) for rack in of_partition)
-            for partition, of_partition in partitions.items()
+            partition: sum(rack_sizes.get(rack, 0) for rack in replica_racks)
+            for partition, replica_racks in partitions.items()
         }
 
     def mismatch(self, consumer: str, partition: TopicPartition) -> bool:
-        """The consumer has a rack, and the partition no replica there."""
+        """Returns whether the partition has no replica in the rack of the consumer."""
         rack = self.consumers.get(consumer)
-        return rack is not None and rack not in self.partitions.get(partition, _NOWHERE)
+        return rack is not None and rack not in self.partitions.get(partition, _NO_RACKS)
 
     def fewest_neighbours_first(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """By how many consumers are in the racks of a partition."""
+        """Returns partitions sorted by the number of consumers in their racks."""
         if not self._neighbours:
             return partitions
         return sorted(partitions, key=lambda partition: self._neighbours.get(partition, 0))
@@ -48,7 +48,7 @@ class RackInfo:
     def next_consumer(
         self, partition: TopicPartition, consumers: Sequence[str], first: int
     ) -> int | None:
-        """The index of a consumer in a rack of the partition, searched from `first` onwards."""
+        """Returns the index of the next consumer in a rack of the partition, from `first` on."""
         racks = self.partitions.get(partition)
         if not racks:
             return None

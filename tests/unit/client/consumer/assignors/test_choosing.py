@@ -49,7 +49,7 @@ def test_names() -> None:
 @pytest.mark.parametrize(
     ("choice", "told"),
     [
-        (["rang"], "there is no assignor 'rang'. It can be range, roundrobin"),
+        (["rang"], "there is no assignor 'rang'; use range, roundrobin"),
         ([], "is empty"),
         (["range", "range"], "two assignors named 'range'"),
         (["range", Mine], "no rebalance protocol in common"),
