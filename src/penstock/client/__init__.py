@@ -1,4 +1,4 @@
-"""Clients for any Kafka: `Producer`, `Consumer`, `Admin`, and their twins in `penstock.client.aio`.
+"""Clients for any Kafka: `Producer`, `Consumer`, `Admin`, and for asyncio in `penstock.client.aio`.
 
     from penstock.client import Producer
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.core.errors import KafkaError as KafkaError
     from penstock.core.ids import TopicPartition as TopicPartition
 
-_HOMES = {
+_MODULES = {
     "Admin": "penstock.client.admin.admin",
     "Consumer": "penstock.client.consumer.consumer",
     "ConsumerGroupMetadata": "penstock.client.consumer.record",
@@ -45,10 +45,10 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     """Imports the modules of a client on first use: a program that only produces does not load the
     consumer."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOMES)
+    return sorted(_MODULES)

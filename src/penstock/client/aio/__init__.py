@@ -1,4 +1,4 @@
-"""The clients for asyncio: the same calls as in `penstock.client`, awaited.
+"""The asyncio clients, with the same calls as those in `penstock.client`.
 
 from penstock.client.aio import Producer
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.client.aio.consumer import Consumer as Consumer
     from penstock.client.aio.producer import Producer as Producer
 
-_HOMES = {
+_MODULES = {
     "Admin": "penstock.client.aio.admin",
     "Consumer": "penstock.client.aio.consumer",
     "Producer": "penstock.client.aio.producer",
@@ -23,11 +23,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Who only produces does not wait for the consumer's modules."""
-    if name not in _HOMES:
+    """Imports the module of a name with its first use."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(_HOMES)
+    return sorted(_MODULES)
