@@ -87,7 +87,7 @@ def test_a_topic_is_loaded_before_its_partitions(store: MetadataStore) -> None:
 def test_ephemeral_records_go_with_their_session(
     home: StoreHome, open_store: OpenStore, crashed: bool
 ) -> None:
-    """R7: that is how the failure of a broker is found."""
+    """R7: this is how the failure of a broker is detected."""
     store = open_store()
     lasting = ControllerEpochRecord(1)
     store.commit(puts(lasting, *EPHEMERAL_RECORDS))

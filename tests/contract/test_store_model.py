@@ -74,14 +74,16 @@ DELETABLE = st.one_of(
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`kind` names the store; `folder` is where its homes are made."""
+    """`kind` is the name of the store; its homes are created in `directory`."""
 
     kind: str
-    folder: Path
+    directory: Path
 
     @initialize()
     def begin(self) -> None:
-        self.home: StoreHome = HOMES[self.kind](Path(tempfile.mkdtemp(dir=self.folder)) / "store")
+        self.home: StoreHome = HOMES[self.kind](
+            Path(tempfile.mkdtemp(dir=self.directory)) / "store"
+        )
         self.store: MetadataStore = self.home.open()
         self.model = StoreModel()
         self.image = ClusterImage()
@@ -159,11 +161,11 @@ class StoreMachine(RuleBasedStateMachine):
                 return Put(PartitionRecord(name, number, isr[0], epoch, isr, 1, epoch))
         return Put(self._topic(data.draw(TOPICS), data.draw(BROKER_IDS)))
 
-    def _keys(self, wanted: Callable[[Key], bool]) -> list[Key]:
-        return [key for key in self.model.records if wanted(key)]
+    def _keys(self, is_match: Callable[[Key], bool]) -> list[Key]:
+        return [key for key in self.model.records if is_match(key)]
 
     def _topic(self, name: str, replicas: tuple[int, ...]) -> TopicRecord:
-        """A topic keeps its id as long as it is there; made anew, it has another."""
+        """A topic keeps its id until it is deleted; created again, it has another one."""
         if name not in self.topic_ids:
             self.topics_made += 1
             self.topic_ids[name] = UUID(int=self.topics_made)
@@ -175,5 +177,5 @@ class StoreMachine(RuleBasedStateMachine):
 @pytest.mark.parametrize("kind", sorted(HOMES))
 def test_a_store_does_what_the_model_says(kind: str, tmp_path: Path) -> None:
     """S7: nothing that was committed is lost, whatever order of changes, restarts and crashes."""
-    machine = type("Machine", (StoreMachine,), {"kind": kind, "folder": tmp_path})
+    machine = type("Machine", (StoreMachine,), {"kind": kind, "directory": tmp_path})
     run_machine(machine, settings=settings(max_examples=60, stateful_step_count=25))

@@ -37,7 +37,7 @@ def alter_partition_reassignments(
 ) -> ControllerResult[AlterPartitionReassignmentsResponse]:
     """Starts and replaces reassignments, and cancels those whose replicas are null."""
     changes = PartitionChanges(image)
-    seen: set[TopicPartition] = set()
+    handled: set[TopicPartition] = set()
     topics: list[ReassignableTopicResponse] = []
     for topic in request.topics:
         results: list[ReassignablePartitionResponse] = []
@@ -47,7 +47,7 @@ def alter_partition_reassignments(
                 partition_index=requested.partition_index, error_message=None
             )
             try:
-                if key in seen:
+                if key in handled:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST,
                         f"{key} is in the request more than once: name it once",
@@ -59,7 +59,7 @@ def alter_partition_reassignments(
                     changes.add(after)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
-            seen.add(key)
+            handled.add(key)
             results.append(result)
         topics.append(ReassignableTopicResponse(name=topic.name, partitions=results))
     response = AlterPartitionReassignmentsResponse(

@@ -306,9 +306,9 @@ class ClusterMachine(RuleBasedStateMachine):
         ]
 
     def move(self, key: TopicPartition, to: list[int] | None, factor_change: bool) -> ErrorCode:
-        wanted = [ReassignableTopic(key.topic, [ReassignablePartition(key.partition, to)])]
+        topics = [ReassignableTopic(key.topic, [ReassignablePartition(key.partition, to)])]
         request = AlterPartitionReassignmentsRequest(
-            allow_replication_factor_change=factor_change, topics=wanted
+            allow_replication_factor_change=factor_change, topics=topics
         )
         before, led = self.assignment(key), self.image.partitions[key].leader != -1
         changes, response = alter_partition_reassignments(self.image, request, self.election_rules)
@@ -328,8 +328,8 @@ class ClusterMachine(RuleBasedStateMachine):
         """R3, R8: no reassignment between live brokers is left after that."""
         key = data.draw(st.sampled_from(self.led()))
         live = self.image.brokers.keys() - self.shutting_down
-        wanted = {*self.assignment(key).replicas} & live | {self.image.partitions[key].leader}
-        code = self.ask_for_isr(key, sorted(wanted))
+        new_isr = {*self.assignment(key).replicas} & live | {self.image.partitions[key].leader}
+        code = self.propose_isr(key, sorted(new_isr))
         assert code in (ErrorCode.NONE, ErrorCode.NEW_LEADER_ELECTED)
         if not self.shutting_down:
             staying = {*self.assignment(key).replicas} - {*self.assignment(key).removing}
@@ -346,7 +346,7 @@ class ClusterMachine(RuleBasedStateMachine):
         known = self.image.partitions[key]
         given = self.assignment(key)
         isr = sorted({known.leader, *data.draw(st.sets(st.sampled_from(given.replicas)))})
-        code = self.ask_for_isr(key, isr, *stale)
+        code = self.propose_isr(key, isr, *stale)
         after = self.image.partitions[key]
         if stale != (0, 0):
             assert code != ErrorCode.NONE
@@ -357,7 +357,7 @@ class ClusterMachine(RuleBasedStateMachine):
             finished = self.assignment(key) != given
             assert finished == (after.leader_epoch > known.leader_epoch)
 
-    def ask_for_isr(
+    def propose_isr(
         self, key: TopicPartition, isr: list[int], leader_epoch: int = 0, partition_epoch: int = 0
     ) -> ErrorCode:
         known = self.image.partitions[key]
@@ -384,9 +384,9 @@ class ClusterMachine(RuleBasedStateMachine):
     def elect(self, data: st.DataObject, election: int) -> None:
         """R5, R8"""
         key = self.draw_partition(data)
-        wanted = [ElectLeadersTopicPartitions(key.topic, [key.partition])]
+        topics = [ElectLeadersTopicPartitions(key.topic, [key.partition])]
         changes = elect_leaders(
-            self.image, ElectLeadersRequest(election, wanted), self.election_rules
+            self.image, ElectLeadersRequest(election, topics), self.election_rules
         )
         self.commit(changes.changes, unclean=election == UNCLEAN)
 

@@ -110,9 +110,9 @@ def test_every_broker_must_support_a_level() -> None:
         "a.version cannot be set to level 2: broker 2 supports levels 0 to 1; "
         "no feature was changed"
     )
-    refused = update(image, ("b", 1, UP)).error_message
-    assert refused is not None
-    assert "broker 2 does not know this feature" in refused
+    message = update(image, ("b", 1, UP)).error_message
+    assert message is not None
+    assert "broker 2 does not know this feature" in message
     assert update(image, ("a", 1, UP)).error_code == 0
 
 
@@ -121,8 +121,8 @@ def test_only_asking() -> None:
     response = update(image, ("a", 2, UP), ("b", 1, UP), validate_only=True)
     assert response.error_code == 0
     assert [result.feature for result in response.results] == ["a.version", "b.version"]
-    refused = update(image, ("a", 3, UP), validate_only=True)
-    assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    response = update(image, ("a", 3, UP), validate_only=True)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert finalized(image) == ({"a.version": 1}, 5)
 
 
@@ -157,12 +157,12 @@ def test_no_features_yet() -> None:
 def test_levels_stay_supported(updates: list[tuple[str, int, int]], together: bool) -> None:
     """After any updates every broker could register again, and each change has its own epoch."""
     image = cluster(b=1)
-    seen = {5: {"b.version": 1}}
+    levels_by_epoch = {5: {"b.version": 1}}
     for batch in [updates] if together else [[update] for update in updates]:
         update(image, *batch)
         levels, epoch = finalized(image)
-        assert seen.setdefault(epoch, levels) == levels
-        assert epoch <= max(seen)
+        assert levels_by_epoch.setdefault(epoch, levels) == levels
+        assert epoch <= max(levels_by_epoch)
         assert all(levels.values())
         require_supported(image.brokers[1], levels)
 

@@ -153,11 +153,11 @@ def _protocol(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityP
 
 
 def _check_distinct(setting: str, addresses: list[tuple[str, str, int]]) -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     for name, _, _ in addresses:
-        if name in seen:
+        if name in names:
             _reject(setting, f"two listeners have the name {name}; use different names")
-        seen.add(name)
+        names.add(name)
 
 
 def _check_ports(addresses: list[tuple[str, str, int]]) -> None:
