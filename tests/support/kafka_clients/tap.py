@@ -1,4 +1,4 @@
-"""A way to a broker on which somebody listens, and does something when a certain request passes."""
+"""A relay in front of a broker that runs an action when a certain request passes."""
 
 import asyncio
 import threading
@@ -13,26 +13,28 @@ from penstock.testing.relay import Link, Relay
 
 
 class Stage(Enum):
-    """Where a request is."""
+    """The position of a request between client and broker when the action runs."""
 
     ON_ITS_WAY = 1
-    """The broker will never see it."""
+    """The broker never receives it."""
     PASSED_ON = 2
-    """The broker has it, or will have it at any moment."""
-    ANSWERED = 3
-    """The broker has dealt with it; its answer will never arrive."""
+    """The broker has received it, or is about to."""
+    RESPONDED = 3
+    """The broker has handled it; the response never arrives."""
 
 
 class Moment(NamedTuple):
+    """A request of this API at this stage."""
+
     key: ApiKey
     stage: Stage
 
 
 class Tap:
-    """Passes on everything between clients and a broker; connections end as the broker's do.
+    """Passes on everything between clients and a broker, on its own thread.
 
-    The broker may be away: who connects then is hung up on. It has to name the address of the tap
-    as its own.
+    While the broker is down, connections are closed at once. The broker must advertise the address
+    of the tap as its own.
     """
 
     def __init__(self, broker: str) -> None:
@@ -51,12 +53,12 @@ class Tap:
         return self._listener.address
 
     def at(self, moment: Moment, action: Callable[[], None]) -> None:
-        """Calls `action`, on another thread, when this moment comes for the first time."""
+        """Calls `action` once, on another thread, at the first such moment."""
         self._action = action
         self._moment = moment
 
     def check(self) -> bool:
-        """Whether the moment is still to come; raises what an action has raised."""
+        """Returns whether the action is still pending. Raises the error of a failed action."""
         if self._failure is not None:
             raise self._failure
         return self._moment is not None
@@ -73,8 +75,8 @@ class Tap:
         self._loop.close()
         self._ports.close()
 
-    async def _start(self) -> "_ListeningRelay":
-        relay = _ListeningRelay([self._route], self)
+    async def _start(self) -> "_TappedRelay":
+        relay = _TappedRelay([self._route], self)
         await relay.set(Faults())
         return relay
 
@@ -83,33 +85,33 @@ class Tap:
         await self._loop.shutdown_default_executor()
 
     def stage_for(self, key: int) -> Stage | None:
-        """At which the action is due, if it is due for this kind of request."""
+        """Returns the stage at which the action runs, if it is for this kind of request."""
         return self._moment.stage if self._moment is not None and self._moment.key == key else None
 
     def act(self) -> bool:
-        """Unless another connection was first."""
+        """Starts the action; returns False if another connection was first."""
         if self._moment is None:
             return False
         self._moment = None
-        # Once what is to pass has been written.
+        # After the frames that pass were written.
         self._loop.call_soon(self._loop.run_in_executor, None, self._run, self._action)
         return True
 
     def _run(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except BaseException as error:  # noqa: BLE001 - it is the test's
+        except BaseException as error:  # noqa: BLE001 - `check` raises it in the test
             self._failure = error
 
 
-class _ListeningRelay(Relay):
+class _TappedRelay(Relay):
     def __init__(self, routes: list[Route], tap: Tap) -> None:
         super().__init__(routes)
         self._tap = tap
 
     def passes_request(self, link: Link, api: int, correlation: bytes) -> bool:
         stage = self._tap.stage_for(api)
-        if stage is Stage.ANSWERED:
+        if stage is Stage.RESPONDED:
             link.doomed[correlation] = api
         elif stage is not None:
             self._tap.act()
