@@ -32,11 +32,11 @@ class Simulation(NamedTuple):
 SIMULATIONS = {
     "classic groups": Simulation("tests.sim.test_groups", "test_a_storm_and_a_calm"),
     "consumer groups": Simulation("tests.sim.test_consumer_groups", "test_a_storm_and_a_calm"),
-    "transactions": Simulation("tests.sim.txn_world", "run_seed"),
+    "transactions": Simulation("tests.sim.txn_simulation", "run_seed"),
 }
 
 
-def play(simulation: Simulation, seed: int) -> str | None:
+def run_simulation(simulation: Simulation, seed: int) -> str | None:
     """What went wrong with a seed, and how to see it again; None where nothing did."""
     run: Callable[[int], object] = getattr(import_module(simulation.module), simulation.function)
     try:
@@ -57,7 +57,7 @@ def seeds() -> range:
 def measure(name: str, simulation: Simulation, pool: ProcessPoolExecutor) -> list[Row]:
     chosen = seeds()
     begun = time.perf_counter()
-    results = pool.map(play, repeat(simulation, len(chosen)), chosen, chunksize=_CHUNK)
+    results = pool.map(run_simulation, repeat(simulation, len(chosen)), chosen, chunksize=_CHUNK)
     failures = [failure for failure in results if failure is not None]
     taken = time.perf_counter() - begun
     for failure in failures[:_SHOWN]:

@@ -1,4 +1,4 @@
-"""Kafka's own coordinator takes consumer groups through the same lives as ours (C3).
+"""Kafka's own coordinator takes consumer groups through the same histories as ours (C3).
 
 What happens is chosen at random, from a seed: members join, live, leave and go silent, topics come
 and go, the coordinator restarts. Each step is taken by our machine and by Kafka's classes; answers
@@ -37,10 +37,10 @@ from penstock.protocol.stored.consumer_group import (
     ConsumerGroupTargetAssignmentMemberValue,
 )
 from penstock.protocol.versioned import decode_versioned, encode_versioned
-from tests.support.coordinator.group_histories import Life
+from tests.support.coordinator.group_histories import GroupHistory
 from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
 
-LIVES = 20
+HISTORIES = 20
 
 
 # --- what does not depend on the order of Java's tables
@@ -131,9 +131,9 @@ def _steps(output: str) -> Iterator[list[list[str]]]:
             step.append(line.split(" "))
 
 
-def _compare(life: Life, steps: list[list[list[str]]]) -> None:
-    for line, ours, theirs in zip(life.lines, life.outcomes, steps, strict=True):
-        where = f"life {life.seed}: {line}"
+def _compare(history: GroupHistory, steps: list[list[list[str]]]) -> None:
+    for line, ours, theirs in zip(history.lines, history.outcomes, steps, strict=True):
+        where = f"history {history.seed}: {line}"
         written = [
             (b64decode(words[1]), None if words[2] == "-" else b64decode(words[2]))
             for words in theirs
@@ -146,7 +146,7 @@ def _compare(life: Life, steps: list[list[list[str]]]) -> None:
             if words[0] == "ERROR":
                 assert _error(ours[1][int(words[1])]) == int(words[2]), where
             elif words[0] == "REPLY":
-                answer, version = life.asked[int(words[1])]
+                answer, version = history.asked[int(words[1])]
                 expected, _ = decode(answer, version, b64decode(words[2]))
                 mine, _ = decode(answer, version, encode(ours[1][int(words[1])], version))
                 assert _plain(mine) == _plain(expected), where
@@ -155,11 +155,11 @@ def _compare(life: Life, steps: list[list[list[str]]]) -> None:
 @pytest.mark.parametrize("classic", [False, True], ids=["consumers", "mixed"])
 def test_the_same_lives(kafka_parts: KafkaParts, *, classic: bool) -> None:
     """Every answer and every record of our coordinator is what Kafka's gives."""
-    lives = [Life(seed, classic=classic) for seed in range(LIVES)]
-    for life in lives:
-        life.live()
-    lines = [line for life in lives for line in life.lines]
+    histories = [GroupHistory(seed, classic=classic) for seed in range(HISTORIES)]
+    for history in histories:
+        history.run()
+    lines = [line for history in histories for line in history.lines]
     run = kafka_parts.run(JAVA_FOLDER / "DriveGroups.java", stdin="\n".join(lines) + "\n")
     steps = _steps(run.stdout)
-    for life in lives:
-        _compare(life, list(islice(steps, len(life.lines))))
+    for history in histories:
+        _compare(history, list(islice(steps, len(history.lines))))

@@ -31,7 +31,12 @@ from tests.crash.harness import SEEDS
 from tests.support.broker.dying_broker import DIED, BrokerForge, Death, DyingBroker, Moment
 from tests.support.broker.in_process import RunningBroker, running_broker
 from tests.support.coordinator.transaction_client import Generation
-from tests.support.coordinator.transaction_script import SETTINGS, Account, BrokerDiedError, Play
+from tests.support.coordinator.transaction_script import (
+    SETTINGS,
+    Account,
+    BrokerDiedError,
+    ScriptRunner,
+)
 
 pytestmark = pytest.mark.long
 
@@ -60,66 +65,66 @@ class Continuation(Enum):
 @contextmanager
 def preparing(
     directory: Path, account: Account | None = None
-) -> Iterator[tuple[RunningBroker, Play]]:
+) -> Iterator[tuple[RunningBroker, ScriptRunner]]:
     """A broker of this process, which stops well in the end."""
 
     with running_broker(directory, PATIENT) as broker:
-        play = Play(broker.connect, not_to_die, account)
+        runner = ScriptRunner(broker.connect, not_to_die, account)
         try:
-            yield broker, play
+            yield broker, runner
         finally:
-            play.close()
+            runner.close()
 
 
 def topics_only(directory: Path) -> Account:
-    with preparing(directory) as (_, play):
-        play.make_topics()
-        return play.account
+    with preparing(directory) as (_, runner):
+        runner.make_topics()
+        return runner.account
 
 
-def commits_and_aborts(play: Play, generation: Generation) -> None:
-    play.producer("x", generation)
-    play.whole("x", commit=True)
-    play.whole("x", commit=False)
-    play.whole("x", commit=True)
+def commits_and_aborts(runner: ScriptRunner, generation: Generation) -> None:
+    runner.producer("x", generation)
+    runner.whole("x", commit=True)
+    runner.whole("x", commit=False)
+    runner.whole("x", commit=True)
 
 
-def two_producers(play: Play) -> None:
+def two_producers(runner: ScriptRunner) -> None:
     """Their transactions overlap in the same partitions."""
-    play.producer("x")
-    play.producer("y", Generation.V1)
+    runner.producer("x")
+    runner.producer("y", Generation.V1)
     for commit in (True, False):
-        first, second = play.begin("x"), play.begin("y")
-        play.write(first, [0, 1])
-        play.write(second, [1, 2])
-        play.commit_offset(first)
-        play.write(first, [1, 2])
-        play.commit_offset(second)
-        play.end(second, commit=commit)
-        play.end(first, commit=not commit)
-        play.finish(first)
-        play.finish(second)
+        first, second = runner.begin("x"), runner.begin("y")
+        runner.write(first, [0, 1])
+        runner.write(second, [1, 2])
+        runner.commit_offset(first)
+        runner.write(first, [1, 2])
+        runner.commit_offset(second)
+        runner.end(second, commit=commit)
+        runner.end(first, commit=not commit)
+        runner.finish(first)
+        runner.finish(second)
 
 
-def fencing(play: Play) -> None:
+def fencing(runner: ScriptRunner) -> None:
     """A producer is replaced in the middle of its transaction."""
-    play.producer("x")
-    remaining = play.begin("x")
-    play.write(remaining)
-    play.commit_offset(remaining)
-    play.producer("x")
-    play.whole("x", commit=True)
+    runner.producer("x")
+    remaining = runner.begin("x")
+    runner.write(remaining)
+    runner.commit_offset(remaining)
+    runner.producer("x")
+    runner.whole("x", commit=True)
 
 
 def almost_out_of_epochs(directory: Path) -> Account:
     """x has one epoch left, y has none."""
-    with preparing(directory) as (broker, play):
-        play.make_topics()
-        play.producer("x")
-        play.producer("y", Generation.V1)
+    with preparing(directory) as (broker, runner):
+        runner.make_topics()
+        runner.producer("x")
+        runner.producer("y", Generation.V1)
         broker.call(lambda inside: wear_out(inside, "x", MAX_EPOCH - 2))
         broker.call(lambda inside: wear_out(inside, "y", MAX_EPOCH - 1))
-        return play.account
+        return runner.account
 
 
 def wear_out(inside: Broker, transactional_id: str, epoch: int) -> None:
@@ -135,44 +140,44 @@ def wear_out(inside: Broker, transactional_id: str, epoch: int) -> None:
     append_records(replica, [record], worn.last_update_ms, atomic=True)
 
 
-def out_of_epochs(play: Play) -> None:
+def out_of_epochs(runner: ScriptRunner) -> None:
     """Both get another producer id: one with the end of its transaction, one at its start."""
-    play.producer("x")
-    play.producer("y", Generation.V1)
+    runner.producer("x")
+    runner.producer("y", Generation.V1)
     for name, commit in (("x", True), ("x", False), ("y", True)):
-        play.whole(name, commit=commit)
+        runner.whole(name, commit=commit)
 
 
 def left_open(directory: Path) -> Account:
     """Of x, and of y, which has used all its epochs."""
-    with preparing(directory) as (broker, play):
-        play.make_topics()
-        play.producer("y")
+    with preparing(directory) as (broker, runner):
+        runner.make_topics()
+        runner.producer("y")
         broker.call(lambda inside: wear_out(inside, "y", MAX_EPOCH - 2))
-    with preparing(directory, play.account) as (broker, play):
+    with preparing(directory, runner.account) as (broker, runner):
         for name in ("x", "y"):
-            play.producer(name)
-            transaction = play.begin(name)
-            play.write(transaction)
-            play.commit_offset(transaction)
-        return play.account
+            runner.producer(name)
+            transaction = runner.begin(name)
+            runner.write(transaction)
+            runner.commit_offset(transaction)
+        return runner.account
 
 
-def out_of_time(play: Play) -> None:
+def out_of_time(runner: ScriptRunner) -> None:
     """The coordinator aborts them by itself."""
-    play.settle()
+    runner.settle()
 
 
 class Script(NamedTuple):
     prepare: Callable[[Path], Account]
-    """Makes the data that the play begins with."""
-    play: Callable[[Play], None]
+    """Makes the data that the script starts with."""
+    run: Callable[[ScriptRunner], None]
     settings: dict[str, str] = PATIENT
 
 
 SCRIPTS = {
-    "version 1": Script(topics_only, lambda play: commits_and_aborts(play, Generation.V1)),
-    "version 2": Script(topics_only, lambda play: commits_and_aborts(play, Generation.V2)),
+    "version 1": Script(topics_only, lambda runner: commits_and_aborts(runner, Generation.V1)),
+    "version 2": Script(topics_only, lambda runner: commits_and_aborts(runner, Generation.V2)),
     "two producers": Script(topics_only, two_producers),
     "fencing": Script(topics_only, fencing),
     "epochs": Script(almost_out_of_epochs, out_of_epochs),
@@ -205,20 +210,20 @@ class CrashRun:
         self._has_died = False
         self._settings = script.settings
         self._broker = self._start()
-        self._play = Play(lambda: self._broker.connect(), self._died, account)
+        self._runner = ScriptRunner(lambda: self._broker.connect(), self._died, account)
 
     def run(self) -> None:
         try:
             try:
-                self._script.play(self._play)
+                self._script.run(self._runner)
             except BrokerDiedError:
                 self._recover()
             assert self._has_died, "there is no such append"
-            self._play.settle()
-            self._play.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
+            self._runner.settle()
+            self._runner.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
             self._run_further_transactions()
         finally:
-            self._play.close()
+            self._runner.close()
             self._broker.kill()
         assert "Traceback" not in (self._directory / "broker.log").read_text()
 
@@ -241,18 +246,18 @@ class CrashRun:
         self._broker = self._start()
         if self._continuation is Continuation.NEW_PRODUCERS:
             for name in self._names():
-                self._play.producer(name)
+                self._runner.producer(name)
 
     def _run_further_transactions(self) -> None:
         """Runs further transactions, which must succeed."""
         for name in self._names():
-            self._play.producer(name, timeout_ms=60_000)
-            self._play.whole(name, commit=True)
-        self._play.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
+            self._runner.producer(name, timeout_ms=60_000)
+            self._runner.whole(name, commit=True)
+        self._runner.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
 
     def _names(self) -> list[str]:
         return sorted(
-            {transaction.transactional_id for transaction in self._play.account.transactions}
+            {transaction.transactional_id for transaction in self._runner.account.transactions}
         )
 
 
@@ -270,11 +275,11 @@ class Stage:
         """Returns the number of appends when the broker does not die."""
         with self._copy() as directory:
             broker = self._forge.start(directory, self._script.settings)
-            play = Play(broker.connect, not_to_die, deepcopy(self._account))
+            runner = ScriptRunner(broker.connect, not_to_die, deepcopy(self._account))
             try:
-                self._script.play(play)
+                self._script.run(runner)
             finally:
-                play.close()
+                runner.close()
                 broker.kill()
             return batches_in(directory) - self._before
 
@@ -285,7 +290,7 @@ class Stage:
 
     @contextmanager
     def _copy(self) -> Iterator[Path]:
-        directory = self._directory / "played"
+        directory = self._directory / "completed"
         shutil.copytree(self._directory / "prepared", directory)
         try:
             yield directory

@@ -22,7 +22,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from tests.sim.consumer_world import GROUP, REBALANCE_MS, World
+from tests.sim.consumer_simulation import GROUP, REBALANCE_MS, Simulation
 from tests.support.coordinator.groups import commit_errors, commit_request
 
 HEARTBEAT_MS = 1_000
@@ -33,9 +33,13 @@ Subscription = tuple[list[str] | None, str | None]
 
 class Consumer:
     def __init__(
-        self, world: World, member_id: str, instance: str | None, subscription: Subscription
+        self,
+        simulation: Simulation,
+        member_id: str,
+        instance: str | None,
+        subscription: Subscription,
     ) -> None:
-        self.world = world
+        self.simulation = simulation
         self.alive = True
         self.member_id = member_id
         self.instance = instance
@@ -55,7 +59,7 @@ class Consumer:
         """Partitions that it could begin to read."""
         self._busy = False
         self._committing = False
-        world.owners.append(self)
+        simulation.owners.append(self)
         self._beat()
         self._commit_soon()
 
@@ -71,11 +75,11 @@ class Consumer:
                 done = True
                 then(response)
 
-        self.world.call(request, version, self.member_id, heard)
-        self.world.later(REQUEST_TIMEOUT_MS, lambda: heard(None))
+        self.simulation.call(request, version, self.member_id, heard)
+        self.simulation.later(REQUEST_TIMEOUT_MS, lambda: heard(None))
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        self.world.later(delay_ms, lambda: action() if self.alive else None)
+        self.simulation.later(delay_ms, lambda: action() if self.alive else None)
 
     # --- heartbeats
 
@@ -84,7 +88,7 @@ class Consumer:
         self._send()
 
     def _send(self) -> None:
-        if self._beating or self.world.now < self.mute_until:
+        if self._beating or self.simulation.now < self.mute_until:
             return
         self._beating = True
         request = ConsumerGroupHeartbeatRequest(
@@ -150,7 +154,7 @@ class Consumer:
         self._busy = True
         if self.owned.keys() - self.assigned:
             longest = 2 * REBALANCE_MS if self.slow else 2_000
-            self._later(self.world.random.randrange(1, longest), self._release)
+            self._later(self.simulation.random.randrange(1, longest), self._release)
         else:
             self._acquire()
 
@@ -171,7 +175,7 @@ class Consumer:
         epoch = self.epoch
         topics: dict[str, OffsetFetchRequestTopics] = {}
         for topic_id, partition in sorted(wanted):
-            name = self.world.topics.topic_name(topic_id) or ""
+            name = self.simulation.topics.topic_name(topic_id) or ""
             topic = topics.setdefault(name, OffsetFetchRequestTopics(name))
             topic.partition_indexes.append(partition)
         group = OffsetFetchRequestGroup(GROUP, self.member_id, epoch, list(topics.values()))
@@ -185,7 +189,7 @@ class Consumer:
             if found.error_code:
                 return
             for topic in found.topics:
-                topic_id = self.world.topics.topic_id(topic.name)
+                topic_id = self.simulation.topics.topic_id(topic.name)
                 assert topic_id is not None
                 for each in topic.partitions:
                     self._ready[topic_id, each.partition_index] = each.committed_offset
@@ -204,7 +208,7 @@ class Consumer:
     # --- reading
 
     def _commit_soon(self) -> None:
-        self._later(self.world.random.randrange(200, 1_500), self._commit)
+        self._later(self.simulation.random.randrange(200, 1_500), self._commit)
 
     def _commit(self) -> None:
         if not self.owned or not self.epoch or self._committing:
@@ -213,8 +217,8 @@ class Consumer:
         self._committing = True
         offsets = {}
         for topic_id, partition in self.owned:
-            self.owned[topic_id, partition] += 1 + self.world.random.randrange(3)
-            name = self.world.topics.topic_name(topic_id) or ""
+            self.owned[topic_id, partition] += 1 + self.simulation.random.randrange(3)
+            name = self.simulation.topics.topic_name(topic_id) or ""
             offsets[name, partition] = self.owned[topic_id, partition]
         request = commit_request(
             offsets, group=GROUP, member_id=self.member_id, generation=self.epoch
@@ -246,4 +250,4 @@ class Consumer:
                 member_epoch=-1 if self.instance is None else -2,
                 instance_id=self.instance,
             )
-            self.world.call(request, 1, self.member_id, lambda response: None)
+            self.simulation.call(request, 1, self.member_id, lambda response: None)

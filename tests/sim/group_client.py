@@ -11,14 +11,14 @@ from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
-from tests.sim.group_world import (
+from tests.sim.group_simulation import (
     GROUP,
     MAX_DELAY_MS,
     PARTITIONS,
     REBALANCE_MS,
     SESSION_MS,
     WAIT_LIMIT_MS,
-    World,
+    Simulation,
     read_assignment,
     write_assignment,
 )
@@ -40,8 +40,10 @@ _GO_ON = {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COO
 class Client:
     """One consumer. `era` counts its attempts: answers of an earlier one are not heard."""
 
-    def __init__(self, world: World, name: str, instance: str | None, version: int) -> None:
-        self.world = world
+    def __init__(
+        self, simulation: Simulation, name: str, instance: str | None, version: int
+    ) -> None:
+        self.simulation = simulation
         self.name = name
         self.instance = instance
         self.version = 9 if instance is not None else version
@@ -53,7 +55,7 @@ class Client:
         self.era = 0
         self.deaf_until = 0
         """Until then it goes on as a member whatever it is told."""
-        self.patience_ms = world.random.choice([3_000, WAIT_LIMIT_MS + 2 * MAX_DELAY_MS])
+        self.patience_ms = simulation.random.choice([3_000, WAIT_LIMIT_MS + 2 * MAX_DELAY_MS])
         """How long it waits for a generation before it asks again."""
         self._join()
 
@@ -63,7 +65,7 @@ class Client:
         if leave and self.member_id:
             who = [MemberIdentity(self.member_id, self.instance)]
             request = LeaveGroupRequest(group_id=GROUP, members=who)
-            self.world.call(request, 5, self.name, lambda response: None)
+            self.simulation.call(request, 5, self.name, lambda response: None)
 
     # --- requests
 
@@ -93,8 +95,8 @@ class Client:
                 done = True
                 or_else()
 
-        self.world.call(request, version, self.name, heard)
-        self.world.later(timeout_ms, gave_up)
+        self.simulation.call(request, version, self.name, heard)
+        self.simulation.later(timeout_ms, gave_up)
 
     def _join_soon(self, *, forget: bool = False) -> None:
         self.era += 1
@@ -107,7 +109,7 @@ class Client:
             if self.alive and era == self.era:
                 self._join()
 
-        self.world.later(self.world.random.randrange(50, 500), go)
+        self.simulation.later(self.simulation.random.randrange(50, 500), go)
 
     # --- joining
 
@@ -183,7 +185,7 @@ class Client:
         else:
             self._join_soon(forget=error in _LOST_ID)
 
-    # --- a member's life
+    # --- membership
 
     def _beat_soon(self) -> None:
         era = self.era
@@ -195,7 +197,7 @@ class Client:
             self._call(request, 4, HeartbeatResponse, self._beaten, lambda: None)
             self._beat_soon()
 
-        self.world.later(HEARTBEAT_MS, beat)
+        self.simulation.later(HEARTBEAT_MS, beat)
 
     def _beaten(self, response: HeartbeatResponse) -> None:
         error = ErrorCode(response.error_code)
@@ -203,7 +205,7 @@ class Client:
             self._failed(error)
 
     def _is_deaf(self) -> bool:
-        return self.world.now < self.deaf_until
+        return self.simulation.now < self.deaf_until
 
     def _commit_soon(self) -> None:
         era = self.era
@@ -212,11 +214,11 @@ class Client:
             if self.alive and era == self.era and self.partitions:
                 self._commit()
 
-        self.world.later(self.world.random.randrange(100, 2_000), commit)
+        self.simulation.later(self.simulation.random.randrange(100, 2_000), commit)
 
     def _commit(self) -> None:
         """Read a little and commit; the next commit waits for this one."""
-        step = self.world.random.randrange(0, 10)
+        step = self.simulation.random.randrange(0, 10)
         self.positions = {p: max(at, 0) + step for p, at in self.positions.items()}
         request = commit_request(
             {("t", p): at for p, at in self.positions.items()},

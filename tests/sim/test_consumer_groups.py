@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) under a seeded storm: members and coordinators come and go (C3).
+"""Consumer groups (KIP-848) under seeded faults: members and coordinators come and go (C3).
 
 A failing seed is in the name of the test: run that one test again and it fails at the same step.
 """
@@ -7,7 +7,7 @@ import pytest
 
 from penstock.coordinator.group.consumer.model import ConsumerGroupState
 from tests.sim.consumer_member import Consumer, Subscription
-from tests.sim.consumer_world import Faults, World, every_partition
+from tests.sim.consumer_simulation import Faults, Simulation, every_partition
 
 STORM_MS = 90_000
 CALM_MS = 60_000
@@ -21,17 +21,19 @@ SUBSCRIPTIONS: list[Subscription] = [
 ]
 
 
-def storm(seed: int) -> tuple[World, list[Consumer]]:
-    """Run the world through a storm and a calm; its checks are made at every step."""
-    world = World(seed, Faults(loss=0.03, append=0.02, slow_commit=0.05, storm=True))
+def run_with_faults(seed: int) -> tuple[Simulation, list[Consumer]]:
+    """Run the simulation with faults and then without; it checks itself at every step."""
+    simulation = Simulation(
+        seed, Faults(loss=0.03, append=0.02, slow_commit=0.05, disruptions=True)
+    )
     members: list[Consumer] = []
-    random = world.random
+    random = simulation.random
 
     def start() -> None:
         number = len(members)
         instance = f"instance-{random.randrange(3)}" if random.random() < 0.4 else None
         subscription = random.choice(SUBSCRIPTIONS)
-        members.append(Consumer(world, f"member-{number}", instance, subscription))
+        members.append(Consumer(simulation, f"member-{number}", instance, subscription))
 
     def disturb() -> None:
         living = [member for member in members if member.alive]
@@ -41,42 +43,42 @@ def storm(seed: int) -> tuple[World, list[Consumer]]:
         elif action < 0.45:
             random.choice(living).stop(leave=random.random() < 0.6)
         elif action < 0.55:
-            world.coordinator.crash()
+            simulation.coordinator.crash()
         elif action < 0.65:
-            random.choice(living).mute_until = world.now + random.randrange(3_000, 15_000)
+            random.choice(living).mute_until = simulation.now + random.randrange(3_000, 15_000)
         elif action < 0.75:
             random.choice(living).slow = random.random() < 0.5
         elif action < 0.85:
             random.choice(living).subscribe(random.choice(SUBSCRIPTIONS))
         elif action < 0.9:
-            world.change_topics()
-        elif world.coordinator.up:
-            world.coordinator.check_replay()
-        if world.faults.storm:
-            world.later(random.randrange(300, 4_000), disturb)
+            simulation.change_topics()
+        elif simulation.coordinator.up:
+            simulation.coordinator.check_replay()
+        if simulation.faults.disruptions:
+            simulation.later(random.randrange(300, 4_000), disturb)
 
     for _ in range(3):
         start()
-    world.later(2_000, disturb)
-    world.run_until(world.now + STORM_MS)
-    world.faults = Faults()
+    simulation.later(2_000, disturb)
+    simulation.run_until(simulation.now + STORM_MS)
+    simulation.faults = Faults()
     for member in members:
         member.slow = False
-    world.run_until(world.now + CALM_MS)
-    return world, members
+    simulation.run_until(simulation.now + CALM_MS)
+    return simulation, members
 
 
-def subscribed(world: World, members: list[Consumer]) -> set[str]:
-    group = world.coordinator.group
+def subscribed(simulation: Simulation, members: list[Consumer]) -> set[str]:
+    group = simulation.coordinator.group
     assert group is not None
     return {name for member in members for name in group.topics_of(group.members[member.member_id])}
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_storm_and_a_calm(seed: int) -> None:
-    """After the storm every partition has one owner, and the log tells the same story."""
-    world, members = storm(seed)
-    coordinator = world.coordinator
+    """After the faults every partition has one owner, and the log tells the same story."""
+    simulation, members = run_with_faults(seed)
+    coordinator = simulation.coordinator
     coordinator.check_replay()
     group = coordinator.group
     assert group is not None
@@ -87,9 +89,9 @@ def test_a_storm_and_a_calm(seed: int) -> None:
     assert {member.epoch for member in living} == {group.group_epoch}
     owned = [partition for member in living for partition in member.owned]
     assert len(owned) == len(set(owned))
-    assert set(owned) == every_partition(world.topics, subscribed(world, living))
+    assert set(owned) == every_partition(simulation.topics, subscribed(simulation, living))
     assert owned
 
 
-def test_the_same_seed_gives_the_same_world() -> None:
-    assert storm(3)[0].coordinator.log == storm(3)[0].coordinator.log
+def test_the_same_seed_leads_to_the_same_run() -> None:
+    assert run_with_faults(3)[0].coordinator.log == run_with_faults(3)[0].coordinator.log

@@ -1,7 +1,7 @@
-"""Groups of both protocols, which go over from one to the other, in random lives (C3).
+"""Groups of both protocols, which go over from one to the other, in random histories (C3).
 
-`tests/compat` compares the same lives with Kafka's coordinator; here is checked what must hold at
-every step. A failing seed is in the name of the test.
+`tests/compat` compares the same histories with Kafka's coordinator; here is checked what must hold
+at every step. A failing seed is in the name of the test.
 """
 
 from uuid import UUID
@@ -12,7 +12,7 @@ from penstock.coordinator.group.consumer.model import ConsumerGroup
 from penstock.coordinator.group.records import decode_record
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import Skipped
-from tests.support.coordinator.group_histories import Life
+from tests.support.coordinator.group_histories import GroupHistory
 from tests.support.coordinator.groups import GroupHost
 
 
@@ -50,11 +50,11 @@ def check_replay(host: GroupHost) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1_000, 1_030))
-def test_a_life(seed: int) -> None:
-    life = Life(seed, classic=True)
-    host = life.host
+def test_a_history(seed: int) -> None:
+    history = GroupHistory(seed, classic=True)
+    host = history.host
     for step in range(150):
-        life.step()
+        history.step()
         for group in host.shard.groups.values():
             if isinstance(group, ConsumerGroup):
                 check_owners(group)

@@ -1,4 +1,4 @@
-"""Groups under a seeded storm: clients and coordinators come and go, messages get lost (C3).
+"""Groups under seeded faults: clients and coordinators come and go, messages get lost (C3).
 
 A failing seed is in the name of the test: run that one test again and it fails at the same step.
 """
@@ -6,7 +6,7 @@ A failing seed is in the name of the test: run that one test again and it fails 
 import pytest
 
 from tests.sim.group_client import Client
-from tests.sim.group_world import GROUP, PARTITIONS, RESET, Faults, World
+from tests.sim.group_simulation import GROUP, PARTITIONS, RESET, Faults, Simulation
 from tests.support.coordinator.groups import commit_request
 
 STORM_MS = 90_000
@@ -15,16 +15,18 @@ CALM_MS = 120_000
 CLIENTS = 5
 
 
-def storm(seed: int) -> tuple[World, list[Client]]:
-    """Run the world through a storm and a calm; its checks are made at every step."""
-    world = World(seed, Faults(loss=0.03, late=0.03, append=0.02, slow_commit=0.05, crashes=True))
+def run_with_faults(seed: int) -> tuple[Simulation, list[Client]]:
+    """Run the simulation with faults and then without; it checks itself at every step."""
+    simulation = Simulation(
+        seed, Faults(loss=0.03, late=0.03, append=0.02, slow_commit=0.05, crashes=True)
+    )
     clients: list[Client] = []
-    random = world.random
+    random = simulation.random
 
     def start() -> None:
         number = len(clients)
         instance = f"instance-{random.randrange(3)}" if random.random() < 0.4 else None
-        clients.append(Client(world, f"client-{number}", instance, random.choice([3, 4, 9])))
+        clients.append(Client(simulation, f"client-{number}", instance, random.choice([3, 4, 9])))
 
     def disturb() -> None:
         living = [client for client in clients if client.alive]
@@ -34,34 +36,34 @@ def storm(seed: int) -> tuple[World, list[Client]]:
         elif action < 0.55:
             random.choice(living).stop(leave=random.random() < 0.5)
         elif action < 0.65:
-            world.coordinator.crash()
+            simulation.coordinator.crash()
         elif action < 0.85:
-            random.choice(living).deaf_until = world.now + random.randrange(5_000, 30_000)
+            random.choice(living).deaf_until = simulation.now + random.randrange(5_000, 30_000)
         elif action < 0.9:
             offsets = {("t", p): 0 for p in range(PARTITIONS)}
             request = commit_request(offsets, group=GROUP, metadata=RESET)
-            world.call(request, 9, "admin", lambda response: None)
-        elif world.coordinator.up:
-            world.coordinator.check_replay()
-        if world.faults.crashes:
-            world.later(random.randrange(500, 6_000), disturb)
+            simulation.call(request, 9, "admin", lambda response: None)
+        elif simulation.coordinator.up:
+            simulation.coordinator.check_replay()
+        if simulation.faults.crashes:
+            simulation.later(random.randrange(500, 6_000), disturb)
 
     for _ in range(3):
         start()
-    world.later(2_000, disturb)
-    world.run_until(world.now + STORM_MS)
-    world.faults = Faults()
+    simulation.later(2_000, disturb)
+    simulation.run_until(simulation.now + STORM_MS)
+    simulation.faults = Faults()
     # A static member that is fenced, be it by a late request of its own, gives up for good.
     start()
-    world.run_until(world.now + CALM_MS)
-    return world, clients
+    simulation.run_until(simulation.now + CALM_MS)
+    return simulation, clients
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_storm_and_a_calm(seed: int) -> None:
-    """After the storm every partition has one owner, and the log tells the same story."""
-    world, clients = storm(seed)
-    coordinator = world.coordinator
+    """After the faults every partition has one owner, and the log tells the same story."""
+    simulation, clients = run_with_faults(seed)
+    coordinator = simulation.coordinator
     coordinator.check_replay()
     assert coordinator.checks.syncs > 0
     living = [client for client in clients if client.alive]
@@ -71,5 +73,5 @@ def test_a_storm_and_a_calm(seed: int) -> None:
     assert not coordinator.waiting
 
 
-def test_the_same_seed_gives_the_same_world() -> None:
-    assert storm(3)[0].coordinator.log == storm(3)[0].coordinator.log
+def test_the_same_seed_leads_to_the_same_run() -> None:
+    assert run_with_faults(3)[0].coordinator.log == run_with_faults(3)[0].coordinator.log

@@ -1,4 +1,4 @@
-"""Transactions under a seeded storm: the broker and its clients die, lines break, markers are late.
+"""Transactions under seeded faults: the broker and its clients die, lines break, markers are late.
 
 The broker is the real one but for sockets, threads, clock and disk (P3, P4, C4). What must hold is
 said in `txn_checks`. A failing seed is told with what happened, and replays exactly:
@@ -20,7 +20,7 @@ from penstock.coordinator.txn import initialize
 from penstock.coordinator.txn.metadata import TransactionMetadata, prepare_epoch
 from penstock.core.errors import ErrorCode
 from penstock.storage.log.local_log import LocalLog
-from tests.sim.txn_world import SimulationError, World, run_seed
+from tests.sim.txn_simulation import Simulation, SimulationError, run_seed
 
 _FEW = 12
 
@@ -30,21 +30,21 @@ def seeds() -> range:
     return range(int(first or 0), int(end_of))
 
 
-def digest(world: World) -> str:
+def digest(simulation: Simulation) -> str:
     """Of all that happened."""
-    return sha256("\n".join(world.notes).encode()).hexdigest()
+    return sha256("\n".join(simulation.notes).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("seed", seeds())
 def test_a_storm_and_a_calm(seed: int) -> None:
     """Every transaction is committed everywhere or nowhere; every input came out once (P4, C4)."""
-    world = run_seed(seed)
-    assert any(attempt.commit_acked for attempt in world.checks.attempts.values())
+    simulation = run_seed(seed)
+    assert any(attempt.commit_acked for attempt in simulation.checks.attempts.values())
 
 
 def test_the_same_seed_gives_the_same_world_in_every_process() -> None:
     program = (
-        "from tests.sim.txn_world import run_seed\n"
+        "from tests.sim.txn_simulation import run_seed\n"
         "from tests.sim.test_transactions import digest\n"
         "print(digest(run_seed(2)))"
     )

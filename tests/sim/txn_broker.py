@@ -156,7 +156,7 @@ class _Markers(TransactionMarkers):
 
 
 class SimBroker:
-    """One life of the broker: `start` recovers what is on the disk and serves it."""
+    """One incarnation of the broker: `start` recovers what is on the disk and serves it."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class SimBroker:
         )
 
     def start(self) -> None:
-        """On the loop, in the life of this broker."""
+        """On the loop, in the incarnation of this broker."""
         self._controller = ControllerHost(self._image, self._store, self._workers)
         self._controller.load()
         self.logs.open(node_id=NODE, cluster_id="simulated")

@@ -1,4 +1,4 @@
-"""What must hold in the simulated world, at every step and in the end.
+"""What must hold in the simulated simulation, at every step and in the end.
 
 At every step: a transaction is committed in all its partitions or in none, only when its client
 asked for it, and gets no record after its end; the last stable offset is exactly where the first

@@ -42,7 +42,7 @@ from tests.sim.txn_followers import Attempt
 from tests.sim.txn_network import Connection
 
 if TYPE_CHECKING:
-    from tests.sim.txn_world import World
+    from tests.sim.txn_simulation import Simulation
 
 R = TypeVar("R", bound=Message)
 REQUEST_TIMEOUT_MS = 900
@@ -91,10 +91,10 @@ class UnansweredError(Exception):
 class Client:
     """Asks on a connection, and opens another one when that breaks."""
 
-    def __init__(self, world: "World", name: str, *, late: bool) -> None:
-        self.world = world
+    def __init__(self, simulation: "Simulation", name: str, *, late: bool) -> None:
+        self.simulation = simulation
         self.name = name
-        self.random = world.random
+        self.random = simulation.random
         self._late = late
         self._connection: Connection | None = None
 
@@ -107,7 +107,7 @@ class Client:
     ) -> R:
         connection = self._connection
         if connection is None:
-            connection = Connection(self.world.network, self.name, late=self._late)
+            connection = Connection(self.simulation.network, self.name, late=self._late)
             self._connection = connection
         try:
             return await connection.ask(request, version, answer, timeout_ms)
@@ -145,7 +145,7 @@ class Client:
                 continue
             error = ErrorCode(code(response))
             if error not in _RETRIABLE:
-                self.world.note(f"{self.name}: {_brief(request)} v{version} -> {error.name}")
+                self.simulation.note(f"{self.name}: {_brief(request)} v{version} -> {error.name}")
                 return response, error, uncertain
             await self.pause()
 
@@ -164,9 +164,14 @@ class Producer(Client):
     """A transactional producer, of transaction version 1 or 2."""
 
     def __init__(
-        self, world: "World", name: str, transactional_id: str, version: int, timeout_ms: int
+        self,
+        simulation: "Simulation",
+        name: str,
+        transactional_id: str,
+        version: int,
+        timeout_ms: int,
     ) -> None:
-        super().__init__(world, name, late=version == 2)
+        super().__init__(simulation, name, late=version == 2)
         self.transactional_id = transactional_id
         self.version = version
         self.timeout_ms = timeout_ms
@@ -195,8 +200,8 @@ class Producer(Client):
 
     def _is_now(self, producer_id: int, epoch: int) -> None:
         self.producer_id, self.epoch = producer_id, epoch
-        self.world.checks.given(self.name, producer_id, epoch)
-        self.world.note(f"{self.name} is {producer_id}/{epoch}")
+        self.simulation.checks.given(self.name, producer_id, epoch)
+        self.simulation.note(f"{self.name} is {producer_id}/{epoch}")
         self._sequences.clear()
 
     def _must_be(self, error: ErrorCode, allowed: frozenset[ErrorCode]) -> None:
@@ -208,7 +213,7 @@ class Producer(Client):
         self, attempt: Attempt, records: list[dict[TopicPartition, list[str]]], *, commit: bool
     ) -> bool:
         """Sends records, one request after the other; whether they were committed."""
-        self.world.note(f"{self.name} begins {attempt.tag} as {self.producer_id}/{self.epoch}")
+        self.simulation.note(f"{self.name} begins {attempt.tag} as {self.producer_id}/{self.epoch}")
         self._added.clear()
         try:
             if self.version == 2 and self.random.random() < 0.3:
@@ -220,7 +225,7 @@ class Producer(Client):
             await self.before_end(attempt)
             await self.wait_a_little()
         except AbortableError as error:
-            self.world.note(f"{self.name} aborts {attempt.tag}: {error}")
+            self.simulation.note(f"{self.name} aborts {attempt.tag}: {error}")
             await self.end(attempt, commit=False)
             if self.version == 1:
                 await self.init()
@@ -230,8 +235,8 @@ class Producer(Client):
 
     async def wait_a_little(self) -> None:
         """Some take their time; some take more than their transaction has."""
-        if self.world.storming and self.random.random() < 0.05:
-            self.world.note(f"{self.name} hangs")
+        if self.simulation.storming and self.random.random() < 0.05:
+            self.simulation.note(f"{self.name} hangs")
             longest = self.random.choice((3_000, 3 * self.timeout_ms // 2))
             await asyncio.sleep(self.random.randrange(1_000, longest) / 1000)
         elif self.random.random() < 0.5:
@@ -279,7 +284,7 @@ class Producer(Client):
             for partition, (error, offset) in answers.items():
                 if error is ErrorCode.NONE:
                     values = batches.pop(partition)[1]
-                    self.world.checks.acked(partition, offset, values)
+                    self.simulation.checks.acked(partition, offset, values)
                     attempt.acked[partition] = attempt.acked.get(partition, 0) + len(values)
                 elif error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and tries < 20:
                     # One that was sent before is on its way.
@@ -293,7 +298,7 @@ class Producer(Client):
                 await self.pause()
 
     def _batch(self, partition: TopicPartition, values: list[bytes]) -> bytes:
-        now = self.world.now_ms
+        now = self.simulation.now_ms
         sequence = self._sequences.get(partition, 0)
         self._sequences[partition] = sequence + len(values)
         return bytes(
@@ -321,7 +326,7 @@ class Producer(Client):
             for each in topic.partition_responses
         }
         for partition, (error, offset) in answers.items():
-            self.world.note(f"{self.name}: Produce {partition} -> {error.name} {offset}")
+            self.simulation.note(f"{self.name}: Produce {partition} -> {error.name} {offset}")
         return answers
 
     async def _add_partitions(self, partitions: set[TopicPartition]) -> None:
@@ -383,8 +388,8 @@ def _first_error(response: AddPartitionsToTxnResponse) -> int:
 class Reader(Client):
     """Follows partitions under `read_committed`, and leaves out what was aborted, as consumers."""
 
-    def __init__(self, world: "World", name: str) -> None:
-        super().__init__(world, name, late=True)
+    def __init__(self, simulation: "Simulation", name: str) -> None:
+        super().__init__(simulation, name, late=True)
         self.positions: dict[TopicPartition, int] = {}
 
     async def poll(self, partition: TopicPartition, max_bytes: int) -> list[tuple[int, bytes]]:
@@ -399,20 +404,20 @@ class Reader(Client):
             ],
         )
         request = FetchRequest(max_bytes=max_bytes, isolation_level=1, topics=[topic])
-        cuts = self.world.checks.cuts
+        cuts = self.simulation.checks.cuts
         try:
             response = await self.ask(request, 12, FetchResponse)
         except UnansweredError:
             return []
         (data,) = response.responses[0].partitions
-        if cuts != self.world.checks.cuts:
+        if cuts != self.simulation.checks.cuts:
             return []
         if data.error_code:
             error = ErrorCode(data.error_code)
             assert error in _RETRIABLE or error is ErrorCode.OFFSET_OUT_OF_RANGE, error.name
             return []
         seen, end = _committed(data, position)
-        self.world.checks.data(partition).read(position, end, seen)
+        self.simulation.checks.data(partition).read(position, end, seen)
         self.positions[partition] = end
         return seen
 

@@ -2,7 +2,7 @@
 
 The broker's own asyncio code runs on it, unchanged and repeatable: callbacks run in the order in
 which they came, what would run on a thread runs after a delay that the seed chooses, and a process
-can be killed: nothing that belongs to its `Life` runs any more, no `finally` either.
+can be killed: nothing that belongs to its `Incarnation` runs any more, no `finally` either.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Life:
+class Incarnation:
     """One run of a process. What is started in its `context` ends with it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.context: Context = copy_context()
-        self.context.run(_LIFE.set, self)
+        self.context.run(_INCARNATION.set, self)
 
 
-_LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
+_INCARNATION: ContextVar[Incarnation | None] = ContextVar("incarnation", default=None)
 
 
 class SimLoop(BaseEventLoop):
-    """The loop. `after_step` is called after each callback of a life, `failure` ends it."""
+    """The loop. `after_step` is called after each callback of an incarnation, `failure` ends it."""
 
     _ready: "deque[asyncio.Handle]"
     _scheduled: list[asyncio.TimerHandle]
@@ -43,7 +43,7 @@ class SimLoop(BaseEventLoop):
         self._max_job_ms = max_job_ms
         self._now = 0.0
         self.outside = copy_context()
-        """The context of whatever belongs to no life."""
+        """The context of whatever belongs to no incarnation."""
         self.after_step: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
         self._dead: list[asyncio.Handle] = []
@@ -64,13 +64,13 @@ class SimLoop(BaseEventLoop):
                 self._now = max(self._now, timer.when())
                 self._ready.append(timer)
         handle = self._ready.popleft()
-        life = handle._context.get(_LIFE)  # type: ignore[attr-defined]
-        if life is not None and not life.alive:
+        incarnation = handle._context.get(_INCARNATION)  # type: ignore[attr-defined]
+        if incarnation is not None and not incarnation.alive:
             # Kept, so that no garbage collection in between runs what should not run.
             self._dead.append(handle)
         elif not handle.cancelled():
             handle._run()
-            if life is not None:
+            if incarnation is not None:
                 self.after_step()
         if self.failure is not None:
             self.stop()

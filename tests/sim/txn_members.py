@@ -73,6 +73,6 @@ class Member(Transformer):
             return
         self.generation = joined.generation_id
         self.own([int(p) for p in synced.assignment.split(b",") if p])
-        self.world.note(f"{self.name} has {self.sources} in generation {self.generation}")
+        self.simulation.note(f"{self.name} has {self.sources} in generation {self.generation}")
         for number in self.sources:
-            self.world.checks.owns(self.generation, number, self.member_id)
+            self.simulation.checks.owns(self.generation, number, self.member_id)

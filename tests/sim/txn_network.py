@@ -22,7 +22,7 @@ from penstock.protocol.fields import Message
 from penstock.protocol.messages.fetch import FetchResponse
 from penstock.storage.segment.log_segment import LogSlice
 from tests.sim.txn_broker import SimBroker
-from tests.sim.txn_loop import Life, SimLoop
+from tests.sim.txn_loop import Incarnation, SimLoop
 
 R = TypeVar("R", bound=Message)
 _APART = 1e-6
@@ -51,9 +51,9 @@ class Network:
 class Server:
     """A broker that is up."""
 
-    def __init__(self, broker: SimBroker, life: Life) -> None:
+    def __init__(self, broker: SimBroker, incarnation: Incarnation) -> None:
         self.broker = broker
-        self.life = life
+        self.incarnation = incarnation
         self.ends: dict[Connection, ServerEnd] = {}
 
 
@@ -124,7 +124,7 @@ class Connection:
         if end is None:
             end = server.ends[self] = ServerEnd(self, server)
         body, _ = decode(kind, version, data)
-        self._loop.call_soon(end.received, body, version, context=server.life.context)
+        self._loop.call_soon(end.received, body, version, context=server.incarnation.context)
 
     def replied(self, response: Message, version: int) -> None:
         """The broker has put a reply on the line."""

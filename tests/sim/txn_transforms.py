@@ -28,7 +28,7 @@ from tests.sim.txn_clients import AbortableError, FencedError, Producer, Reader
 from tests.sim.txn_followers import Attempt
 
 if TYPE_CHECKING:
-    from tests.sim.txn_world import World
+    from tests.sim.txn_simulation import Simulation
 
 INPUT, OUTPUT = "in", "out"
 GROUP = "transformers"
@@ -55,13 +55,18 @@ class Transformer(Producer):
     group = GROUP
 
     def __init__(
-        self, world: "World", name: str, transactional_id: str, version: int, timeout_ms: int
+        self,
+        simulation: "Simulation",
+        name: str,
+        transactional_id: str,
+        version: int,
+        timeout_ms: int,
     ) -> None:
-        super().__init__(world, name, transactional_id, version, timeout_ms)
+        super().__init__(simulation, name, transactional_id, version, timeout_ms)
         self.sources: list[int] = []
         self.member_id = ""
         self.generation = -1
-        self._reader = Reader(world, f"{name}-reader")
+        self._reader = Reader(simulation, f"{name}-reader")
         self._positions: dict[int, int] = {}
         """How far it has come, where it is sure."""
 
@@ -87,15 +92,15 @@ class Transformer(Producer):
         found = await self._reader.poll(source, self.random.choice((100, 200, 400)))
         if not found:
             ends = [self._positions.get(each, 0) for each in self.sources]
-            return min(ends) < self.world.input_end
-        attempt = self.world.checks.begin(self.name)
+            return min(ends) < self.simulation.input_end
+        attempt = self.simulation.checks.begin(self.name)
         attempt.offsets[source] = self._reader.positions[source]
         records: dict[TopicPartition, list[str]] = {}
         for offset, _ in found:
             target = TopicPartition(OUTPUT, offset % 2)
             records.setdefault(target, []).append(f"{self.group}-{number}-{offset}")
         del self._positions[number]
-        commit = not self.world.storming or self.random.random() < 0.85
+        commit = not self.simulation.storming or self.random.random() < 0.85
         if await self.transaction(attempt, [records], commit=commit):
             self._positions[number] = attempt.offsets[source]
         return True

@@ -128,10 +128,10 @@ class Consumer:
 
     def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
         request = beat_request(self.member_id, epoch, group=self.group, instance=self.instance)
-        return self.host.ask(request, ConsumerGroupHeartbeatResponse, 1)
+        return self.host.request(request, ConsumerGroupHeartbeatResponse, 1)
 
     def hear(self, request: Message) -> ConsumerGroupHeartbeatResponse:
-        response = self.host.ask(request, ConsumerGroupHeartbeatResponse, 1)
+        response = self.host.request(request, ConsumerGroupHeartbeatResponse, 1)
         if not response.error_code:
             self.epoch = response.member_epoch
             if response.assignment is not None:

@@ -1,6 +1,6 @@
-"""Random lives of consumer groups: what members, tools and the cluster do, from a seed.
+"""Random histories of consumer groups: what members, tools and the cluster do, from a seed.
 
-A life is lived on our machine and written down line by line, so that Kafka's own coordinator can
+A history runs on our shard and is recorded line by line, so that Kafka's own coordinator can
 live it too (`tests/compat/java/DriveGroups.java` says how the lines read).
 """
 
@@ -54,7 +54,6 @@ from penstock.protocol.messages.offset_fetch import (
 )
 from penstock.protocol.messages.sync_group import SyncGroupResponse
 from tests.support.coordinator.groups import (
-    START_MS,
     GroupHost,
     assignment,
     commit_request,
@@ -63,6 +62,7 @@ from tests.support.coordinator.groups import (
     subscription,
     sync_request,
 )
+from tests.support.coordinator.shard_host import START_MS
 
 STEPS = 150
 GROUPS = ["g", "h"]
@@ -118,7 +118,7 @@ class Client:
         self.owned: dict[str, list[int]] = {}
 
 
-class Life:
+class GroupHistory:
     """Chooses steps, takes them on our side, and writes them down for Kafka's."""
 
     def __init__(self, seed: int, *, classic: bool) -> None:
@@ -171,7 +171,7 @@ class Life:
         self._note(f"ASK {api} {version} {client} {body}", since, new)
         return self.host.responses.get(waiter)
 
-    def live(self) -> None:
+    def run(self) -> None:
         for _ in range(STEPS):
             self.step()
 

@@ -1,7 +1,6 @@
 """A host of one group shard in memory: a log of bytes, a manual clock, responses by number."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 from uuid import UUID, uuid5
 
 from penstock.coordinator.group.classic.model import ClassicGroup
@@ -13,16 +12,13 @@ from penstock.coordinator.group.events import (
     Requested,
     ResolveRegexes,
     Result,
-    Timer,
     TopicsChanged,
 )
 from penstock.coordinator.group.record import Record
 from penstock.coordinator.group.records import decode_record, encode_record
 from penstock.coordinator.group.shard import GroupShard
-from penstock.coordinator.machine import Response, SetTimer, Skipped, TimerFired
-from penstock.coordinator.timers import TimerQueue
+from penstock.coordinator.machine import Skipped
 from penstock.core.errors import ErrorCode
-from penstock.protocol.codec import encode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -52,11 +48,11 @@ from penstock.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 from penstock.protocol.versioned import encode_versioned
+from tests.support.coordinator.shard_host import ShardHost
 
-R = TypeVar("R", bound=Message)
-START_MS = 1_000_000
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
+
 _NAMESPACE = UUID(int=7)
 
 
@@ -87,8 +83,8 @@ def id_of(topic: str) -> UUID:
     return uuid5(_NAMESPACE, topic)
 
 
-class GroupHost:
-    """Drives a shard as its docstring says. `check_pure` compares the state around `handle`."""
+class GroupHost(ShardHost[GroupShard, Event, Result, Record]):
+    """Hosts a `GroupShard`."""
 
     def __init__(
         self,
@@ -99,28 +95,24 @@ class GroupHost:
     ) -> None:
         self.config = config or GroupConfig(group_initial_rebalance_delay_ms=3_000)
         self.topics = FakeTopics({"t": 4, "u": 2} if topics is None else topics)
-        self.check_pure = check_pure
-        self.now = START_MS
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.shard = GroupShard(self.config, self.topics)
-        self.timers = self.new_timers()
-        self.waiters: dict[int, int] = {}
-        """The version of each request that waits, by its number."""
-        self.responses: dict[int, Message] = {}
-        self.held: list[Result] = []
-        self.commits = True
-        """False: the high watermark stands still, and responses are held back."""
         self.regexes: list[ResolveRegexes] = []
-        """Patterns that wait for somebody to resolve them."""
-        self.append_error: ErrorCode | None = None
-        """The next append fails with it."""
-        self._count = 0
-        self._perform(self.shard.start(self.now))
+        """Patterns that wait for the test to resolve them."""
+        super().__init__(check_pure=check_pure)
 
-    def new_timers(self) -> TimerQueue[Timer]:
-        return TimerQueue()
+    def new_shard(self) -> GroupShard:
+        return GroupShard(self.config, self.topics)
 
-    # --- requests and time
+    def _state(self) -> str:
+        return f"{self.shard.groups!r} {self.shard.offsets.groups!r}"
+
+    def _encode(self, record: Record) -> tuple[bytes, bytes | None]:
+        return encode_record(record)
+
+    def _decode(self, key: bytes, value: bytes | None) -> Record | Skipped:
+        return decode_record(key, value)
+
+    def _has_bytes(self, message: Message, version: int) -> bool:
+        return version >= 8 or not isinstance(message, OffsetFetchResponse)
 
     def send(
         self,
@@ -130,37 +122,15 @@ class GroupHost:
         client_id: str = "client",
         client_host: str = "/127.0.0.1",
     ) -> int:
-        """The number of the waiter; its reply may come at once, or later."""
-        self._count += 1
-        waiter = self._count
-        if version is None:
-            version = type(request).INFO.max_stable_version
-        self.waiters[waiter] = version
+        """Returns the number of the waiter; the response may come at once, or later."""
+        waiter, version = self._new_waiter(request, version)
         uuid = str(uuid5(_NAMESPACE, str(waiter)))
         context = Context(waiter, version, client_id, client_host, uuid, self.topics)
         self.event(Requested(request, context))
         return waiter
 
-    def ask(self, request: Message, answer: type[R], version: int | None = None) -> R:
-        """Send a request whose reply must come at once."""
-        return self.answer(self.send(request, version), answer)
-
-    def answer(self, waiter: int, answer: type[R]) -> R:
-        response = self.responses[waiter]
-        assert isinstance(response, answer)
-        return response
-
-    def advance(self, milliseconds: int) -> None:
-        """Let time pass, with every timer at its time."""
-        end = self.now + milliseconds
-        while (deadline := self.timers.next_deadline()) is not None and deadline <= end:
-            self.now = max(self.now, deadline)
-            while (timer := self.timers.pop_due(self.now)) is not None:
-                self.event(TimerFired(timer))
-        self.now = end
-
     def make_topics(self, partitions: Mapping[str, int]) -> None:
-        """Topics are made, or get so many partitions; 0 deletes one."""
+        """Creates topics, or sets their number of partitions; 0 deletes a topic."""
         before = set(self.topics.partitions)
         for name, count in partitions.items():
             if count:
@@ -170,81 +140,26 @@ class GroupHost:
         created = not partitions.keys() <= before
         self.event(TopicsChanged(frozenset(partitions), created))
 
-    def event(self, event: Event) -> Result:
-        before = self._state() if self.check_pure else ""
-        result = self.shard.handle(event, self.now)
-        assert not self.check_pure or self._state() == before, "handle changed state"
-        self._perform(result)
-        return result
+    def classic(self, group_id: str = "g") -> ClassicGroup:
+        group = self.shard.groups[group_id]
+        assert isinstance(group, ClassicGroup)
+        return group
 
-    def _state(self) -> str:
-        return f"{self.shard.groups!r} {self.shard.offsets.groups!r}"
-
-    def classic(self, group: str = "g") -> ClassicGroup:
-        found = self.shard.groups[group]
-        assert isinstance(found, ClassicGroup)
-        return found
-
-    def consumer(self, group: str = "g") -> ConsumerGroup:
-        found = self.shard.groups[group]
-        assert isinstance(found, ConsumerGroup)
-        return found
-
-    # --- what a host does with a result
+    def consumer(self, group_id: str = "g") -> ConsumerGroup:
+        group = self.shard.groups[group_id]
+        assert isinstance(group, ConsumerGroup)
+        return group
 
     def _perform(self, result: Result) -> None:
-        if result.records and self.append_error is not None:
-            error, self.append_error = self.append_error, None
-            self._perform(self.shard.write_failed(result, error, self.now, applied=False))
-            return
-        self.log.extend(encode_record(record) for record in result.records)
-        for change in result.changes:
-            self.shard.apply(change)
-        for timer in result.timers:
-            if isinstance(timer, SetTimer):
-                self.timers.set(timer.timer, timer.deadline_ms)
-            else:
-                self.timers.cancel(timer.timer)
-        self.regexes.extend(result.regexes)
-        if self.commits:
-            self._deliver(result.responses)
-        else:
-            self.held.append(result)
-
-    def _deliver(self, responses: Sequence[Response]) -> None:
-        for response in responses:
-            assert response.waiter in self.waiters, f"{response} is for nobody, or comes twice"
-            version = self.waiters.pop(response.waiter)
-            if version >= 8 or not isinstance(response.message, OffsetFetchResponse):
-                assert encode(response.message, version)
-            self.responses[response.waiter] = response.message
-
-    def commit(self) -> None:
-        """The high watermark reaches the end."""
-        held, self.held, self.commits = self.held, [], True
-        for result in held:
-            self._deliver(result.responses)
+        if not (result.records and self.append_error is not None):
+            self.regexes.extend(result.regexes)
+        super()._perform(result)
 
     def commit_fails(self, error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
-        """What is held back takes too long."""
+        """The results that are held back time out."""
         held, self.held, self.commits = self.held, [], True
         for result in held:
             self._perform(self.shard.write_failed(result, error, self.now, applied=True))
-
-    def records(self, since: int = 0) -> list[Record]:
-        found = [decode_record(key, value) for key, value in self.log[since:]]
-        assert not any(isinstance(record, Skipped) for record in found)
-        return [record for record in found if not isinstance(record, Skipped)]
-
-    def restart(self) -> None:
-        """A new shard from the bytes of the log; whoever waited never hears of it again."""
-        self.shard = GroupShard(self.config, self.topics)
-        for record in self.records():
-            self.shard.apply(record)
-        self.timers = self.new_timers()
-        self.held.clear()
-        self.waiters.clear()
-        self._perform(self.shard.start(self.now))
 
 
 # --- requests
@@ -345,7 +260,7 @@ def fetch_request(
 
 def committed(host: GroupHost, *, group: str = "g") -> dict[tuple[str, int], int]:
     """All offsets that a group has, as OffsetFetch tells them."""
-    response = host.ask(fetch_request(None, group=group), OffsetFetchResponse, 9)
+    response = host.request(fetch_request(None, group=group), OffsetFetchResponse, 9)
     return {
         (topic.name, p.partition_index): p.committed_offset
         for topic in response.groups[0].topics
@@ -368,7 +283,7 @@ def stable_group(host: GroupHost, size: int, *, instances: Sequence[str] = ()) -
     waiters = [host.send(join_request(), 3) for _ in range(size)]
     waiters += [host.send(join_request(instance=name)) for name in instances]
     host.advance(2 * host.config.group_initial_rebalance_delay_ms)
-    joined = [host.answer(waiter, JoinGroupResponse) for waiter in waiters]
+    joined = [host.response(waiter, JoinGroupResponse) for waiter in waiters]
     ids = [response.member_id for response in joined]
     ids.sort(key=lambda member_id: member_id != joined[0].leader)
     sync_all(host, ids, joined[0].generation_id)
@@ -380,4 +295,4 @@ def sync_all(host: GroupHost, ids: Sequence[str], generation: int) -> list[SyncG
     followers = [host.send(sync_request(member, generation)) for member in ids[1:]]
     assigned = {member: member.encode() for member in ids}
     leader = host.send(sync_request(ids[0], generation, assigned))
-    return [host.answer(waiter, SyncGroupResponse) for waiter in [leader, *followers]]
+    return [host.response(waiter, SyncGroupResponse) for waiter in [leader, *followers]]

@@ -1,4 +1,4 @@
-"""Transactions that are played to a broker which may die, and what must have become of them."""
+"""Scripted transactions against a broker that may die, and their expected outcomes."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ TIMEOUT_MS = 1
 
 
 class BrokerDiedError(Exception):
-    """The broker is gone, and the play ends with it."""
+    """The broker has died, which ends the script."""
 
 
 @dataclass
@@ -73,15 +73,15 @@ class Transaction:
 
 @dataclass
 class Account:
-    """What was played so far."""
+    """What the script has done so far."""
 
     transactions: list[Transaction] = field(default_factory=list)
     written: list[tuple[int, Transaction]] = field(default_factory=list)
     """The partition and the transaction of every record that was acknowledged, in order."""
 
 
-class Play:
-    """Plays transactions, request by request, and keeps account of them.
+class ScriptRunner:
+    """Runs transactions, request by request, and records their outcomes.
 
     `connect` gives a connection; `died` is called when that breaks: it makes a broker that can be
     connected to, and the request is sent once more, or it raises.

@@ -1,12 +1,10 @@
 """A host of one transaction shard in memory: a log of bytes, a clock that is told, partitions."""
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from penstock.coordinator.machine import Response, SetTimer, Skipped, TimerFired
-from penstock.coordinator.timers import TimerQueue
+from penstock.coordinator.machine import Skipped
 from penstock.coordinator.txn.config import TransactionConfig
 from penstock.coordinator.txn.events import (
     Context,
@@ -14,7 +12,6 @@ from penstock.coordinator.txn.events import (
     MarkersWritten,
     Requested,
     Result,
-    Timer,
     WriteMarkers,
 )
 from penstock.coordinator.txn.metadata import TransactionMetadata, record_of
@@ -23,7 +20,6 @@ from penstock.coordinator.txn.shard import TransactionShard
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
-from penstock.protocol.codec import encode
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -40,76 +36,51 @@ from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
+from tests.support.coordinator.shard_host import ShardHost
 
-R = TypeVar("R", bound=Message)
-START_MS = 1_000_000_000
 TIMEOUT_MS = 60_000
 FIRST_PRODUCER_ID = 1000
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
-class TxnHost:
-    """Drives a shard as its docstring says. `check_pure` compares the state around `handle`."""
+class TxnHost(ShardHost[TransactionShard, Event, Result, TransactionRecord]):
+    """Hosts a `TransactionShard`."""
 
     def __init__(
         self, config: TransactionConfig | None = None, *, version: int = 2, check_pure: bool = True
     ) -> None:
         self.config = config or TransactionConfig(transaction_version=version)
-        self.check_pure = check_pure
-        self.now = START_MS
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.shard = TransactionShard(self.config)
-        self.timers: TimerQueue[Timer] = TimerQueue()
-        self.waiters: dict[int, int] = {}
-        """The version of each request that waits, by its number."""
-        self.responses: dict[int, Message] = {}
         self.markers: list[WriteMarkers] = []
-        """What has to be written into partitions; `write_markers` does that."""
-        self.held: list[Result] = []
-        self.commits = True
-        """False: the high watermark stands still; responses and markers are held back."""
+        """The markers to write to partitions; `write_markers` does so."""
         self.committed = 0
-        """How much of the log no crash takes away."""
-        self.append_error: ErrorCode | None = None
-        """The next append fails with it."""
+        """The length of the log that survives a crash."""
         self.next_producer_id = FIRST_PRODUCER_ID
-        self._count = 0
-        self._perform(self.shard.start(self.now))
+        super().__init__(check_pure=check_pure)
 
-    # --- requests and time
+    def new_shard(self) -> TransactionShard:
+        return TransactionShard(self.config)
+
+    def _state(self) -> str:
+        return repr(self.shard.transactions)
+
+    def _encode(self, record: TransactionRecord) -> tuple[bytes, bytes | None]:
+        return encode_record(record)
+
+    def _decode(self, key: bytes, value: bytes | None) -> TransactionRecord | Skipped:
+        return decode_record(key, value)
+
+    def _has_bytes(self, message: Message, version: int) -> bool:
+        return version >= 4 or not isinstance(message, AddPartitionsToTxnResponse)
 
     def send(self, request: Message, version: int | None = None) -> int:
-        """The number of the waiter."""
-        self._count += 1
-        if version is None:
-            version = type(request).INFO.max_stable_version
-        self.waiters[self._count] = version
-        self.event(Requested(request, Context(self._count, version, "client")))
-        return self._count
-
-    def ask(self, request: Message, answer: type[R], version: int | None = None) -> R:
-        """Send a request whose reply must come at once."""
-        return self.answer(self.send(request, version), answer)
-
-    def answer(self, waiter: int, answer: type[R]) -> R:
-        response = self.responses[waiter]
-        assert isinstance(response, answer)
-        return response
-
-    def advance(self, milliseconds: int) -> None:
-        """Let time pass, with every timer at its time."""
-        end = self.now + milliseconds
-        while (deadline := self.timers.next_deadline()) is not None and deadline <= end:
-            self.now = max(self.now, deadline)
-            while (timer := self.timers.pop_due(self.now)) is not None:
-                self.event(TimerFired(timer))
-        self.now = end
+        """Returns the number of the waiter."""
+        waiter, version = self._new_waiter(request, version)
+        self.event(Requested(request, Context(waiter, version, "client")))
+        return waiter
 
     def event(self, event: Event) -> Result:
-        before = repr(self.shard.transactions) if self.check_pure else ""
-        result = self.shard.handle(event, self.now)
-        assert not self.check_pure or repr(self.shard.transactions) == before, "handle changed"
+        result = self._handle(event)
         if result.needs_producer_id:
             assert isinstance(event, Requested)
             assert result == Result(event, needs_producer_id=True)
@@ -119,46 +90,16 @@ class TxnHost:
         self._perform(result)
         return result
 
-    # --- what a host does with a result
-
-    def _perform(self, result: Result) -> None:
-        if result.records and self.append_error is not None:
-            error, self.append_error = self.append_error, None
-            self._perform(self.shard.write_failed(result, error, self.now, applied=False))
-            return
-        self.log.extend(encode_record(record) for record in result.records)
-        for change in result.changes:
-            self.shard.apply(change)
-        for timer in result.timers:
-            if isinstance(timer, SetTimer):
-                self.timers.set(timer.timer, timer.deadline_ms)
-            else:
-                self.timers.cancel(timer.timer)
-        if self.commits:
-            self.committed = len(self.log)
-            self._deliver(result.responses)
-            self.markers.extend(result.markers)
-        else:
-            self.held.append(result)
-
-    def _deliver(self, responses: Sequence[Response]) -> None:
-        for response in responses:
-            assert response.waiter in self.waiters, f"{response} is for nobody, or comes twice"
-            version = self.waiters.pop(response.waiter)
-            if version >= 4 or not isinstance(response.message, AddPartitionsToTxnResponse):
-                assert encode(response.message, version)
-            self.responses[response.waiter] = response.message
+    def _start_effects(self, result: Result) -> None:
+        self.committed = len(self.log)
+        self.markers.extend(result.markers)
 
     def commit(self) -> None:
-        """The high watermark reaches the end."""
-        held, self.held, self.commits = self.held, [], True
+        super().commit()
         self.committed = len(self.log)
-        for result in held:
-            self._deliver(result.responses)
-            self.markers.extend(result.markers)
 
     def commit_fails(self, error: ErrorCode = ErrorCode.REQUEST_TIMED_OUT) -> None:
-        """What is held back takes too long; responses leave, markers wait on."""
+        """The results that are held back time out; responses are sent, markers wait."""
         held, self.held = self.held, []
         for result in held:
             failed = self.shard.write_failed(result, error, self.now, applied=True)
@@ -167,39 +108,27 @@ class TxnHost:
             self._perform(replace(failed, responses=()))
 
     def write_markers(self, *partitions: TopicPartition) -> None:
-        """Markers reach these partitions, or all; each transaction hears of its own."""
+        """Writes markers to these partitions, or to all, and notifies the transactions."""
         pending, self.markers = self.markers, []
         for marker in pending:
-            done = frozenset(partitions) & marker.partitions if partitions else marker.partitions
-            left = marker.partitions - done
-            if left:
-                self.markers.append(replace(marker, partitions=left))
-            if done:
-                self.event(written(marker, done))
+            reached = frozenset(partitions) & marker.partitions if partitions else marker.partitions
+            remaining = marker.partitions - reached
+            if remaining:
+                self.markers.append(replace(marker, partitions=remaining))
+            if reached:
+                self.event(written(marker, reached))
 
-    def settle(self) -> None:
-        """Everything that is due happens, and all markers are written."""
+    def finish(self) -> None:
+        """Fires the timers that are due and writes all markers."""
         self.advance(0)
         self.write_markers()
 
-    def records(self, since: int = 0) -> list[TransactionRecord]:
-        found = [decode_record(key, value) for key, value in self.log[since:]]
-        assert not any(isinstance(record, Skipped) for record in found)
-        return [record for record in found if not isinstance(record, Skipped)]
-
     def restart(self) -> None:
-        """A new shard from the bytes of the log; whoever waited never hears of it again."""
         self.commits = True
-        self.shard = TransactionShard(self.config)
-        for record in self.records():
-            self.shard.apply(record)
-        self.timers = TimerQueue()
-        self.held.clear()
-        self.waiters.clear()
         self.markers.clear()
-        self._perform(self.shard.start(self.now))
+        super().restart()
 
-    # --- looking inside
+    # --- state
 
     def metadata(self, transactional_id: str = "x") -> TransactionMetadata:
         return self.shard.transactions[transactional_id]
@@ -208,7 +137,7 @@ class TxnHost:
         return self.metadata(transactional_id).state
 
     def put(self, **changes: object) -> TransactionMetadata:
-        """Have the transactional id `x` stand so, as if its record had been loaded."""
+        """Changes the state of the transactional id `x`, as if a record had been loaded."""
         start = self.shard.transactions.get("x")
         if start is None:
             start = TransactionMetadata("x", FIRST_PRODUCER_ID - 1, TIMEOUT_MS, self.now)
@@ -237,7 +166,7 @@ class Producer:
 
     def init(self, version: int = 5, **fields: object) -> ErrorCode:
         request = init_request(**{"transactional_id": self.transactional_id, **fields})
-        answer = self.host.ask(request, InitProducerIdResponse, version)
+        answer = self.host.request(request, InitProducerIdResponse, version)
         if not answer.error_code:
             self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
         return ErrorCode(answer.error_code)
@@ -260,11 +189,11 @@ class Producer:
         request = add_request(
             self.transactional_id, self.producer_id, self.epoch, partitions, verify_only=verify_only
         )
-        return self.host.ask(request, AddPartitionsToTxnResponse, version)
+        return self.host.request(request, AddPartitionsToTxnResponse, version)
 
     def add_offsets(self, group: str = "g", version: int = 4) -> ErrorCode:
         request = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
-        return ErrorCode(self.host.ask(request, AddOffsetsToTxnResponse, version).error_code)
+        return ErrorCode(self.host.request(request, AddOffsetsToTxnResponse, version).error_code)
 
     def end(self, *, commit: bool, version: int | None = None) -> ErrorCode:
         answer = self.ended(commit=commit, version=version)
@@ -275,7 +204,7 @@ class Producer:
     def ended(self, *, commit: bool, version: int | None = None) -> EndTxnResponse:
         """The answer, which the producer itself does not hear of."""
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
-        return self.host.ask(request, EndTxnResponse, version or self._end_version)
+        return self.host.request(request, EndTxnResponse, version or self._end_version)
 
 
 # --- requests and answers
@@ -340,12 +269,12 @@ def in_state(host: TxnHost, state: TransactionState, version: int | None = None)
         return producer
     if state is names.EMPTY:
         assert producer.end(commit=False) == ErrorCode.NONE
-        host.settle()
+        host.finish()
         assert producer.init() == ErrorCode.NONE
         return producer
     commit = state in (names.PREPARE_COMMIT, names.COMPLETE_COMMIT)
     assert producer.end(commit=commit) == ErrorCode.NONE
     if not state.is_ending:
-        host.settle()
+        host.finish()
     assert host.state() is state
     return producer

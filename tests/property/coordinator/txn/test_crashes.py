@@ -153,7 +153,7 @@ class TransactionLives(RuleBasedStateMachine):
     def zombie(self, data: st.DataObject, partition: TopicPartition) -> None:
         """Whoever had an epoch before another was asked for is never let in again."""
         ids = data.draw(st.sampled_from(self.zombies))
-        answer = self.host.ask(add_request(*ids, [partition]), AddPartitionsToTxnResponse)
+        answer = self.host.request(add_request(*ids, [partition]), AddPartitionsToTxnResponse)
         assert only_error(answer) != ErrorCode.NONE
 
     # --- partitions
@@ -278,7 +278,7 @@ class TransactionLives(RuleBasedStateMachine):
             for marker in host.markers:
                 for partition in marker.partitions:
                     partitions.mark(partition, marker)
-        host.settle()
+        host.finish()
         at_rest = {S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT}
         assert {metadata.state for metadata in host.shard.transactions.values()} <= at_rest
 

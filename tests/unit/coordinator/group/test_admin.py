@@ -30,18 +30,18 @@ def host() -> GroupHost:
 
 
 def describe(host: GroupHost, group: str, version: int = 6) -> DescribeGroupsDescribedGroup:
-    response = host.ask(DescribeGroupsRequest([group]), DescribeGroupsResponse, version)
+    response = host.request(DescribeGroupsRequest([group]), DescribeGroupsResponse, version)
     (described,) = response.groups
     return described
 
 
 def listed(host: GroupHost, states: list[str], types: list[str]) -> list[str]:
-    response = host.ask(ListGroupsRequest(states, types), ListGroupsResponse)
+    response = host.request(ListGroupsRequest(states, types), ListGroupsResponse)
     return sorted(group.group_id for group in response.groups)
 
 
 def deleted(host: GroupHost, *groups: str) -> list[int]:
-    response = host.ask(DeleteGroupsRequest(list(groups)), DeleteGroupsResponse)
+    response = host.request(DeleteGroupsRequest(list(groups)), DeleteGroupsResponse)
     assert [result.group_id for result in response.results] == list(groups)
     return [result.error_code for result in response.results]
 
@@ -97,7 +97,7 @@ def test_groups_are_listed_by_state_and_type(host: GroupHost) -> None:
 
 def test_what_a_list_says_of_a_group(host: GroupHost) -> None:
     stable_group(host, 1)
-    (group,) = host.ask(ListGroupsRequest(), ListGroupsResponse).groups
+    (group,) = host.request(ListGroupsRequest(), ListGroupsResponse).groups
     assert (group.protocol_type, group.group_state, group.group_type) == (
         "consumer",
         "Stable",
@@ -131,4 +131,4 @@ def test_a_deleted_group_can_begin_anew(host: GroupHost) -> None:
     assert deleted(host, "g") == [0]
     waiter = host.send(join_request(protocol_type="connect"), 3)
     host.advance(3_000)
-    assert host.answer(waiter, JoinGroupResponse).generation_id == 1
+    assert host.response(waiter, JoinGroupResponse).generation_id == 1

@@ -47,29 +47,29 @@ def test_an_assignment_that_cannot_be_stored(
     """Everybody who waits is told, and the group rebalances."""
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
-    leader = host.answer(waiters[0], JoinGroupResponse).leader
+    leader = host.response(waiters[0], JoinGroupResponse).leader
     (follower,) = set(host.shard.groups["g"].members) - {leader}
     waiting = host.send(sync_request(follower, 1))
     host.append_error = error
-    mine = host.ask(sync_request(leader, 1, {leader: b"x"}), SyncGroupResponse)
+    mine = host.request(sync_request(leader, 1, {leader: b"x"}), SyncGroupResponse)
     assert mine.error_code == told
-    assert host.answer(waiting, SyncGroupResponse).error_code == told
+    assert host.response(waiting, SyncGroupResponse).error_code == told
     assert host.shard.groups["g"].state is ClassicGroupState.PREPARING_REBALANCE
     again = [host.send(join_request(m)) for m in (leader, follower)]
-    assert {host.answer(w, JoinGroupResponse).generation_id for w in again} == {2}
+    assert {host.response(w, JoinGroupResponse).generation_id for w in again} == {2}
     assert {r.error_code for r in sync_all(host, [leader, follower], 2)} == {0}
 
 
 def test_an_assignment_that_is_not_committed_in_time(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
-    leader = host.answer(waiters[0], JoinGroupResponse).leader
+    leader = host.response(waiters[0], JoinGroupResponse).leader
     (follower,) = set(host.shard.groups["g"].members) - {leader}
     host.commits = False
     syncing = [host.send(sync_request(follower, 1)), host.send(sync_request(leader, 1))]
     assert not set(syncing) & set(host.responses)
     host.commit_fails()
-    errors = [host.answer(w, SyncGroupResponse).error_code for w in syncing]
+    errors = [host.response(w, SyncGroupResponse).error_code for w in syncing]
     assert errors == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     assert host.shard.groups["g"].state is ClassicGroupState.PREPARING_REBALANCE
 
@@ -80,13 +80,13 @@ def test_a_reply_waits_for_the_commit(host: GroupHost) -> None:
     waiter = host.send(commit_request({("t", 0): 5}, group="other"), 9)
     assert waiter not in host.responses
     host.commit()
-    assert commit_errors(host.answer(waiter, OffsetCommitResponse)) == [0]
+    assert commit_errors(host.response(waiter, OffsetCommitResponse)) == [0]
 
 
 def test_an_offset_that_cannot_be_stored(host: GroupHost) -> None:
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     request = commit_request({("t", 0): 5, ("t", 1): 6})
-    response = host.ask(request, OffsetCommitResponse, 9)
+    response = host.request(request, OffsetCommitResponse, 9)
     assert commit_errors(response) == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 2
     assert committed(host) == {}
 
@@ -94,7 +94,7 @@ def test_an_offset_that_cannot_be_stored(host: GroupHost) -> None:
 def test_a_first_join_that_cannot_be_stored(host: GroupHost) -> None:
     """Its JoinGroup would wait; it is answered, and the group is not there."""
     host.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    response = host.ask(join_request(), JoinGroupResponse, 3)
+    response = host.request(join_request(), JoinGroupResponse, 3)
     assert response.error_code == ErrorCode.NOT_COORDINATOR
     assert not host.shard.groups
     assert len(host.timers) == 1
@@ -106,24 +106,24 @@ def test_a_join_whose_group_is_not_committed_in_time_goes_on_waiting(host: Group
     host.commit_fails()
     assert waiter not in host.responses
     host.advance(3_000)
-    assert host.answer(waiter, JoinGroupResponse).generation_id == 1
+    assert host.response(waiter, JoinGroupResponse).generation_id == 1
 
 
 def test_a_leave_that_cannot_be_stored_has_not_happened(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member)])
-    response = host.ask(request, LeaveGroupResponse)
+    response = host.request(request, LeaveGroupResponse)
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
+    assert host.request(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
 
 
 def test_a_static_member_that_cannot_be_replaced_stays(host: GroupHost) -> None:
     (old,) = stable_group(host, 0, instances=["i"])
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    response = host.ask(join_request(instance="i"), JoinGroupResponse)
+    response = host.request(join_request(instance="i"), JoinGroupResponse)
     assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert host.ask(HeartbeatRequest("g", 1, old, "i"), HeartbeatResponse).error_code == 0
+    assert host.request(HeartbeatRequest("g", 1, old, "i"), HeartbeatResponse).error_code == 0
 
 
 def test_a_timer_whose_records_cannot_be_stored_comes_again(host: GroupHost) -> None:
@@ -148,7 +148,7 @@ def test_who_waits_is_sent_away_when_the_leadership_is_lost(host: GroupHost) -> 
     joining = host.send(join_request(leader))
     other = host.send(join_request(group="h"), 3)
     host.advance(3_000)
-    second = host.answer(other, JoinGroupResponse).member_id
+    second = host.response(other, JoinGroupResponse).member_id
     host.send(join_request(group="h"), 3)
     responses = {response.waiter: response.message for response in host.shard.unload()}
     assert set(responses) == set(host.waiters)

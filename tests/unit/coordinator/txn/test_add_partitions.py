@@ -8,8 +8,8 @@ from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+from tests.support.coordinator.shard_host import START_MS
 from tests.support.coordinator.transactions import (
-    START_MS,
     T0,
     T1,
     T2,
@@ -62,7 +62,7 @@ def test_adding_nothing_begins_a_transaction_too(host: TxnHost) -> None:
     producer = Producer(host)
     producer.init()
     request = add_request("x", producer.producer_id, producer.epoch, ())
-    answer = host.ask(request, AddPartitionsToTxnResponse, 3)
+    answer = host.request(request, AddPartitionsToTxnResponse, 3)
     assert errors_of(answer) == []
     assert host.state() is S.ONGOING
     assert producer.end(commit=True) == ErrorCode.NONE

@@ -28,8 +28,8 @@ from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from tests.support.coordinator.shard_host import START_MS
 from tests.support.coordinator.transactions import (
-    START_MS,
     T0,
     T1,
     T2,
@@ -51,7 +51,7 @@ def host() -> TxnHost:
 
 def described(host: TxnHost, name: str) -> DescribeTransactionsTransactionState:
     request = DescribeTransactionsRequest([name])
-    (state,) = host.ask(request, DescribeTransactionsResponse).transaction_states
+    (state,) = host.request(request, DescribeTransactionsResponse).transaction_states
     return state
 
 
@@ -72,13 +72,13 @@ def test_describe(host: TxnHost) -> None:
     state = described(host, "x")
     assert state.transaction_state == "PrepareCommit"
     assert state.topics == [DescribeTransactionsTopicData("t", [0])]
-    host.settle()
+    host.finish()
     assert described(host, "x").topics == []
 
 
 def test_describe_what_is_not_there(host: TxnHost) -> None:
     request = DescribeTransactionsRequest(["nobody", ""])
-    answer = host.ask(request, DescribeTransactionsResponse)
+    answer = host.request(request, DescribeTransactionsResponse)
     assert answer.transaction_states == [
         DescribeTransactionsTransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "nobody"),
         DescribeTransactionsTransactionState(ErrorCode.INVALID_REQUEST, ""),
@@ -120,20 +120,20 @@ def three(host: TxnHost) -> TxnHost:
     ],
 )
 def test_list(three: TxnHost, request_: ListTransactionsRequest, names: list[str]) -> None:
-    answer = three.ask(request_, ListTransactionsResponse)
+    answer = three.request(request_, ListTransactionsResponse)
     assert [state.transactional_id for state in answer.transaction_states] == names
     assert answer.unknown_state_filters == []
 
 
 def test_what_is_listed(three: TxnHost) -> None:
-    answer = three.ask(ListTransactionsRequest(), ListTransactionsResponse)
+    answer = three.request(ListTransactionsRequest(), ListTransactionsResponse)
     listed = [(each.producer_id, each.transaction_state) for each in answer.transaction_states]
     assert listed == [(1000, "Empty"), (1001, "Ongoing"), (1002, "PrepareAbort")]
 
 
 def test_states_that_nobody_knows(three: TxnHost) -> None:
     request = ListTransactionsRequest(["Nonsense", "ongoing", "Nonsense"])
-    answer = three.ask(request, ListTransactionsResponse)
+    answer = three.request(request, ListTransactionsResponse)
     assert answer.unknown_state_filters == ["Nonsense", "ongoing"]
     assert answer.transaction_states == []
 

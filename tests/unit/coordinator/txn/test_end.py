@@ -43,7 +43,7 @@ def test_ending_at_the_same_epoch(old_host: TxnHost, commit: bool) -> None:
     marker = WriteMarkers("x", producer.producer_id, 0, commit, both, 0)
     assert old_host.markers == [marker]
     assert producer.ended(commit=commit).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    old_host.settle()
+    old_host.finish()
     metadata = old_host.metadata()
     assert metadata.state is COMPLETE[commit]
     assert metadata.partitions == frozenset()
@@ -105,7 +105,7 @@ def test_ending_with_the_next_epoch(host: TxnHost, commit: bool) -> None:
     marker = WriteMarkers("x", producer.producer_id, 1, commit, frozenset({T0, T1}), 2)
     assert host.markers == [marker]
     assert producer.ended(commit=commit).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    host.settle()
+    host.finish()
     assert host.state() is COMPLETE[commit]
     assert producer.ended(commit=commit) == answer
     assert producer.ended(commit=not commit).error_code == STATE
@@ -196,7 +196,7 @@ def test_the_last_epoch_leads_to_a_new_id(host: TxnHost, commit: bool) -> None:
     for each in (producer, unheard):
         assert each.ended(commit=commit).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert producer.add(T0) == ErrorCode.CONCURRENT_TRANSACTIONS
-    host.settle()
+    host.finish()
     complete = host.metadata()
     assert (complete.producer_id, complete.producer_epoch) == (producer.producer_id, 0)
     assert (complete.previous_producer_id, complete.next_producer_id) == (old, -1)
@@ -213,7 +213,7 @@ def test_the_last_epoch_across_a_reload(host: TxnHost) -> None:
     producer.epoch = LAST
     producer.end(commit=True)
     host.restart()
-    host.settle()
+    host.finish()
     assert producer.add(T0) == NONE
     host.shard.transactions.clear()
     host.restart()
@@ -235,7 +235,7 @@ def test_the_version_of_a_transaction_is_that_of_its_client(host: TxnHost) -> No
 def test_a_producer_that_learns_version_2(host: TxnHost) -> None:
     producer = ongoing(host, T0, version=1)
     producer.end(commit=True)
-    host.settle()
+    host.finish()
     producer.version = 2
     assert producer.add(T1) == NONE
     assert producer.end(commit=True) == NONE
@@ -250,6 +250,6 @@ def test_a_fenced_producer_does_not_become_its_successor(host: TxnHost, commit: 
     successor.init()
     assert successor.add(T0) == NONE
     assert successor.end(commit=commit) == NONE
-    host.settle()
+    host.finish()
     assert fenced.epoch + 1 == successor.epoch
     assert fenced.end(commit=commit) == ErrorCode.PRODUCER_FENCED

@@ -8,9 +8,9 @@ from penstock.coordinator.txn.metadata import MAX_EPOCH, NO_TIMEOUT_MS
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.init_producer_id import InitProducerIdResponse
+from tests.support.coordinator.shard_host import START_MS
 from tests.support.coordinator.transactions import (
     FIRST_PRODUCER_ID,
-    START_MS,
     T0,
     T1,
     TIMEOUT_MS,
@@ -73,7 +73,7 @@ def test_the_next_producer_gets_the_next_epoch(host: TxnHost) -> None:
     ],
 )
 def test_refused(host: TxnHost, fields: dict[str, object], error: ErrorCode) -> None:
-    answer = host.ask(init_request(**fields), InitProducerIdResponse, 6)
+    answer = host.request(init_request(**fields), InitProducerIdResponse, 6)
     assert answer == InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
     assert host.log == []
     assert host.next_producer_id == FIRST_PRODUCER_ID
@@ -123,7 +123,7 @@ def test_an_ongoing_transaction_is_aborted_first(host: TxnHost) -> None:
         WriteMarkers("x", old.producer_id, 1, False, frozenset({T0, T1}), marked)
     ]
     assert new.init() == ErrorCode.CONCURRENT_TRANSACTIONS
-    host.settle()
+    host.finish()
     assert host.state() is S.COMPLETE_ABORT
     assert new.init() == ErrorCode.NONE
     assert (new.producer_id, new.epoch) == (old.producer_id, 2)
@@ -195,7 +195,7 @@ def test_a_bump_aborts_what_is_ongoing(host: TxnHost) -> None:
     producer = ongoing(host)
     assert producer.bump() == ErrorCode.CONCURRENT_TRANSACTIONS
     assert host.state() is S.PREPARE_ABORT
-    host.settle()
+    host.finish()
     fenced = host.config.transaction_version < 2
     assert producer.bump() == (ErrorCode.PRODUCER_FENCED if fenced else ErrorCode.NONE)
 
@@ -240,7 +240,7 @@ def test_fencing_the_last_epoch_but_one(host: TxnHost) -> None:
     new = Producer(host)
     assert new.init() == ErrorCode.CONCURRENT_TRANSACTIONS
     assert host.markers[0].producer_epoch == MAX_EPOCH
-    host.settle()
+    host.finish()
     after = host.metadata()
     if host.config.transaction_version == 2:
         assert (after.producer_id, after.producer_epoch) == (FIRST_PRODUCER_ID + 1, 0)

@@ -76,13 +76,13 @@ def test_of_an_older_epoch() -> None:
     producer = ongoing(host, T0)
     producer.end(commit=True)
     (old,) = host.markers
-    host.settle()
+    host.finish()
     producer.add(T0)
     producer.end(commit=False)
     before = host.metadata()
     host.event(written(old, old.partitions))
     assert host.metadata() == before
-    host.settle()
+    host.finish()
     assert host.state() is S.COMPLETE_ABORT
 
 
@@ -119,7 +119,7 @@ def test_markers_go_out_again(host: TxnHost, state: TransactionState) -> None:
     host.write_markers(T0)
     host.restart()
     assert host.markers == asked
-    host.settle()
+    host.finish()
     assert host.state().state_name == state.state_name.replace("Prepare", "Complete")
 
 
@@ -172,7 +172,7 @@ def test_a_transaction_that_takes_too_long(host: TxnHost) -> None:
     assert (marker.producer_epoch, marker.commit) == (1, False)
     assert marker.partitions == {T0, T1}
     assert marker.transaction_version == (2 if producer.version == 2 else 0)
-    host.settle()
+    host.finish()
     assert host.state() is S.COMPLETE_ABORT
     assert producer.add(T0) == ErrorCode.PRODUCER_FENCED
     told = ErrorCode.INVALID_TXN_STATE if producer.version == 2 else ErrorCode.PRODUCER_FENCED
@@ -183,7 +183,7 @@ def test_version_2_forgives_an_abort_after_the_timeout() -> None:
     host = TxnHost()
     producer = ongoing(host)
     host.advance(TIMEOUT_MS + SCAN_MS)
-    host.settle()
+    host.finish()
     assert producer.end(commit=False) == ErrorCode.NONE
     assert producer.epoch == 1
     assert producer.add(T0) == ErrorCode.NONE
@@ -216,7 +216,7 @@ def timed_out() -> Producer:
     host.put(producer_epoch=MAX_EPOCH - 1)
     producer.epoch = MAX_EPOCH - 1
     host.advance(TIMEOUT_MS + SCAN_MS)
-    host.settle()
+    host.finish()
     metadata = host.metadata()
     assert (metadata.state, metadata.producer_epoch) == (S.COMPLETE_ABORT, MAX_EPOCH)
     return producer

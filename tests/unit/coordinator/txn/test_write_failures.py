@@ -44,7 +44,7 @@ ERRORS = [
 @pytest.mark.parametrize(("error", "told"), ERRORS)
 def test_nothing_happens_but_an_error(host: TxnHost, error: ErrorCode, told: ErrorCode) -> None:
     host.append_error = error
-    answer = host.ask(init_request(), InitProducerIdResponse)
+    answer = host.request(init_request(), InitProducerIdResponse)
     assert answer == InitProducerIdResponse(error_code=told, producer_id=-1, producer_epoch=-1)
     assert host.shard.transactions == {}
     producer = Producer(host)
@@ -63,7 +63,7 @@ def test_nothing_happens_but_an_error(host: TxnHost, error: ErrorCode, told: Err
     assert host.metadata() == ongoing_
     assert host.markers == []
     assert producer.end(commit=True) == ErrorCode.NONE
-    host.settle()
+    host.finish()
     assert host.state() is S.COMPLETE_COMMIT
 
 
@@ -132,7 +132,7 @@ def test_replies_and_markers_wait_for_the_commit(host: TxnHost) -> None:
     assert waiter not in host.responses
     assert host.markers == []
     host.commit()
-    assert host.answer(waiter, EndTxnResponse).error_code == 0
+    assert host.response(waiter, EndTxnResponse).error_code == 0
     assert [marker.partitions for marker in host.markers] == [{T0, T1}]
 
 
@@ -144,13 +144,13 @@ def test_an_end_that_is_not_committed_in_time(host: TxnHost) -> None:
     waiter = host.send(request, 5 if producer.version == 2 else 4)
     for _ in range(2):
         host.commit_fails()
-        told = host.answer(waiter, EndTxnResponse)
+        told = host.response(waiter, EndTxnResponse)
         assert told.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert told.producer_id == -1
         assert host.markers == []
     host.commit()
     assert [marker.partitions for marker in host.markers] == [{T0, T1}]
-    host.settle()
+    host.finish()
     assert host.state() is S.COMPLETE_COMMIT
     assert producer.end(commit=True) == ErrorCode.NONE
 
@@ -163,7 +163,7 @@ def test_a_timeout_that_is_not_committed_in_time(host: TxnHost) -> None:
     host.commit_fails()
     assert host.markers == []
     host.commit()
-    host.settle()
+    host.finish()
     assert host.state() is S.COMPLETE_ABORT
 
 
@@ -173,7 +173,7 @@ def test_partitions_that_are_not_committed_in_time(host: TxnHost) -> None:
     host.commits = False
     waiter = host.send(add_request("x", producer.producer_id, producer.epoch, [T0]))
     host.commit_fails()
-    told = host.answer(waiter, AddPartitionsToTxnResponse)
+    told = host.response(waiter, AddPartitionsToTxnResponse)
     assert only_error(told) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     host.commit()
     assert producer.add(T0) == ErrorCode.NONE

@@ -28,19 +28,19 @@ def host() -> GroupHost:
 
 
 def test_an_empty_group_id_is_refused(host: GroupHost) -> None:
-    response = host.ask(join_request(group=""), JoinGroupResponse)
+    response = host.request(join_request(group=""), JoinGroupResponse)
     assert response.error_code == ErrorCode.INVALID_GROUP_ID
 
 
 @pytest.mark.parametrize(("session_ms", "ok"), [(5_999, False), (6_000, True), (1_800_001, False)])
 def test_the_session_timeout_has_bounds(host: GroupHost, session_ms: int, ok: bool) -> None:
-    response = host.ask(join_request(session_ms=session_ms), JoinGroupResponse)
+    response = host.request(join_request(session_ms=session_ms), JoinGroupResponse)
     refused = response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert refused != ok
 
 
 def test_an_unknown_member_of_an_unknown_group_is_refused(host: GroupHost) -> None:
-    response = host.ask(join_request("somebody"), JoinGroupResponse)
+    response = host.request(join_request("somebody"), JoinGroupResponse)
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert response.member_id == "somebody"
     assert not host.shard.groups
@@ -49,7 +49,7 @@ def test_an_unknown_member_of_an_unknown_group_is_refused(host: GroupHost) -> No
 @pytest.mark.parametrize("version", [4, 5, 9])
 def test_a_new_member_gets_its_id_first(host: GroupHost, version: int) -> None:
     waiter = host.send(join_request(), version, client_id="app")
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert response.member_id.startswith("app-")
     assert len(response.member_id) == len("app-") + 36
@@ -68,10 +68,10 @@ def test_the_first_join_stores_the_empty_group(host: GroupHost) -> None:
 
 
 def test_an_id_that_is_never_used_is_forgotten(host: GroupHost) -> None:
-    member = host.ask(join_request(), JoinGroupResponse).member_id
+    member = host.request(join_request(), JoinGroupResponse).member_id
     host.advance(SESSION_MS)
     assert not host.classic().pending_joins
-    late = host.ask(join_request(member), JoinGroupResponse)
+    late = host.request(join_request(member), JoinGroupResponse)
     assert late.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -80,7 +80,7 @@ def test_old_versions_join_at_once(host: GroupHost, version: int) -> None:
     waiter = host.send(join_request(), version)
     assert waiter not in host.responses
     host.advance(3_000)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert response.error_code == 0
     assert response.generation_id == 1
     assert response.leader == response.member_id
@@ -95,12 +95,12 @@ def test_version_0_takes_the_session_timeout_for_both(host: GroupHost) -> None:
 
 def test_an_id_then_the_group(host: GroupHost) -> None:
     """C3: both steps of a new client; generation 1, itself as leader."""
-    member = host.ask(join_request(), JoinGroupResponse).member_id
+    member = host.request(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(member))
     host.advance(2_999)
     assert waiter not in host.responses
     host.advance(1)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert (response.error_code, response.generation_id, response.leader) == (0, 1, member)
     assert (response.protocol_type, response.protocol_name) == ("consumer", "range")
     assert host.classic().state is ClassicGroupState.COMPLETING_REBALANCE
@@ -116,7 +116,7 @@ def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> 
     host.advance(2_001)
     assert not host.responses
     host.advance(1)
-    assert {host.answer(w, JoinGroupResponse).generation_id for w in waiters} == {1}
+    assert {host.response(w, JoinGroupResponse).generation_id for w in waiters} == {1}
 
 
 def test_without_newcomers_the_first_delay_is_not_extended(host: GroupHost) -> None:
@@ -129,13 +129,13 @@ def test_no_initial_delay() -> None:
     host = GroupHost(GroupConfig(group_initial_rebalance_delay_ms=0))
     waiter = host.send(join_request(), 3)
     host.advance(0)
-    assert host.answer(waiter, JoinGroupResponse).generation_id == 1
+    assert host.response(waiter, JoinGroupResponse).generation_id == 1
 
 
 def test_only_the_leader_is_told_of_the_members(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3) for _ in range(3)]
     host.advance(6_000)
-    responses = [host.answer(w, JoinGroupResponse) for w in waiters]
+    responses = [host.response(w, JoinGroupResponse) for w in waiters]
     leaders = [r for r in responses if r.member_id == r.leader]
     assert len(leaders) == 1
     assert {m.member_id for m in leaders[0].members} == {r.member_id for r in responses}
@@ -152,7 +152,7 @@ def test_the_protocol_with_most_votes_among_those_of_all_wins(host: GroupHost) -
         )
     ]
     host.advance(6_000)
-    assert {host.answer(w, JoinGroupResponse).protocol_name for w in waiters} == {"b"}
+    assert {host.response(w, JoinGroupResponse).protocol_name for w in waiters} == {"b"}
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_member_that_fits_nobody_is_refused(
 ) -> None:
     stable_group(host, 1)
     request = join_request(protocols=protocols, protocol_type=protocol_type)
-    response = host.ask(request, JoinGroupResponse)
+    response = host.request(request, JoinGroupResponse)
     assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
@@ -173,7 +173,7 @@ def test_a_first_member_needs_a_type_and_a_protocol(
     host: GroupHost, protocol_type: str, protocols: dict[str, bytes]
 ) -> None:
     request = join_request(protocols=protocols, protocol_type=protocol_type)
-    response = host.ask(request, JoinGroupResponse)
+    response = host.request(request, JoinGroupResponse)
     assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert not host.log
 
@@ -181,17 +181,17 @@ def test_a_first_member_needs_a_type_and_a_protocol(
 def test_any_protocol_type_is_served(host: GroupHost) -> None:
     waiter = host.send(join_request(protocol_type="connect", protocols={"v1": b"\xff"}), 3)
     host.advance(3_000)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert (response.protocol_type, response.protocol_name) == ("connect", "v1")
 
 
 def test_a_newcomer_makes_everybody_join_again(host: GroupHost) -> None:
     first, second = stable_group(host, 2)
     newcomer = host.send(join_request(), 3)
-    beat = host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+    beat = host.request(HeartbeatRequest("g", 1, second), HeartbeatResponse)
     assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     waiters = [host.send(join_request(m)) for m in (first, second)]
-    generations = {host.answer(w, JoinGroupResponse).generation_id for w in (newcomer, *waiters)}
+    generations = {host.response(w, JoinGroupResponse).generation_id for w in (newcomer, *waiters)}
     assert generations == {2}
 
 
@@ -199,12 +199,12 @@ def test_who_does_not_join_in_time_is_left_out(host: GroupHost) -> None:
     first, second = stable_group(host, 2)
     waiter = host.send(join_request(first))
     for _ in range(REBALANCE_MS // 5_000):
-        host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+        host.request(HeartbeatRequest("g", 1, second), HeartbeatResponse)
         host.advance(5_000)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert response.generation_id == 2
     assert [m.member_id for m in response.members] == [first]
-    gone = host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+    gone = host.request(HeartbeatRequest("g", 1, second), HeartbeatResponse)
     assert gone.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -212,7 +212,7 @@ def test_a_leader_that_does_not_come_back_is_replaced(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     waiter = host.send(join_request(follower, protocols={"range": subscription("u", "t")}))
     host.advance(SESSION_MS)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert response.leader == follower
     assert leader not in host.classic().members
 
@@ -221,7 +221,7 @@ def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(
     host: GroupHost,
 ) -> None:
     leader, follower = stable_group(host, 2)
-    response = host.ask(join_request(follower), JoinGroupResponse)
+    response = host.request(join_request(follower), JoinGroupResponse)
     assert (response.generation_id, response.leader, response.members) == (1, leader, [])
     assert host.classic().state is ClassicGroupState.STABLE
 
@@ -237,16 +237,16 @@ def test_a_lost_answer_is_given_again_while_the_group_syncs(host: GroupHost) -> 
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
     for waiter in waiters:
-        first = host.answer(waiter, JoinGroupResponse)
-        again = host.ask(join_request(first.member_id), JoinGroupResponse)
+        first = host.response(waiter, JoinGroupResponse)
+        again = host.request(join_request(first.member_id), JoinGroupResponse)
         assert again == first
 
 
 def test_changed_metadata_while_the_group_syncs_rebalances(host: GroupHost) -> None:
     waiter = host.send(join_request(), 3)
     host.advance(3_000)
-    member = host.answer(waiter, JoinGroupResponse).member_id
-    response = host.ask(
+    member = host.response(waiter, JoinGroupResponse).member_id
+    response = host.request(
         join_request(member, protocols={"range": subscription("u")}), JoinGroupResponse
     )
     assert response.generation_id == 2
@@ -257,14 +257,14 @@ def test_joining_twice_ends_the_first_wait(host: GroupHost) -> None:
     first, _ = stable_group(host, 2)
     old = host.send(join_request(first))
     host.send(join_request(first))
-    assert host.answer(old, JoinGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert host.response(old, JoinGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_new_member_that_waits_too_long_is_removed() -> None:
     host = GroupHost(GroupConfig(group_initial_rebalance_delay_ms=NEW_MEMBER_JOIN_TIMEOUT_MS + 1))
     waiter = host.send(join_request(rebalance_ms=10 * NEW_MEMBER_JOIN_TIMEOUT_MS), 3)
     host.advance(NEW_MEMBER_JOIN_TIMEOUT_MS)
-    assert host.answer(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert host.response(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert not host.classic().members
 
 
@@ -272,17 +272,17 @@ def test_a_known_member_may_wait_longer_than_its_session(host: GroupHost) -> Non
     first, second = stable_group(host, 2)
     waiter = host.send(join_request(first))
     for _ in range(4):
-        host.ask(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+        host.request(HeartbeatRequest("g", 1, second), HeartbeatResponse)
         host.advance(SESSION_MS - 1)
     assert first in host.classic().members
     host.send(join_request(second))
-    assert host.answer(waiter, JoinGroupResponse).error_code == 0
+    assert host.response(waiter, JoinGroupResponse).error_code == 0
 
 
 def test_a_full_group_takes_nobody_else() -> None:
     host = GroupHost(GroupConfig(group_max_size=2))
     stable_group(host, 2)
-    response = host.ask(join_request(), JoinGroupResponse)
+    response = host.request(join_request(), JoinGroupResponse)
     assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert response.member_id == ""
 
@@ -290,10 +290,10 @@ def test_a_full_group_takes_nobody_else() -> None:
 def test_while_it_forms_a_full_group_counts_those_who_wait() -> None:
     host = GroupHost(GroupConfig(group_max_size=2))
     waiters = [host.send(join_request(), 3) for _ in range(3)]
-    refused = host.answer(waiters[2], JoinGroupResponse)
+    refused = host.response(waiters[2], JoinGroupResponse)
     assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     host.advance(6_000)
-    assert [host.answer(w, JoinGroupResponse).error_code for w in waiters[:2]] == [0, 0]
+    assert [host.response(w, JoinGroupResponse).error_code for w in waiters[:2]] == [0, 0]
 
 
 def test_a_group_that_is_too_large_when_loaded_rebalances() -> None:
@@ -303,18 +303,18 @@ def test_a_group_that_is_too_large_when_loaded_rebalances() -> None:
     host.restart()
     assert host.classic().state is ClassicGroupState.PREPARING_REBALANCE
     waiters = [host.send(join_request(member)) for member in ids]
-    errors = sorted(host.answer(w, JoinGroupResponse).error_code for w in waiters)
+    errors = sorted(host.response(w, JoinGroupResponse).error_code for w in waiters)
     assert errors == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
 def test_a_pending_id_is_waited_for(host: GroupHost) -> None:
     (leader,) = stable_group(host, 1)
-    pending = host.ask(join_request(), JoinGroupResponse).member_id
+    pending = host.request(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(leader))
     assert waiter not in host.responses
     newcomer = host.send(join_request(pending))
-    assert host.answer(waiter, JoinGroupResponse).generation_id == 2
-    assert host.answer(newcomer, JoinGroupResponse).generation_id == 2
+    assert host.response(waiter, JoinGroupResponse).generation_id == 2
+    assert host.response(newcomer, JoinGroupResponse).generation_id == 2
 
 
 def test_a_pending_id_that_expires_lets_the_others_go_on(host: GroupHost) -> None:
@@ -322,12 +322,12 @@ def test_a_pending_id_that_expires_lets_the_others_go_on(host: GroupHost) -> Non
     host.send(join_request())
     waiter = host.send(join_request(leader))
     host.advance(SESSION_MS)
-    assert host.answer(waiter, JoinGroupResponse).generation_id == 2
+    assert host.response(waiter, JoinGroupResponse).generation_id == 2
 
 
 def test_a_pending_id_is_never_static(host: GroupHost) -> None:
-    member = host.ask(join_request(), JoinGroupResponse).member_id
-    response = host.ask(join_request(member, instance="i"), JoinGroupResponse)
+    member = host.request(join_request(), JoinGroupResponse).member_id
+    response = host.request(join_request(member, instance="i"), JoinGroupResponse)
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -346,7 +346,7 @@ def test_an_emptied_group_starts_again_with_the_initial_delay(host: GroupHost) -
     waiter = host.send(join_request(), 3)
     assert waiter not in host.responses
     host.advance(3_000)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert response.generation_id == 3
     sync_all(host, [response.member_id], 3)
     assert host.classic().state is ClassicGroupState.STABLE
@@ -358,7 +358,7 @@ def test_every_version_is_answered_in_its_form(version: int) -> None:
     host = GroupHost()
     first = host.send(join_request(protocols=RANGE_AND_STICKY), version)
     if version >= 4:
-        member = host.answer(first, JoinGroupResponse).member_id
+        member = host.response(first, JoinGroupResponse).member_id
         first = host.send(join_request(member, protocols=RANGE_AND_STICKY), version)
     host.advance(3_000)
-    assert host.answer(first, JoinGroupResponse).generation_id == 1
+    assert host.response(first, JoinGroupResponse).generation_id == 1

@@ -23,7 +23,7 @@ def host() -> GroupHost:
 def leave(host: GroupHost, *members: tuple[str, str | None], group: str = "g") -> list[int]:
     identities = [MemberIdentity(member, instance, "done") for member, instance in members]
     request = LeaveGroupRequest(group_id=group, members=identities)
-    response = host.ask(request, LeaveGroupResponse, 5)
+    response = host.request(request, LeaveGroupResponse, 5)
     assert response.error_code == 0
     return [member.error_code for member in response.members]
 
@@ -33,7 +33,7 @@ def test_the_others_rebalance(host: GroupHost) -> None:
     assert leave(host, (leader, None)) == [0]
     group = host.classic()
     assert (group.state, group.leader) == (ClassicGroupState.PREPARING_REBALANCE, follower)
-    assert host.ask(join_request(follower), JoinGroupResponse).generation_id == 2
+    assert host.request(join_request(follower), JoinGroupResponse).generation_id == 2
 
 
 def test_the_last_one_leaves_an_empty_generation(host: GroupHost) -> None:
@@ -57,22 +57,22 @@ def test_the_last_one_leaves_an_empty_generation(host: GroupHost) -> None:
 def test_old_versions_name_one_member(host: GroupHost, version: int) -> None:
     (member,) = stable_group(host, 1)
     request = LeaveGroupRequest(group_id="g", member_id="x")
-    response = host.ask(request, LeaveGroupResponse, version)
+    response = host.request(request, LeaveGroupResponse, version)
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     request = LeaveGroupRequest(group_id="g", member_id=member)
-    assert host.ask(request, LeaveGroupResponse, version).error_code == 0
+    assert host.request(request, LeaveGroupResponse, version).error_code == 0
     assert not host.classic().members
 
 
 def test_an_unknown_group_is_an_error_of_its_members(host: GroupHost) -> None:
     assert leave(host, ("a", None), ("b", None)) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     request = LeaveGroupRequest(group_id="g", member_id="a")
-    response = host.ask(request, LeaveGroupResponse, 2)
+    response = host.request(request, LeaveGroupResponse, 2)
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_an_empty_group_id_is_refused(host: GroupHost) -> None:
-    response = host.ask(LeaveGroupRequest(group_id=""), LeaveGroupResponse, 5)
+    response = host.request(LeaveGroupRequest(group_id=""), LeaveGroupResponse, 5)
     assert response.error_code == ErrorCode.INVALID_GROUP_ID
 
 
@@ -95,18 +95,18 @@ def test_each_of_a_batch_has_its_own_error(host: GroupHost) -> None:
 
 def test_an_id_that_has_not_joined_can_leave(host: GroupHost) -> None:
     (leader,) = stable_group(host, 1)
-    pending = host.ask(join_request(), JoinGroupResponse).member_id
+    pending = host.request(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(leader))
     assert waiter not in host.responses
     assert leave(host, (pending, None)) == [0]
-    assert host.answer(waiter, JoinGroupResponse).generation_id == 2
+    assert host.response(waiter, JoinGroupResponse).generation_id == 2
 
 
 def test_leaving_ends_what_the_member_waits_for(host: GroupHost) -> None:
     first, second = stable_group(host, 2)
     waiting = host.send(join_request(first))
     leave(host, (first, None))
-    response = host.answer(waiting, JoinGroupResponse)
+    response = host.response(waiting, JoinGroupResponse)
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert list(host.classic().members) == [second]
 
@@ -114,17 +114,17 @@ def test_leaving_ends_what_the_member_waits_for(host: GroupHost) -> None:
 def test_leaving_ends_a_wait_for_the_assignment(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
-    responses = [host.answer(w, JoinGroupResponse) for w in waiters]
+    responses = [host.response(w, JoinGroupResponse) for w in waiters]
     follower = next(r.member_id for r in responses if r.member_id != r.leader)
     waiting = host.send(sync_request(follower, 1))
     leave(host, (follower, None))
-    assert host.answer(waiting, SyncGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert host.response(waiting, SyncGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_leaving_while_the_first_generation_forms(host: GroupHost) -> None:
     waiter = host.send(join_request(), 3)
     (member,) = host.classic().members
     assert leave(host, (member, None)) == [0]
-    assert host.answer(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert host.response(waiter, JoinGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     host.advance(3_000)
     assert host.classic().state is ClassicGroupState.EMPTY

@@ -39,7 +39,7 @@ def test_a_static_member_needs_no_second_request(host: GroupHost) -> None:
     waiter = host.send(join_request(instance="i"))
     assert waiter not in host.responses
     host.advance(3_000)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert response.error_code == 0
     assert response.member_id.startswith("i-")
     assert [m.group_instance_id for m in response.members] == ["i"]
@@ -50,28 +50,30 @@ def test_a_restarted_follower_gets_its_assignment_back(host: GroupHost, version:
     ids = stable_group(host, 1, instances=["i"])
     old = static_of(ids, "i")
     generation = host.classic().generation
-    response = host.ask(join_request(instance="i"), JoinGroupResponse, version)
+    response = host.request(join_request(instance="i"), JoinGroupResponse, version)
     assert (response.error_code, response.generation_id) == (0, generation)
     assert response.member_id != old
     assert response.leader == ids[0]
     assert not response.skip_assignment
     assert host.classic().state is ClassicGroupState.STABLE
-    sync = host.ask(sync_request(response.member_id, generation, instance="i"), SyncGroupResponse)
+    sync = host.request(
+        sync_request(response.member_id, generation, instance="i"), SyncGroupResponse
+    )
     assert sync.assignment == old.encode()
 
 
 def test_the_new_id_is_stored(host: GroupHost) -> None:
     stable_group(host, 1, instances=["i"])
-    new = host.ask(join_request(instance="i"), JoinGroupResponse).member_id
+    new = host.request(join_request(instance="i"), JoinGroupResponse).member_id
     host.restart()
-    beat = host.ask(HeartbeatRequest("g", 1, new, "i"), HeartbeatResponse)
+    beat = host.request(HeartbeatRequest("g", 1, new, "i"), HeartbeatResponse)
     assert beat.error_code == 0
 
 
 def test_a_restarted_leader_is_told_not_to_assign(host: GroupHost) -> None:
     """From version 9 on it learns of the members, but keeps the assignment."""
     (old,) = stable_group(host, 0, instances=["i"])
-    response = host.ask(join_request(instance="i"), JoinGroupResponse, 9)
+    response = host.request(join_request(instance="i"), JoinGroupResponse, 9)
     assert response.leader == response.member_id != old
     assert response.skip_assignment
     assert [m.member_id for m in response.members] == [response.member_id]
@@ -79,7 +81,7 @@ def test_a_restarted_leader_is_told_not_to_assign(host: GroupHost) -> None:
 
 def test_an_older_leader_is_told_that_its_old_id_leads(host: GroupHost) -> None:
     (old,) = stable_group(host, 0, instances=["i"])
-    response = host.ask(join_request(instance="i"), JoinGroupResponse, 8)
+    response = host.request(join_request(instance="i"), JoinGroupResponse, 8)
     assert response.leader == old
     assert response.members == []
     assert host.classic().leader == response.member_id
@@ -87,15 +89,15 @@ def test_an_older_leader_is_told_that_its_old_id_leads(host: GroupHost) -> None:
 
 def test_the_old_id_is_fenced_everywhere(host: GroupHost) -> None:
     old = static_of(stable_group(host, 1, instances=["i"]), "i")
-    host.ask(join_request(instance="i"), JoinGroupResponse)
+    host.request(join_request(instance="i"), JoinGroupResponse)
     fenced = ErrorCode.FENCED_INSTANCE_ID
-    assert host.ask(HeartbeatRequest("g", 1, old, "i"), HeartbeatResponse).error_code == fenced
-    assert host.ask(join_request(old, instance="i"), JoinGroupResponse).error_code == fenced
-    sync = host.ask(sync_request(old, 1, instance="i"), SyncGroupResponse)
+    assert host.request(HeartbeatRequest("g", 1, old, "i"), HeartbeatResponse).error_code == fenced
+    assert host.request(join_request(old, instance="i"), JoinGroupResponse).error_code == fenced
+    sync = host.request(sync_request(old, 1, instance="i"), SyncGroupResponse)
     assert sync.error_code == fenced
     commit = commit_request({("t", 0): 1}, member_id=old, generation=1, instance="i")
-    assert commit_errors(host.ask(commit, OffsetCommitResponse, 9)) == [fenced]
-    assert host.ask(HeartbeatRequest("g", 1, old), HeartbeatResponse).error_code == (
+    assert commit_errors(host.request(commit, OffsetCommitResponse, 9)) == [fenced]
+    assert host.request(HeartbeatRequest("g", 1, old), HeartbeatResponse).error_code == (
         ErrorCode.UNKNOWN_MEMBER_ID
     )
 
@@ -103,18 +105,18 @@ def test_the_old_id_is_fenced_everywhere(host: GroupHost) -> None:
 def test_a_duplicate_fences_the_one_that_waits(host: GroupHost) -> None:
     first = host.send(join_request(instance="i"))
     second = host.send(join_request(instance="i"))
-    assert host.answer(first, JoinGroupResponse).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert host.response(first, JoinGroupResponse).error_code == ErrorCode.FENCED_INSTANCE_ID
     host.advance(3_000)
-    assert host.answer(second, JoinGroupResponse).error_code == 0
+    assert host.response(second, JoinGroupResponse).error_code == 0
 
 
 def test_a_duplicate_fences_the_one_that_waits_for_its_assignment(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3), host.send(join_request(instance="i"))]
     host.advance(6_000)
-    static = host.answer(waiters[1], JoinGroupResponse).member_id
+    static = host.response(waiters[1], JoinGroupResponse).member_id
     waiting = host.send(sync_request(static, 1, instance="i"))
     host.send(join_request(instance="i"))
-    assert host.answer(waiting, SyncGroupResponse).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert host.response(waiting, SyncGroupResponse).error_code == ErrorCode.FENCED_INSTANCE_ID
     assert host.classic().state is ClassicGroupState.PREPARING_REBALANCE
 
 
@@ -122,7 +124,7 @@ def test_a_change_of_the_chosen_protocol_rebalances(host: GroupHost) -> None:
     both = {"range": subscription("t"), "sticky": subscription("t")}
     waiters = [host.send(join_request(instance=i, protocols=both)) for i in ("i", "j")]
     host.advance(6_000)
-    leader = host.answer(waiters[0], JoinGroupResponse).leader
+    leader = host.response(waiters[0], JoinGroupResponse).leader
     host.send(sync_request(leader, 1))
     waiter = host.send(join_request(instance="i", protocols={"sticky": subscription("t")}))
     assert waiter not in host.responses
@@ -137,7 +139,7 @@ def test_an_absent_static_member_stays_through_a_rebalance(host: GroupHost) -> N
     for _ in range(REBALANCE_MS // 5_000):
         host.send(HeartbeatRequest("g", 1, static, "i"))
         host.advance(5_000)
-    response = host.answer(waiter, JoinGroupResponse)
+    response = host.response(waiter, JoinGroupResponse)
     assert response.generation_id == 2
     assert static in host.classic().members
 
@@ -147,19 +149,19 @@ def test_a_rebalance_waits_on_where_only_absent_static_members_are_left(host: Gr
     static = static_of(ids, "i")
     dynamic = next(m for m in ids if m != static)
     identity = [MemberIdentity(dynamic)]
-    host.ask(LeaveGroupRequest(group_id="g", members=identity), LeaveGroupResponse)
+    host.request(LeaveGroupRequest(group_id="g", members=identity), LeaveGroupResponse)
     for _ in range(REBALANCE_MS // 5_000 + 1):
         host.send(HeartbeatRequest("g", 1, static, "i"))
         host.advance(5_000)
     group = host.classic()
     assert (group.state, group.generation) == (ClassicGroupState.PREPARING_REBALANCE, 1)
-    response = host.ask(join_request(static, instance="i"), JoinGroupResponse)
+    response = host.request(join_request(static, instance="i"), JoinGroupResponse)
     assert (response.generation_id, response.leader) == (2, static)
 
 
 def test_an_unknown_instance_with_an_id_is_refused(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
-    response = host.ask(join_request(member, instance="i"), JoinGroupResponse)
+    response = host.request(join_request(member, instance="i"), JoinGroupResponse)
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -30,7 +30,7 @@ def joined(host: GroupHost, size: int) -> list[str]:
     """A group that waits for its leader's assignment; ids, the leader's first."""
     waiters = [host.send(join_request(), 3) for _ in range(size)]
     host.advance(6_000)
-    responses = [host.answer(w, JoinGroupResponse) for w in waiters]
+    responses = [host.response(w, JoinGroupResponse) for w in waiters]
     ids = [response.member_id for response in responses]
     return sorted(ids, key=lambda member_id: member_id != responses[0].leader)
 
@@ -53,7 +53,7 @@ def sync_error(
         protocol_type=protocol_type,
         protocol_name=protocol_name,
     )
-    return host.ask(request, SyncGroupResponse).error_code
+    return host.request(request, SyncGroupResponse).error_code
 
 
 def test_followers_wait_for_the_leader(host: GroupHost) -> None:
@@ -61,10 +61,10 @@ def test_followers_wait_for_the_leader(host: GroupHost) -> None:
     waiting = host.send(sync_request(follower, 1))
     assert waiting not in host.responses
     given = {leader: b"one", follower: b"two"}
-    mine = host.ask(sync_request(leader, 1, given), SyncGroupResponse)
+    mine = host.request(sync_request(leader, 1, given), SyncGroupResponse)
     assert (mine.error_code, mine.assignment) == (0, b"one")
     assert (mine.protocol_type, mine.protocol_name) == ("consumer", "range")
-    assert host.answer(waiting, SyncGroupResponse).assignment == b"two"
+    assert host.response(waiting, SyncGroupResponse).assignment == b"two"
     assert host.classic().state is ClassicGroupState.STABLE
     assert SyncTimer("g") not in host.timers
 
@@ -72,14 +72,14 @@ def test_followers_wait_for_the_leader(host: GroupHost) -> None:
 def test_a_follower_that_comes_late_gets_its_assignment_at_once(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     host.send(sync_request(leader, 1, {follower: b"two"}))
-    assert host.ask(sync_request(follower, 1), SyncGroupResponse).assignment == b"two"
+    assert host.request(sync_request(follower, 1), SyncGroupResponse).assignment == b"two"
     assert SyncTimer("g") not in host.timers
 
 
 def test_a_member_that_the_leader_forgot_gets_nothing(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     host.send(sync_request(leader, 1, {leader: b"all"}))
-    assert host.ask(sync_request(follower, 1), SyncGroupResponse).assignment == b""
+    assert host.request(sync_request(follower, 1), SyncGroupResponse).assignment == b""
 
 
 def test_the_generation_is_stored(host: GroupHost) -> None:
@@ -121,24 +121,24 @@ def test_a_rebalance_sends_away_those_who_wait_for_the_leader(host: GroupHost) -
     _, follower = joined(host, 2)
     waiting = host.send(sync_request(follower, 1))
     host.send(join_request(), 3)
-    assert host.answer(waiting, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert host.response(waiting, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_syncing_twice_ends_the_first_wait(host: GroupHost) -> None:
     _, follower = joined(host, 2)
     old = host.send(sync_request(follower, 1))
     host.send(sync_request(follower, 1))
-    assert host.answer(old, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert host.response(old, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_who_does_not_sync_in_time_is_removed(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     waiting = host.send(sync_request(follower, 1))
     for _ in range(REBALANCE_MS // 5_000):
-        beat = host.ask(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
+        beat = host.request(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
         assert beat.error_code == 0
         host.advance(5_000)
-    assert host.answer(waiting, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert host.response(waiting, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert list(host.classic().members) == [follower]
 
 
@@ -147,7 +147,7 @@ def test_the_sync_timeout_holds_for_a_stable_group_too(host: GroupHost) -> None:
     host.send(sync_request(leader, 1))
     for _ in range(REBALANCE_MS // 5_000):
         for member in (leader, follower):
-            host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse)
+            host.request(HeartbeatRequest("g", 1, member), HeartbeatResponse)
         host.advance(5_000)
     group = host.classic()
     assert group.state is ClassicGroupState.PREPARING_REBALANCE
@@ -157,7 +157,7 @@ def test_the_sync_timeout_holds_for_a_stable_group_too(host: GroupHost) -> None:
 def test_errors_of_heartbeat_come_in_kafkas_order(host: GroupHost) -> None:
     def beat(member: str, generation: int, instance: str | None = None, group: str = "g") -> int:
         request = HeartbeatRequest(group, generation, member, instance)
-        return host.ask(request, HeartbeatResponse).error_code
+        return host.request(request, HeartbeatResponse).error_code
 
     assert beat("x", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert beat("x", 1, group="") == ErrorCode.INVALID_GROUP_ID
@@ -174,37 +174,37 @@ def test_heartbeats_keep_a_session_alive(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     for _ in range(10):
         host.advance(SESSION_MS - 1)
-        assert host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
+        assert host.request(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
     host.advance(SESSION_MS)
     assert not host.classic().members
 
 
 def test_heartbeats_are_answered_before_the_assignment(host: GroupHost) -> None:
     leader, _ = joined(host, 2)
-    assert host.ask(HeartbeatRequest("g", 1, leader), HeartbeatResponse).error_code == 0
+    assert host.request(HeartbeatRequest("g", 1, leader), HeartbeatResponse).error_code == 0
 
 
 def test_a_member_that_waits_for_its_assignment_does_not_expire(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     waiting = host.send(sync_request(follower, 1))
     host.advance(SESSION_MS - 1)
-    host.ask(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
+    host.request(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
     host.advance(2)
     assert follower in host.classic().members
     host.send(sync_request(leader, 1, {follower: b"two"}))
-    assert host.answer(waiting, SyncGroupResponse).assignment == b"two"
+    assert host.response(waiting, SyncGroupResponse).assignment == b"two"
     assert SessionTimer("g", follower) in host.timers
 
 
 def test_an_expired_member_makes_the_others_rebalance(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     host.advance(SESSION_MS - 1)
-    host.ask(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
+    host.request(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
     host.advance(1)
-    beat = host.ask(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
+    beat = host.request(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
     assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert follower not in host.classic().members
-    response = host.ask(join_request(leader), JoinGroupResponse)
+    response = host.request(join_request(leader), JoinGroupResponse)
     assert response.generation_id == 2
 
 
@@ -213,8 +213,8 @@ def test_after_a_restart_the_group_is_as_it_was_stored(host: GroupHost) -> None:
     ids = stable_group(host, 2)
     host.restart()
     for member in ids:
-        assert host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
-        response = host.ask(sync_request(member, 1), SyncGroupResponse)
+        assert host.request(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
+        response = host.request(sync_request(member, 1), SyncGroupResponse)
         assert response.assignment == member.encode()
     host.advance(SESSION_MS)
     assert not host.classic().members
@@ -223,11 +223,11 @@ def test_after_a_restart_the_group_is_as_it_was_stored(host: GroupHost) -> None:
 def test_a_generation_that_was_not_stored_is_lost_in_a_restart(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     waiters = [host.send(join_request(m)) for m in (leader, follower)]
-    assert host.answer(waiters[0], JoinGroupResponse).generation_id == 2
+    assert host.response(waiters[0], JoinGroupResponse).generation_id == 2
     host.restart()
     assert sync_error(host, leader, 2) == ErrorCode.ILLEGAL_GENERATION
     again = [host.send(join_request(m)) for m in (leader, follower)]
-    generation = host.answer(again[0], JoinGroupResponse).generation_id
+    generation = host.response(again[0], JoinGroupResponse).generation_id
     assert [r.error_code for r in sync_all(host, [leader, follower], generation)] == [0, 0]
 
 
@@ -235,10 +235,10 @@ def test_a_tie_to_the_old_protocols_is_all_a_restart_remembers(host: GroupHost) 
     both = {"range": subscription("t"), "sticky": subscription("t")}
     waiter = host.send(join_request(protocols=both), 3)
     host.advance(3_000)
-    member = host.answer(waiter, JoinGroupResponse).member_id
+    member = host.response(waiter, JoinGroupResponse).member_id
     sync_all(host, [member], 1)
     host.restart()
-    response = host.ask(join_request(member, protocols={"sticky": b""}), JoinGroupResponse)
+    response = host.request(join_request(member, protocols={"sticky": b""}), JoinGroupResponse)
     assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    response = host.ask(join_request(member, protocols=both), JoinGroupResponse)
+    response = host.request(join_request(member, protocols=both), JoinGroupResponse)
     assert response.generation_id == 2

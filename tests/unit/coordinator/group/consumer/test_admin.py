@@ -64,7 +64,7 @@ def one_member(host: GroupHost, *, names: list[str] | None = None) -> Consumer:
 
 def described(host: GroupHost, group: str = "g") -> ConsumerGroupDescribeDescribedGroup:
     request = ConsumerGroupDescribeRequest([group])
-    (found,) = host.ask(request, ConsumerGroupDescribeResponse, 1).groups
+    (found,) = host.request(request, ConsumerGroupDescribeResponse, 1).groups
     return found
 
 
@@ -103,7 +103,7 @@ def test_topics_that_are_gone_are_left_out() -> None:
 
 def test_groups_that_are_no_consumer_groups() -> None:
     host = consumer_host()
-    host.ask(commit_request({("t", 0): 1}, group="simple"), OffsetCommitResponse, 9)
+    host.request(commit_request({("t", 0): 1}, group="simple"), OffsetCommitResponse, 9)
     for group in ("simple", "nobody"):
         found = described(host, group)
         assert found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
@@ -153,10 +153,10 @@ def test_refusals_say_what_to_do(error: ErrorCode, says: str) -> None:
 def test_groups_are_listed_with_their_types() -> None:
     host = consumer_host()
     one_member(host)
-    host.ask(commit_request({("t", 0): 1}, group="simple"), OffsetCommitResponse, 9)
+    host.request(commit_request({("t", 0): 1}, group="simple"), OffsetCommitResponse, 9)
 
     def listed(states: list[str], types: list[str]) -> list[ListedGroup]:
-        return host.ask(ListGroupsRequest(states, types), ListGroupsResponse, 5).groups
+        return host.request(ListGroupsRequest(states, types), ListGroupsResponse, 5).groups
 
     consumer = ListedGroup("g", "consumer", "Stable", "consumer")
     simple = ListedGroup("simple", "", "Empty", "classic")
@@ -170,9 +170,9 @@ def test_groups_are_listed_with_their_types() -> None:
 def test_the_old_way_to_describe_does_not_see_it() -> None:
     host = consumer_host()
     one_member(host)
-    (found,) = host.ask(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 6).groups
+    (found,) = host.request(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 6).groups
     assert (found.error_code, found.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
-    (found,) = host.ask(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 5).groups
+    (found,) = host.request(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 5).groups
     assert (found.error_code, found.group_state) == (ErrorCode.NONE, "Dead")
 
 
@@ -181,12 +181,12 @@ def test_a_group_is_deleted_with_everything() -> None:
     member = one_member(host)
 
     def delete() -> int:
-        (result,) = host.ask(DeleteGroupsRequest(["g"]), DeleteGroupsResponse, 2).results
+        (result,) = host.request(DeleteGroupsRequest(["g"]), DeleteGroupsResponse, 2).results
         return result.error_code
 
     assert delete() == ErrorCode.NON_EMPTY_GROUP
     commit = commit_request({("t", 1): 5}, member_id="a", generation=member.epoch)
-    host.ask(commit, OffsetCommitResponse, 9)
+    host.request(commit, OffsetCommitResponse, 9)
     member.leave()
     since = len(host.log)
     assert delete() == ErrorCode.NONE
@@ -203,7 +203,7 @@ def errors(
     host: GroupHost, member_id: str, epoch: int, *, partition: int = 0, version: int = 9
 ) -> list[int]:
     request = commit_request({("t", partition): 1}, member_id=member_id, generation=epoch)
-    return commit_errors(host.ask(request, OffsetCommitResponse, version))
+    return commit_errors(host.request(request, OffsetCommitResponse, version))
 
 
 def test_who_may_commit() -> None:
@@ -231,7 +231,7 @@ def test_an_epoch_of_the_past_is_good_for_what_the_member_has_had_since() -> Non
     assert errors(host, "a", old, partition=3) == [ErrorCode.STALE_MEMBER_EPOCH]
     assert errors(host, "b", old, partition=3) == [ErrorCode.STALE_MEMBER_EPOCH]
     both = commit_request({("t", 0): 9, ("t", 3): 9}, member_id="a", generation=old)
-    answers = commit_errors(host.ask(both, OffsetCommitResponse, 9))
+    answers = commit_errors(host.request(both, OffsetCommitResponse, 9))
     assert answers == [ErrorCode.STALE_MEMBER_EPOCH] * 2
     assert committed(host) == {("t", 0): 1}
 
@@ -247,7 +247,7 @@ def test_what_is_to_be_let_go_may_still_be_committed() -> None:
 
 def fetched(host: GroupHost, member_id: str | None, epoch: int) -> OffsetFetchResponseGroup:
     asked = OffsetFetchRequestGroup("g", member_id, epoch, None)
-    (group,) = host.ask(OffsetFetchRequest(groups=[asked]), OffsetFetchResponse, 9).groups
+    (group,) = host.request(OffsetFetchRequest(groups=[asked]), OffsetFetchResponse, 9).groups
     return group
 
 
@@ -275,12 +275,12 @@ def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
     host = consumer_host({"t": 1, "u": 1})
     member = one_member(host, names=["t", "u"])
     commit = commit_request({("t", 0): 1, ("u", 0): 1}, member_id="a", generation=member.epoch)
-    host.ask(commit, OffsetCommitResponse, 9)
+    host.request(commit, OffsetCommitResponse, 9)
     member.beat(names=["t"])
     topics = [
         OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)]) for name in ("t", "u")
     ]
-    response = host.ask(OffsetDeleteRequest("g", topics), OffsetDeleteResponse, 0)
+    response = host.request(OffsetDeleteRequest("g", topics), OffsetDeleteResponse, 0)
     assert [topic.partitions[0].error_code for topic in response.topics] == [
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         ErrorCode.NONE,
@@ -297,7 +297,7 @@ def test_offsets_expire_where_nobody_reads() -> None:
     host = consumer_host({"t": 1, "u": 1}, config)
     member = one_member(host, names=["t", "u"])
     commit = commit_request({("t", 0): 1, ("u", 0): 1}, member_id="a", generation=member.epoch)
-    host.ask(commit, OffsetCommitResponse, 9)
+    host.request(commit, OffsetCommitResponse, 9)
     member.beat({"t": [0]}, names=["t"])
     host.advance(DAY_MS)
     assert committed(host) == {("t", 0): 1}

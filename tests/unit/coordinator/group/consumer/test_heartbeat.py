@@ -26,7 +26,7 @@ from tests.support.coordinator.groups import GroupHost, commit_request, committe
 def ask(
     host: GroupHost, request: ConsumerGroupHeartbeatRequest, version: int = 1
 ) -> ConsumerGroupHeartbeatResponse:
-    return host.ask(request, ConsumerGroupHeartbeatResponse, version)
+    return host.request(request, ConsumerGroupHeartbeatResponse, version)
 
 
 # --- what is refused
@@ -353,7 +353,7 @@ def test_a_session_whose_end_could_not_be_written_ends_later() -> None:
 def test_an_empty_classic_group_becomes_a_consumer_group() -> None:
     """Offsets stay."""
     host = consumer_host()
-    host.ask(commit_request({("t", 1): 5}), OffsetCommitResponse, 9)
+    host.request(commit_request({("t", 1): 5}), OffsetCommitResponse, 9)
     since = len(host.log)
     Consumer(host, "a").join()
     assert kinds(host, since)[0] == -2

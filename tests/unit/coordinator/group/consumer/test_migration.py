@@ -53,18 +53,18 @@ class Classic:
     def join(self, version: int = 6) -> JoinGroupResponse:
         protocols = {"range": subscription("t")}
         request = join_request(self.member_id, instance=self.instance, protocols=protocols)
-        response = self.host.ask(request, JoinGroupResponse, version)
+        response = self.host.request(request, JoinGroupResponse, version)
         if not response.error_code:
             self.member_id, self.generation = response.member_id, response.generation_id
         return response
 
     def sync(self, assignments: dict[str, bytes] | None = None) -> SyncGroupResponse:
         request = sync_request(self.member_id, self.generation, assignments, instance=self.instance)
-        return self.host.ask(request, SyncGroupResponse, 5)
+        return self.host.request(request, SyncGroupResponse, 5)
 
     def beat(self) -> int:
         request = HeartbeatRequest("g", self.generation, self.member_id, self.instance)
-        return self.host.ask(request, HeartbeatResponse, 4).error_code
+        return self.host.request(request, HeartbeatResponse, 4).error_code
 
     def partitions(self) -> list[int]:
         response = self.sync()
@@ -80,7 +80,7 @@ def waiting_join(host: GroupHost) -> int:
 def classic_group(host: GroupHost) -> Classic:
     waiter = waiting_join(host)
     host.advance(1)
-    joined = host.answer(waiter, JoinGroupResponse)
+    joined = host.response(waiter, JoinGroupResponse)
     member = Classic(host, joined.member_id)
     member.generation = joined.generation_id
     everything = assignment(*(("t", partition) for partition in range(4)))
@@ -118,7 +118,7 @@ def test_who_waits_for_a_generation_is_sent_to_join_again() -> None:
     waiter = waiting_join(host)
     assert waiter not in host.responses
     Consumer(host, "new").join()
-    answer = host.answer(waiter, JoinGroupResponse)
+    answer = host.response(waiter, JoinGroupResponse)
     assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert len(host.consumer().members) == 3
 
@@ -136,7 +136,7 @@ def test_groups_that_cannot_be_upgraded() -> None:
     host = migrating_host()
     waiter = host.send(join_request("", protocol_type="connect"), 3)
     host.advance(1)
-    assert host.answer(waiter, JoinGroupResponse).error_code == ErrorCode.NONE
+    assert host.response(waiter, JoinGroupResponse).error_code == ErrorCode.NONE
     response = Consumer(host, "new").join()
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert "no consumers" in (response.error_message or "")
@@ -146,7 +146,7 @@ def test_what_a_custom_assignor_says_would_be_lost() -> None:
     host = migrating_host()
     waiter = waiting_join(host)
     host.advance(1)
-    joined = host.answer(waiter, JoinGroupResponse)
+    joined = host.response(waiter, JoinGroupResponse)
     member = Classic(host, joined.member_id)
     member.generation = joined.generation_id
     own = encode_versioned(ConsumerProtocolAssignment([], b"mine"), 1)
@@ -176,7 +176,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     second.join()
     assert second.partitions() == [2, 3]
     commit = commit_request({("t", 2): 7}, member_id=second.member_id, generation=second.generation)
-    assert commit_errors(host.ask(commit, OffsetCommitResponse, 8)) == [ErrorCode.NONE]
+    assert commit_errors(host.request(commit, OffsetCommitResponse, 8)) == [ErrorCode.NONE]
 
 
 def test_the_policy_keeps_classic_members_out() -> None:
@@ -200,7 +200,7 @@ def test_what_classic_members_are_refused() -> None:
     assert member.beat() == ErrorCode.ILLEGAL_GENERATION
     assert member.sync().error_code == ErrorCode.ILLEGAL_GENERATION
     odd = join_request("c", protocol_type="connect", protocols={"range": b""})
-    refused = host.ask(odd, JoinGroupResponse, 6)
+    refused = host.request(odd, JoinGroupResponse, 6)
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
@@ -312,7 +312,7 @@ def test_a_cooperative_member_lets_go_first() -> None:
         topic = ConsumerProtocolSubscriptionTopicPartition("t", list(owned))
         data = encode_versioned(ConsumerProtocolSubscription(["t"], None, [topic]), 1)
         request = join_request(old.member_id, protocols={"range": data})
-        old.generation = host.ask(request, JoinGroupResponse, 6).generation_id
+        old.generation = host.request(request, JoinGroupResponse, 6).generation_id
 
     join(0, 1, 2, 3)
     assert host.consumer().members[old.member_id].state is MemberState.UNREVOKED_PARTITIONS

@@ -135,7 +135,7 @@ def test_an_administrator_removes_members_with_leave_group() -> None:
             MemberIdentity("x", "one"),
         ],
     )
-    response = host.ask(request, LeaveGroupResponse, 5)
+    response = host.request(request, LeaveGroupResponse, 5)
     assert [member.error_code for member in response.members] == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,

@@ -44,12 +44,12 @@ def host() -> GroupHost:
 
 
 def commit(host: GroupHost, request: OffsetCommitRequest, version: int = 9) -> list[int]:
-    return commit_errors(host.ask(request, OffsetCommitResponse, version))
+    return commit_errors(host.request(request, OffsetCommitResponse, version))
 
 
 def delete(host: GroupHost, partitions: list[tuple[str, int]]) -> OffsetDeleteResponse:
     topics = [OffsetDeleteRequestTopic(t, [OffsetDeleteRequestPartition(p)]) for t, p in partitions]
-    return host.ask(OffsetDeleteRequest("g", topics), OffsetDeleteResponse)
+    return host.request(OffsetDeleteRequest("g", topics), OffsetDeleteResponse)
 
 
 def delete_errors(response: OffsetDeleteResponse) -> list[int]:
@@ -114,7 +114,7 @@ def test_while_others_join_a_member_may_still_commit(host: GroupHost) -> None:
 def test_before_the_assignment_nobody_may_commit(host: GroupHost) -> None:
     waiter = host.send(join_request(), 3)
     host.advance(3_000)
-    member = host.answer(waiter, JoinGroupResponse).member_id
+    member = host.response(waiter, JoinGroupResponse).member_id
     request = commit_request({("t", 0): 1}, member_id=member, generation=1)
     assert commit(host, request) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
@@ -133,7 +133,7 @@ def test_a_commit_keeps_the_session_alive(host: GroupHost) -> None:
     for _ in range(3):
         host.advance(SESSION_MS - 1)
         assert commit(host, request) == [0]
-    assert host.ask(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
+    assert host.request(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
 
 
 def test_metadata_has_a_limit(host: GroupHost) -> None:
@@ -153,7 +153,7 @@ def test_partitions_that_do_not_exist_are_refused_first(host: GroupHost) -> None
 
 def test_version_10_names_topics_by_id(host: GroupHost) -> None:
     request = commit_request({("t", 0): 1})
-    response = host.ask(request, OffsetCommitResponse, 10)
+    response = host.request(request, OffsetCommitResponse, 10)
     assert response.topics[0].topic_id == id_of("t")
     assert commit_errors(response) == [0]
     request.topics[0].topic_id = UUID(int=99)
@@ -189,7 +189,7 @@ def test_a_retention_of_its_own_is_stored_in_the_old_form(host: GroupHost) -> No
 
 def test_a_partition_without_a_commit_is_minus_one(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 5}, metadata="note"))
-    response = host.ask(fetch_request({"t": [0, 1], "zz": [0]}), OffsetFetchResponse, 9)
+    response = host.request(fetch_request({"t": [0, 1], "zz": [0]}), OffsetFetchResponse, 9)
     (group,) = response.groups
     found = [
         (topic.name, p.partition_index, p.committed_offset, p.metadata, p.error_code)
@@ -200,7 +200,7 @@ def test_a_partition_without_a_commit_is_minus_one(host: GroupHost) -> None:
 
 
 def test_a_group_that_is_not_there_has_no_offsets(host: GroupHost) -> None:
-    response = host.ask(fetch_request({"t": [0]}), OffsetFetchResponse, 9)
+    response = host.request(fetch_request({"t": [0]}), OffsetFetchResponse, 9)
     (group,) = response.groups
     assert (group.error_code, group.topics[0].partitions[0].committed_offset) == (0, -1)
     assert committed(host) == {}
@@ -208,12 +208,12 @@ def test_a_group_that_is_not_there_has_no_offsets(host: GroupHost) -> None:
 
 def test_version_10_is_asked_by_id(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 5}))
-    response = host.ask(fetch_request({"t": [0], "zz": [1]}), OffsetFetchResponse, 10)
+    response = host.request(fetch_request({"t": [0], "zz": [1]}), OffsetFetchResponse, 10)
     (group,) = response.groups
     assert [t.topic_id for t in group.topics] == [id_of("t"), id_of("zz")]
     assert group.topics[0].partitions[0].committed_offset == 5
     assert group.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    response = host.ask(fetch_request(None), OffsetFetchResponse, 10)
+    response = host.request(fetch_request(None), OffsetFetchResponse, 10)
     assert [t.topic_id for t in response.groups[0].topics] == [id_of("t")]
 
 
@@ -224,7 +224,7 @@ def test_an_offset_of_an_earlier_topic_of_that_name_is_not_given(host: GroupHost
     assert record.value is not None
     record.value.topic_id = UUID(int=5)
     host.shard.apply(record)
-    response = host.ask(fetch_request({"t": [0]}), OffsetFetchResponse, 10)
+    response = host.request(fetch_request({"t": [0]}), OffsetFetchResponse, 10)
     assert response.groups[0].topics[0].partitions[0].committed_offset == -1
 
 
@@ -261,14 +261,14 @@ def test_a_live_group_of_another_type_keeps_its_offsets(host: GroupHost) -> None
 def test_subscriptions_that_cannot_be_read_keep_everything(host: GroupHost) -> None:
     waiter = host.send(join_request(protocols={"range": b"\x00"}), 3)
     host.advance(3_000)
-    assert host.answer(waiter, JoinGroupResponse).error_code == 0
+    assert host.response(waiter, JoinGroupResponse).error_code == 0
     errors = delete_errors(delete(host, [("u", 0)]))
     assert errors == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
 def test_offsets_of_unknown_groups_cannot_be_deleted(host: GroupHost) -> None:
     assert delete(host, [("t", 0)]).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    response = host.ask(OffsetDeleteRequest(""), OffsetDeleteResponse)
+    response = host.request(OffsetDeleteRequest(""), OffsetDeleteResponse)
     assert response.error_code == ErrorCode.INVALID_GROUP_ID
 
 
@@ -301,7 +301,7 @@ def live_on(host: GroupHost, member: str, milliseconds: int, generation: int = 1
     """Let time pass for a member that sends its heartbeats."""
     end = host.now + milliseconds
     while host.now < end:
-        beat = host.ask(HeartbeatRequest("g", generation, member), HeartbeatResponse)
+        beat = host.request(HeartbeatRequest("g", generation, member), HeartbeatResponse)
         assert beat.error_code == 0
         host.advance(min(9_000, end - host.now))
 
@@ -337,7 +337,7 @@ def test_a_live_group_of_another_type_does_not_expire() -> None:
     host = GroupHost(GroupConfig(offsets_retention_minutes=20))
     waiter = host.send(join_request(protocol_type="connect"), 3)
     host.advance(3_000)
-    member = host.answer(waiter, JoinGroupResponse).member_id
+    member = host.response(waiter, JoinGroupResponse).member_id
     host.send(sync_request(member, 1, protocol_type="connect"))
     commit(host, commit_request({("t", 0): 1}, member_id=member, generation=1))
     live_on(host, member, 40 * MINUTE)

@@ -77,7 +77,7 @@ def txn_commit(
             )
         ],
     )
-    answer = host.ask(request, TxnOffsetCommitResponse, version)
+    answer = host.request(request, TxnOffsetCommitResponse, version)
     return answer.topics[0].partitions[0].error_code
 
 
@@ -92,7 +92,7 @@ def stable(host: GroupHost, *partitions: int) -> list[tuple[int, int]]:
         groups=[OffsetFetchRequestGroup("g", topics=topics if partitions else None)],
         require_stable=True,
     )
-    answer = host.ask(request, OffsetFetchResponse, 9)
+    answer = host.request(request, OffsetFetchResponse, 9)
     return [
         (p.committed_offset, p.error_code)
         for topic in answer.groups[0].topics
@@ -113,7 +113,7 @@ def test_offsets_count_once_the_transaction_commits(host: GroupHost, version: in
 
 def test_offsets_of_an_aborted_transaction_never_count(host: GroupHost) -> None:
     commit = commit_request({("t", 0): 4})
-    assert commit_errors(host.ask(commit, OffsetCommitResponse, 9)) == [0]
+    assert commit_errors(host.request(commit, OffsetCommitResponse, 9)) == [0]
     assert txn_commit(host, 10) == 0
     assert committed(host) == {("t", 0): 4}
     assert stable(host) == [(-1, UNSTABLE)]
@@ -123,7 +123,7 @@ def test_offsets_of_an_aborted_transaction_never_count(host: GroupHost) -> None:
 
 def test_a_plain_commit_after_it_is_the_later_one(host: GroupHost) -> None:
     txn_commit(host, 10)
-    host.ask(commit_request({("t", 0): 4}), OffsetCommitResponse, 9)
+    host.request(commit_request({("t", 0): 4}), OffsetCommitResponse, 9)
     end(host, commit=True)
     assert committed(host) == {("t", 0): 4}
 
@@ -174,7 +174,7 @@ def test_a_member_of_a_consumer_group_must_have_the_partition() -> None:
 def test_a_group_with_an_open_transaction_is_kept(host: GroupHost) -> None:
     """It would take the offset with it that the transaction is about to commit."""
     check_ms, retention_ms = 600_000, host.config.offsets_retention_ms
-    host.ask(commit_request({("t", 0): 4}), OffsetCommitResponse, 9)
+    host.request(commit_request({("t", 0): 4}), OffsetCommitResponse, 9)
     txn_commit(host, 10)
     host.advance(retention_ms + check_ms)
     assert committed(host) == {("t", 0): 4}
@@ -192,7 +192,7 @@ def test_deletions_take_what_is_pending(host: GroupHost) -> None:
     txn_commit(host, 10)
     partition = OffsetDeleteRequestPartition(0)
     request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [partition])])
-    assert host.ask(request, OffsetDeleteResponse).error_code == 0
+    assert host.request(request, OffsetDeleteResponse).error_code == 0
     end(host, commit=True)
     assert committed(host) == {}
     txn_commit(host, 10)
@@ -201,7 +201,7 @@ def test_deletions_take_what_is_pending(host: GroupHost) -> None:
     assert committed(host) == {}
     txn_commit(host, 10)
     txn_commit(host, 11, partition=1)
-    deleted = host.ask(DeleteGroupsRequest(["g"]), DeleteGroupsResponse)
+    deleted = host.request(DeleteGroupsRequest(["g"]), DeleteGroupsResponse)
     assert deleted.results[0].error_code == 0
     assert host.shard.groups == {}
     end(host, commit=True)
@@ -214,7 +214,7 @@ def test_who_asks_for_a_topic_by_its_id_hears_what_is_unstable(host: GroupHost) 
     group = OffsetFetchRequestGroup("g", topics=topics)
     for require_stable, error in ((True, UNSTABLE), (False, 0)):
         request = OffsetFetchRequest(groups=[group], require_stable=require_stable)
-        answer = host.ask(request, OffsetFetchResponse, 10)
+        answer = host.request(request, OffsetFetchResponse, 10)
         assert answer.groups[0].topics[0].partitions[0].error_code == error
 
 

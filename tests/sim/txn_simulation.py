@@ -1,6 +1,7 @@
-"""A simulated world for transactions: a broker that dies, bad lines, clients that come and go (P4).
+"""A simulated simulation for transactions: a broker that dies, bad lines, clients that come and go
+(P4).
 
-Everything follows from the seed: `run_seed` runs a storm and the calm after it, and raises
+Everything follows from the seed: `run_seed` runs a phase with faults and one without, and raises
 `SimulationError` with all that happened when something is not as `txn_checks` says.
 """
 
@@ -23,7 +24,7 @@ from penstock.records.validate import AppendOrigin
 from tests.sim.txn_actors import Actor, MemberActor, ProducerActor, ReaderActor, TransformerActor
 from tests.sim.txn_broker import FOLDER, START_MS, Faults, SimBroker
 from tests.sim.txn_checks import Checks
-from tests.sim.txn_loop import Life, SimLoop
+from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.sim.txn_members import MEMBERS
 from tests.sim.txn_network import Network, Server
 from tests.sim.txn_transforms import GROUP, INPUT, OUTPUT
@@ -52,7 +53,7 @@ class SimulationError(AssertionError):
     """A seed that failed, with what happened until then."""
 
 
-class World:
+class Simulation:
     """Time, chance, the broker and everybody around it."""
 
     def __init__(self, seed: int) -> None:
@@ -99,18 +100,18 @@ class World:
     def note(self, text: str) -> None:
         self.notes.append(f"{self.loop.time():9.3f} {text}")
 
-    # --- the broker's lives
+    # --- incarnations of the broker
 
     def start(self) -> None:
         """A broker recovers what is on the disk, and serves."""
-        life = Life("broker")
+        incarnation = Incarnation("broker")
         self.disk.now_ms = self.now_ms
         broker = SimBroker(
             self.loop, self.disk, self._store, self.faults, self._transaction_version
         )
-        self.loop.call_soon(self._started, broker, life, context=life.context)
+        self.loop.call_soon(self._started, broker, incarnation, context=incarnation.context)
 
-    def _started(self, broker: SimBroker, life: Life) -> None:
+    def _started(self, broker: SimBroker, incarnation: Incarnation) -> None:
         flushed = self._flushed
         broker.start()
         if flushed is None:
@@ -118,18 +119,18 @@ class World:
         else:
             self.checks.power_cut(broker.logs, flushed, durable=self.durable)
         self._flushed = None
-        self._up = self.network.server = Server(broker, life)
+        self._up = self.network.server = Server(broker, incarnation)
         ends = {str(log.partition): log.log_end_offset for log in broker.logs}
         self.note(f"the broker is up: {ends}")
 
     def crash(self, *, power: bool) -> None:
-        """Ends the broker; another life of it begins a little later."""
+        """Ends the broker; the next incarnation starts a little later."""
         server = self._up
         if server is None:
             return
         self.note("power cut" if power else "kill")
         self._up = self.network.server = None
-        server.life.alive = False
+        server.incarnation.alive = False
         flushed = {log.partition: log.recovery_point for log in server.broker.logs}
         server.broker.kill()
         for connection in server.ends:
@@ -158,11 +159,11 @@ class World:
 
     async def in_broker(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._up is not None
-        await self.loop.create_task(work, context=self._up.life.context)
+        await self.loop.create_task(work, context=self._up.incarnation.context)
 
     # --- the plot
 
-    async def play(self) -> None:
+    async def run(self) -> None:
         await self._prepare()
         self._begin_storm()
         end = self.loop.time() + STORM_MS / 1000
@@ -263,15 +264,15 @@ class World:
                 raise AssertionError(f"{partition} cannot be read to its end")
 
 
-def run_seed(seed: int) -> World:
+def run_seed(seed: int) -> Simulation:
     """Runs one seed to its end; SimulationError where something is wrong."""
-    world = World(seed)
-    loop = world.loop
+    simulation = Simulation(seed)
+    loop = simulation.loop
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     failure: BaseException | None = None
     try:
-        task = loop.create_task(world.play(), context=loop.outside)
+        task = loop.create_task(simulation.run(), context=loop.outside)
         loop.run_until_complete(task)
     except (Exception, AssertionError) as error:  # noqa: BLE001 - told with the notes below
         failure = error
@@ -280,16 +281,16 @@ def run_seed(seed: int) -> World:
         failure = loop.failure or failure
         loop.bury()
     if failure is not None:
-        raise SimulationError(describe(world, failure)) from failure
-    return world
+        raise SimulationError(describe(simulation, failure)) from failure
+    return simulation
 
 
-def describe(world: World, failure: BaseException) -> str:
+def describe(simulation: Simulation, failure: BaseException) -> str:
     """What failed, how to see it again, and what happened before."""
-    notes = "\n".join(world.notes[-150:])
-    chosen = f"{world.seed}:{world.seed + 1}"
+    notes = "\n".join(simulation.notes[-150:])
+    chosen = f"{simulation.seed}:{simulation.seed + 1}"
     return (
-        f"seed {world.seed}: {type(failure).__name__}: {failure}\n"
+        f"seed {simulation.seed}: {type(failure).__name__}: {failure}\n"
         f"again: PENSTOCK_SIM_SEEDS={chosen} pytest tests/sim/test_transactions.py -k calm\n"
-        f"the last of {len(world.notes)} notes:\n{notes}"
+        f"the last of {len(simulation.notes)} notes:\n{notes}"
     )

@@ -1,4 +1,4 @@
-"""A simulated world of consumer-protocol members and one group shard that dies and comes back.
+"""A simulated simulation of consumer-protocol members and one group shard that dies and comes back.
 
 Everything follows from the seed. The coordinator appends to a log whose high watermark lags behind;
 when it dies, what was not committed may be lost. What must hold of a consumer group (KIP-848) is
@@ -46,12 +46,12 @@ COMMIT_TIMEOUT_MS = 5_000
 
 @dataclass
 class Faults:
-    """How likely the world misbehaves. All zero: it heals."""
+    """How likely the simulation misbehaves. All zero: it heals."""
 
     loss: float = 0.0
     append: float = 0.0
     slow_commit: float = 0.0
-    storm: bool = False
+    disruptions: bool = False
 
 
 class Owner(Protocol):
@@ -64,7 +64,7 @@ class Owner(Protocol):
     """Partitions that it reads, and how far it is."""
 
 
-class World:
+class Simulation:
     """The clock, the network and the topics."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
@@ -126,15 +126,15 @@ class Held:
 class Coordinator:
     """A host as `shard` wants it, over a log in memory."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
         self.config = GroupConfig(
             consumer=ConsumerGroupConfig(SESSION_MS, 1_500, 500),
             group_consumer_regex_refresh_interval_ms=30_000,
         )
         self.log: list[tuple[bytes, bytes | None]] = []
         self.committed = 0
-        self.life = 0
+        self.incarnation = 0
         self.up = False
         self.waiter = 0
         self.replied_epoch = 0
@@ -143,10 +143,10 @@ class Coordinator:
         self.deaths = 0
         self._start()
 
-    # --- life and death
+    # --- start and crash
 
     def _start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.up = True
         self.shard = self.replayed()
         self.timers: TimerQueue[Timer] = TimerQueue()
@@ -158,11 +158,11 @@ class Coordinator:
         assert group is None or group.group_epoch >= self.replied_epoch, "an epoch was lost"
         stored = self.shard.offsets.of(GROUP)
         self.offsets = {(t, p): v.offset for t, ps in stored.items() for p, v in ps.items()}
-        self._perform(self.shard.start(self.world.now))
+        self._perform(self.shard.start(self.simulation.now))
 
     def replayed(self) -> GroupShard:
         """A shard made from the bytes of the log alone."""
-        shard = GroupShard(self.config, self.world.topics)
+        shard = GroupShard(self.config, self.simulation.topics)
         for key, value in self.log:
             record = decode_record(key, value)
             assert not isinstance(record, Skipped)
@@ -174,10 +174,10 @@ class Coordinator:
         if not self.up:
             return
         self.up = False
-        self.life += 1
+        self.incarnation += 1
         self.deaths += 1
-        del self.log[self.world.random.randint(self.committed, len(self.log)) :]
-        self.world.later(self.world.random.randrange(100, 3_000), self._start)
+        del self.log[self.simulation.random.randint(self.committed, len(self.log)) :]
+        self.simulation.later(self.simulation.random.randrange(100, 3_000), self._start)
 
     @property
     def group(self) -> ConsumerGroup | None:
@@ -194,19 +194,19 @@ class Coordinator:
             return
         self.waiter += 1
         self.waiting[self.waiter] = (request, version, reply)
-        uuid = str(UUID(int=self.world.random.getrandbits(128)))
-        context = Context(self.waiter, version, client, "/sim", uuid, self.world.topics)
+        uuid = str(UUID(int=self.simulation.random.getrandbits(128)))
+        context = Context(self.waiter, version, client, "/sim", uuid, self.simulation.topics)
         self.happen(Requested(request, context))
 
     def happen(self, event: Event) -> None:
         if self.up:
-            self._perform(self.shard.handle(event, self.world.now))
+            self._perform(self.shard.handle(event, self.simulation.now))
 
     def _perform(self, result: Result) -> None:
-        world = self.world
-        if result.records and world.chance(world.faults.append):
+        simulation = self.simulation
+        if result.records and simulation.chance(simulation.faults.append):
             error = ErrorCode.NOT_ENOUGH_REPLICAS
-            failed = self.shard.write_failed(result, error, world.now, applied=False)
+            failed = self.shard.write_failed(result, error, simulation.now, applied=False)
             self._change(failed)
             self._respond(failed)
             return
@@ -215,13 +215,13 @@ class Coordinator:
         self._change(result)
         for asked in result.regexes:
             self._resolve(asked)
-        slow = world.chance(world.faults.slow_commit)
-        delay = world.random.randrange(2 * COMMIT_TIMEOUT_MS) if slow else 1
-        held = Held(result, len(self.log), world.now + COMMIT_TIMEOUT_MS)
+        slow = simulation.chance(simulation.faults.slow_commit)
+        delay = simulation.random.randrange(2 * COMMIT_TIMEOUT_MS) if slow else 1
+        held = Held(result, len(self.log), simulation.now + COMMIT_TIMEOUT_MS)
         self.held.append(held)
-        life = self.life
-        world.later(delay, lambda: self._commit(held.end, life))
-        world.later(COMMIT_TIMEOUT_MS, lambda: self._expire(life))
+        incarnation = self.incarnation
+        simulation.later(delay, lambda: self._commit(held.end, incarnation))
+        simulation.later(COMMIT_TIMEOUT_MS, lambda: self._expire(incarnation))
 
     def _appended(self, records: Sequence[Record]) -> None:
         for record in records:
@@ -236,27 +236,34 @@ class Coordinator:
         for timer in result.timers:
             if isinstance(timer, SetTimer):
                 self.timers.set(timer.timer, timer.deadline_ms)
-                delay = max(timer.deadline_ms - self.world.now, 0)
-                self.world.later(delay, partial(self._tick, self.life))
+                delay = max(timer.deadline_ms - self.simulation.now, 0)
+                self.simulation.later(delay, partial(self._tick, self.incarnation))
             else:
                 self.timers.cancel(timer.timer)
 
-    def _tick(self, life: int) -> None:
-        while life == self.life and (timer := self.timers.pop_due(self.world.now)) is not None:
-            self._perform(self.shard.handle(TimerFired(timer), self.world.now))
+    def _tick(self, incarnation: int) -> None:
+        while (
+            incarnation == self.incarnation
+            and (timer := self.timers.pop_due(self.simulation.now)) is not None
+        ):
+            self._perform(self.shard.handle(TimerFired(timer), self.simulation.now))
 
-    def _commit(self, end: int, life: int) -> None:
-        if life != self.life:
+    def _commit(self, end: int, incarnation: int) -> None:
+        if incarnation != self.incarnation:
             return
         self.committed = max(self.committed, end)
         while self.held and self.held[0].end <= self.committed:
             self._respond(self.held.pop(0).result)
 
-    def _expire(self, life: int) -> None:
-        while life == self.life and self.held and self.held[0].deadline <= self.world.now:
+    def _expire(self, incarnation: int) -> None:
+        while (
+            incarnation == self.incarnation
+            and self.held
+            and self.held[0].deadline <= self.simulation.now
+        ):
             held = self.held.pop(0)
             error = ErrorCode.REQUEST_TIMED_OUT
-            failed = self.shard.write_failed(held.result, error, self.world.now, applied=True)
+            failed = self.shard.write_failed(held.result, error, self.simulation.now, applied=True)
             self._change(failed)
             self._respond(failed)
 
@@ -269,18 +276,20 @@ class Coordinator:
             answer(response.message)
 
     def _resolve(self, asked: ResolveRegexes) -> None:
-        started, life = self.world.now, self.life
+        started, incarnation = self.simulation.now, self.incarnation
         found = {
-            pattern: frozenset(t for t in self.world.topics.partitions if re.fullmatch(pattern, t))
+            pattern: frozenset(
+                t for t in self.simulation.topics.partitions if re.fullmatch(pattern, t)
+            )
             for pattern in asked.patterns
         }
 
         def done() -> None:
-            if life == self.life:
-                topics = None if self.world.chance(self.world.faults.append) else found
+            if incarnation == self.incarnation:
+                topics = None if self.simulation.chance(self.simulation.faults.append) else found
                 self.happen(RegexResolved(asked.group_id, topics, 1, started))
 
-        self.world.later(self.world.random.randrange(1, 2_000), done)
+        self.simulation.later(self.simulation.random.randrange(1, 2_000), done)
 
     # --- what must hold
 
@@ -305,7 +314,7 @@ class Coordinator:
     def _check_views(self, group: ConsumerGroup) -> None:
         """No two members read a partition, while the coordinator knows them in their epochs."""
         readers: dict[tuple[UUID, int], str] = {}
-        for owner in self.world.owners:
+        for owner in self.simulation.owners:
             member = group.members.get(owner.member_id)
             if not owner.alive or member is None:
                 continue

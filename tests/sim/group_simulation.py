@@ -1,4 +1,4 @@
-"""A simulated world for one group shard: a clock, a bad network, a coordinator that dies.
+"""A simulated simulation for one group shard: a clock, a bad network, a coordinator that dies.
 
 Everything follows from the seed. The coordinator appends to a log whose high watermark lags behind;
 when it dies, what was not committed may be lost. Checks that hold at every step are made here; see
@@ -43,7 +43,7 @@ WAIT_LIMIT_MS = REBALANCE_MS + COMMIT_TIMEOUT_MS + 1_000
 
 @dataclass
 class Faults:
-    """How likely the world misbehaves. All zero: it heals."""
+    """How likely the simulation misbehaves. All zero: it heals."""
 
     loss: float = 0.0
     late: float = 0.0
@@ -52,7 +52,7 @@ class Faults:
     crashes: bool = False
 
 
-class World:
+class Simulation:
     """The clock and the network."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
@@ -90,10 +90,10 @@ class World:
         came to the next one would be taken for one of its own generation: classic groups store
         their generations only once they are assigned, so that a number may come twice.
         """
-        life = self.coordinator.life
+        incarnation = self.coordinator.incarnation
 
         def arrive() -> None:
-            if life == self.coordinator.life:
+            if incarnation == self.coordinator.incarnation:
                 self.coordinator.receive(request, version, client_id, back)
 
         def back(response: Message) -> None:
@@ -129,22 +129,22 @@ class Held:
 class Coordinator:
     """A host as `shard` wants it, over a log in memory."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
         self.config = GroupConfig(group_initial_rebalance_delay_ms=1_000)
         self.topics = FakeTopics({"t": PARTITIONS})
         self.log: list[tuple[bytes, bytes | None]] = []
         self.committed = 0
         self.checks = GroupChecks()
-        self.life = 0
+        self.incarnation = 0
         self.up = False
         self.waiter = 0
         self._start()
 
-    # --- life and death
+    # --- start and crash
 
     def _start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.up = True
         self.shard = self.replayed()
         self.timers: TimerQueue[Timer] = TimerQueue()
@@ -152,7 +152,7 @@ class Coordinator:
         self.held: list[Held] = []
         self.committed = len(self.log)
         self.checks.restarted(self.shard)
-        self._perform(self.shard.start(self.world.now))
+        self._perform(self.shard.start(self.simulation.now))
 
     def replayed(self) -> GroupShard:
         """A shard made from the bytes of the log alone."""
@@ -168,10 +168,10 @@ class Coordinator:
         if not self.up:
             return
         self.up = False
-        self.life += 1
-        keep = self.world.random.randint(self.committed, len(self.log))
+        self.incarnation += 1
+        keep = self.simulation.random.randint(self.committed, len(self.log))
         del self.log[keep:]
-        self.world.later(self.world.random.randrange(100, 3_000), self._start)
+        self.simulation.later(self.simulation.random.randrange(100, 3_000), self._start)
 
     # --- the host
 
@@ -179,20 +179,20 @@ class Coordinator:
         self, request: Message, version: int, client_id: str, reply: Callable[[Message], None]
     ) -> None:
         if not self.up:
-            if self.world.chance(0.5):
+            if self.simulation.chance(0.5):
                 reply(error_response(request, version, ErrorCode.NOT_COORDINATOR))
             return
         self.waiter += 1
-        self.waiting[self.waiter] = Waiting(request, version, self.world.now, reply)
-        uuid = f"{self.world.random.getrandbits(64):016x}"
+        self.waiting[self.waiter] = Waiting(request, version, self.simulation.now, reply)
+        uuid = f"{self.simulation.random.getrandbits(64):016x}"
         context = Context(self.waiter, version, client_id, "/sim", uuid, self.topics)
-        self._perform(self.shard.handle(Requested(request, context), self.world.now))
+        self._perform(self.shard.handle(Requested(request, context), self.simulation.now))
         self._schedule_timers()
 
-    def _tick(self, life: int) -> None:
-        if not self.up or life != self.life:
+    def _tick(self, incarnation: int) -> None:
+        if not self.up or incarnation != self.incarnation:
             return
-        now = self.world.now
+        now = self.simulation.now
         while (timer := self.timers.pop_due(now)) is not None:
             self._perform(self.shard.handle(TimerFired(timer), now))
         self._schedule_timers()
@@ -200,12 +200,14 @@ class Coordinator:
     def _schedule_timers(self) -> None:
         deadline = self.timers.next_deadline()
         if deadline is not None:
-            life = self.life
-            self.world.later(max(deadline - self.world.now, 0), lambda: self._tick(life))
+            incarnation = self.incarnation
+            self.simulation.later(
+                max(deadline - self.simulation.now, 0), lambda: self._tick(incarnation)
+            )
 
     def _perform(self, result: Result) -> None:
-        now = self.world.now
-        if result.records and self.world.chance(self.world.faults.append):
+        now = self.simulation.now
+        if result.records and self.simulation.chance(self.simulation.faults.append):
             error = ErrorCode.NOT_ENOUGH_REPLICAS
             self._perform_failed(self.shard.write_failed(result, error, now, applied=False))
             return
@@ -213,13 +215,13 @@ class Coordinator:
         self._change(result)
         self.checks.appended(result.records)
         self.held.append(Held(result, len(self.log), now + COMMIT_TIMEOUT_MS))
-        if self.world.chance(self.world.faults.slow_commit):
-            delay = self.world.random.randrange(1, 2 * COMMIT_TIMEOUT_MS)
-            life, end = self.life, len(self.log)
-            self.world.later(delay, lambda: self._commit(life, end))
-            self.world.later(COMMIT_TIMEOUT_MS, lambda: self._time_out(life))
+        if self.simulation.chance(self.simulation.faults.slow_commit):
+            delay = self.simulation.random.randrange(1, 2 * COMMIT_TIMEOUT_MS)
+            incarnation, end = self.incarnation, len(self.log)
+            self.simulation.later(delay, lambda: self._commit(incarnation, end))
+            self.simulation.later(COMMIT_TIMEOUT_MS, lambda: self._time_out(incarnation))
         else:
-            self._commit(self.life, len(self.log))
+            self._commit(self.incarnation, len(self.log))
 
     def _perform_failed(self, result: Result) -> None:
         assert not result.records
@@ -236,8 +238,8 @@ class Coordinator:
             else:
                 self.timers.cancel(timer.timer)
 
-    def _commit(self, life: int, end: int) -> None:
-        if not self.up or life != self.life:
+    def _commit(self, incarnation: int, end: int) -> None:
+        if not self.up or incarnation != self.incarnation:
             return
         self.committed = max(self.committed, end)
         ready = [held for held in self.held if held.end <= self.committed]
@@ -245,15 +247,15 @@ class Coordinator:
         for held in ready:
             self._respond(held.result)
 
-    def _time_out(self, life: int) -> None:
-        if not self.up or life != self.life:
+    def _time_out(self, incarnation: int) -> None:
+        if not self.up or incarnation != self.incarnation:
             return
-        late = [held for held in self.held if held.deadline <= self.world.now]
-        self.held = [held for held in self.held if held.deadline > self.world.now]
+        late = [held for held in self.held if held.deadline <= self.simulation.now]
+        self.held = [held for held in self.held if held.deadline > self.simulation.now]
         for held in late:
             error = ErrorCode.REQUEST_TIMED_OUT
             self._perform_failed(
-                self.shard.write_failed(held.result, error, self.world.now, applied=True)
+                self.shard.write_failed(held.result, error, self.simulation.now, applied=True)
             )
         self._schedule_timers()
 
@@ -270,7 +272,7 @@ class Coordinator:
         if not self.up:
             return
         for waiting in self.waiting.values():
-            age = self.world.now - waiting.since
+            age = self.simulation.now - waiting.since
             assert age <= WAIT_LIMIT_MS, f"{waiting.request} has waited for {age} ms"
             if not isinstance(waiting.request, JoinGroupRequest | SyncGroupRequest):
                 assert age <= COMMIT_TIMEOUT_MS, f"{waiting.request} waits for the log only"
