@@ -50,11 +50,11 @@ def new_sink(servers: str, topic: str, **options: str) -> TopicSink:
 
 
 def numbers(start: int, end: int) -> pa.Table:
-    return pa.table({"value": [str(each) for each in range(start, end)]})
+    return pa.table({"value": [str(number) for number in range(start, end)]})
 
 
 def texts(end: int) -> list[str]:
-    return [str(each) for each in range(end)]
+    return [str(number) for number in range(end)]
 
 
 def drivers_that_die(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,8 @@
 """A pipeline on a real Spark cluster, which loses a machine and an executor (D2, D3).
 
-Master, workers, executors, driver, broker and databases are processes of their own. The driver is
-`penstock pipeline run --master spark://…`; Python comes to the executors in an archive, as
-docs/pipelines-cluster.md says.
+Master, workers, executors, driver, broker and databases are separate processes. The driver is
+`penstock pipeline run --master spark://…`; the executors get Python from an archive, as described
+in docs/pipelines-cluster.md.
 """
 
 import json
@@ -101,15 +101,15 @@ def held(views, name):
         import os
         import time
 
-        # An executor works in a folder below that of its worker.
+        # An executor works in a directory below that of its worker.
         machine = 0 if "/worker-0/" in os.getcwd() else 1
         ids = []
         for number, batch in enumerate(batches):
             yield batch
             ids += batch.column("id").to_pylist()
-            if number != 2 or (machine == 1 and not os.path.exists("{folder}/go")):
+            if number != 2 or (machine == 1 and not os.path.exists("{directory}/go")):
                 continue
-            marker = f"{folder}/{{name}}-{{machine}}"
+            marker = f"{directory}/{{name}}-{{machine}}"
             try:
                 os.close(os.open(f"{{marker}}.claimed", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
@@ -137,20 +137,20 @@ def held_sent(views):
 
 
 @contextmanager
-def pipeline_run(folder: Path, master: str) -> Iterator[subprocess.Popen[str]]:
-    """`penstock pipeline run --once` in a process of its own; none of it is left at the end."""
+def pipeline_run(directory: Path, master: str) -> Iterator[subprocess.Popen[str]]:
+    """Runs `penstock pipeline run --once` in a process; all its processes end with the block."""
     environment = {
         **os.environ,
         "PYSPARK_PYTHON": "./environment/bin/python",
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
-    with (folder / "driver.err").open("wb") as errors:
+    with (directory / "driver.err").open("wb") as errors:
         process = subprocess.Popen(
             [*RUN, "--master", master],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
-            cwd=folder,
+            cwd=directory,
             env=environment,
             start_new_session=True,
             text=True,
@@ -163,18 +163,18 @@ def pipeline_run(folder: Path, master: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-def write_environment(folder: Path) -> None:
-    """A Python, as conda-pack and venv-pack make one: unpacked here, packed for the executors."""
-    python = folder / "environment" / "bin" / "python"
+def write_environment(directory: Path) -> None:
+    """Creates a Python like conda-pack and venv-pack: unpacked here, packed for the executors."""
+    python = directory / "environment" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    with tarfile.open(folder / "environment.tar.gz", "w:gz") as packed:
-        packed.add(folder / "environment", ".")
+    with tarfile.open(directory / "environment.tar.gz", "w:gz") as packed:
+        packed.add(directory / "environment", ".")
 
 
 def produce(servers: str) -> None:
-    """Numbered records, of two minutes."""
+    """Produces numbered records of two minutes."""
     with Producer(bootstrap_servers=servers) as producer:
         for partition in range(2):
             values = [
@@ -211,17 +211,16 @@ def wait_until(true: Callable[[], bool], process: subprocess.Popen[str], errors:
     while not true():
         assert process.poll() is None, f"the driver has ended: {errors.read_text()}"
         assert time.monotonic() < deadline, errors.read_text()
-        # Another process does it: there is nothing here to wait for.
+        # Another process does it, so the test must poll.
         time.sleep(0.05)
 
 
 def wait_until_held(
-    machine: int, rows: Engine, driver: subprocess.Popen[str], folder: Path
+    machine: int, rows: Engine, driver: subprocess.Popen[str], directory: Path
 ) -> list[int]:
-    """Until a task of each sink is held there, and rows of one of them are staged; the processes
-    that run them."""
-    markers = [folder / f"{name}-{machine}" for name in HELD]
-    errors = folder / "driver.err"
+    """Waits until a task of each sink is held and rows of one are staged; returns the processes."""
+    markers = [directory / f"{name}-{machine}" for name in HELD]
+    errors = directory / "driver.err"
     wait_until(lambda: all(marker.exists() for marker in markers), driver, errors)
     held = [json.loads(marker.read_text()) for marker in markers]
     half_staged = set(held[0]["ids"])
@@ -231,7 +230,7 @@ def wait_until_held(
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SparkCluster]:
-    """Each machine has room for the tasks of all queries, so that each query has some on both."""
+    """Each machine has cores for the tasks of all queries, so each query has tasks on both."""
     with SparkCluster(cores=4) as cluster:
         yield cluster
 
@@ -243,11 +242,10 @@ def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_n
     mariadb: MariaDbServer,
     tmp_path: Path,
 ) -> None:
-    """First a worker with all that it runs, then the executor of the other one, alone.
+    """First a worker with its executors is killed, then only the executor of the other worker.
 
-    Rows of tasks that are not finished are neither stored nor sent, whichever way they take: those
-    that are staged already are never moved, and are swept. Windows, whose state was on both, are
-    right as well.
+    Rows of unfinished tasks are neither stored nor sent: those that are staged already are never
+    merged, and are removed. Windows, whose state was on both machines, are correct as well.
     """
     broker.create_topic("events", 2)
     broker.create_topic("results", 2)
@@ -261,7 +259,7 @@ def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_n
     (tmp_path / "pipeline.yml").write_text(
         PIPELINE.format(servers=broker.bootstrap_servers, quick=" ".join(QUICK), **texts)
     )
-    (tmp_path / "steps.py").write_text(STEPS.format(folder=tmp_path))
+    (tmp_path / "steps.py").write_text(STEPS.format(directory=tmp_path))
     write_environment(tmp_path)
     errors = tmp_path / "driver.err"
     with (

@@ -77,9 +77,9 @@ def totals(views: "Mapping[str, DataFrame]") -> "DataFrame":
 
 
 def pipeline(
-    broker: Broker, folder: Path, topics: str, steps: tuple[StepSpec, ...], view: str
+    broker: Broker, directory: Path, topics: str, steps: tuple[StepSpec, ...], view: str
 ) -> PipelineSpec:
-    """With the sources `clicks` and `orders`, and the table `pages`."""
+    """Returns a pipeline with the sources `clicks` and `orders` and the table `pages`."""
 
     def source(name: str, schema: str) -> SourceSpec:
         watermark = Watermark(column="at", delay="0 seconds")
@@ -90,21 +90,21 @@ def pipeline(
         name=topics,
         bootstrap_servers=broker.bootstrap_servers,
         sources=(source("clicks", CLICKS), source("orders", ORDERS)),
-        tables=(TableSpec(name="pages", database=f"sqlite:///{folder / 'db'}", table="pages"),),
+        tables=(TableSpec(name="pages", database=f"sqlite:///{directory / 'db'}", table="pages"),),
         steps=steps,
         sinks=(ParquetSinkSpec(name="out", view=view, path="unused"),),
-        checkpoint=str(folder / "checkpoints"),
+        checkpoint=str(directory / "checkpoints"),
     )
 
 
-class World:
-    """Several queries over the same two topics, one for each step."""
+class Environment:
+    """Queries over the same two topics, one for each step."""
 
-    def __init__(self, spark: "SparkSession", broker: Broker, folder: Path, name: str) -> None:
+    def __init__(self, spark: "SparkSession", broker: Broker, directory: Path, name: str) -> None:
         self.spark = spark
         self.memories: dict[str, Memory] = {}
         self._broker = broker
-        self._folder = folder
+        self._directory = directory
         self._name = name
         for each in ("clicks", "orders"):
             broker.create_topic(f"{name}-{each}", 1)
@@ -114,7 +114,7 @@ class World:
             producer.send_many(f"{self._name}-{source}", list(values)).result()
 
     def run(self, *steps: StepSpec) -> None:
-        spec = pipeline(self._broker, self._folder, self._name, steps, "clicks")
+        spec = pipeline(self._broker, self._directory, self._name, steps, "clicks")
         spec = replace(spec, tables=())
         sinks = tuple(
             ParquetSinkSpec(name=step.name, view=step.name, path="unused") for step in steps
@@ -146,37 +146,37 @@ def order(number: int, amount: float, second: int) -> bytes:
 def test_windows_joins_and_state_of_ones_own(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """All queries of a pipeline run at the same time, in one session."""
-    world = World(spark, broker, tmp_path, "windows")
-    world.produce("clicks", *(click(number, second=number * 20) for number in range(4)))
-    world.produce("clicks", click(9, second=300))
-    world.produce("orders", order(1, 5.0, 30), order(2, 7.0, 200), order(9, 1.0, 301))
-    world.run(
+    """All queries of a pipeline run concurrently, in one session."""
+    environment = Environment(spark, broker, tmp_path, "windows")
+    environment.produce("clicks", *(click(number, second=number * 20) for number in range(4)))
+    environment.produce("clicks", click(9, second=300))
+    environment.produce("orders", order(1, 5.0, 30), order(2, 7.0, 200), order(9, 1.0, 301))
+    environment.run(
         StepSpec(name="sliding", sql=SLIDING),
         StepSpec(name="sessions", sql=SESSIONS),
         StepSpec(name="bought", sql=BOUGHT),
         StepSpec(name="totals", function=totals),
     )
-    assert world.rows("sliding") == [
+    assert environment.rows("sliding") == [
         ("11:59:30", 2),
         ("12:00:00", 3),
         ("12:00:30", 2),
         ("12:01:00", 1),
     ]
-    assert [row[1:] for row in world.rows("sessions")] == [
+    assert [row[1:] for row in environment.rows("sessions")] == [
         ("12:00:00", "12:00:10", 1),
         ("12:00:20", "12:00:30", 1),
         ("12:00:40", "12:00:50", 1),
         ("12:01:00", "12:01:10", 1),
     ]
-    assert world.rows("bought") == [(1, "home", 5.0), (9, "home", 1.0)]
-    assert world.rows("totals") == [("home", 5)]
+    assert environment.rows("bought") == [(1, "home", 5.0), (9, "home", 1.0)]
+    assert environment.rows("totals") == [("home", 5)]
 
 
 def test_a_table_is_read_again_in_every_batch(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """Repeated clicks are dropped before, and the function in a file comes last."""
+    """Duplicate clicks are dropped first, and the function in a file is the last step."""
     (tmp_path / "steps.py").write_text(
         "from pyspark.sql import functions as f\n\n"
         "@f.udf('string')\n"
@@ -188,7 +188,7 @@ def test_a_table_is_read_again_in_every_batch(
     with sqlite3.connect(tmp_path / "db") as database:
         database.execute("CREATE TABLE pages (page TEXT, title TEXT)")
         database.execute("INSERT INTO pages VALUES ('home', 'old')")
-    world = World(spark, broker, tmp_path, "tables")
+    environment = Environment(spark, broker, tmp_path, "tables")
     play = pipeline(broker, tmp_path, "tables", (), "shouted")
     spec = replace(
         play,
@@ -211,7 +211,7 @@ def test_a_table_is_read_again_in_every_batch(
             database.close()
 
     clicks = (click(1), click(1), click(2, second=1), click(1))
-    world.produce("clicks", *clicks)
+    environment.produce("clicks", *clicks)
     run(spec, once=True, spark=spark, sinks=lambda *given: MemorySink(memory), at=at)
     database.close()
     assert [tuple(row.values()) for row in memory.rows] == [(1, "OLD"), (2, "NEW")]
@@ -272,5 +272,5 @@ def test_only_checkpoints_of_this_machine_are_written_as_plain_files(spark: "Spa
     assert manager().endswith(".FileSystemBasedCheckpointFileManager")
     assert manager(checkpoint="file:///tmp/c") == manager()
     assert manager(checkpoint="hdfs://a/c") == "Spark's own"
-    # What a pipeline says is said to the session when it starts.
+    # The settings of a pipeline are applied when the session starts.
     assert manager(spark={name: "mine"}) == "Spark's own"

@@ -1,4 +1,4 @@
-"""The database sink with Spark: rows of a frame by the driver, and staged by the executors (D3)."""
+"""The database sink with Spark: rows written by the driver, and staged by executors (D3)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
 
 def frame_of(spark: "SparkSession", *rows: tuple[int, str, str]) -> "DataFrame":
-    """Rows of id, name and op, the later the newer, in two partitions."""
+    """Returns a frame of id, name and op in two partitions; later rows are newer."""
     values = [
         (id_, name, f"2026-03-29 01:00:{number:02}", ["a", name], op)
         for number, (id_, name, op) in enumerate(rows)
@@ -53,7 +53,7 @@ def frame_of(spark: "SparkSession", *rows: tuple[int, str, str]) -> "DataFrame":
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A new database, and the way that rows get into it."""
+    """A new database, and the mode of writing."""
     kind, staged = request.param
     if kind == "sqlite":
         url = sqlite_url(tmp_path)
@@ -102,7 +102,7 @@ def staged_rows(engine: Engine) -> int:
 
 @pytest.mark.parametrize("place", [DRIVER[0], *STAGED], indirect=True)
 def test_the_plan_runs_once_and_only_its_rows_count(spark: "SparkSession", place: Place) -> None:
-    """Rows of attempts that were not handed back are left out, and gone after the batch."""
+    """Rows of attempts whose tokens were not returned are not merged, and are removed."""
     ran = spark.sparkContext.accumulator(0)
 
     def count(rows: "Row") -> "Row":
@@ -128,7 +128,7 @@ def test_the_plan_runs_once_and_only_its_rows_count(spark: "SparkSession", place
 
 @pytest.mark.parametrize("place", STAGED, indirect=True)
 def test_bad_rows_of_a_frame(spark: "SparkSession", place: Place) -> None:
-    """Errors of the executors come out as clear as the driver's."""
+    """Errors of executors are reported as clearly as those of the driver."""
     with place.engine.begin() as connection:
         connection.execute(text("CREATE TABLE results (id bigint PRIMARY KEY, name varchar(9))"))
     spec = spec_for(place.url, mode="upsert", key=["id"], writing="staged")

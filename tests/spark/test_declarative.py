@@ -31,20 +31,22 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # As the docs say: the second run must find the tables of the first.
+    # As documented: the second run must find the tables of the first.
     "spark.sql.catalogImplementation": "hive",
 }
 
 
-def example(servers: str, folder: Path) -> None:
-    """The files of the example, for this broker and this folder."""
+def example(servers: str, directory: Path) -> None:
+    """Writes the files of the example, for this broker, to the directory."""
     section = DOCS.read_text().partition("\n## In a declarative pipeline\n")[2]
     spec, definitions = re.findall(r"```(?:yaml|python)\n(.*?)```", section, re.DOTALL)
     storage = "file:///tmp/clicks-pipeline"
     assert storage in spec
-    (folder / "spark-pipeline.yml").write_text(spec.replace(storage, f"file://{folder}/storage"))
+    (directory / "spark-pipeline.yml").write_text(
+        spec.replace(storage, f"file://{directory}/storage")
+    )
     assert "localhost:9092" in definitions
-    (folder / "clicks.py").write_text(definitions.replace("localhost:9092", servers))
+    (directory / "clicks.py").write_text(definitions.replace("localhost:9092", servers))
 
 
 def environment() -> dict[str, str]:
@@ -65,17 +67,17 @@ def spark_home() -> Path:
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """The address of a new server of Spark Connect, whose tables and catalog are in the folder.
+def connect_server(directory: Path) -> Iterator[str]:
+    """Returns the address of a new Spark Connect server with tables and catalog in the directory.
 
-    `spark-pipelines run` would start one by itself, on a port that is always the same.
+    `spark-pipelines run` would start one on a fixed port.
     """
     command = [str(spark_home() / "bin" / "spark-submit"), "--class", SERVER]
     for name, value in SETTINGS.items():
         command += ["--conf", f"{name}={value}"]
     with subprocess.Popen(
         [*command, "spark-internal"],
-        cwd=folder,
+        cwd=directory,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -84,7 +86,7 @@ def connect_server(folder: Path) -> Iterator[str]:
         env=environment(),
     ) as process:
         assert process.stdout is not None
-        # Somebody has to read what it says, or it stops when the pipe is full.
+        # Its output must be read, otherwise it blocks when the pipe is full.
         said: list[str] = []
         address: Future[str] = Future()
 
@@ -102,16 +104,16 @@ def connect_server(folder: Path) -> Iterator[str]:
         try:
             yield address.result(120)
         finally:
-            # It is not to wait for anybody; its catalog survives that.
+            # Killed without waiting; its catalog survives.
             os.killpg(process.pid, signal.SIGKILL)
             listening.join()
 
 
-def run(folder: Path, remote: str) -> None:
-    """`spark-pipelines run`. Its checkpoints are in the folder."""
+def run(directory: Path, remote: str) -> None:
+    """Runs `spark-pipelines run` with checkpoints in the directory."""
     done = subprocess.run(
         [str(spark_home() / "bin" / "spark-pipelines"), "run", "--remote", remote],
-        cwd=folder,
+        cwd=directory,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -124,15 +126,15 @@ def run(folder: Path, remote: str) -> None:
     assert "Run is COMPLETED" in done.stdout
 
 
-def counts(folder: Path) -> dict[str, int]:
-    """What the view has."""
-    rows = pq.read_table(folder / "spark-warehouse" / "clicks_by_page").to_pylist()
+def counts(directory: Path) -> dict[str, int]:
+    """Returns the rows of the view."""
+    rows = pq.read_table(directory / "spark-warehouse" / "clicks_by_page").to_pylist()
     return {row["page"]: row["count"] for row in rows}
 
 
 @pytest.mark.timeout(600)
 def test_the_example_of_the_docs(broker: Broker, tmp_path: Path) -> None:
-    """What comes between two runs is in the second one, and nothing is twice."""
+    """The second run has the records that came after the first one, without duplicates."""
     example(broker.bootstrap_servers, tmp_path)
     with Topics(broker.bootstrap_servers) as topics:
         topics.create("clicks", 2)

@@ -1,8 +1,8 @@
 """Pipelines that crash at every step, lose checkpoints and are taken over: each record once (D3).
 
-The crashes of these tests are errors that end the query where it is; test_failures_kills.py kills
-processes. Every history is made from a seed, which is a part of the test's name: the same name
-plays the same history again.
+The crashes of these tests are errors that end the query; test_failures_kills.py kills processes.
+Every history is generated from a seed, which is a part of the test's name: the same name repeats
+the same history.
 """
 
 import random
@@ -20,8 +20,8 @@ from penstock.spark.errors import (
 )
 from penstock.spark.run.rebuild import rebuild
 from penstock.testing import Broker
-from tests.support.spark.pipeline_world import Kind, Point, World, commits_seen
-from tests.support.spark.worlds import DATABASES, KilledError, die, new_world
+from tests.support.spark.environments import DATABASES, KilledError, die, new_environment
+from tests.support.spark.pipeline_environment import Environment, Kind, Point, commits_seen
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.long
 
 
 class History(NamedTuple):
-    """The steps at which the lives of a driver end, one after the other."""
+    """Returns the steps at which consecutive runs of a driver end."""
 
     kind: Kind
     steps: tuple[str, ...]
 
 
-# On each database every step is the last of a life once. Only what was stored can be skipped.
+# On each database every step ends a run once. Only stored batches can be skipped.
 CASES = [
     (History("append", ("opened", "begun", "batch", "dead-letters")), "sqlite"),
     (History("update", ("rows", "committing", "stored", "skipped")), "sqlite"),
@@ -61,54 +61,60 @@ def test_a_history_of_crashes_neither_loses_nor_doubles(
     database: str,
     seed: int,
 ) -> None:
-    chance = random.Random(f"{history.kind} {database} {seed}")
-    letters: Literal["table", "topic"] = chance.choice(["table", "topic"])
-    world = new_world(request, broker, tmp_path, history.kind, database, letters=letters)
+    rng = random.Random(f"{history.kind} {database} {seed}")
+    letters: Literal["table", "topic"] = rng.choice(["table", "topic"])
+    environment = new_environment(
+        request, broker, tmp_path, history.kind, database, letters=letters
+    )
     for step in history.steps:
-        world.produce(chance.randint(14, 22))
-        if world.stateful:
-            if chance.random() < 0.3:
-                world.lose_last_commit()
-        elif step != "skipped" and chance.random() < 0.5:
-            world.lose_checkpoint()
-        # The second batch of a life is written on what the first has left in memory.
-        times = 1 if step in ("opened", "begun", "skipped") else chance.randint(1, 2)
-        world.batch = 1000 if times == 1 else 12
-        crash(world, spark, f"{step}:{times}")
-    world.batch = 1000
-    world.end_windows()
-    world.once(spark)
-    world.check()
+        environment.produce(rng.randint(14, 22))
+        if environment.stateful:
+            if rng.random() < 0.3:
+                environment.lose_last_commit()
+        elif step != "skipped" and rng.random() < 0.5:
+            environment.lose_checkpoint()
+        # The second batch of a run uses state that the first has left in memory.
+        times = 1 if step in ("opened", "begun", "skipped") else rng.randint(1, 2)
+        environment.batch = 1000 if times == 1 else 12
+        crash(environment, spark, f"{step}:{times}")
+    environment.batch = 1000
+    environment.end_windows()
+    environment.once(spark)
+    environment.check()
 
 
-def crash(world: World, spark: "SparkSession", where: str) -> None:
+def crash(environment: Environment, spark: "SparkSession", where: str) -> None:
     point = Point(where, die)
     with commits_seen(), pytest.raises((KilledError, PipelineError), match="at its point"):
-        world.once(spark, point)
+        environment.once(spark, point)
     assert point.reached
 
 
 def test_a_second_driver_in_the_middle_of_a_batch_of_the_first(
     spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """It has a checkpoint of its own, as on another machine, so that only the sink can tell. As
-    processes, and on every database: test_failures_kills.py."""
-    world = new_world(request, broker, tmp_path, "append", "sqlite", letters="topic", batch=1000)
-    world.produce(20)
-    rival = Point("rows", lambda: world.once(spark, checkpoint=str(tmp_path / "rival")))
+    """The rival has its own checkpoint, as on another machine, so only the sink can detect it.
+
+    test_failures_kills.py tests it with processes, on every database.
+    """
+    environment = new_environment(
+        request, broker, tmp_path, "append", "sqlite", letters="topic", batch=1000
+    )
+    environment.produce(20)
+    rival = Point("rows", lambda: environment.once(spark, checkpoint=str(tmp_path / "rival")))
     with pytest.raises(FencedError, match="taken over"):
-        world.once(spark, rival)
+        environment.once(spark, rival)
     assert rival.reached
-    world.check()
-    world.produce(10)
+    environment.check()
+    environment.produce(10)
     try:
-        world.once(spark)
+        environment.once(spark)
     except ProgressError as error:
-        # The checkpoint of the first has another batch than the rival has stored.
+        # The first driver's checkpoint has another batch than the rival has stored.
         assert "remove it" in str(error)  # noqa: PT017  (both may happen)
-        world.lose_checkpoint()
-        world.once(spark)
-    world.check()
+        environment.lose_checkpoint()
+        environment.once(spark)
+    environment.check()
 
 
 @pytest.mark.parametrize(
@@ -122,18 +128,20 @@ def test_a_lost_checkpoint_costs_nothing(
     kind: Literal["append", "topic"],
     database: str,
 ) -> None:
-    """The sink knows where to go on, also of a batch that Spark has never called done. Batch
-    numbers start at 0 again, and say nothing."""
-    world = new_world(request, broker, tmp_path, kind, database, batch=1000)
+    """The sink knows where to resume, also after a batch that Spark has not committed.
+
+    Batch numbers start at 0 again and decide nothing.
+    """
+    environment = new_environment(request, broker, tmp_path, kind, database, batch=1000)
     for records in (20, 10):
-        world.produce(records)
-        crash(world, spark, "stored")
-        world.lose_checkpoint()
-    world.produce(10)
-    result = world.once(spark)
+        environment.produce(records)
+        crash(environment, spark, "stored")
+        environment.lose_checkpoint()
+    environment.produce(10)
+    result = environment.once(spark)
     assert result.queries[0].skipped == 0
-    assert result.rows == sum(each >= 30 for each in world.good)
-    world.check()
+    assert result.rows == sum(each >= 30 for each in environment.good)
+    environment.check()
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -144,22 +152,22 @@ def test_state_that_is_lost_is_refused_and_rebuilt(
     tmp_path: Path,
     database: str,
 ) -> None:
-    """A rebuild that crashes half-way is finished by the next one."""
-    world = new_world(request, broker, tmp_path, "update", database, batch=1000)
-    world.produce(30)
-    world.once(spark)
-    before = world.found()
-    world.lose_checkpoint()
-    world.produce(10)
+    """A rebuild that crashes is finished by the next one."""
+    environment = new_environment(request, broker, tmp_path, "update", database, batch=1000)
+    environment.produce(30)
+    environment.once(spark)
+    before = environment.found()
+    environment.lose_checkpoint()
+    environment.produce(10)
     with pytest.raises(CheckpointLostError, match="penstock pipeline rebuild"):
-        world.once(spark)
-    assert world.found() == before
+        environment.once(spark)
+    assert environment.found() == before
     with pytest.raises(KilledError):
-        rebuild(world.spec, spark, at=Point("cleared", die))
-    assert world.found() == []
-    rebuild(world.spec, spark)
-    world.once(spark)
-    world.check()
+        rebuild(environment.spec, spark, at=Point("cleared", die))
+    assert environment.found() == []
+    rebuild(environment.spec, spark)
+    environment.once(spark)
+    environment.check()
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -170,16 +178,16 @@ def test_a_topic_that_was_made_again_is_refused_with_and_without_a_checkpoint(
     tmp_path: Path,
     database: str,
 ) -> None:
-    """Its offsets are those of other records."""
-    world = new_world(request, broker, tmp_path, "append", database, batch=1000)
-    world.produce(10)
-    world.once(spark)
-    before = world.found()
-    broker.delete_topic(world.topic)
-    broker.create_topic(world.topic, 2)
-    world.produce(20)
+    """The offsets of the new topic belong to other records."""
+    environment = new_environment(request, broker, tmp_path, "append", database, batch=1000)
+    environment.produce(10)
+    environment.once(spark)
+    before = environment.found()
+    broker.delete_topic(environment.topic)
+    broker.create_topic(environment.topic, 2)
+    environment.produce(20)
     for _ in range(2):
         with pytest.raises(DataLossError, match="deleted and created again"):
-            world.once(spark)
-        world.lose_checkpoint()
-    assert world.found() == before
+            environment.once(spark)
+        environment.lose_checkpoint()
+    assert environment.found() == before

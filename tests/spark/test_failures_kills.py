@@ -1,7 +1,7 @@
-"""kill -9 of drivers: Python, the JVM and all that they have started, at every step (D3).
+"""Drivers that are killed with their JVM and all child processes, at every step (D3).
 
-Each life of a driver runs several pipelines, on SQLite, PostgreSQL, MariaDB and to a topic, and
-each of them is at a step of its own when the process dies.
+Each driver runs several pipelines, to SQLite, PostgreSQL, MariaDB and to a topic, and each of them
+is at another step when the process is killed.
 """
 
 import random
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.testing import Broker
+from tests.support.spark.environments import new_environment
 from tests.support.spark.pipeline_driver import Driver, Order, killed
-from tests.support.spark.pipeline_world import World
-from tests.support.spark.worlds import new_world
+from tests.support.spark.pipeline_environment import Environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,31 +25,33 @@ pytestmark = pytest.mark.long
 def test_a_second_process_takes_over_and_the_first_stops_with_one_clear_line(
     spark: "SparkSession", broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The first is in the middle of a batch, on each database; it stores nothing of it."""
-    worlds = [
-        new_world(request, broker, tmp_path, "closed", "sqlite", batch=1000),
-        new_world(request, broker, tmp_path, "append", "postgresql", batch=1000, letters="topic"),
-        new_world(request, broker, tmp_path, "update", "mariadb", batch=1000),
-        new_world(request, broker, tmp_path, "topic", "topic", batch=1000),
+    """The first driver is held during a batch, on each database, and stores nothing of it."""
+    environments = [
+        new_environment(request, broker, tmp_path, "closed", "sqlite", batch=1000),
+        new_environment(
+            request, broker, tmp_path, "append", "postgresql", batch=1000, letters="topic"
+        ),
+        new_environment(request, broker, tmp_path, "update", "mariadb", batch=1000),
+        new_environment(request, broker, tmp_path, "topic", "topic", batch=1000),
     ]
-    for each in worlds:
-        each.produce(30)
-        each.end_windows()
-    held = [Order(world, "rows", "hold") for world in worlds]
+    for environment in environments:
+        environment.produce(30)
+        environment.end_windows()
+    held = [Order(environment, "rows", "hold") for environment in environments]
     with Driver(held, tmp_path) as first:
-        first.wait_for_all(f"{world.name} is at rows" for world in worlds)
-        for world in worlds:
-            # On the same checkpoint, which the first has planned its batch in.
-            world.once(spark)
-        first.go(len(worlds))
+        first.wait_for_all(f"{environment.name} is at rows" for environment in environments)
+        for environment in environments:
+            # On the same checkpoint, in which the first driver has planned its batch.
+            environment.once(spark)
+        first.go(len(environments))
         assert first.end() == 1
         lines = first.errors.splitlines()
-    for world in worlds:
-        world.check()
+    for environment in environments:
+        environment.check()
     fenced = [line for line in lines if line.startswith("FencedError: ")]
-    assert len(fenced) == len(worlds), lines
-    for world in worlds:
-        assert any(world.name in line and "taken over" in line for line in fenced), lines
+    assert len(fenced) == len(environments), lines
+    for environment in environments:
+        assert any(environment.name in line and "taken over" in line for line in fenced), lines
 
 
 LIVES = (
@@ -69,31 +71,35 @@ the sink's commit and that of Spark; what was stored so is skipped in the next l
 
 @pytest.mark.parametrize("seed", [1])
 def test_drivers_killed_at_every_step_neither_lose_nor_double(
-    broker: Broker, worlds: Sequence[World], tmp_path: Path, seed: int
+    broker: Broker, environments: Sequence[Environment], tmp_path: Path, seed: int
 ) -> None:
-    """In the last life a worker is killed when it has staged its rows, and its task runs again."""
-    chance = random.Random(seed)
+    """In the last run a worker is killed after it has staged its rows, and its task is repeated."""
+    rng = random.Random(seed)
     for points in LIVES:
-        for world in worlds:
-            world.produce(chance.randint(14, 22))
-        orders = [Order(each, point) for each, point in zip(worlds, points, strict=True)]
+        for environment in environments:
+            environment.produce(rng.randint(14, 22))
+        orders = [Order(each, point) for each, point in zip(environments, points, strict=True)]
         killed(orders, tmp_path)
-    for world in worlds:
-        world.produce(5)
-        world.end_windows()
+    for environment in environments:
+        environment.produce(5)
+        environment.end_windows()
     marker = tmp_path / "worker"
-    with Driver([Order(world) for world in worlds], tmp_path, worker_dies=marker) as last:
+    with Driver(
+        [Order(environment) for environment in environments], tmp_path, worker_dies=marker
+    ) as last:
         assert last.end() == 0, last.errors
     assert marker.exists()
-    for world in worlds:
-        world.check()
+    for environment in environments:
+        environment.check()
 
 
 @pytest.fixture
-def worlds(broker: Broker, request: pytest.FixtureRequest, tmp_path: Path) -> Sequence[World]:
+def environments(
+    broker: Broker, request: pytest.FixtureRequest, tmp_path: Path
+) -> Sequence[Environment]:
     return [
-        new_world(request, broker, tmp_path, "closed", "sqlite", batch=1000),
-        new_world(request, broker, tmp_path, "staged", "postgresql", batch=1000),
-        new_world(request, broker, tmp_path, "update", "mariadb", letters="topic"),
-        new_world(request, broker, tmp_path, "topic", "topic", batch=1000),
+        new_environment(request, broker, tmp_path, "closed", "sqlite", batch=1000),
+        new_environment(request, broker, tmp_path, "staged", "postgresql", batch=1000),
+        new_environment(request, broker, tmp_path, "update", "mariadb", letters="topic"),
+        new_environment(request, broker, tmp_path, "topic", "topic", batch=1000),
     ]

@@ -1,4 +1,4 @@
-"""Brokers, databases and Python workers that are killed under a pipeline that runs (D3).
+"""Brokers, databases and Python workers that are killed while a pipeline runs (D3).
 
 SQLite has no server: it is killed with the driver, in test_failures_kills.py.
 """
@@ -23,9 +23,9 @@ from tests.support.spark.databases import (
     PostgreSqlServer,
     engine_for,
 )
-from tests.support.spark.pipeline_world import Point, World, commits_seen
+from tests.support.spark.environments import DATABASES, SERVERS, new_environment
+from tests.support.spark.pipeline_environment import Environment, Point, commits_seen
 from tests.support.spark.worker_faults import dying_after_staging
-from tests.support.spark.worlds import DATABASES, SERVERS, new_world
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,10 +39,10 @@ STATEFUL_OR_TOPIC = [*(("update", each) for each in DATABASES), ("topic", "topic
 
 
 class Continuous(RunListener):
-    """A pipeline that runs in a thread until the end of the block."""
+    """Runs a pipeline in a thread until the end of the block."""
 
     def __init__(
-        self, world: World, spark: "SparkSession", at: StepHook = lambda step: None
+        self, environment: Environment, spark: "SparkSession", at: StepHook = lambda step: None
     ) -> None:
         self._stop = Event()
         self._news = Event()
@@ -51,7 +51,7 @@ class Continuous(RunListener):
 
         def work() -> None:
             try:
-                run(world.spec, spark=spark, listeners=[self], stop=self._stop, at=at)
+                run(environment.spec, spark=spark, listeners=[self], stop=self._stop, at=at)
             except Exception as error:  # noqa: BLE001  (the test looks at it)
                 self.error = error
             finally:
@@ -89,19 +89,19 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(
     database: str,
 ) -> None:
     with Broker() as broker:
-        world = new_world(request, broker, tmp_path, kind, database, letters="topic")
-        world.produce(20)
+        environment = new_environment(request, broker, tmp_path, kind, database, letters="topic")
+        environment.produce(20)
         meeting = Meeting()
-        with Continuous(world, spark, Point("batch:2", meeting.hold)) as running:
+        with Continuous(environment, spark, Point("batch:2", meeting.hold)) as running:
             meeting.wait()
             broker.kill()
-            # The tasks of the batch find nobody there.
+            # The tasks of the batch cannot connect.
             meeting.go()
             broker.start()
-            world.produce(20)
+            environment.produce(20)
             running.until_read(40)
         assert running.error is None
-        world.check()
+        environment.check()
 
 
 @pytest.mark.parametrize("database", DATABASES)
@@ -109,19 +109,21 @@ def test_a_broker_that_stays_away_stops_the_pipeline_which_goes_on_later(
     spark: "SparkSession", request: pytest.FixtureRequest, tmp_path: Path, database: str
 ) -> None:
     with Broker() as broker:
-        world = new_world(request, broker, tmp_path, "append", database, letters="topic")
+        environment = new_environment(
+            request, broker, tmp_path, "append", database, letters="topic"
+        )
         # Instead of a minute.
-        world.kafka = {"default.api.timeout.ms": "1000", "request.timeout.ms": "1000"}
-        world.produce(20)
-        with Continuous(world, spark) as running:
+        environment.kafka = {"default.api.timeout.ms": "1000", "request.timeout.ms": "1000"}
+        environment.produce(20)
+        with Continuous(environment, spark) as running:
             running.until_read(20)
             broker.kill()
             with pytest.raises(PipelineError, match=broker.bootstrap_servers):
                 running.until_read(21)
         broker.start()
-        world.produce(10)
-        world.once(spark)
-        world.check()
+        environment.produce(10)
+        environment.once(spark)
+        environment.check()
 
 
 @pytest.fixture(scope="module")
@@ -146,12 +148,12 @@ def test_a_database_that_is_killed_in_the_middle_of_a_transaction_is_waited_for(
     kind: Literal["staged", "update"],
     database: str,
 ) -> None:
-    """Rows are written, and their commit is on its way when the server dies."""
-    world = new_world(request, broker, tmp_path, kind, f"durable_{database}")
+    """The server is killed after the rows are written, during their commit."""
+    environment = new_environment(request, broker, tmp_path, kind, f"durable_{database}")
     server: DatabaseServer = request.getfixturevalue(f"durable_{database}")
-    world.produce(20)
+    environment.produce(20)
     busy, idle = Meeting(), Meeting()
-    # Connections that are dead before they are used are noticed, too.
+    # Connections that are closed before they are used are detected, too.
     points = Point("batch:2", idle.hold), Point("committing", busy.hold)
 
     def at(step: str) -> None:
@@ -159,15 +161,15 @@ def test_a_database_that_is_killed_in_the_middle_of_a_transaction_is_waited_for(
             point(step)
 
     with commits_seen(), ThreadPoolExecutor() as pool:
-        running = pool.submit(world.once, spark, at)
+        running = pool.submit(environment.once, spark, at)
         for meeting in (busy, idle):
-            # In this thread: the kernel ends a server with the thread that started it.
+            # In this thread, because the kernel ends a server with the thread that started it.
             meeting.wait()
             server.kill()
             server.start()
             meeting.go()
         running.result()
-    world.check()
+    environment.check()
 
 
 class Meeting:
@@ -197,15 +199,15 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_task_stores_nothing(
     kind: Literal["update", "topic"],
     database: str,
 ) -> None:
-    """Spark on one machine does not try a task again: the batch fails, and the next run has it."""
-    world = new_world(request, broker, tmp_path, kind, database)
-    world.worker_dies = str(tmp_path / "worker")
-    world.produce(20)
+    """Local Spark does not retry a task: the batch fails, and the next run repeats it."""
+    environment = new_environment(request, broker, tmp_path, kind, database)
+    environment.worker_dies = str(tmp_path / "worker")
+    environment.produce(20)
     with pytest.raises(PipelineError, match="Python worker exited unexpectedly"):
-        world.once(spark)
-    assert world.found() == []
-    world.once(spark)
-    world.check()
+        environment.once(spark)
+    assert environment.found() == []
+    environment.once(spark)
+    environment.check()
 
 
 @pytest.mark.parametrize("database", SERVERS)
@@ -216,23 +218,23 @@ def test_what_a_killed_worker_has_staged_counts_for_nothing(
     tmp_path: Path,
     database: str,
 ) -> None:
-    """With a task that is tried again: test_failures_kills.py."""
-    world = new_world(request, broker, tmp_path, "staged", database)
-    world.produce(20)
+    """test_failures_kills.py tests it with a task that is retried."""
+    environment = new_environment(request, broker, tmp_path, "staged", database)
+    environment.produce(20)
     with (
         dying_after_staging(str(tmp_path / "worker")),
         pytest.raises(PipelineError, match="Python worker exited unexpectedly"),
     ):
-        world.once(spark)
-    assert world.found() == []
-    assert staged_rows(world) > 0
-    world.once(spark)
-    world.check()
-    assert staged_rows(world) == 0
+        environment.once(spark)
+    assert environment.found() == []
+    assert staged_rows(environment) > 0
+    environment.once(spark)
+    environment.check()
+    assert staged_rows(environment) == 0
 
 
-def staged_rows(world: World) -> int:
-    with engine_for(make_url(world.database)) as engine:
+def staged_rows(environment: Environment) -> int:
+    with engine_for(make_url(environment.database)) as engine:
         names = [name for name in inspect(engine).get_table_names() if "penstock_stage" in name]
         with engine.connect() as connection:
             return sum(

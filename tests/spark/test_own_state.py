@@ -1,4 +1,4 @@
-"""State of one's own, with timers (transformWithStateInPandas), through crashes: once (D2, D3)."""
+"""User-defined state with timers (transformWithStateInPandas) through crashes: once (D2, D3)."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ GAP_MS = 10_000
 
 
 class Visits(StatefulProcessor):
-    """The clicks of each page until there are none for ten seconds; then one row, and no state."""
+    """Counts the clicks of each page; emits a row after ten seconds without any."""
 
     def init(self, handle: "StatefulProcessorHandle") -> None:
         self._handle = handle
@@ -76,7 +76,7 @@ def visits(views: "Mapping[str, DataFrame]") -> "DataFrame":
 
 
 class KilledError(Exception):
-    """In place of a kill: the query ends here, with nothing done after it."""
+    """Simulates a kill: the query ends here, without its next actions."""
 
 
 def crash_at(step: str, times: int) -> Any:
@@ -102,11 +102,11 @@ def test_timers_and_state_come_once_however_often_the_driver_crashes(
     )
     scenario.produce(click(number, second=number) for number in range(5))
     scenario.produce([click(5, second=2, page="cart")])
-    # Stored, and not noted by Spark: the state of the batch is made again when it is left out.
+    # Stored, but not committed by Spark: the skipped batch writes its state again.
     with pytest.raises(PipelineError, match="stored:1"):
         scenario.once(crash_at("stored", 1))
     assert found(scenario) == []
-    # The second batch of this life has no records: the timers are due.
+    # The second batch of this run has no records: the timers are due.
     scenario.produce([click(6, second=70, page="help")])
     with pytest.raises(PipelineError, match="stored:2"):
         scenario.once(crash_at("stored", 2))

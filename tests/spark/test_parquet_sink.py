@@ -1,4 +1,4 @@
-"""Parquet files as a sink: exactly-once, and never half a batch for any reader (D3)."""
+"""The Parquet sink: exactly-once, and readers never see a part of a batch (D3)."""
 
 import json
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_a_driver_dies_at_every_step(
     step: str,
     partition_by: tuple[str, ...],
 ) -> None:
-    """Until the commit is there nothing was stored; from then on the next owner finishes it."""
+    """Before the commit exists nothing is stored; afterwards the next owner finishes it."""
     sink = new_sink(spark, tmp_path, *partition_by)
     sink.open("first")
     sink.write(numbers(spark, 0, 3), batch(0, 3, 0))
@@ -103,7 +103,7 @@ def test_a_driver_dies_at_every_step(
         patched.setattr(owner, method, die)
         with pytest.raises(Killed):
             sink.write(numbers(spark, 3, 7), batch(3, 7, 1))
-    # Readers see whole batches, also before anybody comes back.
+    # Readers see whole batches, also before the next owner opens the sink.
     assert by_pandas(tmp_path) == list(range(7 if name == "finish" else 3))
     assert name == "finish" or list((tmp_path / "_staging").iterdir())
 
@@ -119,7 +119,7 @@ def test_a_driver_dies_at_every_step(
 
 
 def test_an_owner_that_was_replaced_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
-    """Also one that is still staging its files, which are gone under its hands."""
+    """Also a driver that still stages its files, which the new owner removes."""
     old = new_sink(spark, tmp_path)
     old.open("old")
     old.write(numbers(spark, 0, 3), batch(0, 3, 0))
@@ -132,7 +132,7 @@ def test_an_owner_that_was_replaced_is_refused(spark: "SparkSession", tmp_path: 
 def test_a_rebuild_removes_what_the_sink_has_written(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it was interrupted; files of others stay."""
+    """Also after an interruption; files of others stay."""
     pd.DataFrame({"id": [-1], "group": ["x"]}).to_parquet(tmp_path / "mine.parquet")
     sink = new_sink(spark, tmp_path)
     sink.open("first")
@@ -151,7 +151,7 @@ def test_a_rebuild_removes_what_the_sink_has_written(
 def test_a_batch_with_too_many_dead_letters_leaves_no_trace(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
-    """D5: how many there are is known once the plan has run, and before anything is stored."""
+    """D5: their number is known after the plan has run, before anything is stored."""
     sink = new_sink(spark, tmp_path)
     sink.open("first")
 
@@ -179,7 +179,7 @@ def test_a_column_for_partitions_that_is_missing_is_named(
 def test_a_commit_is_made_once_on_any_file_system(
     spark: "SparkSession", tmp_path: Path, is_local: bool
 ) -> None:
-    """With hard links, and with a rename as Spark's checkpoints have it."""
+    """With hard links, and with a rename as in Spark's checkpoints."""
     files = HadoopFiles(spark, str(tmp_path), is_local=is_local)
     assert files.names("missing") == []
     assert files.create("a/1.json", b'{"first": 1}')

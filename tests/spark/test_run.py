@@ -1,4 +1,4 @@
-"""A pipeline that is stopped, killed, robbed of its checkpoint: each row exactly once (D3)."""
+"""A pipeline that is stopped, crashes, or loses its checkpoint: each row exactly once (D3)."""
 
 import shutil
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_a_running_pipeline_takes_what_comes_also_from_new_partitions_and_stops_
 def test_a_stateless_query_goes_on_without_its_checkpoint(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """The sink's own offsets count; a partition that came in the meantime is read whole."""
+    """The query resumes from the sink's offsets; a partition that was added is read from 0."""
     scenario = PipelineScenario(spark, broker, tmp_path)
     scenario.produce(map(click, range(5)))
     scenario.once()
@@ -72,7 +72,7 @@ def test_a_stateless_query_goes_on_without_its_checkpoint(
 
 
 class KilledError(Exception):
-    """In place of a kill: the query ends here, with nothing done after it."""
+    """Simulates a kill: the query ends here, without its next actions."""
 
 
 def windows(scenario: PipelineScenario) -> dict[object, object]:
@@ -83,7 +83,7 @@ def windows(scenario: PipelineScenario) -> dict[object, object]:
 def test_windows_come_out_once_also_by_batches_that_read_nothing(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """The watermark of a batch counts from the next one on, which may have no records (D2)."""
+    """The watermark of a batch applies to the next one, which may have no records (D2)."""
     scenario = PipelineScenario(spark, broker, tmp_path, steps=(PER_MINUTE,), view="per_minute")
     scenario.produce(
         [*(click(number, second=number) for number in range(20)), click(20, second=70)]
@@ -92,7 +92,7 @@ def test_windows_come_out_once_also_by_batches_that_read_nothing(
     assert windows(scenario) == {"12:00": 20}
     assert scenario.memory.stored is not None
     assert scenario.memory.stored.batch_id == 1
-    # Killed after the sink took the batch without records: its windows do not come twice.
+    # Killed after the sink stored the batch without records: its windows are not repeated.
     scenario.lose_last_commit()
     scenario.produce([click(21, second=130)])
     result = scenario.once()
@@ -103,7 +103,7 @@ def test_windows_come_out_once_also_by_batches_that_read_nothing(
 def test_state_is_made_again_by_a_batch_that_is_left_out(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """Also by the very first one, whose start Spark does not remember."""
+    """Also by the first batch, whose start Spark does not store."""
     scenario = PipelineScenario(spark, broker, tmp_path, steps=(PER_MINUTE,), view="per_minute")
     scenario.produce(click(number, second=number) for number in range(5))
 
@@ -131,7 +131,7 @@ def test_state_without_its_checkpoint_is_refused_until_it_is_rebuilt(
 
     def crash(step: str) -> None:
         if step == "cleared":
-            # A run that comes in between finds progress of nothing, and a checkpoint.
+            # A run in between finds a checkpoint and no progress.
             raise KilledError
 
     scenario.checkpoint.mkdir(parents=True)

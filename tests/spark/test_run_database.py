@@ -1,4 +1,4 @@
-"""A pipeline into SQLite, with records that cannot be read, as a user sees it (D3, D4, D5)."""
+"""A pipeline into SQLite with unreadable records, as a user sees it (D3, D4, D5)."""
 
 import sqlite3
 from dataclasses import replace
@@ -91,7 +91,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
 def test_a_sink_that_takes_no_dead_letters_leaves_them_to_a_topic(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
-    """Both are written once, also when the sink fails after the dead letters were written."""
+    """Both are written once, even if the sink fails after the dead letters were written."""
     scenario = PipelineScenario(spark, broker, tmp_path)
     topic = f"{scenario.topic}-dead"
     broker.create_topic(topic, 1)

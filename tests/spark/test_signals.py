@@ -1,4 +1,4 @@
-"""`penstock pipeline run` that is asked to stop: its batch is finished, nothing is left (D4)."""
+"""Signals to `penstock pipeline run`: it finishes the batch and ends all processes (D4)."""
 
 import json
 import os
@@ -46,8 +46,8 @@ def held(views):
         import time
 
         for batch in batches:
-            pathlib.Path("{folder}/held").touch()
-            while not pathlib.Path("{folder}/go").exists():
+            pathlib.Path("{directory}/held").touch()
+            while not pathlib.Path("{directory}/go").exists():
                 time.sleep(0.05)
             yield batch
 
@@ -59,12 +59,12 @@ def wait_until(true: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < deadline
-        # Another process does it: there is nothing here to wait for.
+        # Another process does it, so the test must poll.
         time.sleep(0.05)
 
 
-def ids(folder: Path) -> list[int]:
-    with closing(sqlite3.connect(folder / "out.db")) as connection:
+def ids(directory: Path) -> list[int]:
+    with closing(sqlite3.connect(directory / "out.db")) as connection:
         there = "SELECT 1 FROM sqlite_master WHERE name = 'results'"
         if connection.execute(there).fetchone() is None:
             return []
@@ -79,7 +79,7 @@ def ids(folder: Path) -> list[int]:
 def test_a_signal_to_the_whole_group_in_the_middle_of_a_batch(
     broker: Broker, tmp_path: Path, number: signal.Signals, times: int, code: int
 ) -> None:
-    """As a terminal, `timeout` and others send it: Spark's processes get it too."""
+    """A terminal, `timeout` and others signal the process group, including Spark's processes."""
     name = f"signals-{number}-{times}"
     broker.create_topic(name, 2)
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
@@ -87,7 +87,7 @@ def test_a_signal_to_the_whole_group_in_the_middle_of_a_batch(
             producer.send(name, json.dumps({"id": each}).encode())
     servers = broker.bootstrap_servers
     (tmp_path / "pipeline.yml").write_text(PIPELINE.format(name=name, servers=servers))
-    (tmp_path / "steps.py").write_text(STEPS.format(folder=tmp_path))
+    (tmp_path / "steps.py").write_text(STEPS.format(directory=tmp_path))
     with (tmp_path / "err").open("wb") as errors:
         process = subprocess.Popen(
             RUN,
@@ -103,7 +103,7 @@ def test_a_signal_to_the_whole_group_in_the_middle_of_a_batch(
         assert len(started) > 3, (tmp_path / "err").read_text()
         os.killpg(process.pid, number)
         if times == 2:
-            time.sleep(0.5)  # so that the kernel does not make one of two
+            time.sleep(0.5)  # so that the kernel does not merge two signals
             os.killpg(process.pid, number)
         else:
             (tmp_path / "go").touch()
@@ -135,7 +135,7 @@ print(session(spec, "local[1]", short=True))
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_jvm() -> None:
-    """pyspark alone would: its JVM is given up before it knows whose it is."""
+    """With pyspark alone the JVM would stay: it is abandoned before it knows its parent."""
     with subprocess.Popen(
         [sys.executable, "-c", SESSION],
         start_new_session=True,
@@ -146,7 +146,7 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm() -> None:
     ) as process:
         wait_until(lambda: len(family(process.pid)) > 1 or process.poll() is not None)
         process.send_signal(signal.SIGINT)
-        # Until nobody has its standard output any more.
+        # Returns when no process has its standard output open.
         said, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == -signal.SIGINT, said
     assert "KeyboardInterrupt" in said

@@ -26,7 +26,7 @@ def options(broker: Broker) -> dict[str, str]:
 
 
 def told(records: list[ConsumerRecord]) -> list[object]:
-    """All that a row says of its record, partition by partition."""
+    """Returns all columns of the records, partition by partition."""
     return [
         (record.partition, record.offset, record.key, record.value, list(record.headers))
         for record in records
@@ -97,7 +97,7 @@ def test_a_column_names_the_topic(
 def test_a_task_that_fails_stops_the_write(
     spark: "SparkSession", broker: Broker, options: dict[str, str], transactional: str
 ) -> None:
-    """In a transaction nothing is seen of it; the message names what is wrong (E2)."""
+    """In a transaction nothing becomes visible; the message names the problem (E2)."""
     topic = f"failing-{transactional}"
     broker.create_topic(topic)
     frame = spark.range(0, 10, 1, 2).selectExpr(
@@ -181,7 +181,7 @@ def add(tmp_path: Path, name: str, *lines: str) -> None:
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """As if the driver had died after Kafka's commit, and before Spark's."""
+    """Removes Spark's last commit, as if the driver was killed after Kafka's commit."""
     last = max(
         (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
         key=lambda each: int(each.name),
@@ -191,7 +191,7 @@ def forget_last_commit(checkpoint: Path) -> None:
 
 
 def test_a_stream_with_a_name_is_exactly_once(broker: Broker, start: Start, tmp_path: Path) -> None:
-    """D3: batches that Spark runs again are skipped; those without rows do no harm."""
+    """D3: repeated batches are skipped, and empty batches do no harm."""
     broker.create_topic("exactly")
     add(tmp_path, "1", "a", "b")
     add(tmp_path, "2", "c")
@@ -217,7 +217,7 @@ def test_a_stream_without_a_name_is_at_least_once(
 
 
 def test_a_second_query_is_refused(broker: Broker, start: Start, tmp_path: Path) -> None:
-    """A lost checkpoint, or another query under the same name: it says what would be duplicated."""
+    """A lost checkpoint, or another query with the same name: the error names the duplicates."""
     broker.create_topic("second")
     add(tmp_path, "1", "a")
     start("second", pipeline="mine")
@@ -233,7 +233,7 @@ def too_many() -> None:
 
 
 def test_rows_of_a_pipeline_become_json(spark: "SparkSession", broker: Broker) -> None:
-    """A view without `value`: objects as Spark's to_json writes them, and keys of columns."""
+    """A view without `value` is written as Spark's to_json does, with keys from columns."""
     broker.create_topic("json")
     rows = spark.sql(
         "select 1L as id, 'ü' as `na.me`, null as nothing, timestamp'2026-01-02 03:04:05' as at"

@@ -1,4 +1,4 @@
-"""`format("penstock")` in a session: side by side with Spark's own source, and where it is more."""
+"""`format("penstock")` as a source: compared with Spark's own, and its additional features."""
 
 import json
 import threading
@@ -30,7 +30,7 @@ def topics(broker: Broker) -> Iterator[Topics]:
 
 @pytest.fixture(scope="module")
 def filled(topics: Topics) -> Topics:
-    """Topics that tests only read: `plain-a` and `plain-b`, and one with transactions."""
+    """Topics that tests only read: `plain-a`, `plain-b`, and one with transactions."""
     topics.create("plain-a", 3)
     topics.fill("plain-a", {0: 30, 1: 10, 2: 20}, timestamp=NOON, headers=True)
     topics.create("plain-b")
@@ -59,7 +59,7 @@ def stream(spark: "SparkSession", kind: str, topics: Topics, **options: str) -> 
 
 
 def by_task(frame: "DataFrame") -> "list[list[Row]]":
-    """The rows of each task that had any, in order."""
+    """Returns the rows of each non-empty task, in order."""
     tasks: dict[int, list[Row]] = {}
     for row in frame.selectExpr("spark_partition_id() AS task", "struct(*) AS row").collect():
         tasks.setdefault(row.task, []).append(row.row)
@@ -216,7 +216,7 @@ def test_a_running_query_sees_what_comes(
 
 @contextmanager
 def being_written(topics: Topics, name: str) -> Iterator[None]:
-    """One record after the other for as long as the block."""
+    """Produces records one by one during the block."""
     over = threading.Event()
 
     def write() -> None:
@@ -237,7 +237,7 @@ def being_written(topics: Topics, name: str) -> Iterator[None]:
 def test_a_query_that_begins_now_misses_nothing(
     spark: "SparkSession", topics: Topics, name: str, tmp_path: Path
 ) -> None:
-    """D1: `latest` of a topic that is being written, and the first batch is run twice."""
+    """D1: `latest` of a topic that is written concurrently, and a repeated first batch."""
     topics.create(name)
     checkpoint = tmp_path / "checkpoint"
     frame = stream(spark, "penstock", topics, subscribe=name, startingOffsets="latest")
@@ -295,7 +295,7 @@ def test_a_checkpoint_of_sparks_own_source_goes_on_and_losses_stop_it(
 def test_secrets_reach_the_broker_and_nobody_else(
     spark: "SparkSession", tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """X2: a broker that wants SCRAM over TLS of the driver and of tasks, which read and write."""
+    """X2: SCRAM over TLS for the driver and for tasks, which read and write."""
     with guarded_broker() as guarded:
         guarded.create("guarded", 2)
         for partition in (0, 1):

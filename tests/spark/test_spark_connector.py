@@ -1,4 +1,4 @@
-"""Spark's own connector, `format("kafka")`, against our broker: unchanged (M4, D1)."""
+"""Spark's own connector, `format("kafka")`, unchanged with a Penstock broker (M4, D1)."""
 
 import json
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def offsets(frame: "DataFrame") -> list[tuple[str, int, int]]:
 
 
 def test_a_frame_is_written_and_read(spark: "SparkSession", topics: Topics) -> None:
-    """Keys, values, headers, topics and partitions as columns; nothing is lost on the way."""
+    """Keys, values, headers, topics and partitions are written and read back unchanged."""
     topics.create("written", 3)
     frame = spark.range(200).selectExpr(
         "IF(id % 7 = 0, NULL, CAST(id AS STRING)) AS key",
@@ -68,7 +68,7 @@ def test_a_frame_is_written_and_read(spark: "SparkSession", topics: Topics) -> N
 def test_a_stream_from_topic_to_topic(
     spark: "SparkSession", topics: Topics, tmp_path: Path
 ) -> None:
-    """The sink makes its topic by itself; a second run of the checkpoint adds what is new."""
+    """The sink creates its topic; a second run with the checkpoint adds only new records."""
     topics.create("stream-in", 2)
     topics.fill("stream-in", {0: 40, 1: 20})
     reader = spark.readStream.format("kafka").option("subscribe", "stream-in")
@@ -105,7 +105,7 @@ def test_a_stream_from_topic_to_topic(
 def test_only_committed_records_are_read(
     spark: "SparkSession", topics: Topics, tmp_path: Path
 ) -> None:
-    """P4: in batches and streams, over the gaps of markers and aborted records."""
+    """P4: in batches and streams, across gaps of markers and aborted records."""
     topics.create("committed")
     topics.in_transaction("committed", 0, 3)
     topics.in_transaction("committed", 0, 2, start=3, commit=False)

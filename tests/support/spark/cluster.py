@@ -1,6 +1,6 @@
 """A real standalone Spark cluster on this machine, from the pyspark package, for tests.
 
-Master and workers are processes of their own, small and quick to start. Each worker starts an
+Master and workers are separate processes, small and quick to start. Each worker starts an
 executor for an application, as a machine of a cluster does. None of them outlives the tests:
 the kernel ends master and workers with the test process, and executors end with their worker.
 """
@@ -28,15 +28,15 @@ _REGISTERED = re.compile(r"Registering worker \S+ with \d+ core")
 
 
 class ClusterError(Exception):
-    """A part of the cluster did not start; the message has what it said."""
+    """A part of the cluster did not start; the message contains its output."""
 
 
 class SparkCluster:
-    """`cores` for each worker: the tasks that it runs at once."""
+    """`cores` is the number of tasks that each worker runs at once."""
 
     def __init__(self, workers: int = 2, *, cores: int = 1) -> None:
         self.url = ""
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
         self._cores = cores
         self._count = workers
         self._home = _spark_home()
@@ -45,10 +45,10 @@ class SparkCluster:
             **os.environ,
             "JAVA_HOME": str(self._java),
             "SPARK_HOME": str(self._home),
-            # What Spark's own scripts set for workers.
+            # Set by Spark's own scripts for workers.
             "SPARK_SCALA_VERSION": _scala_version(self._home),
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self.folder),
+            "SPARK_LOCAL_DIRS": str(self.directory),
         }
         self._master: subprocess.Popen[bytes] | None = None
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
@@ -65,18 +65,18 @@ class SparkCluster:
         self.remove()
 
     def worker_of(self, pid: int) -> int:
-        """The number of the worker that has started this process, itself or by way of others."""
+        """Returns the number of the worker that is an ancestor of this process."""
         for number, process in self._workers.items():
             if pid in family(process.pid):
                 return number
         raise ClusterError(f"no worker has started the process {pid}")
 
     def kill_worker(self, number: int) -> None:
-        """kill -9 of a worker, its executors and their Python processes: a machine that is gone."""
+        """Kills a worker, its executors and their Python processes: a machine that fails."""
         _kill(self._workers.pop(number))
 
     def kill_executor(self, pid: int) -> None:
-        """kill -9 of the executor that runs this process, alone: its worker starts another."""
+        """Kills only the executor that runs this process; its worker starts another one."""
         executors = {
             child
             for worker in self._workers.values()
@@ -87,19 +87,19 @@ class SparkCluster:
         os.kill(executor, signal.SIGKILL)
 
     def remove(self) -> None:
-        """Ends what is left of it, and removes its folder."""
+        """Ends the remaining processes, and removes the directory."""
         for number in list(self._workers):
             self.kill_worker(number)
         if self._master is not None:
             _kill(self._master)
             self._master = None
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.directory)
 
     def _start(self) -> None:
         self._master = self._launch("master.Master", "master")
         self.url = self._awaited(_MASTER_AT, 1)
         for number in range(self._count):
-            place = self.folder / f"worker-{number}"
+            place = self.directory / f"worker-{number}"
             options = ["--cores", str(self._cores), "--memory", _EXECUTOR_MEMORY]
             options += ["--work-dir", str(place)]
             self._workers[number] = self._launch(
@@ -120,29 +120,31 @@ class SparkCluster:
         # setpriv lets the kernel end the process if the test process is itself killed.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with (self.folder / f"{log}.log").open("wb") as out:
+        with (self.directory / f"{log}.log").open("wb") as out:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
-                cwd=self.folder,
+                cwd=self.directory,
                 env=self._environment,
             )
 
     def _awaited(self, said: re.Pattern[str], times: int) -> str:
-        """Until the master has said this so many times: what it said last."""
+        """Waits until the master has logged this text `count` times; returns the last match."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            found: list[str] = said.findall((self.folder / "master.log").read_text())
+            found: list[str] = said.findall((self.directory / "master.log").read_text())
             if len(found) >= times:
                 return found[-1]
             processes = [self._master, *self._workers.values()]
             if any(process is not None and process.poll() is not None for process in processes):
                 break
-            # Spark has no other way to say that it is ready.
+            # Spark reports in no other way that it is ready.
             time.sleep(0.05)
-        logs = [f"{path.name}:\n{path.read_text()[-2000:]}" for path in self.folder.glob("*.log")]
+        logs = [
+            f"{path.name}:\n{path.read_text()[-2000:]}" for path in self.directory.glob("*.log")
+        ]
         raise ClusterError("the Spark cluster did not start:\n" + "\n".join(logs))
 
 
@@ -166,7 +168,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def family(root: int) -> list[int]:
-    """A process and all that it has started, the oldest first."""
+    """Returns a process and its descendants, the oldest first."""
     found = [root]
     for pid in found:
         found += _children(pid)

@@ -1,4 +1,4 @@
-"""A Unix socket in front of a server's that cuts a connection when certain bytes pass."""
+"""A proxy between Unix sockets that cuts a connection when certain bytes pass."""
 
 import socket
 import threading
@@ -10,21 +10,21 @@ from sqlalchemy import URL
 
 
 def socket_of(url: URL) -> Path:
-    """The socket of a database server."""
+    """Returns the socket of a database server."""
     if url.get_backend_name() == "postgresql":
         return Path(str(url.query["host"])) / ".s.PGSQL.5432"
     return Path(str(url.query["unix_socket"]))
 
 
 def through(url: URL, proxy: "CuttingProxy") -> URL:
-    """The address of the same database behind the proxy, whose path ends as the server's."""
+    """Returns the address of the database behind the proxy, whose path ends as the server's."""
     if url.get_backend_name() == "postgresql":
         return url.update_query_dict({"host": str(proxy.path.parent)})
     return url.update_query_dict({"unix_socket": str(proxy.path)})
 
 
 class CuttingProxy:
-    """Listens at `path` and passes everything on to the socket `server`."""
+    """Listens at `path` and forwards everything to the socket `server`."""
 
     def __init__(self, server: Path, path: Path) -> None:
         self.path = path
@@ -43,16 +43,16 @@ class CuttingProxy:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        # Closing alone does not wake up who waits in accept.
+        # Closing alone does not wake up a thread that waits in accept.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
             thread.join(10)
 
     def cut_next(self, word: bytes, *, forward: bool, after: bytes = b"") -> None:
-        """The client loses its connection when it next sends this; the server gets it or not.
+        """Cuts the connection when the client next sends these bytes, before or after forwarding.
 
-        Only once it has sent `after`.
+        Applies only after the client has sent `after`.
         """
         self._after = after
         self._forward = forward
@@ -80,11 +80,11 @@ class CuttingProxy:
             with suppress(OSError):
                 while data := client.recv(65536):
                     if self._after in data:
-                        # There is nothing that an empty one is not in.
+                        # Empty bytes are in all bytes.
                         self._after = b""
                     if not self._after and self._word is not None and self._word in data:
                         self._word = None
-                        # Nothing more goes back, whatever the server answers.
+                        # The client receives nothing more, whatever the server sends.
                         client.shutdown(socket.SHUT_RDWR)
                         self.has_cut = True
                         if self._forward:

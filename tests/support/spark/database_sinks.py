@@ -1,4 +1,4 @@
-"""Sinks into databases and batches for them, without Spark."""
+"""Database sinks and batches for them, without Spark."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,7 +53,7 @@ def sink_for(
     lock_wait_seconds: float = 20,
     patience_seconds: float = 20,
 ) -> Iterator[DatabaseSink]:
-    """Closed at the end of the block."""
+    """Yields a sink, which is closed at the end of the block."""
     sink = DatabaseSink(
         spec,
         key,
@@ -68,17 +68,17 @@ def sink_for(
 
 
 def at(offset: int, *, topic_id: str = "id-1") -> Progress:
-    """One source that has read one partition so far."""
+    """Returns the progress of one source with one partition."""
     return {"orders": SourceOffsets({TOPIC: offset}, {TOPIC.topic: topic_id}, "orders")}
 
 
 def batch_of(number: int, size: int = 10, query_id: str = "q1") -> Batch:
-    """The batch of this number, of so many offsets each."""
+    """Returns the batch of this number; all batches have `size` offsets."""
     return Batch(query_id, number, at(number * size), at((number + 1) * size))
 
 
 def begin(sink: DatabaseSink, owner: str = "one") -> StoredProgress | None:
-    """Open, and store the beginning if there is none."""
+    """Opens the sink, and stores the start offsets if it has none."""
     stored = sink.open(owner)
     if stored is None:
         sink.begin_at(at(0))
@@ -90,7 +90,7 @@ def with_deletes(rows: pa.Table, deletes: Sequence[bool]) -> pa.Table:
 
 
 def rows_of(engine: Engine, table: str = "results") -> list[dict[str, object]]:
-    """All rows of a table, in no order."""
+    """Returns all rows of a table, unordered."""
     found = Table(table, MetaData(), autoload_with=engine)
     with engine.connect() as connection:
         return [dict(row) for row in connection.execute(select(found)).mappings()]
@@ -103,7 +103,7 @@ def count_of(engine: Engine, table: str) -> int:
 
 
 def by(rows: Sequence[Mapping[str, object]], column: str) -> dict[object, Mapping[str, object]]:
-    """Rows by a column, whose values are each there once."""
+    """Returns rows by the unique values of a column."""
     found = {row[column]: row for row in rows}
     assert len(found) == len(rows)
     return found

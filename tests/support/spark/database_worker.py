@@ -1,7 +1,7 @@
-"""A process that writes batches into a database, to be killed at any step of it.
+"""A process that writes batches into a database and is killed at a chosen step.
 
-For `Workers`. Each record of the topic is an offset: it ends up as a row of
-the results or, every fifth, as a dead letter.
+Started by `Workers`. Each offset of the topic becomes a row of the results or, every fifth, a
+dead letter.
 """
 
 import os
@@ -27,7 +27,7 @@ FENCED = 3
 
 
 class Task(msgspec.Struct):
-    """What a writer does, and where it dies."""
+    """The task of a writer, and the step at which it is killed."""
 
     url: str
     end: int
@@ -45,7 +45,7 @@ class Task(msgspec.Struct):
 
 
 class Steps:
-    """Counts the steps, and kills the process at one of them."""
+    """Counts steps, and kills the process at one of them."""
 
     def __init__(self, task: Task) -> None:
         self._task = task
@@ -62,7 +62,7 @@ class Steps:
 
 
 def step_at_statements(engine: Engine, steps: Steps) -> None:
-    """A step before every statement that is not about the catalogue, and around every commit."""
+    """Adds a step before every statement, except catalogue queries, and around every commit."""
 
     def before(connection: Connection, cursor: DBAPICursor, statement: str, *more: object) -> None:
         if "penstock_" in statement or "results" in statement or "letters" in statement:
@@ -82,12 +82,12 @@ def step_at_statements(engine: Engine, steps: Steps) -> None:
 
 
 def do_not_wait_for_the_disk(connection: sqlite3.Connection, record: object) -> None:
-    """What a process has written outlives it without that."""
+    """Disables fsync: data that a process has written survives the process anyway."""
     connection.execute("PRAGMA synchronous = OFF")
 
 
 def work(task: Task) -> int:
-    """Writes until all is written, or until it is killed."""
+    """Writes all batches, unless it is killed before."""
     steps = Steps(task)
     with sink_for(spec_for(task.url), dead_letter_table="letters") as sink:
         step_at_statements(sink._engine, steps)

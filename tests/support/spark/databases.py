@@ -1,8 +1,8 @@
 """Real databases for tests: servers of PostgreSQL and MariaDB from Debian's packages, and SQLite.
 
-A server lives in a temporary folder and is reached through a Unix socket there, so that no two
-tests share a port. It runs as an unprivileged user when the tests run as root, and never outlives
-them. Each test gets an empty database of its own from `fresh()`.
+A server runs in a temporary directory and listens on a Unix socket there, so that no two tests
+share a port. It runs as an unprivileged user if the tests run as root, and never outlives them.
+Each test gets an empty database of its own from `fresh()`.
 
 `postgresql` and `mariadb` are fixtures for a conftest.py to import: one server of each kind for a
 test process, fast because it need not survive a crash of the machine.
@@ -36,11 +36,11 @@ UNPRIVILEGED = "nobody"
 
 
 class DatabaseError(Exception):
-    """A server is missing or did not do what it was asked; the message says which and why."""
+    """A server is missing or failed; the message says which and why."""
 
 
 def program(name: str, part: str, package: str) -> str:
-    """Where a server's program is. Debian keeps some of them off the PATH."""
+    """Returns the path of a server's program; Debian does not have all of them on the PATH."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
     path = os.pathsep.join([*map(str, folders), os.environ.get("PATH", ""), "/usr/sbin"])
     found = shutil.which(name, path=path)
@@ -52,16 +52,16 @@ def program(name: str, part: str, package: str) -> str:
     return found
 
 
-def _version(folder: Path) -> int:
-    version = folder.parent.name
+def _version(directory: Path) -> int:
+    version = directory.parent.name
     return int(version) if version.isdigit() else 0
 
 
 class DatabaseServer(ABC):
-    """A server in a folder of its own.
+    """A server in a directory of its own.
 
-    `durable` writes to the disk what is committed, so that even a crash of the machine would keep
-    it. Used as a context manager, the server and its folder are gone at the end of the block.
+    With `durable` commits are written to the disk, so that they survive a crash of the machine. As
+    a context manager it ends the server and removes its directory.
     """
 
     name: str
@@ -69,22 +69,22 @@ class DatabaseServer(ABC):
 
     def __init__(self, *, durable: bool = False) -> None:
         self.durable = durable
-        # Not below pytest's folders: only root may look into those, and the path of a socket is
+        # Not below pytest's directories: only root may read those, and the path of a socket is
         # limited to about a hundred characters.
-        self.folder = Path(tempfile.mkdtemp(prefix=f"penstock-{self.name}-"))
-        self._data = self.folder / "data"
-        self._log = self.folder / "server.log"
+        self.directory = Path(tempfile.mkdtemp(prefix=f"penstock-{self.name}-"))
+        self._data = self.directory / "data"
+        self._log = self.directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._schemas = count(1)
         self._user: str | None = None
         self._group: str | None = None
         self._groups: list[str] | None = None
         if os.geteuid() == 0:
-            # PostgreSQL refuses to run as root, and MariaDB warns of it.
+            # PostgreSQL refuses to run as root, and MariaDB warns about it.
             self._user = UNPRIVILEGED
             self._group = grp.getgrgid(pwd.getpwnam(UNPRIVILEGED).pw_gid).gr_name
             self._groups = []
-            shutil.chown(self.folder, self._user, self._group)
+            shutil.chown(self.directory, self._user, self._group)
 
     def __enter__(self) -> Self:
         try:
@@ -100,23 +100,23 @@ class DatabaseServer(ABC):
 
     @abstractmethod
     def url(self, schema: str) -> URL:
-        """How SQLAlchemy reaches a database of this server; without a name: none in particular."""
+        """Returns SQLAlchemy's address of a database, or of the server without a name."""
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Makes the data folder."""
+        """Creates the data directory."""
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
-        """What runs the server in the foreground."""
+        """Returns the command that runs the server in the foreground."""
 
     @property
     @abstractmethod
     def _socket(self) -> Path:
-        """What the server listens on."""
+        """Returns the socket of the server."""
 
     def start(self) -> None:
-        """Starts, and waits until a connection is served; after `kill` this recovers the data."""
+        """Starts the server, which recovers after `kill`; returns when it accepts connections."""
         if self._process is not None:
             raise DatabaseError(f"{self.name} is running already")
         command = list(self._command())
@@ -128,15 +128,15 @@ class DatabaseServer(ABC):
             if self._process is None:
                 self._process = self._launch(command)
             elif self._process.poll() is not None and time.monotonic() < deadline:
-                # What a killed server left behind may have kept the new one from starting.
+                # Remains of a killed server may have prevented the start.
                 self._process = None
             elif time.monotonic() > deadline:
                 raise DatabaseError(f"{self.name} did not start:\n{self._log_end()}")
-            # There is nothing to wait for but the socket that the server is going to make.
+            # The only sign of readiness is the socket that the server creates.
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """kill -9 of the server and its processes; it is reaped."""
+        """Kills the server and its processes, and reaps them."""
         process = self._running()
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         process.kill()
@@ -147,7 +147,7 @@ class DatabaseServer(ABC):
         self._process = None
 
     def stop(self) -> None:
-        """A clean stop, which does not wait for open connections."""
+        """Stops the server cleanly, without waiting for open connections."""
         process = self._running()
         process.send_signal(self._stop_signal)
         try:
@@ -158,15 +158,15 @@ class DatabaseServer(ABC):
         self._process = None
 
     def remove(self) -> None:
-        """Ends the server, whatever its state, and removes its folder."""
+        """Ends the server in any state, and removes its directory."""
         if self._process is not None:
             self.kill()
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.directory)
 
     def fresh(self) -> URL:
-        """A new, empty place for tables."""
+        """Returns the address of a new, empty database."""
         name = f"test_{next(self._schemas)}"
-        # PostgreSQL's schemas are what others call databases, and made in no time.
+        # A schema of PostgreSQL is enough, and is created at once.
         self._execute(f"CREATE SCHEMA {name}")
         return self.url(name)
 
@@ -182,7 +182,7 @@ class DatabaseServer(ABC):
 
     def _is_ready(self) -> bool:
         try:
-            # Drivers are not as careful with their sockets when there is nobody to connect to.
+            # Drivers leak sockets if there is no server to connect to.
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(str(self._socket))
             self._execute("SELECT 1")
@@ -197,7 +197,7 @@ class DatabaseServer(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self.folder,
+                cwd=self.directory,
                 user=self._user,
                 group=self._group,
                 extra_groups=self._groups,
@@ -209,7 +209,7 @@ class DatabaseServer(ABC):
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            cwd=self.folder,
+            cwd=self.directory,
             user=self._user,
             group=self._group,
             extra_groups=self._groups,
@@ -228,14 +228,14 @@ class PostgreSqlServer(DatabaseServer):
     _stop_signal = signal.SIGINT
 
     def url(self, schema: str) -> URL:
-        query = {"host": str(self.folder)}
+        query = {"host": str(self.directory)}
         if schema:
             query["options"] = f"-csearch_path={schema}"
         return URL.create("postgresql+psycopg", "penstock", database="postgres", query=query)
 
     @property
     def _socket(self) -> Path:
-        return self.folder / ".s.PGSQL.5432"
+        return self.directory / ".s.PGSQL.5432"
 
     def _prepare(self) -> None:
         initdb = program("initdb", "PostgreSQL", "postgresql")
@@ -246,7 +246,7 @@ class PostgreSqlServer(DatabaseServer):
         on = "on" if self.durable else "off"
         settings = {
             "listen_addresses": "",
-            "unix_socket_directories": str(self.folder),
+            "unix_socket_directories": str(self.directory),
             "fsync": on,
             "synchronous_commit": on,
             "full_page_writes": on,
@@ -269,17 +269,17 @@ class MariaDbServer(DatabaseServer):
 
     @property
     def _socket(self) -> Path:
-        return self.folder / "socket"
+        return self.directory / "socket"
 
     def _prepare(self) -> None:
         self._run(["mkdir", str(self._data)])
         if self.durable:
-            # Files that were only just made are not on the disk before the first clean stop.
+            # New files are on the disk only after the first clean stop.
             self.start()
             self.stop()
 
     def _command(self) -> Sequence[str]:
-        # Without tables of rights there is nothing to prepare: InnoDB makes its files at the start.
+        # Without grant tables there is nothing to prepare: InnoDB creates its files at the start.
         return [
             program("mariadbd", "MariaDB", "mariadb-server-core"),
             "--no-defaults",
@@ -287,8 +287,8 @@ class MariaDbServer(DatabaseServer):
             "--skip-networking",
             f"--socket={self._socket}",
             f"--datadir={self._data}",
-            f"--tmpdir={self.folder}",
-            f"--pid-file={self.folder / 'pid'}",
+            f"--tmpdir={self.directory}",
+            f"--pid-file={self.directory / 'pid'}",
             f"--innodb-flush-log-at-trx-commit={1 if self.durable else 2}",
             "--innodb-log-file-size=16M",
             "--innodb-buffer-pool-size=32M",
@@ -296,18 +296,18 @@ class MariaDbServer(DatabaseServer):
         ]
 
 
-def sqlite_url(folder: Path) -> URL:
-    """A new, empty database in a file."""
-    return URL.create("sqlite", database=str(folder / "database.sqlite"))
+def sqlite_url(directory: Path) -> URL:
+    """Returns the address of a new, empty database in a file."""
+    return URL.create("sqlite", database=str(directory / "database.sqlite"))
 
 
 @contextmanager
 def engine_for(url: URL, *, isolation_level: str | None = None) -> Iterator[Engine]:
-    """An engine whose connections are closed at the end."""
+    """Yields an engine, whose connections are closed at the end."""
     if isolation_level is not None:
         engine = create_engine(url, isolation_level=isolation_level)
     elif url.get_backend_name() == "sqlite":
-        # Who waits for its lock may be unlucky for long, on a slow disk.
+        # On a slow disk a session may wait long for its lock.
         engine = create_engine(url, connect_args={"timeout": 60})
         event.listen(engine, "connect", _do_not_wait_for_the_disk)
     else:

@@ -1,6 +1,6 @@
-"""Pipelines with dead letters in a topic or in tables, their replay, and its sudden end.
+"""Pipelines with dead letters in a topic or in tables, and replays that end at any step.
 
-Run as a program it replays once, and leaves the process without a word at the step that it is told.
+As a program it replays once, and exits without cleanup at the step of its argument.
 """
 
 import json
@@ -44,7 +44,7 @@ def topic_pipeline(servers: str, name: str, dead_letters: str) -> PipelineSpec:
 
 
 def table_pipeline(servers: str, name: str, databases: Sequence[str]) -> PipelineSpec:
-    """A sink for each of the databases; some of them may be the same."""
+    """Returns a pipeline with a sink for each database; databases may repeat."""
     return PipelineSpec(
         name=name,
         bootstrap_servers=servers,
@@ -96,7 +96,7 @@ def put_in_table(spec: PipelineSpec, sink: int, letters: pa.Table) -> None:
 
 
 def read_all(servers: str, topic: str) -> list[ConsumerRecord]:
-    """What read_committed readers see."""
+    """Returns the records that read_committed consumers see."""
     with Consumer(
         bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:
@@ -110,7 +110,7 @@ def read_all(servers: str, topic: str) -> list[ConsumerRecord]:
 
 
 def replay_and_die(spec: PipelineSpec, step: str, time: int) -> int:
-    """Replays in a process of its own that ends at a step, the n-th time it comes there."""
+    """Replays in a process of its own, which ends when it reaches a step for the n-th time."""
     sinks = [sink.database for sink in spec.sinks if isinstance(sink, DatabaseSinkSpec)]
     order = {
         "servers": spec.bootstrap_servers,
@@ -120,11 +120,11 @@ def replay_and_die(spec: PipelineSpec, step: str, time: int) -> int:
         "step": step,
         "time": time,
     }
-    folder = Path(__file__).resolve().parents[3]
+    directory = Path(__file__).resolve().parents[3]
     return subprocess.run(
         [sys.executable, "-m", "tests.support.spark.dead_letter_replay", json.dumps(order)],
         check=False,
-        cwd=folder,
+        cwd=directory,
         timeout=60,
     ).returncode
 

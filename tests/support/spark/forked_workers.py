@@ -1,7 +1,7 @@
-"""Processes that work on a database and are killed at any step of it.
+"""Worker processes that use a database and are killed at any step.
 
-`Workers` starts a module that has everything imported and calls `serve`, which forks a worker for
-each task, so that killing and starting them costs next to nothing.
+`Workers` starts a module that imports everything and calls `serve`, which forks a worker for each
+task, so that starting and killing workers is fast.
 """
 
 import json
@@ -24,11 +24,11 @@ LIFETIME_SECONDS = 60
 Task = TypeVar("Task")
 
 
-# --- The test's side ------------------------------------------------------------------------------
+# --- the test's side
 
 
 class Workers(Generic[Task]):
-    """Each is a process forked from one that is ready to work."""
+    """Worker processes, forked from one that has everything imported."""
 
     def __init__(self, module: str, log: Path) -> None:
         with log.open("wb") as errors:
@@ -48,22 +48,22 @@ class Workers(Generic[Task]):
         self._parent.communicate()
 
     def rehearse(self, task: Task) -> None:
-        """Works in the parent: what is loaded and compiled on first use is there from now on."""
+        """Runs a task in the parent, so that everything is loaded and compiled before forks."""
         assert self._ask({"rehearse": msgspec.to_builtins(task)}) == 0, self.said()
 
     def start(self, task: Task) -> int:
-        """The process id of a new worker."""
+        """Starts a worker and returns its process id."""
         return self._ask({"start": msgspec.to_builtins(task)})
 
     def wait(self, pid: int) -> int:
-        """How it ended, as `os.waitstatus_to_exitcode` says: -9 for killed."""
+        """Returns the exit code of a worker (`os.waitstatus_to_exitcode`): -9 if it was killed."""
         return self._ask({"wait": pid})
 
     def run(self, task: Task) -> int:
         return self.wait(self.start(task))
 
     def said(self) -> str:
-        """What the workers wrote to their standard error."""
+        """Returns the standard error of the workers."""
         return self._log.read_text(errors="replace")
 
     def _ask(self, question: Mapping[str, object]) -> int:
@@ -76,13 +76,15 @@ class Workers(Generic[Task]):
         return int(answer)
 
 
-# --- The processes themselves ---------------------------------------------------------------------
+# --- in the worker processes
 
 
 def serve(kind: type[Task], work: Callable[[Task], int]) -> None:
-    """Forks a worker for each question that says so; at the end of them all are killed. `work`
-    gives the exit code of its process."""
-    # Connections that break on purpose are not worth a traceback each.
+    """Forks a worker for each start request; kills all workers at the end.
+
+    `work` returns the exit code of its process.
+    """
+    # No tracebacks for connections that are broken on purpose.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     running: set[int] = set()
     for line in sys.stdin:
@@ -123,14 +125,14 @@ def kill_this_process() -> None:
 
 
 def hold(file: Path) -> None:
-    """Makes the file, and waits until somebody has removed it."""
+    """Creates the file, and waits until it is removed."""
     file.touch()
     while file.exists():
         time.sleep(0.005)
 
 
 def step_at_commits(engine: Engine, reach: Callable[[str], None]) -> None:
-    """Every commit of this engine has a step before and one after, until `patch.stopall`."""
+    """Adds a step before and after every commit of this engine, until `patch.stopall`."""
     commit = engine.dialect.do_commit
 
     def do_commit(connection: PoolProxiedConnection) -> None:

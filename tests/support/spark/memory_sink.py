@@ -1,4 +1,4 @@
-"""A sink whose database is a Python object: what the runner does, without a database."""
+"""A sink that stores rows in a Python object, for tests of the runner."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ Row = dict[str, object]
 
 @dataclass
 class Memory:
-    """What outlives sinks: all results of one query, and its progress."""
+    """The results and the progress of one query, which outlive sinks."""
 
     rows: list[Row] = field(default_factory=list)
     dead_letters: list[Row] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Memory:
 
 
 class MemorySink(Sink):
-    """`key` (columns) makes it an upsert."""
+    """Stores rows in a `Memory`; with `key` columns as an upsert."""
 
     def __init__(
         self, memory: Memory, *, key: tuple[str, ...] = (), takes_dead_letters: bool = True

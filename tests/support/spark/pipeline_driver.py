@@ -1,9 +1,9 @@
-"""A driver of pipelines in a process of its own, which is killed, or held, at named points.
+"""A driver of pipelines in a process of its own, which is killed or held at named points.
 
-`Driver` is the test's side. The process runs all its worlds side by side in one Spark session. At
-its point a world waits; when every world that is to be killed has come to its own, the process
-sends SIGKILL to its whole group: Python, the JVM, and what they have started. So one life of a
-driver is one kill for each world, each at another step.
+`Driver` is the test's side. The process runs all its environments concurrently in one Spark
+session. Each environment waits at its point. When all that are to be killed have reached theirs,
+the process sends SIGKILL to its process group: Python, the JVM and their children. So one run of a
+driver kills each environment once, each at another step.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import TYPE_CHECKING, Literal, Self
 
-from tests.support.spark.pipeline_world import Point, World, commits_seen
+from tests.support.spark.pipeline_environment import Environment, Point, commits_seen
 from tests.support.spark.worker_faults import dying_after_staging
 
 if TYPE_CHECKING:
@@ -28,29 +28,29 @@ PATIENCE_S = 240.0
 
 @dataclass(frozen=True)
 class Order:
-    """What is to happen to a world. Without a point it runs to its end.
+    """What happens to an environment. Without a point it runs to its end.
 
-    `kill`: wait there for all others that are to be killed. `hold`: wait until the test says go.
+    `kill`: waits for all others that are to be killed. `hold`: waits until the test continues.
     """
 
-    world: World
+    environment: Environment
     point: str = ""
     then: Literal["kill", "hold"] = "kill"
 
 
-# --- The test's side ------------------------------------------------------------------------------
+# --- the test's side
 
 
 class Driver:
-    """Runs until its orders are carried out; at the end of the block nothing of it is left.
+    """Runs until all orders are done; at the end of the block all its processes have ended.
 
-    `worker_dies` names a file: the first task that has staged its rows makes it, and is killed.
+    `worker_dies` names a file: the first task that has staged its rows creates it and is killed.
     """
 
     def __init__(
         self,
         orders: Sequence[Order],
-        folder: Path,
+        directory: Path,
         *,
         worker_dies: Path | None = None,
     ) -> None:
@@ -58,7 +58,7 @@ class Driver:
             "orders": [asdict(order) for order in orders],
             "worker_dies": None if worker_dies is None else str(worker_dies),
         }
-        self._errors = folder / "driver.err"
+        self._errors = directory / "driver.err"
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.spark.pipeline_driver", json.dumps(written)],
@@ -76,11 +76,11 @@ class Driver:
     def __exit__(self, *raised: object) -> None:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
-        # Both ends, so that no pipe is left open.
+        # Close both ends, so that no pipe stays open.
         self._process.communicate()
 
     def wait_for_all(self, lines: Iterable[str]) -> None:
-        """Until it has printed these, in whatever order."""
+        """Waits until the driver has printed these lines, in any order."""
         missing = set(lines)
         assert self._process.stdout is not None
         while missing:
@@ -89,15 +89,17 @@ class Driver:
                 raise AssertionError(f"the driver never said {missing}:\n{self.errors}")
             missing.discard(printed.strip())
 
-    def go(self, worlds: int) -> None:
-        """So many that are held go on."""
+    def go(self, environments: int) -> None:
+        """Lets `count` held environments continue."""
         assert self._process.stdin is not None
-        self._process.stdin.write("go\n" * worlds)
+        self._process.stdin.write("go\n" * environments)
         self._process.stdin.flush()
 
     def end(self) -> int:
-        """Its exit code, when it and every process that it had started are gone: they share its
-        standard output."""
+        """Returns the exit code after the driver and all its children have ended.
+
+        They share its standard output.
+        """
         self._process.communicate(timeout=PATIENCE_S)
         return self._process.returncode
 
@@ -106,21 +108,21 @@ class Driver:
         return self._errors.read_text()
 
 
-def killed(orders: Sequence[Order], folder: Path) -> None:
-    """One life of a driver, which ends as said."""
-    with Driver(orders, folder) as driver:
+def killed(orders: Sequence[Order], directory: Path) -> None:
+    """Runs a driver once, and checks how it ends."""
+    with Driver(orders, directory) as driver:
         code = driver.end()
         assert code == -signal.SIGKILL, f"the driver ended with {code}:\n{driver.errors}"
 
 
-# --- The process itself ---------------------------------------------------------------------------
+# --- in the driver process
 
 
 def main(written: str) -> int:
     given = json.loads(written)
-    orders = [Order(World(**each.pop("world")), **each) for each in given["orders"]]
+    orders = [Order(Environment(**each.pop("environment")), **each) for each in given["orders"]]
     with commits_seen(), dying_after_staging(given["worker_dies"]):
-        spark = _session(orders[0].world)
+        spark = _session(orders[0].environment)
         try:
             failures = _run_all(orders, spark)
         finally:
@@ -140,12 +142,12 @@ def _give_up(failures: Sequence[str]) -> None:
     os._exit(3)
 
 
-def _session(world: World) -> "SparkSession":
+def _session(environment: Environment) -> "SparkSession":
     from penstock.spark.run.session import session
 
     settings = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-    # A task that fails is tried again, as on a cluster.
-    return session(replace(world.spec, spark=settings), "local[2,3]", short=True)
+    # Retry failed tasks, as on a cluster.
+    return session(replace(environment.spec, spark=settings), "local[2,3]", short=True)
 
 
 def _run_all(orders: Sequence[Order], spark: "SparkSession") -> list[str]:
@@ -154,7 +156,7 @@ def _run_all(orders: Sequence[Order], spark: "SparkSession") -> list[str]:
     barrier = Barrier(max(1, len(dying)), lambda: os.killpg(0, signal.SIGKILL))
 
     def hold(order: Order) -> None:
-        sys.stdout.write(f"{order.world.name} is at {order.point}\n")
+        sys.stdout.write(f"{order.environment.name} is at {order.point}\n")
         sys.stdout.flush()
         sys.stdin.readline()
 
@@ -173,12 +175,12 @@ def _run_all(orders: Sequence[Order], spark: "SparkSession") -> list[str]:
 
         point = Point(order.point, act)
         try:
-            order.world.once(spark, at)
+            order.environment.once(spark, at)
         except Exception as error:  # noqa: BLE001  (the test looks at it)
             failures.append(f"{type(error).__name__}: {error}")
         if order.point and not point.reached:
-            failures.append(f"{order.world.name} never was at {order.point}: {point.steps}")
-            # Others may be waiting at theirs, for ever.
+            failures.append(f"{order.environment.name} never was at {order.point}: {point.steps}")
+            # Other environments may wait at their points forever.
             _give_up(failures)
         is_started.set()
 
@@ -187,7 +189,7 @@ def _run_all(orders: Sequence[Order], spark: "SparkSession") -> list[str]:
         is_started = Event()
         threads.append(Thread(target=work, args=(each, is_started)))
         threads[-1].start()
-        # Spark gives a Python process ten seconds to start: not all of them at once.
+        # Spark allows ten seconds for the start of a Python process, so not all start at once.
         is_started.wait()
     for each_thread in threads:
         each_thread.join()

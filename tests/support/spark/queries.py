@@ -1,4 +1,4 @@
-"""Streaming queries of tests: what their batches held, waited for without looking at the clock."""
+"""Streaming queries of tests, and the rows of their batches, without time-based waits."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Batches:
-    """The rows of each batch of a query that had any, in order."""
+    """The rows of each non-empty batch of a query, in order."""
 
     def __init__(self) -> None:
         self.found: list[list[Row]] = []
         self._changed = threading.Condition()
 
     def take(self, frame: "DataFrame", batch_id: int) -> None:
-        """For foreachBatch."""
+        """The callback for foreachBatch."""
         rows = frame.collect()
         with self._changed:
             if rows:
@@ -36,7 +36,7 @@ class Batches:
 
 
 def run_once(frame: "DataFrame", checkpoint: Path) -> tuple[Batches, "StreamingQuery"]:
-    """Reads what is there (`Trigger.AvailableNow`) and ends; raises what the query failed with."""
+    """Runs a query with `Trigger.AvailableNow`; raises the error of the query."""
     batches = Batches()
     query = (
         frame.writeStream.foreachBatch(batches.take)
@@ -53,7 +53,7 @@ def run_once(frame: "DataFrame", checkpoint: Path) -> tuple[Batches, "StreamingQ
 
 @contextmanager
 def running(frame: "DataFrame", checkpoint: Path) -> Iterator[Batches]:
-    """A query that runs for as long as the block."""
+    """Runs a query during the block."""
     batches = Batches()
     query = (
         frame.writeStream.foreachBatch(batches.take)

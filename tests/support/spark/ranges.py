@@ -1,4 +1,4 @@
-"""Ranges of a topic as the executors of Spark read them, for tests."""
+"""Reads ranges of a topic as Spark's executors do."""
 
 from typing import NamedTuple
 
@@ -49,7 +49,7 @@ def settings(
     poll_timeout_ms: int = 30_000,
     **client: str,
 ) -> ReadSettings:
-    """`client`: Kafka's names with _ in place of the dots."""
+    """Returns the settings; `client` has Kafka's names with `_` instead of dots."""
     level = "read_committed" if read_committed else "read_uncommitted"
     properties = {"bootstrap.servers": bootstrap, "isolation.level": level}
     properties |= {name.replace("_", "."): value for name, value in client.items()}
@@ -61,13 +61,13 @@ def read(wanted: OffsetRange, how: ReadSettings) -> list[Row]:
 
 
 def range_of(admin: Admin, topic: str, start: int, end: int, partition: int = 0) -> OffsetRange:
-    """With the id that the topic has now."""
+    """Returns a range with the current id of the topic."""
     topic_id = admin.describe_topics([topic])[topic].topic_id
     return OffsetRange(topic, partition, start, end, to_text(topic_id))
 
 
 def polled(consumer: Consumer, topic: str, end: int) -> list[Row]:
-    """Everything that a consumer gives out of partition 0 below `end`."""
+    """Returns all records that a consumer reads from partition 0 below `end`."""
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek(partition, 0)

@@ -1,4 +1,4 @@
-"""Spark on this machine, for tests: small, quiet, with Spark's own Kafka connector on its path."""
+"""A local Spark session for tests: small, quiet, with Spark's Kafka connector on its path."""
 
 import os
 import sys
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _PARTS = Path(__file__).resolve().parents[3] / ".parts"
 CONNECTOR = _PARTS / "spark-kafka" / "libs"
 
-# What makes sessions start sooner, also those of the processes that tests start; `make setup-parts`
-# makes what takes long.
+# Speeds up the start of sessions, including those of child processes; `make setup-parts` creates
+# what takes long.
 os.environ["XDG_CACHE_HOME"] = str(_PARTS / "cache")
 
 
 def connector_jars() -> list[str]:
-    """The jars of `format("kafka")`."""
+    """Returns the jars of `format("kafka")`."""
     jars = sorted(map(str, CONNECTOR.glob("*.jar")))
     if not jars:
         raise FileNotFoundError(
@@ -40,24 +40,24 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # Short jobs: the second compiler costs more than it brings.
+    # In short jobs the second compiler costs more than it gains.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
-    # Three calls of Java for each step of an expression, so that an error could name its line.
+    # Saves three calls of Java for each expression, which let errors name a line.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # On a port of TCP, whoever connects first is taken for the Python process that is awaited. That
-    # may be a client of a broker that another test has stopped, whose port number is used anew.
+    # On a TCP port Spark takes the first connection for its Python process. It may come from a
+    # client of a stopped broker of another test, whose port was reused.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
 @contextmanager
 def spark_session(master: str = "local[2]", **settings: str) -> "Iterator[SparkSession]":
-    """A session of this process; its JVM is gone at the end of the block."""
-    # The name of a socket is short: a folder of pytest would be too long.
+    """Yields a session; its JVM ends with the block."""
+    # The path of a socket is limited: a directory of pytest would be too long.
     with TemporaryDirectory(prefix="spark-", dir="/tmp") as sockets:
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Topic sinks in tests: what readers see of them, and drivers that die in the middle."""
+"""Topic sinks in tests: the records that consumers see, and drivers that are killed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,7 +17,7 @@ SOURCE = "clicks"
 
 
 class Killed(BaseException):
-    """The driver is gone from here on: nothing is tidied up after this."""
+    """Simulates the end of the driver: nothing is cleaned up after this."""
 
 
 def client_of(bootstrap_servers: str) -> dict[str, str]:
@@ -25,7 +25,7 @@ def client_of(bootstrap_servers: str) -> dict[str, str]:
 
 
 def committed(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
-    """What a read_committed reader sees of a topic, up to now, partition by partition."""
+    """Returns the records that a read_committed consumer sees, partition by partition."""
     with Consumer(
         bootstrap_servers=bootstrap_servers,
         isolation_level="read_committed",
@@ -48,7 +48,7 @@ def values_of(bootstrap_servers: str, topic: str) -> list[str]:
 
 
 def at(offset: int) -> Progress:
-    """A source of one partition, read up to here."""
+    """Returns the progress of a source with one partition."""
     return {SOURCE: SourceOffsets({TopicPartition("in", 0): offset}, {"in": "id-1"}, SOURCE)}
 
 
@@ -60,10 +60,10 @@ def batch(start: int, end: int, batch_id: int = 0, query_id: str = "q") -> Batch
 def dying(
     transactions: "Transactions", patch: "pytest.MonkeyPatch", step: str
 ) -> Iterator[Mapping[str, bool]]:
-    """The driver is killed before, or after, one step of the next transaction.
+    """Simulates the kill of the driver before or after a step of the next transaction.
 
-    Steps are `before:begin`, `after:rows`, `before:ledger`, `after:commit` and so on; `happened` is
-    set when it was. The block ends there, and leaves behind what a dead process would.
+    Steps are `before:begin`, `after:rows`, `before:ledger`, `after:commit` and so on. `happened` is
+    set when the step is reached. The block ends there, without cleanup.
     """
     when, _, name = step.partition(":")
     happened = {"happened": False}

@@ -1,4 +1,4 @@
-"""Topics for tests of the Spark source: made, filled, cut, deleted."""
+"""Creates, fills, truncates and deletes topics for tests of the Spark source."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -9,7 +9,7 @@ from penstock.core.ids import TopicPartition
 
 
 class Topics:
-    """What a test does to topics, through our own clients."""
+    """Operations on topics, through Penstock's clients."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -46,9 +46,9 @@ class Topics:
         timestamp: int | None = None,
         headers: bool = False,
     ) -> None:
-        """So many records for each partition: value `<partition>-<number>`, numbers from `start`.
+        """Produces records to each partition: value `<partition>-<number>`, numbers from `start`.
 
-        `timestamp` is that of the first one, each one is 1 ms later.
+        `timestamp` is that of the first record; each following one is 1 ms later.
         """
         waiting = [
             self._producer.send(
@@ -68,7 +68,7 @@ class Topics:
     def in_transaction(
         self, name: str, partition: int, count: int, *, start: int = 0, commit: bool = True
     ) -> None:
-        """Records of one transaction, which is ended one way or the other."""
+        """Produces records in one transaction, which is committed or aborted."""
         with Producer(
             bootstrap_servers=self.bootstrap_servers, transactional_id=f"{name}-{partition}"
         ) as producer:

@@ -1,6 +1,6 @@
-"""Python workers of Spark that are killed while they run a task, once each.
+"""Kills Python workers of Spark while they run a task, once each.
 
-What happens in a worker is pickled on its way there, so it is defined inside of functions.
+Code that runs in a worker is pickled, so it is defined inside of functions.
 """
 
 from collections.abc import Iterator
@@ -18,8 +18,10 @@ STAGER = "penstock.spark.sinks.database.sink.Stager"
 
 
 def dying_step(view: str, marker: str) -> "Callable[[Mapping[str, DataFrame]], DataFrame]":
-    """The function of a step: the rows of a view as they are. The first task makes the file
-    `marker` and is killed when it has given away its first rows."""
+    """Returns a step function that passes the rows of a view unchanged.
+
+    Its first task creates the file `marker` and is killed after it has returned its first rows.
+    """
 
     def step(views: "Mapping[str, DataFrame]") -> "DataFrame":
         def rows(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -41,8 +43,10 @@ def dying_step(view: str, marker: str) -> "Callable[[Mapping[str, DataFrame]], D
 
 @contextmanager
 def dying_after_staging(marker: str | None) -> Iterator[None]:
-    """The first task that has staged all its rows makes the file `marker` and is killed: its rows
-    are in the staging table, and nobody was told under which token."""
+    """Kills the first task that has staged all its rows, after creating the file `marker`.
+
+    Its rows are in the staging table, but its tokens were not returned.
+    """
     if marker is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""When a batch is applied, left out, or refused (D3)."""
+"""When a batch is applied, skipped, or refused (D3)."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgre
 
 
 def at(*offsets: int, topic_id: str = "id-1", source: str = "orders") -> Progress:
-    """A source with one topic whose partitions are at these offsets."""
+    """Returns a source with one topic whose partitions are at these offsets."""
     partitions = {TopicPartition("orders", index): each for index, each in enumerate(offsets)}
     return {source: SourceOffsets(partitions, {"orders": topic_id}, source)}
 
@@ -25,7 +25,7 @@ def test_a_batch_whose_start_is_stored_is_applied() -> None:
 
 
 def test_a_batch_whose_end_is_stored_is_left_out_whatever_its_number() -> None:
-    """A new checkpoint counts from zero: the number says nothing."""
+    """A new checkpoint counts from zero, so the number decides nothing."""
     stored = StoredProgress(at(9, 6), "query-1", 7)
     assert decide(stored, batch(at(5, 6), at(9, 6), number=0, query="query-2")) is Decision.SKIP
 
@@ -36,7 +36,7 @@ def test_fresh_data_of_a_new_checkpoint_is_not_taken_for_done() -> None:
 
 
 def test_a_batch_that_reads_nothing_is_known_by_its_number() -> None:
-    """The watermark moved: rows come out of the state although no offset changes."""
+    """The watermark has advanced: rows leave the state although no offset changes."""
     stored = StoredProgress(at(9), "query-1", 7)
     assert decide(stored, batch(at(9), at(9), number=8)) is Decision.APPLY
     assert decide(stored, batch(at(9), at(9), number=7)) is Decision.SKIP
@@ -87,7 +87,7 @@ def test_a_broker_without_topic_ids_is_trusted() -> None:
 
 @given(st.data())
 def test_every_row_is_stored_once_whatever_is_run_again(data: st.DataObject) -> None:
-    """A driver that dies before or after the sink's commit, with the checkpoint or without it."""
+    """A driver that is killed before or after the sink's commit, and may lose its checkpoint."""
     stored = StoredProgress(at(0))
     rows: list[int] = []
     checkpoint: tuple[str, list[Batch], int] = ("query-0", [], 0)  # query, planned, committed

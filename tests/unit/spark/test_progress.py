@@ -1,4 +1,4 @@
-"""Offsets as Spark writes them down."""
+"""Offsets as Spark stores them."""
 
 import json
 
@@ -25,7 +25,7 @@ def test_what_is_written_is_read_again(offsets: dict[tuple[str, int], int], sour
 
 
 def test_the_same_offsets_are_the_same_text() -> None:
-    """Spark compares offsets as text: the order in which partitions were met must not count."""
+    """Spark compares offsets as text, so the order of partitions is fixed."""
     one = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
     other = dict(reversed(one.items()))
     texts = {

@@ -1,4 +1,4 @@
-"""One clear line out of what Spark makes of an error."""
+"""Errors of Spark as one clear line."""
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -9,7 +9,7 @@ from penstock.spark.run.failures import SparkStoppedError, failure_of, is_spark_
 
 
 class SparkSaysError(Exception):
-    """As pyspark's own."""
+    """An error like pyspark's."""
 
     __module__ = "pyspark.errors"
 

@@ -1,4 +1,4 @@
-"""Which Java is used, and what is said where there is none."""
+"""The selection of a Java runtime, and the error if there is none."""
 
 import signal
 import subprocess
@@ -12,9 +12,9 @@ from penstock.spark.run.java import find_java, require_spark
 from penstock.spark.run.jvm_archive import archive_of
 
 
-def runtime(folder: Path, version: str, *, release: bool = True) -> Path:
-    """A runtime whose program prints its arguments, and says its version."""
-    program = folder / "bin" / "java"
+def runtime(directory: Path, version: str, *, release: bool = True) -> Path:
+    """Creates a runtime whose program prints its arguments and its version."""
+    program = directory / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(
         "#!/bin/sh\n"
@@ -23,8 +23,8 @@ def runtime(folder: Path, version: str, *, release: bool = True) -> Path:
     )
     program.chmod(0o755)
     if release:
-        (folder / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
-    return folder
+        (directory / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return directory
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,7 @@ def test_it_starts_without_what_spark_need_not_ask_for(
 
 
 def test_a_process_that_inherits_the_script_finds_the_same_java(tmp_path: Path) -> None:
-    """So that it finds the archive of its classes, too, and asks no program for its version."""
+    """So it finds the archive of its classes, and need not run a program for its version."""
     home = runtime(tmp_path / "a home's", "21.0.2")
     first = find_java({"JAVA_HOME": str(home)}, tmp_path / "cache")
     inherited = {"JAVA_HOME": str(first.home)}
@@ -128,12 +128,12 @@ def test_only_the_jvm_of_a_driver_is_kept_from_sigterm(
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
-    """By one folder of this process, which goes with it."""
+    """By a directory of this process, which is removed with it."""
     (tmp_path / "file").write_text("")
     environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
-    folder = java.cache_directory(environment)
-    assert folder.is_dir()
-    assert java.cache_directory(environment) == folder
+    directory = java.cache_directory(environment)
+    assert directory.is_dir()
+    assert java.cache_directory(environment) == directory
 
 
 def test_pyspark_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Where Spark's classes are kept, for one Java and one Spark."""
+"""The archive of Spark's classes, for one Java and one Spark."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,10 @@ from penstock.spark.run.java import Java
 from penstock.spark.run.jvm_archive import archive_of, make_archive, options_for
 
 
-def a_java(folder: Path, name: str) -> Java:
-    program = folder / name
+def a_java(directory: Path, name: str) -> Java:
+    program = directory / name
     program.write_text("")
-    return Java(folder, program, 17, "PATH")
+    return Java(directory, program, 17, "PATH")
 
 
 def test_each_java_has_a_file_of_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Masters of Spark: what is found out before Spark starts, and what is said when it does not."""
+"""Spark masters: checks before Spark starts, and errors if it does not start."""
 
 import socket
 import time
@@ -13,7 +13,7 @@ from penstock.spark.run.session import session
 
 @pytest.fixture
 def free_port() -> int:
-    """Of this machine, where nobody listens."""
+    """Returns a local address without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -44,7 +44,7 @@ def test_a_standalone_master_that_is_not_there_is_said_before_spark_starts(free_
 
 
 def test_one_master_of_several_is_enough(free_port: int) -> None:
-    """The others are in reserve."""
+    """One reachable master is enough."""
     with socket.create_server(("127.0.0.1", 0)) as there:
         port = there.getsockname()[1]
         check_master(f"spark://127.0.0.1:{free_port},127.0.0.1:{port}", {})

@@ -1,4 +1,4 @@
-"""What Spark's offset log says, and where a query began (D3)."""
+"""Spark's offset log, and the stored start of a query (D3)."""
 
 import json
 
@@ -71,7 +71,7 @@ def test_a_source_that_is_read_twice_has_two_names() -> None:
 
 
 class Folder:
-    """Files of a checkpoint, in memory."""
+    """The files of a checkpoint, in memory."""
 
     def __init__(self, **files: str) -> None:
         self.files = {name.replace("__", "/"): text for name, text in files.items()}
@@ -82,8 +82,8 @@ class Folder:
     def write(self, path: str, text: str) -> None:
         self.files[path] = text
 
-    def names(self, folder: str) -> list[str]:
-        below = f"{folder}/" if folder else ""
+    def names(self, directory: str) -> list[str]:
+        below = f"{directory}/" if directory else ""
         return [
             name.removeprefix(below).split("/")[0] for name in self.files if name.startswith(below)
         ]

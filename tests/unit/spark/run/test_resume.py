@@ -1,4 +1,4 @@
-"""Where a query goes on, and when it refuses to (D3)."""
+"""Where a query resumes, and when it refuses to (D3)."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How a run is asked to stop, and what drivers are called."""
+"""How signals stop a run, and the names of drivers."""
 
 import os
 import signal
@@ -49,7 +49,7 @@ SPEC = PipelineSpec(
 
 
 class Scripted:
-    """In place of a query: runs until it is stopped, and writes down what is asked of it."""
+    """A fake query: runs until it is stopped, and records the calls of its methods."""
 
     def __init__(self, name: str, calls: list[str], ends: Sequence[BaseException]) -> None:
         self.name = name
@@ -81,8 +81,10 @@ class Scripted:
 def play(
     monkeypatch: pytest.MonkeyPatch, stop: Event, *ends: BaseException
 ) -> tuple[list[str], RunResult | BaseException]:
-    """What was asked of the queries `a` and `b`, and what came out of it. `ends`: what the first
-    calls of `a.stop` raise, the last one first."""
+    """Returns the calls of the queries `a` and `b`, and the outcome of the run.
+
+    `ends` are the exceptions of the first calls of `a.stop`, the last one first.
+    """
     calls: list[str] = []
 
     def query(

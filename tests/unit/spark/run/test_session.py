@@ -45,7 +45,7 @@ def test_there_are_as_many_partitions_as_cores() -> None:
     "master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443", "local[4]", "local[2,3]"]
 )
 def test_a_master_is_passed_on_as_it_is(master: str) -> None:
-    """From the command line, or from the pipeline's file; so is whatever Spark's scripts take."""
+    """From the command line or the pipeline's file, with all values that Spark accepts."""
     given = {
         "spark.submit.deployMode": "client",
         "spark.submit.pyFiles": "helpers.zip",
@@ -90,7 +90,7 @@ def test_short_jobs_do_without_the_second_compiler() -> None:
 
 
 def test_paths_may_have_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark takes the options of the JVM apart as a shell does."""
+    """Spark splits the options of the JVM like a shell."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
     given = settings(pipeline())["spark.driver.extraJavaOptions"]
     given += f" {options_for(tmp_path / 'my archive')}"
@@ -133,7 +133,7 @@ def test_ctrl_c_waits_until_spark_has_started() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with pytest.raises(KeyboardInterrupt), _interrupted_later():
             start()
-        # Spark had started. Its handler cancels what runs, and nobody here has another.
+        # Spark has started: its handler, which cancels running jobs, stays installed.
         assert signal.getsignal(signal.SIGINT) is of_spark
     finally:
         signal.signal(signal.SIGINT, before)

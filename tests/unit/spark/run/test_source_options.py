@@ -1,4 +1,4 @@
-"""How a pipeline's sources are read, and which of them a sink needs."""
+"""The options of a pipeline's sources, and the sources that a sink needs."""
 
 import json
 from dataclasses import replace
@@ -55,7 +55,7 @@ def test_the_client_is_that_of_the_pipeline_and_reads_what_is_committed() -> Non
 
 
 def test_settings_of_producers_are_not_for_sources() -> None:
-    """Sinks, dead letters and replays have them from the same place."""
+    """Sinks, dead letters and replays get the same settings."""
     kafka = {"max.request.size": "5000000", "transaction.timeout.ms": "1000", "client.id": "c"}
     options = options_of(replace(SPEC, kafka=kafka), CLICKS)
     assert "kafka.max.request.size" not in options

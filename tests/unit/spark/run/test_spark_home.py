@@ -1,4 +1,4 @@
-"""Spark's folder with links instead of zips."""
+"""A SPARK_HOME with links instead of zip files."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ def _no_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_python_processes_import_what_is_installed_and_compiled(tmp_path: Path) -> None:
-    """By the path that Spark makes for them, from names of its own release."""
+    """By the path that Spark builds from the names of its own release."""
     import pyspark
 
     installed = Path(pyspark.__file__).parent

@@ -85,18 +85,18 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 def test_files_are_read_by_the_ending_of_their_names(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "name": ["a", "b"]})
-    (tmp_path / "folder").mkdir()
-    pq.write_table(rows, tmp_path / "folder" / "part-0.parquet")
+    (tmp_path / "directory").mkdir()
+    pq.write_table(rows, tmp_path / "directory" / "part-0.parquet")
     (tmp_path / "t.csv").write_text("id,name\n1,a\n2,b\n")
     lines = "".join(json.dumps(row) + "\n" for row in rows.to_pylist())
     (tmp_path / "t.jsonl").write_text(lines)
-    for name in ("folder", "t.csv", "t.jsonl"):
+    for name in ("directory", "t.csv", "t.jsonl"):
         table = StaticTable({"path": str(tmp_path / name)})
         found = pa.Table.from_batches(list(table.batches(table.schema())))
         assert found.to_pylist() == rows.to_pylist(), name
         assert table.count() == 2
-    pq.write_table(rows, tmp_path / "folder" / "part-1.parquet")
-    assert StaticTable({"path": str(tmp_path / "folder")}).count() == 4
+    pq.write_table(rows, tmp_path / "directory" / "part-1.parquet")
+    assert StaticTable({"path": str(tmp_path / "directory")}).count() == 4
 
 
 def test_files_that_are_not_there(tmp_path: Path) -> None:

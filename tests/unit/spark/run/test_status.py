@@ -1,4 +1,4 @@
-"""How far a pipeline is, without Spark and without disturbing it."""
+"""The status of a pipeline, without Spark and without disturbing a driver."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) -> None:
-    """E6: and what can be known without it is said."""
+    """E6: everything that does not need the broker is still shown."""
     spec = PipelineSpec(**{**spec.__dict__, "kafka": {"default.api.timeout.ms": "300"}})
     table = spec.sinks[0]
     assert isinstance(table, DatabaseSinkSpec)

@@ -1,4 +1,4 @@
-"""Functions that a pipeline's file names."""
+"""Step functions that a pipeline's file names."""
 
 import json
 import pickle
@@ -43,7 +43,7 @@ def test_a_function_in_a_module_next_to_the_pipeline(tmp_path: Path) -> None:
 
 
 def test_what_executors_cannot_import_is_sent_to_them(tmp_path: Path) -> None:
-    """A package next to the pipeline as well as a file; not what is installed."""
+    """A package next to the pipeline or a file is pickled; installed modules are not."""
     (tmp_path / "my_steps_package").mkdir()
     (tmp_path / "my_steps_package" / "__init__.py").write_text("")
     (tmp_path / "my_steps_package" / "words.py").write_text("WORD = 'done'\n")

@@ -20,7 +20,7 @@ def client(broker: Broker) -> dict[str, str]:
 
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
-    """A topic with one partition, so that everything has one order."""
+    """A topic with one partition, so that all records are ordered."""
     name = "".join(each if each.isalnum() else "-" for each in request.node.name)[:100]
     broker.create_topic(name)
     return name

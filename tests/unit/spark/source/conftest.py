@@ -17,7 +17,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_clients_left() -> Iterator[None]:
-    """Those that readers keep for the next task."""
+    """Closes the clients that readers keep for the next task."""
     yield
     close_clients()
 

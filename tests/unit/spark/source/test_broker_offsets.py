@@ -1,4 +1,4 @@
-"""Topics and offsets, as a broker tells them (D1)."""
+"""Topics and offsets, as a broker reports them (D1)."""
 
 import uuid
 
@@ -21,7 +21,7 @@ NOON = 1_700_000_000_000
 
 
 class Patience:
-    """Counts the waits, and does not wait."""
+    """Counts the calls of sleep, without waiting."""
 
     def __init__(self) -> None:
         self.waits: list[float] = []
@@ -121,7 +121,7 @@ def test_assigned_partitions_only(topics: Topics, name: str) -> None:
 
 
 def test_a_topic_that_is_not_there(topics: Topics, name: str) -> None:
-    """E5: asking does not create it."""
+    """E5: the lookup does not create it."""
     patience = Patience()
     options = {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "50"}
     with asking(topics, patience, subscribe=name, **options) as broker:

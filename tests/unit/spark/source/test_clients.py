@@ -1,4 +1,4 @@
-"""Connections are kept from task to task, and not without bound."""
+"""Clients are kept from task to task, up to a limit."""
 
 import os
 from collections.abc import Iterator

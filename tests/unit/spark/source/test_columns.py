@@ -1,4 +1,4 @@
-"""Spark's columns out of decoded records."""
+"""Spark's columns from decoded records."""
 
 import pyarrow as pa
 import pytest
@@ -62,7 +62,7 @@ def test_lengths_that_grow_and_shrink() -> None:
     ],
 )
 def test_times_at_the_edges(milliseconds: int, microseconds: int) -> None:
-    """Without a time it is -1 ms, as in Spark's own source; hostile ones break nothing."""
+    """Without a timestamp it is -1 ms, as in Spark's own source; invalid values do no harm."""
     rows, _ = decoded(SparkColumns("t", 0, headers=False), batch(0, 5, milliseconds))
     assert [row.timestamp for row in rows] == [5000, microseconds]
 

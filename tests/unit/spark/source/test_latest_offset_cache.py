@@ -1,4 +1,4 @@
-"""An idle query costs the broker next to nothing (D1)."""
+"""An idle query sends few requests to the broker (D1)."""
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.progress import SourceOffsets
@@ -18,14 +18,14 @@ class Ends:
         return SourceOffsets({A: self.end})
 
 
-class World:
+class Environment:
     def __init__(self) -> None:
         self.now = 100.0
         self.ends = Ends()
         self.watch = LatestOffsetCache(self.ends, lambda: self.now)
 
     def ask(self, times: int = 1) -> SourceOffsets:
-        """As Spark asks an idle query: 90 times a second."""
+        """Calls the cache as Spark does for an idle query: 90 times a second."""
         for _ in range(times):
             self.now += 1 / 90
             found = self.watch.latest(NOTHING)
@@ -33,32 +33,32 @@ class World:
 
 
 def test_an_idle_query_asks_ten_times_a_second() -> None:
-    world = World()
-    world.ask(900)
-    before = world.ends.questions
-    assert world.ask(900) == NOTHING
-    assert world.ends.questions - before <= 100
+    environment = Environment()
+    environment.ask(900)
+    before = environment.ends.questions
+    assert environment.ask(900) == NOTHING
+    assert environment.ends.questions - before <= 100
     assert before <= 130
 
 
 def test_news_is_heard_soon_after_news() -> None:
-    world = World()
-    world.ask()
-    world.ends.end = 5
-    assert world.ask(3).offsets == {A: 5}
-    world.ends.end = 6
-    assert world.ask(3).offsets == {A: 6}
+    environment = Environment()
+    environment.ask()
+    environment.ends.end = 5
+    assert environment.ask(3).offsets == {A: 5}
+    environment.ends.end = 6
+    assert environment.ask(3).offsets == {A: 6}
 
 
 def test_news_after_a_long_silence_is_heard_within_half_a_second() -> None:
-    world = World()
-    world.ask(9_000)
-    world.ends.end = 5
-    assert world.ask(46).offsets == {A: 5}
+    environment = Environment()
+    environment.ask(9_000)
+    environment.ends.end = 5
+    assert environment.ask(46).offsets == {A: 5}
 
 
 def test_what_was_heard_last_can_be_reported() -> None:
-    world = World()
-    assert world.watch.last is None
-    world.ask()
-    assert world.watch.last == NOTHING
+    environment = Environment()
+    assert environment.watch.last is None
+    environment.ask()
+    assert environment.watch.last == NOTHING

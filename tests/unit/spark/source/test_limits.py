@@ -1,4 +1,4 @@
-"""How much a micro-batch takes (D1)."""
+"""The size of micro-batches (D1)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ def test_a_small_partition_does_not_starve() -> None:
 
 
 def test_a_partition_without_a_beginning_is_left_alone() -> None:
-    """It is gone, and the check for losses says so."""
+    """The partition is missing, which the check for losses reports."""
     assert limit_ends(1, {A: 0}, {A: 10, B: 20}) == {A: 1, B: 20}
 
 

@@ -1,4 +1,4 @@
-"""What a batch begins with, and what is lost (D1)."""
+"""Where a batch starts, and what is lost (D1)."""
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.progress import SourceOffsets

@@ -277,7 +277,7 @@ def test_settings_of_the_client_are_the_clients_business() -> None:
 
 
 def test_settings_of_java_alone_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """They are in queries for Spark's own source, and none of them changes what is read."""
+    """Queries for Spark's own source set them, and they do not change what is read."""
     more = {"ssl__protocol": "TLSv1.3", "client__dns__lookup": "use_all_dns_ips"}
     unused = {"auto__commit__interval__ms": "5", "group__id": "g"}
     with caplog.at_level(logging.WARNING):
@@ -301,7 +301,7 @@ def test_settings_of_java_alone_have_no_effect(caplog: pytest.LogCaptureFixture)
     ],
 )
 def test_misspelt_options_are_refused(name: str, meant: str) -> None:
-    """Spark ignores them, and the query does something else than it says."""
+    """Spark would ignore them, and the query would not do what it says."""
     with pytest.raises(OptionError, match=f"did you mean {meant}"):
         stream(**{name: "1"})
 

@@ -1,4 +1,4 @@
-"""Ranges whose records are gone, late, or of another topic (D1)."""
+"""Ranges whose records are lost, late, or of another topic (D1)."""
 
 import asyncio
 import logging
@@ -43,7 +43,7 @@ def admin(broker: Broker) -> Iterator[Admin]:
 
 @pytest.fixture
 def topic(broker: Broker, admin: Admin) -> str:
-    """With 20 records, a batch each."""
+    """A topic with 20 records in separate batches."""
     name = f"t-{uuid4()}"
     admin.create_topics([NewTopic(name, 1)])
     fill(broker, name)
@@ -114,7 +114,7 @@ def test_the_log_ends_before_the_range(broker: Broker, admin: Admin, topic: str)
 def test_another_topic_of_the_same_name(
     broker: Broker, admin: Admin, topic: str, knows_the_old_one: bool, fails: bool
 ) -> None:
-    """D3: offsets mean nothing in a topic that was made again, whatever may be lost."""
+    """D3: offsets mean nothing in a topic that was created again, even without failOnDataLoss."""
     how = settings(broker.bootstrap_servers, fail_on_data_loss=fails)
     wanted = range_of(admin, topic, 0, COUNT)
     if knows_the_old_one:
@@ -130,7 +130,7 @@ def test_another_topic_of_the_same_name(
 
 
 def test_metadata_older_than_the_range(broker: Broker, admin: Admin, topic: str) -> None:
-    """The client of a worker still knows the topic that is gone; the range is of the new one."""
+    """The client of a worker still knows the deleted topic; the range is of the new one."""
     how = settings(broker.bootstrap_servers)
     assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
     admin.delete_topics([topic])
@@ -152,7 +152,7 @@ def test_a_topic_that_is_gone(
 
 
 def test_an_open_transaction(broker: Broker, admin: Admin, topic: str) -> None:
-    """P4: what is behind it is not there yet, which is not a loss."""
+    """P4: records after an open transaction are not readable yet, which is no loss."""
     how = settings(
         broker.bootstrap_servers,
         read_committed=True,
@@ -173,7 +173,7 @@ def test_an_open_transaction(broker: Broker, admin: Admin, topic: str) -> None:
 
 
 def test_no_broker(broker: Broker, admin: Admin, topic: str) -> None:
-    """E6: the message says what was waited for, and how long."""
+    """E6: the message says what it waited for, and how long."""
     wanted = range_of(admin, topic, 0, COUNT)
     how = settings(broker.bootstrap_servers, poll_timeout_ms=300, reconnect_backoff_max_ms="50")
     with (
@@ -187,7 +187,7 @@ def test_no_broker(broker: Broker, admin: Admin, topic: str) -> None:
 def test_brokers_that_are_away_for_longer_than_a_topic_may_be_missing(
     broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that begins while they are down; the first one that is back does not know it yet."""
+    """A task that starts while they are down; the first broker to return does not know it yet."""
     monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 200)
     wanted = range_of(admin, topic, 0, COUNT)
     close_clients()
@@ -247,7 +247,7 @@ def test_compaction_has_left_nothing_up_to_the_end(
     read_committed: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log goes on to 20, but from 12 on there is no batch."""
+    """The log ends at 20, but has no batch from 12 on."""
     ask = RangeFetch._send_fetch
 
     async def holed(
@@ -269,7 +269,7 @@ def test_compaction_has_left_nothing_up_to_the_end(
 def test_a_broken_batch(
     broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3: what does not match its checksum is not given out."""
+    """S3: a batch that does not match its checksum is an error."""
     ask = RangeFetch._send_fetch
 
     async def broken(

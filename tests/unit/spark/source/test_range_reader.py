@@ -1,4 +1,4 @@
-"""A task's range: the rows that a consumer would give out of it, and no others (D1)."""
+"""A task's range: exactly the rows that a consumer would return (D1)."""
 
 from collections.abc import Generator, Iterator
 
@@ -21,7 +21,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 T0 = 1_700_000_000_000
 
 
-class World:
+class Environment:
     """A broker, and the clients that fill its topics."""
 
     def __init__(self, broker: Broker) -> None:
@@ -90,11 +90,11 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
+def environment() -> Iterator[Environment]:
     with Broker() as broker:
-        world = World(broker)
-        yield world
-        world.close()
+        environment = Environment(broker)
+        yield environment
+        environment.close()
         close_clients()
 
 
@@ -111,56 +111,56 @@ steps = st.lists(
 @settings(max_examples=30)
 @given(steps=steps, data=st.data())
 def test_rows_are_those_of_a_consumer(
-    world: World, steps: list[tuple[str, int]], data: st.DataObject
+    environment: Environment, steps: list[tuple[str, int]], data: st.DataObject
 ) -> None:
-    """D1, P4: batches of all sizes and codecs, transactions that end this way and that."""
-    topic = world.topic()
+    """D1, P4: batches of all sizes and codecs, committed and aborted transactions."""
+    topic = environment.topic()
     is_open = {"a": False, "b": False}
     for step, count in [*steps, ("abort a", 0), ("commit b", 0)]:
         what, _, who = step.rpartition(" ")
         if what:
             if is_open[who]:
-                world.end_transaction(who, commits=what == "commit")
+                environment.end_transaction(who, commits=what == "commit")
                 is_open[who] = False
         elif step in is_open:
             if not is_open[step]:
-                world.in_transactions[step].begin_transaction()
+                environment.in_transactions[step].begin_transaction()
                 is_open[step] = True
-            world.send(world.in_transactions[step], topic, count)
+            environment.send(environment.in_transactions[step], topic, count)
         else:
-            world.send(world.plain[step], topic, count)
-    end = world.end(topic)
-    for level, consumer in world.consumers.items():
+            environment.send(environment.plain[step], topic, count)
+    end = environment.end(topic)
+    for level, consumer in environment.consumers.items():
         expected = polled(consumer, topic, end)
         how = ranges.settings(
-            world.bootstrap, read_committed=level == "read_committed", include_headers=True
+            environment.bootstrap, read_committed=level == "read_committed", include_headers=True
         )
         start = data.draw(st.integers(0, end))
         stop = data.draw(st.integers(start, end))
         for wanted in ((0, end), (start, stop), (stop, end)):
-            found = read(range_of(world.admin, topic, *wanted), how)
+            found = read(range_of(environment.admin, topic, *wanted), how)
             assert found == [row for row in expected if wanted[0] <= row.offset < wanted[1]]
 
 
 @pytest.mark.parametrize("headers", [False, True])
-def test_schema_is_sparks(world: World, headers: bool) -> None:
+def test_schema_is_sparks(environment: Environment, headers: bool) -> None:
     """D1: Spark refuses batches of any other schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from penstock.spark.source.datasource import schema_of
 
-    topic = world.topic()
-    world.send(world.plain["none"], topic, 10)
-    how = ranges.settings(world.bootstrap, include_headers=headers)
+    topic = environment.topic()
+    environment.send(environment.plain["none"], topic, 10)
+    how = ranges.settings(environment.bootstrap, include_headers=headers)
     expected = to_arrow_schema(schema_of(include_headers=headers), timezone="UTC")
-    for batch in read_range(range_of(world.admin, topic, 0, 10), how):
+    for batch in read_range(range_of(environment.admin, topic, 0, 10), how):
         assert batch.schema.equals(expected, check_metadata=True)
 
 
-def test_a_batch_is_cut_at_both_ends(world: World) -> None:
-    topic = world.topic()
-    world.send(world.plain["lz4"], topic, 10)
-    rows = read(range_of(world.admin, topic, 3, 7), ranges.settings(world.bootstrap))
+def test_a_batch_is_cut_at_both_ends(environment: Environment) -> None:
+    topic = environment.topic()
+    environment.send(environment.plain["lz4"], topic, 10)
+    rows = read(range_of(environment.admin, topic, 3, 7), ranges.settings(environment.bootstrap))
     assert rows == [
         Row(b"k3", b"v3", topic, 0, 3, 1000 * (T0 + 3), 0),
         Row(b"k4", b"v4", topic, 0, 4, 1000 * (T0 + 4), 0),
@@ -173,46 +173,48 @@ def test_an_empty_range_asks_nobody() -> None:
     assert list(read_range(OffsetRange("t", 0, 5, 5), ReadSettings({}))) == []
 
 
-def test_nothing_but_markers_at_the_end(world: World) -> None:
-    """P4: the range ends with a marker and what was aborted, none of which is a record."""
-    topic = world.topic()
-    world.send(world.plain["none"], topic, 3)
-    producer = world.in_transactions["a"]
+def test_nothing_but_markers_at_the_end(environment: Environment) -> None:
+    """P4: the range ends with a marker and aborted records, none of which is returned."""
+    topic = environment.topic()
+    environment.send(environment.plain["none"], topic, 3)
+    producer = environment.in_transactions["a"]
     producer.begin_transaction()
-    world.send(producer, topic, 4)
+    environment.send(producer, topic, 4)
     producer.abort_transaction()
-    how = ranges.settings(world.bootstrap, read_committed=True)
-    assert len(read(range_of(world.admin, topic, 0, 8), how)) == 3
-    assert read(range_of(world.admin, topic, 4, 8), how) == []
-    assert read(range_of(world.admin, topic, 7, 8), how) == []
+    how = ranges.settings(environment.bootstrap, read_committed=True)
+    assert len(read(range_of(environment.admin, topic, 0, 8), how)) == 3
+    assert read(range_of(environment.admin, topic, 4, 8), how) == []
+    assert read(range_of(environment.admin, topic, 7, 8), how) == []
 
 
-def test_times_of_the_log(world: World) -> None:
-    topic = world.topic(**{"message.timestamp.type": "LogAppendTime"})
-    world.send(world.plain["none"], topic, 3)
-    rows = read(range_of(world.admin, topic, 0, 3), ranges.settings(world.bootstrap))
+def test_times_of_the_log(environment: Environment) -> None:
+    topic = environment.topic(**{"message.timestamp.type": "LogAppendTime"})
+    environment.send(environment.plain["none"], topic, 3)
+    rows = read(range_of(environment.admin, topic, 0, 3), ranges.settings(environment.bootstrap))
     assert [row.timestamp_type for row in rows] == [1, 1, 1]
     assert all(row.timestamp > 1000 * (T0 + 3) for row in rows)
 
 
-def test_without_ids(world: World) -> None:
-    """Ranges of brokers before Kafka 2.8 name none."""
-    topic = world.topic()
-    world.send(world.plain["none"], topic, 3)
-    rows = read(OffsetRange(topic, 0, 0, 3), ranges.settings(world.bootstrap))
+def test_without_ids(environment: Environment) -> None:
+    """Ranges from brokers before Kafka 2.8 have no topic id."""
+    topic = environment.topic()
+    environment.send(environment.plain["none"], topic, 3)
+    rows = read(OffsetRange(topic, 0, 0, 3), ranges.settings(environment.bootstrap))
     assert [row.offset for row in rows] == [0, 1, 2]
 
 
-def test_memory_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that unpacks to much more than it is comes in parts."""
+def test_memory_is_bounded(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that decompresses to a large size is returned in parts."""
     monkeypatch.setattr(range_reader, "BATCH_BYTES", 20_000)
-    topic = world.topic()
+    topic = environment.topic()
     with Producer(
-        bootstrap_servers=world.bootstrap, compression_type="zstd", batch_size=900_000
+        bootstrap_servers=environment.bootstrap, compression_type="zstd", batch_size=900_000
     ) as producer:
         producer.send_many(topic, [b"%06d" % number * 100 for number in range(1000)])
     batches = list(
-        read_range(range_of(world.admin, topic, 0, 1000), ranges.settings(world.bootstrap))
+        read_range(
+            range_of(environment.admin, topic, 0, 1000), ranges.settings(environment.bootstrap)
+        )
     )
     assert max(batch.nbytes for batch in batches) < 6 * 20_000
     assert [row.value for row in rows_of(batches)] == [
@@ -220,38 +222,38 @@ def test_memory_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
     ]
 
 
-def test_many_answers(world: World) -> None:
-    """A range that is fetched in many parts, through batches that are cut off in each."""
-    topic = world.topic()
+def test_many_answers(environment: Environment) -> None:
+    """A range that needs many fetches, each of which ends within a batch."""
+    topic = environment.topic()
     for first in range(0, 300, 10):
-        world.send(world.plain["none"], topic, 10, first)
-    how = ranges.settings(world.bootstrap, max_partition_fetch_bytes="700")
-    batches = list(read_range(range_of(world.admin, topic, 5, 295), how))
+        environment.send(environment.plain["none"], topic, 10, first)
+    how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
+    batches = list(read_range(range_of(environment.admin, topic, 5, 295), how))
     assert [row.offset for row in rows_of(batches)] == list(range(5, 295))
     assert len(batches) > 10
 
 
-def test_an_abandoned_range_leaves_nothing_behind(world: World) -> None:
-    """Tasks that fail, and queries with a limit, stop in the middle of a range."""
-    topic = world.topic()
+def test_an_abandoned_range_leaves_nothing_behind(environment: Environment) -> None:
+    """Tasks that fail, and queries with a limit, stop within a range."""
+    topic = environment.topic()
     for first in range(0, 200, 10):
-        world.send(world.plain["none"], topic, 10, first)
-    how = ranges.settings(world.bootstrap, max_partition_fetch_bytes="700")
+        environment.send(environment.plain["none"], topic, 10, first)
+    how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
     for start in (0, 50, 120):
-        reading = read_range(range_of(world.admin, topic, start, 200), how)
+        reading = read_range(range_of(environment.admin, topic, start, 200), how)
         assert next(reading).column("offset")[0].as_py() == start
         assert isinstance(reading, Generator)
         reading.close()
-        again = read(range_of(world.admin, topic, start + 1, start + 40), how)
+        again = read(range_of(environment.admin, topic, start + 1, start + 40), how)
         assert [row.offset for row in again] == list(range(start + 1, start + 40))
 
 
-def test_two_ranges_at_once(world: World) -> None:
-    topic = world.topic()
+def test_two_ranges_at_once(environment: Environment) -> None:
+    topic = environment.topic()
     for first in range(0, 100, 10):
-        world.send(world.plain["none"], topic, 10, first)
-    how = ranges.settings(world.bootstrap, max_partition_fetch_bytes="700")
-    one = read_range(range_of(world.admin, topic, 0, 50), how)
-    two = read_range(range_of(world.admin, topic, 50, 100), how)
+        environment.send(environment.plain["none"], topic, 10, first)
+    how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
+    one = read_range(range_of(environment.admin, topic, 0, 50), how)
+    two = read_range(range_of(environment.admin, topic, 50, 100), how)
     offsets = [[row.offset for row in rows_of(list(each))] for each in (one, two)]
     assert offsets == [list(range(50)), list(range(50, 100))]

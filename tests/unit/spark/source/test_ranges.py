@@ -15,7 +15,7 @@ def sizes(ranges: list[OffsetRange]) -> list[int]:
 
 
 def of(*wanted: int) -> list[OffsetRange]:
-    """Ranges of these sizes, of the partitions of a topic."""
+    """Returns ranges of these sizes, one for each partition."""
     return [OffsetRange("t", number, 10, 10 + size, "id") for number, size in enumerate(wanted)]
 
 

@@ -1,4 +1,4 @@
-"""The readers, without Spark: which offsets a batch has, and what stops a query (D1)."""
+"""The readers, without Spark: the offsets of batches, and the errors of queries (D1)."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ def reading(topics: Topics, **options: str) -> Iterator[PenstockStreamReader]:
 
 
 def latest(reader: PenstockStreamReader, start: dict[str, Json]) -> dict[str, Json]:
-    """Of a broker that is asked now, whatever the reader has heard a moment ago."""
+    """Returns the end offsets from the broker, bypassing the reader's cache."""
     reader.stop()
     return reader.latestOffset(start, ALL)
 
@@ -98,8 +98,10 @@ def test_a_stream_from_batch_to_batch(topics: Topics, name: str) -> None:
 def test_a_query_that_begins_at_the_end_of_a_busy_topic(
     topics: Topics, name: str, starting: str
 ) -> None:
-    """Records come between all the questions that Spark asks for a first batch, and it asks some
-    of them again when the batch is repeated after a crash."""
+    """Records arrive between all the calls of Spark for a first batch.
+
+    Some calls are repeated when the batch is repeated after a crash.
+    """
     topics.create(name)
     topics.fill(name, {0: 5})
     options = {"subscribe": name, "startingOffsets": starting.replace("NAME", name)}
@@ -147,7 +149,7 @@ def test_a_reader_travels_without_its_connections(topics: Topics, name: str) -> 
 def test_an_idle_query_costs_next_to_nothing(
     topics: Topics, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark asks 90 times a second; the clock is the test's."""
+    """Spark calls 90 times a second; the test controls the clock."""
     topics.create(name, 3)
     sent = 0
     request = NetworkClient.request
@@ -295,7 +297,7 @@ def test_a_topic_that_was_made_again(topics: Topics, name: str) -> None:
 
 
 def test_a_topic_that_is_made_again_after_the_plan(topics: Topics, name: str) -> None:
-    """Offsets of the plan are not those of the records that are there."""
+    """The planned offsets do not belong to the records that exist."""
     topics.create(name)
     topics.fill(name, {0: 3})
     with reading(topics, subscribe=name, failOnDataLoss="false") as reader:
@@ -347,7 +349,7 @@ def test_a_checkpoint_of_sparks_own_source_is_continued(topics: Topics, name: st
 
 
 def test_offsets_that_a_pipeline_has_stored(topics: Topics, name: str) -> None:
-    """Partitions that they do not name are new; ids that differ stop the query."""
+    """Partitions that are not named are new; different topic ids stop the query."""
     topics.create(name, 2)
     topics.fill(name, {0: 5, 1: 2})
     with reading(topics, subscribe=name, sourceName="s") as reader:
@@ -364,7 +366,7 @@ def test_offsets_that_a_pipeline_has_stored(topics: Topics, name: str) -> None:
 
 
 def test_gaps_of_transactions_are_part_of_ranges(topics: Topics, name: str) -> None:
-    """P4: offsets are those of the log, markers included."""
+    """P4: offsets are those of the log, including markers."""
     topics.create(name)
     topics.in_transaction(name, 0, 2)
     topics.in_transaction(name, 0, 2, commit=False)

@@ -1,4 +1,4 @@
-"""What is shown of a running pipeline: reports, the progress line, metrics, lag (D4)."""
+"""Monitoring of a running pipeline: reports, the progress line, metrics, lag (D4)."""
 
 import io
 import json
@@ -158,7 +158,7 @@ def test_metrics_are_served_for_prometheus() -> None:
 
 
 def test_prometheus_understands_what_is_served() -> None:
-    """Read as its own server does, in both of its formats; names say what they are."""
+    """Parsed as Prometheus does, in both of its formats."""
     odd = 'a "b" \\ \n'
     with Metrics(odd) as metrics:
         port = metrics.serve(0)
@@ -194,7 +194,7 @@ def test_prometheus_understands_what_is_served() -> None:
 
 
 def scraped(port: int, accept: str) -> tuple[dict[str, str], list[Sample]]:
-    """The kinds of all metrics, and their samples."""
+    """Returns the types of all metrics, and their samples."""
     asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
     with urlopen(asked) as answer:
         assert answer.headers["Content-Type"].startswith(accept.partition(";")[0])
@@ -209,7 +209,7 @@ def scraped(port: int, accept: str) -> tuple[dict[str, str], list[Sample]]:
 
 
 def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
-    """A query that reads all there is in each batch is behind as well, if batches take long."""
+    """A query that reads everything in each batch lags, too, if batches take long."""
     with Broker() as broker:
         broker.create_topic("orders", 2)
         ends = LatestOffsets({"bootstrap.servers": broker.bootstrap_servers})
@@ -218,7 +218,7 @@ def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
             producer.send_many("orders", [b"x"] * 10, partition=0).result()
         assert planned.lag == 0
         assert ends.update(planned).lag == 7
-        # A broker that does not know better, or does not know at all.
+        # A broker that reports lower offsets, or none.
         assert ends.update(replace(planned, latest=at(30, 0))).lag == 27
         assert ends.update(replace(planned, latest={"x": offsets(5, topic="gone")})).latest == {
             "x": offsets(5, topic="gone")
@@ -245,7 +245,7 @@ def test_every_kafka_tool_sees_the_lag() -> None:
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topics([NewTopic("orders", 2)])
             with GroupLag("shop", client) as lag:
-                # A query that has not finished a batch yet counts as well.
+                # A query that has not finished a batch counts, too.
                 lag.begins("shop.slow", at(6))
                 for end in (at(5, 9), at(7, 9), {}):
                     lag.finished(replace(REPORT, end=end))

@@ -1,4 +1,4 @@
-"""The databases that results are kept in."""
+"""The databases of the tests."""
 
 from tests.support.spark.databases import database_url, engine, mariadb, postgresql
 

@@ -1,4 +1,4 @@
-"""A value that a column cannot keep stops the pipeline, and nothing of its batch is stored (D3)."""
+"""A value that does not fit a column stops the pipeline; nothing of its batch is stored (D3)."""
 
 from decimal import Decimal
 
@@ -49,7 +49,7 @@ def test_values_that_do_not_fit(database_url: URL, engine: Engine, mode: Mode) -
                 sink.write_table(rows, batch_of(number))
             assert "Nothing of the batch was stored" in str(caught.value)
             assert count_of(engine, "results") == before
-            # The pipeline goes on when the query is mended.
+            # The pipeline continues after the query is fixed.
             good = pa.table({"id": [10 * number + 2]})
             assert sink.write_table(good, batch_of(number)).rows == 1
             assert sink.open("two") == StoredProgress(at(10 * number + 10), "q1", number)
@@ -88,7 +88,7 @@ def test_the_character_nul(database_url: URL, engine: Engine) -> None:
 
 
 def test_text_that_the_column_cannot_write(database_url: URL, engine: Engine) -> None:
-    """An old table with another character set."""
+    """An existing table with another character set."""
     latin = " CHARACTER SET latin1" if engine.dialect.name == "mysql" else ""
     with engine.begin() as connection:
         connection.execute(text(f"CREATE TABLE results (name varchar(9){latin})"))

@@ -1,4 +1,4 @@
-"""Databases that go away, at every moment, and what is made of it (D3)."""
+"""Databases that become unavailable at any time, and the resulting errors (D3)."""
 
 import logging
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ ROWS = pa.table({"n": [1, 2]})
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections that break on purpose are not worth a traceback each."""
+    """Suppresses tracebacks of connections that are broken on purpose."""
     monkeypatch.setattr(logging.getLogger("sqlalchemy.pool"), "disabled", True)
 
 
@@ -42,7 +42,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 
 
 def break_commit(sink: DatabaseSink, *, done: bool, times: int = 1) -> None:
-    """The next commits lose their connection, after or before they are done."""
+    """Makes the next commits lose their connection, before or after they are done."""
     dialect = sink._engine.dialect
     commit = dialect.do_commit
     left = [times]
@@ -87,7 +87,7 @@ def test_a_commit_without_an_answer(server: DatabaseServer, done: bool) -> None:
 def test_the_server_answers_a_commit_to_nobody(
     server: DatabaseServer, done: bool, tmp_path: Path
 ) -> None:
-    """The same over a real connection that is cut as COMMIT passes."""
+    """The same with a real connection that is cut when COMMIT passes."""
     direct = server.fresh()
     path = socket_of(direct)
     with (
@@ -116,7 +116,7 @@ def test_a_server_killed_between_batches(server: DatabaseServer) -> None:
             assert count_of(engine, "results") == 4
 
 
-# PyMySQL does not close a socket that could not connect.
+# PyMySQL does not close a socket that failed to connect.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_database_that_stays_away(server: DatabaseServer) -> None:
     url = server.fresh()
@@ -135,7 +135,7 @@ def test_a_database_that_stays_away(server: DatabaseServer) -> None:
 
 
 def test_wrong_addresses(server: DatabaseServer) -> None:
-    """These do not get better with time."""
+    """Retrying does not help."""
     url = server.fresh()
     if url.get_backend_name() == "postgresql":
         wrong = [url.set(database="no_such"), url.set(username="nobody_known")]
@@ -150,7 +150,7 @@ def test_wrong_addresses(server: DatabaseServer) -> None:
 
 
 def test_deadlocks_are_tried_again(engine: Engine) -> None:
-    """With pauses that grow, and an end."""
+    """With growing pauses, and a limit."""
     slept: list[float] = []
     clock = [0.0]
 
@@ -214,7 +214,7 @@ def test_passwords_are_not_shown() -> None:
 
 
 def test_statements_are_not_shown(engine: Engine) -> None:
-    """They can be megabytes, and hold what nobody should see."""
+    """Statements can be megabytes long and contain confidential values."""
     transactions = Transactions(engine, "q", 1)
     with pytest.raises(PipelineError) as caught:
         transactions.run("x", "t", lambda connection: connection.exec_driver_sql("SELECT nosuch"))

@@ -1,7 +1,6 @@
-"""Writers that die at every step of a batch, replaced ones, and databases that die (D3).
+"""Writers that are killed at every step of a batch, fenced writers, and killed databases (D3).
 
-Whatever dies when: each record is stored once, as a result or as a dead letter, up to the offset
-that is stored with them.
+In all cases each record up to the stored offset is stored once, as a result or as a dead letter.
 """
 
 import time
@@ -39,7 +38,7 @@ def servers(postgresql: PostgreSqlServer, mariadb: MariaDbServer) -> dict[str, D
 
 @pytest.fixture(scope="module", params=["postgresql", "mariadb"])
 def durable(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
-    """One that keeps what is committed when it is killed."""
+    """A server whose commits survive a kill."""
     kind = PostgreSqlServer if request.param == "postgresql" else MariaDbServer
     with kind(durable=True) as server:
         yield server
@@ -49,22 +48,22 @@ def durable(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
 def workers(
     tmp_path_factory: pytest.TempPathFactory, servers: dict[str, DatabaseServer]
 ) -> Iterator[Workers[Task]]:
-    folder = tmp_path_factory.mktemp("workers")
-    with Workers[Task]("tests.support.spark.database_worker", folder / "workers.log") as workers:
-        for url in [sqlite_url(folder), *(server.fresh() for server in servers.values())]:
+    directory = tmp_path_factory.mktemp("workers")
+    with Workers[Task]("tests.support.spark.database_worker", directory / "workers.log") as workers:
+        for url in [sqlite_url(directory), *(server.fresh() for server in servers.values())]:
             workers.rehearse(task_for(url, 20))
         yield workers
 
 
 @pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], URL]:
-    """A new database of each kind, as often as wanted."""
+    """Returns a function that creates new databases of each kind."""
     if request.param == "sqlite":
 
         def new_folder() -> URL:
-            folder = tmp_path / str(len(list(tmp_path.iterdir())))
-            folder.mkdir()
-            return sqlite_url(folder)
+            directory = tmp_path / str(len(list(tmp_path.iterdir())))
+            directory.mkdir()
+            return sqlite_url(directory)
 
         return new_folder
     servers: dict[str, DatabaseServer] = request.getfixturevalue("servers")
@@ -76,7 +75,7 @@ def task_for(url: URL, end: int) -> Task:
 
 
 def check(url: URL, where: str) -> int:
-    """Counts are distinct counts are what was produced up to the offset. That offset."""
+    """Asserts that each record up to the stored offset is stored once; returns the offset."""
     with engine_for(url) as engine, engine.connect() as connection:
 
         def numbers(asked: str) -> list[int]:
@@ -100,7 +99,7 @@ def test_a_writer_killed_at_every_step(workers: Workers[Task], fresh: Callable[[
         where = f"killed at step {task.kill_at}"
         assert workers.run(task) == KILLED, f"not {where}: {workers.said()}"
         end = check(url, where)
-    # The later ones have come to a second batch.
+    # Later writers have reached a second batch.
     assert end >= 30 + 2 * 10
     task.kill_at, task.end, task.size = 0, end + 20, 20
     assert workers.run(task) == 0, workers.said()
@@ -108,7 +107,7 @@ def test_a_writer_killed_at_every_step(workers: Workers[Task], fresh: Callable[[
 
 
 def test_a_first_writer_killed(workers: Workers[Task], fresh: Callable[[], URL]) -> None:
-    """Also while it makes the tables."""
+    """Also while it creates the tables."""
     for step in FIRST_STEPS:
         url = fresh()
         task = task_for(url, 20)
@@ -120,7 +119,7 @@ def test_a_first_writer_killed(workers: Workers[Task], fresh: Callable[[], URL])
 
 
 def hold(workers: Workers[Task], task: Task, point: str, file: Path) -> int:
-    """Starts a writer and waits until it holds there."""
+    """Starts a writer and waits until it is held at a step."""
     task.hold_at, task.hold = point, str(file)
     worker = workers.start(task)
     while not file.exists():
@@ -133,7 +132,7 @@ def hold(workers: Workers[Task], task: Task, point: str, file: Path) -> int:
 def test_a_second_owner_in_the_middle(
     workers: Workers[Task], fresh: Callable[[], URL], point: str, tmp_path: Path
 ) -> None:
-    """It waits for the transaction of the first, or the first is refused; nothing is lost."""
+    """It waits for the transaction of the first, or the first is fenced; nothing is lost."""
     url = fresh()
     task = task_for(url, 200)
     file = tmp_path / "hold"
@@ -146,7 +145,7 @@ def test_a_second_owner_in_the_middle(
     else:
         file.unlink()
         assert workers.wait(second) == 0, workers.said()
-    # It may have been done before the second was there.
+    # It may have finished before the second started.
     assert workers.wait(first) in ((FENCED,) if point == "after commit" else (FENCED, 0))
     assert check(url, "at the end") == 200
 
@@ -155,7 +154,7 @@ def test_a_second_owner_in_the_middle(
 def test_a_server_killed_in_the_middle(
     workers: Workers[Task], durable: DatabaseServer, point: str, tmp_path: Path
 ) -> None:
-    """The writer goes on when the server is back, from what it has recovered."""
+    """The writer continues when the server is back, from the recovered state."""
     url = durable.fresh()
     task = task_for(url, 60)
     file = tmp_path / "hold"

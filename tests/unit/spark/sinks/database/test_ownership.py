@@ -1,4 +1,4 @@
-"""One owner at a time, and progress that is stored with the results or not at all (D3)."""
+"""One owner at a time, and progress that is stored together with the results (D3)."""
 
 import json
 import time
@@ -59,7 +59,7 @@ def test_a_batch_that_is_stored_is_not_stored_again(database_url: URL, engine: E
         begin(sink)
         for _ in range(2):
             assert sink.write_table(ROWS, batch_of(0)) == WriteResult(2)
-        # Another checkpoint counts its batches anew.
+        # Another checkpoint counts its batches from 0.
         assert sink.write_table(ROWS, Batch("q2", 0, at(10), at(20))) == WriteResult(2)
         with pytest.raises(ProgressError, match="stored 20, the batch goes from 30 to 40"):
             sink.write_table(ROWS, batch_of(3))
@@ -127,7 +127,7 @@ def test_a_replaced_owner_is_refused(database_url: URL, engine: Engine) -> None:
 
 
 class Holding(RowWriter):
-    """Holds in the middle of a batch."""
+    """Waits during a batch."""
 
     def __init__(self, writer: RowWriter) -> None:
         self._writer = writer
@@ -152,7 +152,7 @@ def hold(sink: DatabaseSink) -> Holding:
 
 
 def test_a_new_owner_waits_for_a_batch_in_the_middle(database_url: URL, engine: Engine) -> None:
-    """What the old owner commits is counted by the new one."""
+    """The new owner sees everything that the old one has committed."""
     with (
         ThreadPoolExecutor(2) as pool,
         sink_for(spec_for(database_url)) as old,
@@ -193,7 +193,7 @@ def test_a_new_owner_does_not_wait_for_ever(database_url: URL) -> None:
 
 
 def test_two_drivers_start_at_once(database_url: URL, engine: Engine) -> None:
-    """Both make the tables; each gets an epoch of its own."""
+    """Both create the tables; each gets an epoch of its own."""
     with ThreadPoolExecutor(4) as pool:
 
         def start(number: int) -> str:
@@ -215,7 +215,7 @@ def test_two_drivers_start_at_once(database_url: URL, engine: Engine) -> None:
 def test_drivers_that_start_together_and_one_of_them_dies(
     database_url: URL, engine: Engine
 ) -> None:
-    """Those that wait for its row get into a deadlock in MySQL, of which they must know nothing."""
+    """Drivers that wait for its row deadlock in MySQL, which must not surface."""
     with (
         sink_for(spec_for(database_url)) as first,
         ThreadPoolExecutor(3) as pool,
@@ -234,11 +234,11 @@ def test_drivers_that_start_together_and_one_of_them_dies(
 
 
 def await_locks(engine: Engine, count: int) -> None:
-    """Until so many transactions wait for a lock."""
+    """Waits until `count` transactions wait for a lock."""
     asked = text("SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
     with engine.connect() as connection:
         while connection.execute(asked).scalar_one() < count:
-            # Who asks more often than every 100 ms gets the old answer for ever.
+            # MySQL refreshes this view only if it was not read for 100 ms.
             time.sleep(0.15)
 
 
@@ -272,7 +272,7 @@ def test_dead_letters_are_stored_with_the_results(database_url: URL, engine: Eng
         assert sink.takes_dead_letters
         begin(sink)
         assert sink.write_table(ROWS, batch_of(0), letters_at(3, 4)) == WriteResult(2, 2)
-        # A record that is still bad after a replay.
+        # A record that is still unreadable after a replay.
         sink.write_table(ROWS, batch_of(1), letters_at(4, 11, reason="again"))
         with pytest.raises(ProgressError):
             sink.write_table(ROWS, batch_of(5), letters_at(50))
@@ -292,7 +292,7 @@ def test_dead_letters_are_stored_with_the_results(database_url: URL, engine: Eng
 
 
 def test_a_dead_letter_with_a_time_that_is_none(database_url: URL, engine: Engine) -> None:
-    """A producer gave microseconds for milliseconds: that must not stop the pipeline."""
+    """A producer that sends microseconds as milliseconds must not stop the pipeline."""
     letters = letters_at(1, 2)
     times = pa.array([1_700_000_000_000_000_000, None], pa.timestamp("us", "UTC"))
     letters = letters.set_column(letters.schema.get_field_index("timestamp"), "timestamp", times)
@@ -312,7 +312,7 @@ def test_dead_letters_need_a_table(database_url: URL, engine: Engine) -> None:
 
 
 def test_clear_leaves_nothing_of_the_query(database_url: URL, engine: Engine) -> None:
-    """Of other queries it leaves all."""
+    """Rows of other queries stay."""
     with (
         sink_for(spec_for(database_url), dead_letter_table="letters") as sink,
         sink_for(
@@ -354,7 +354,7 @@ def test_tables_of_somebody_else(database_url: URL, engine: Engine) -> None:
 
 
 def test_a_dead_letter_table_by_another_case(database_url: URL, engine: Engine) -> None:
-    """To SQLite it is the same table, to others another."""
+    """The same table to SQLite, another one to other databases."""
     for number, name in enumerate(("letters", "Letters")):
         with sink_for(spec_for(database_url), dead_letter_table=name) as sink:
             begin(sink)

@@ -1,4 +1,4 @@
-"""Staged rows: exactly those whose tokens are handed back are moved (D3)."""
+"""Staged rows: exactly those whose tokens are returned are merged (D3)."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ def batches(*parts: Sequence[int]) -> Iterator[pa.RecordBatch]:
 
 
 class Driver:
-    """The driver's side of a batch, with tasks that run here."""
+    """Writes a batch as the driver, with tasks that run in this process."""
 
     def __init__(self, sink: DatabaseSink, url: URL) -> None:
         self.sink = sink
@@ -78,7 +78,7 @@ def test_only_the_tokens_handed_back_are_moved(url: URL) -> None:
 
 
 def test_upserts_of_keys_alone(url: URL) -> None:
-    """There is nothing to change in a row that is there."""
+    """An existing row needs no change."""
     spec = spec_for(url, mode="upsert", key=["id", "name"], writing="staged")
     with sink_for(spec) as sink, engine_for(url) as engine:
         begin(sink)
@@ -89,7 +89,7 @@ def test_upserts_of_keys_alone(url: URL) -> None:
 
 
 def test_a_task_that_still_writes_keeps_nobody_waiting(url: URL) -> None:
-    """Its rows are removed with the batch after."""
+    """Its rows are removed with the next batch."""
     spec = spec_for(url, writing="staged")
     with sink_for(spec, lock_wait_seconds=2) as sink, engine_for(url) as engine:
         begin(sink)
@@ -119,7 +119,7 @@ def test_a_task_whose_commit_was_not_answered(
         begin(sink)
         driver = Driver(sink, url)
         behind = through(url, proxy)
-        # The setting up of a connection has commits as well.
+        # Setting up a connection commits, too.
         rows = b"INSERT" if url.get_backend_name() == "mysql" else b"COPY"
         proxy.cut_next(b"COMMIT", forward=done, after=rows)
         staged = driver.stage([1, 2], url=behind)
@@ -142,7 +142,7 @@ def test_rows_that_are_gone(url: URL) -> None:
 
 
 def test_a_replaced_driver_removes_nothing(url: URL) -> None:
-    """The rows of its successor's batch are safe from it."""
+    """It cannot remove the rows of its successor's batch."""
     spec = spec_for(url, mode="upsert", key=["id"], writing="staged")
     with sink_for(spec) as old, sink_for(spec) as new, engine_for(url) as engine:
         begin(old)

@@ -1,4 +1,4 @@
-"""Values of every type go in and come out the same, in each database (D3)."""
+"""Values of every type are stored and read back unchanged, in each database (D3)."""
 
 import json
 from datetime import UTC, date, datetime, time, timedelta
@@ -60,7 +60,7 @@ def test_every_type_comes_back(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url, mode="upsert", key=["id"])) as sink:
         begin(sink)
         assert sink.write_table(pa.table(COLUMNS), batch_of(0)).rows == 3
-        # They are found again by what the first batch has stored.
+        # Rows are matched with those of the first batch.
         assert sink.write_table(pa.table(COLUMNS), batch_of(1)).rows == 3
     first, second, third = sorted(rows_of(engine), key=lambda row: str(row["id"]))
     assert [value for name, value in third.items() if name != "id"] == [None] * (len(COLUMNS) - 1)
@@ -74,7 +74,7 @@ def test_every_type_comes_back(database_url: URL, engine: Engine) -> None:
 
 
 def comparable(value: object) -> object:
-    """Databases without a type for it keep times in UTC, and documents as text."""
+    """Databases without such types store times in UTC, and documents as text."""
     if isinstance(value, datetime):
         return str(value.replace(tzinfo=None) if value.tzinfo is None else in_utc(value))
     if isinstance(value, date | time):
@@ -191,7 +191,7 @@ def test_digits_are_not_rounded_away(database_url: URL, engine: Engine) -> None:
 
 
 def test_sqlite_has_no_long_decimals(database_url: URL, engine: Engine) -> None:
-    """In a column of numbers it would round them to floats."""
+    """A numeric column would round them to floats."""
     number = Decimal("1234567890123456.78")
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE results (price decimal(18, 2))"))
@@ -208,7 +208,7 @@ def test_sqlite_has_no_long_decimals(database_url: URL, engine: Engine) -> None:
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
 def test_years_that_a_database_does_not_have(database_url: URL, kind: pa.DataType) -> None:
-    """Not another one instead, which Arrow would write for the last of them."""
+    """Arrow would write a wrong year for the last of them."""
     for value in (
         (-(2**31), 2**31 - 1) if pa.types.is_date(kind) else (-(10**17), 10**18, 2**63 - 1)
     ):
@@ -221,7 +221,7 @@ def test_years_that_a_database_does_not_have(database_url: URL, kind: pa.DataTyp
 
 
 def test_a_table_with_more_columns(database_url: URL, engine: Engine) -> None:
-    """Columns with a default, that may be NULL, or that the database counts, are left to it."""
+    """Columns that have a default, are nullable or are generated need no values."""
     counted = {
         "sqlite": "n integer PRIMARY KEY",
         "postgresql": "n serial PRIMARY KEY",
@@ -275,7 +275,7 @@ def test_long_names_of_tables(database_url: URL, engine: Engine) -> None:
 
 @pytest.mark.parametrize("name", ["penstock_offset", "Penstock_Rows", "other.penstock_stage_1"])
 def test_names_that_are_penstocks_own(database_url: URL, name: str) -> None:
-    """Results would be lost in the table of a transaction, or mixed with what is kept of them."""
+    """Results would be mixed with Penstock's own rows, or lost in a temporary table."""
     with pytest.raises(PipelineError, match="name the table otherwise"):
         DatabaseSink(spec_for(database_url, table=name), KEY)
     with pytest.raises(PipelineError, match="name the table otherwise"):

@@ -27,7 +27,7 @@ from tests.support.spark.database_sinks import (
     with_deletes,
 )
 
-# The same table would keep what the last example left in it.
+# A shared table would contain rows of the last example.
 numbers = count(1)
 
 Change = tuple[str, int, int, str | None, bool]
@@ -99,7 +99,7 @@ def test_appended_rows_add_up(database_url: URL, engine: Engine) -> None:
 
 
 def test_many_rows(database_url: URL, engine: Engine) -> None:
-    """More than go into one statement, and deletes among them."""
+    """More rows than fit into one statement, including deletes."""
     size = 25_000
     rows = pa.table({"id": range(size), "text": ["x" * 40] * size})
     spec = spec_for(database_url, mode="upsert", key=["id"], delete_when="gone")
@@ -130,7 +130,7 @@ def test_a_key_that_is_null(database_url: URL) -> None:
 
 
 def test_the_last_in_order_counts(database_url: URL, engine: Engine) -> None:
-    """NULL comes first in the order; of rows at one place, the last that came."""
+    """NULL sorts first; of equal rows the last one counts."""
     spec = spec_for(database_url, mode="upsert", key=["id"], order_by=["a", "b"])
     rows = pa.table(
         {
@@ -147,7 +147,7 @@ def test_the_last_in_order_counts(database_url: URL, engine: Engine) -> None:
 
 
 def test_nan_is_the_newest() -> None:
-    """As in Spark, where staged rows are put in order."""
+    """As in Spark, which orders staged rows."""
     rows = pa.table({"id": [1] * 4, "f": [2.0, math.nan, math.inf, None], "v": list("abcd")})
     assert resolve_changes(rows, ["id"], ["f"]).puts["v"].to_pylist() == ["b"]
     assert (
@@ -160,7 +160,7 @@ def test_nan_is_the_newest() -> None:
 def test_numbers_as_keys_are_found_again(
     database_url: URL, engine: Engine, kind: pa.DataType
 ) -> None:
-    """A FLOAT of MySQL is no number that is written with few digits."""
+    """A FLOAT of MySQL differs from a number with few digits."""
     spec = spec_for(database_url, mode="upsert", key=["id"], delete_when="gone")
     numbers = [Decimal("0.1"), Decimal("1e-9"), Decimal("12345678901234567890"), Decimal(3)]
     if pa.types.is_floating(kind):
@@ -189,7 +189,7 @@ def test_columns_that_only_decide_need_not_be_in_the_table(
     with sink_for(spec) as sink:
         begin(sink)
         sink.write_table(with_deletes(rows, [False, False, True]), batch_of(0))
-        # A column whose name is only in a text does not decide anything.
+        # A name inside of a string literal is not a column of the condition.
         more = rows.append_column("gone", pa.array([1, 2, 3]))
         with pytest.raises(PipelineError, match="column gone: the table has no such column"):
             sink.write_table(with_deletes(more, [False, False, True]), batch_of(1))

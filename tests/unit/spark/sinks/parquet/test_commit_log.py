@@ -1,4 +1,4 @@
-"""Commits as files: one owner at a time, whatever the drivers do (D3)."""
+"""The commit log: one owner at a time, whatever the drivers do (D3)."""
 
 import os
 import random
@@ -17,15 +17,15 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 class LocalFiles:
-    """A folder, and a driver that can be killed before any of its steps."""
+    """The files of a driver that can be killed before any of its operations."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.steps_left: int | None = None
 
-    def names(self, folder: str) -> list[str]:
+    def names(self, directory: str) -> list[str]:
         self._step()
-        path = self._root / folder
+        path = self._root / directory
         return os.listdir(path) if path.is_dir() else []
 
     def read(self, path: str) -> bytes:
@@ -64,7 +64,7 @@ class LocalFiles:
 
 
 class Driver:
-    """What a folder sink does with its log, without Spark."""
+    """A sink that uses the log like the Parquet sink, without Spark."""
 
     def __init__(self, root: Path) -> None:
         self.files = LocalFiles(root)
@@ -139,7 +139,7 @@ def test_an_owner_that_was_replaced_is_refused(tmp_path: Path) -> None:
 
 
 def test_old_commits_are_removed_and_sleepers_still_refused(tmp_path: Path) -> None:
-    """The number that a sleeper would take is free again: it counts for nobody."""
+    """The number of a paused driver is free again: its commit has no effect."""
     sleeper, driver = Driver(tmp_path), Driver(tmp_path)
     sleeper.open()
     driver.open()
@@ -150,7 +150,7 @@ def test_old_commits_are_removed_and_sleepers_still_refused(tmp_path: Path) -> N
     assert f"{2:020}.json" not in names
     with pytest.raises(FencedError):
         sleeper.write(1, "sleeper")
-    # Also where it has looked before it fell asleep.
+    # Also if it has checked before the pause.
     sleeper.log._number = 1
     late = Commit(2, "batch", StoredProgress(at(1), "q", 0), "me", 1, ("sleeper", "part-00002"))
     assert sleeper.log._create(late)
@@ -162,20 +162,20 @@ def test_old_commits_are_removed_and_sleepers_still_refused(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_history_of_crashes_and_takeovers(tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     drivers: list[Driver] = []
     for number in range(60):
-        fresh = not drivers or chance.random() < 0.25
+        fresh = not drivers or rng.random() < 0.25
         if fresh:
             drivers.append(Driver(tmp_path))
-        driver = drivers[-1] if fresh else chance.choice(drivers)
-        if chance.random() < 0.3:
-            driver.files.steps_left = chance.randrange(7)
+        driver = drivers[-1] if fresh else rng.choice(drivers)
+        if rng.random() < 0.3:
+            driver.files.steps_left = rng.randrange(7)
         try:
             if fresh:
                 driver.open()
             else:
-                driver.write(chance.randint(1, 3), f"staged-{number}")
+                driver.write(rng.randint(1, 3), f"staged-{number}")
         except (FencedError, Killed):
             drivers.remove(driver)
         else:

@@ -1,4 +1,4 @@
-"""Dead letters in a topic: each once, with where it is from and what is wrong with it (D5)."""
+"""Dead letters in a topic: each once, with its origin and the reason (D5)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -72,7 +72,7 @@ def test_a_dead_letter_says_where_it_is_from(
 def test_what_was_written_is_left_out(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
-    """The batch ran again; or everything did, in other batches, after a rebuild."""
+    """A batch is repeated, or everything is read again in other batches, after a rebuild."""
     assert new_topic().write(letters(1, 3), batch(0, 5)) == 2
     again = new_topic()
     assert again.write(letters(1, 3), batch(0, 5)) == 0
@@ -164,7 +164,7 @@ def test_a_rebuild_writes_no_dead_letter_twice(
 def test_another_schema_makes_other_dead_letters(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
-    """D5: after a rebuild records are bad that were not, and none of them may get lost."""
+    """D5: after a rebuild with another schema, new dead letters must not get lost."""
     new_topic().write(letters(1, 3), batch(0, 10))
     again = new_topic()
     assert again.write(letters(1, 2), batch(0, 3)) == 1
@@ -176,7 +176,7 @@ def test_another_schema_makes_other_dead_letters(
 def test_a_dead_letter_with_a_time_that_is_none(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
-    """A producer gave microseconds for milliseconds: that must not stop the pipeline."""
+    """A producer that sends microseconds as milliseconds must not stop the pipeline."""
     times = pa.array([1_700_000_000_000_000_000], pa.timestamp("us", "UTC"))
     letter = letters(7)
     number = letter.schema.get_field_index("timestamp")

@@ -1,4 +1,4 @@
-"""The ledger: what a pipeline finds of itself in `_penstock_pipelines`."""
+"""The ledger: the progress of pipelines in `_penstock_pipelines`."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -63,7 +63,7 @@ def put(producer: Producer, ledger: Ledger, key: str, *given: LedgerEntry | None
 
 @given(entries)
 def test_an_entry_is_read_as_it_was_written(given: LedgerEntry) -> None:
-    """D3: progress comes back exactly."""
+    """D3: progress is read back unchanged."""
     assert LedgerEntry.from_bytes("k", given.to_bytes(NOW)) == given
 
 
@@ -102,7 +102,7 @@ def test_reading_makes_no_topic(broker: Broker, client: dict[str, str]) -> None:
 def test_a_topic_that_was_there_is_not_taken_for_an_empty_one(
     broker: Broker, client: dict[str, str], ledger: Ledger
 ) -> None:
-    """D3: a broker that does not know it yet must not make a pipeline begin anew."""
+    """D3: a broker that does not know the topic yet must not restart a pipeline from scratch."""
     with Ledger(client) as other:
         other.ensure()
         broker.delete_topic(TOPIC)
@@ -130,7 +130,7 @@ def test_a_topic_of_another_kind_is_refused(
 
 
 def test_the_last_committed_record_counts(producer: Producer, ledger: Ledger) -> None:
-    """P4: what was aborted was never there."""
+    """P4: aborted records do not count."""
     put(producer, ledger, "last.committed", entry(1), entry(2))
     producer.begin_transaction()
     ledger.put(producer, "last.committed", entry(3))
@@ -163,9 +163,9 @@ def test_a_record_is_found_behind_many_of_others(producer: Producer, ledger: Led
 def test_transactions_of_others_that_are_open_are_waited_for(
     broker: Broker, producer: Producer, ledger: Ledger
 ) -> None:
-    """D3: a record behind another pipeline's open transaction is committed all the same.
+    """D3: a record after another pipeline's open transaction is committed, too.
 
-    Up to the last stable offset only, an older record would be found, and a batch written twice.
+    Reading up to the last stable offset would return an older record, and write a batch twice.
     """
     key = "behind.open"
     put(producer, ledger, key, entry(1))

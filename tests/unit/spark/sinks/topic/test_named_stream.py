@@ -1,4 +1,4 @@
-"""`writeStream` with a name: which batches the driver's commit writes (D3)."""
+"""`writeStream` with a name: the batches that the driver's commit writes (D3)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ Commit = Callable[..., Decision]
 
 @pytest.fixture
 def new_stream(broker: Broker, topic: str) -> Iterator[Callable[..., NamedStream]]:
-    """Each is the process of one commit."""
+    """Creates a stream for each commit, like Spark."""
     made: list[NamedStream] = []
 
     def make(**options: str) -> NamedStream:
@@ -50,7 +50,7 @@ def sending(topic: str, *values: str) -> Work:
 
 
 def test_a_batch_that_is_run_again_is_skipped(commit: Commit, broker: Broker, topic: str) -> None:
-    """The driver died after Kafka's commit and before Spark's."""
+    """The driver was killed after Kafka's commit and before Spark's."""
     assert commit("q", 0, "a") is Decision.APPLY
     assert commit("q", 1, "b", "c") is Decision.APPLY
     assert commit("q", 1, "b", "c") is Decision.SKIP
@@ -79,7 +79,7 @@ def test_batches_without_rows_leave_gaps(commit: Commit, broker: Broker, topic: 
 def test_another_checkpoint_is_refused_unless_accepted(
     commit: Commit, broker: Broker, topic: str, query_id: str, batch_id: int, problem: str
 ) -> None:
-    """Batch numbers of another checkpoint say nothing; the error says what would be duplicated."""
+    """Numbers of another checkpoint mean nothing; the error says what would be duplicated."""
     commit("q", 0, "a")
     commit("q", 1, "b")
     with pytest.raises(ProgressError, match=f"(?s){problem}.*newCheckpoint=accept"):
@@ -131,7 +131,7 @@ def test_a_driver_dies_in_its_commit(
 def test_two_drivers_of_one_checkpoint(
     new_stream: Callable[..., NamedStream], commit: Commit, broker: Broker, topic: str
 ) -> None:
-    """The second fences the first in the middle of its transaction: one of them writes."""
+    """The second fences the first during its transaction: only one of them writes."""
 
     def be_overtaken(producer: Producer, check_deadline: CheckDeadline) -> None:
         sending(topic, "a")(producer, check_deadline)

@@ -1,4 +1,4 @@
-"""Rows become records as Spark's own Kafka sink makes them (D1)."""
+"""Rows become the same records as in Spark's own Kafka sink (D1)."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -29,7 +29,7 @@ class FakeFuture:
 
 
 class FakeProducer:
-    """Records by topic and partition, in the order in which they would be in the log."""
+    """Returns the records by topic and partition, in the order of the log."""
 
     def __init__(self, error: KafkaError | None = None) -> None:
         self.logs: dict[tuple[str, int], list[Record]] = {}
@@ -119,7 +119,7 @@ SCHEMA = pa.schema(
 def test_every_row_arrives_in_the_order_of_its_partition(
     given_rows: list[dict[str, object]], left_out: set[str], has_topic: bool
 ) -> None:
-    """M1: whichever columns there are, as if rows were sent one by one."""
+    """M1: the same as if rows were sent one by one, whatever the columns."""
     expected = FakeProducer()
     for given_row in given_rows:
         row = {name: None if name in left_out else value for name, value in given_row.items()}
@@ -213,7 +213,7 @@ def test_rows_that_cannot_be_records_are_refused() -> None:
 
 @pytest.mark.parametrize("has_headers", [False, True])
 def test_the_first_error_is_raised_once_all_is_settled(has_headers: bool) -> None:
-    """E2, E3: a record that was refused is not passed over."""
+    """E2, E3: a refused record is an error."""
     error = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "too large")
     columns = {"value": pa.array(["1"])}
     if has_headers:

@@ -1,4 +1,4 @@
-"""A topic as a sink: every row exactly once for read_committed readers (D3, P4)."""
+"""The topic sink: every row exactly once for read_committed consumers (D3, P4)."""
 
 import random
 import subprocess
@@ -37,7 +37,7 @@ NewSink = Callable[..., TopicSink]
 
 @pytest.fixture
 def new_sink(client: dict[str, str], topic: str) -> Iterator[NewSink]:
-    """Sinks of one query: each is another driver."""
+    """Creates sinks of one query, each for another driver."""
     made: list[TopicSink] = []
 
     def make(**options: str) -> TopicSink:
@@ -98,7 +98,7 @@ def test_an_owner_that_was_replaced_is_refused(
 def test_an_owner_is_replaced_in_the_middle_of_its_transaction(
     new_sink: NewSink, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are in the log already; nobody sees them, and the new owner writes them again."""
+    """Its rows are in the log, but invisible, and the new owner writes them again."""
     old, new = new_sink(), new_sink()
     old.open("old")
     real = RecordSender.send
@@ -120,7 +120,7 @@ def test_an_owner_is_replaced_in_the_middle_of_its_transaction(
 def test_a_driver_dies_at_every_step(
     new_sink: NewSink, broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The batch is run again: skipped if it was committed, else written."""
+    """The batch is repeated: skipped if it was committed, else written."""
     sink = new_sink()
     sink.open("first")
     sink.write_table(numbers(0, 5), batch(0, 5, 0))
@@ -187,8 +187,8 @@ def test_any_history_of_crashes_and_takeovers(
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
 ) -> None:
-    """D3: drivers come, die and come back as zombies; every number is there once, in order."""
-    chance = random.Random(seed)
+    """D3: drivers start, are killed and return as zombies; each number is read once, in order."""
+    rng = random.Random(seed)
     drivers: list[tuple[TopicSink, StoredProgress]] = []
 
     def take_over() -> None:
@@ -202,7 +202,7 @@ def test_any_history_of_crashes_and_takeovers(
     def run_batch(index: int, step: str | None) -> None:
         sink, stored = drivers[index]
         start = next(iter(stored.progress["clicks"].offsets.values()))
-        this = batch(start, start + chance.randint(1, 4), stored.batch_id + 1)
+        this = batch(start, start + rng.randint(1, 4), stored.batch_id + 1)
         table = numbers(start, next(iter(this.end["clicks"].offsets.values())))
         if sink._transactions._producer is None:
             del drivers[index]
@@ -220,13 +220,13 @@ def test_any_history_of_crashes_and_takeovers(
 
     take_over()
     for _ in range(40):
-        action = chance.random()
+        action = rng.random()
         if not drivers or action < 0.15:
             take_over()
         elif action < 0.35:
-            run_batch(chance.randrange(len(drivers)), chance.choice(STEPS))
+            run_batch(rng.randrange(len(drivers)), rng.choice(STEPS))
         else:
-            run_batch(chance.randrange(len(drivers)), None)
+            run_batch(rng.randrange(len(drivers)), None)
     take_over()
     end = next(iter(drivers[-1][1].progress["clicks"].offsets.values()))
     assert values_of(broker.bootstrap_servers, topic) == texts(0, end)
@@ -236,7 +236,7 @@ def test_any_history_of_crashes_and_takeovers(
 def test_a_batch_that_cannot_be_written_leaves_no_trace(
     new_sink: NewSink, broker: Broker, topic: str
 ) -> None:
-    """E2: the message says what to do, and the sink can be used for a better batch."""
+    """E2: the message says what to do, and the sink can be used for another batch."""
     sink = new_sink()
     sink.open("first")
     table = pa.table({"value": ["small", "x" * 2_000_000]})
@@ -249,7 +249,7 @@ def test_a_batch_that_cannot_be_written_leaves_no_trace(
 def test_a_batch_that_takes_too_long_is_given_up(
     new_sink: NewSink, broker: Broker, topic: str
 ) -> None:
-    """Before the broker ends the transaction, which would look like a takeover."""
+    """Before the broker aborts the transaction, which would look like a takeover."""
     sink = new_sink()
     sink.open("first")
     sink._transactions.timeout_s = 0.0

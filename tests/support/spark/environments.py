@@ -1,4 +1,4 @@
-"""Worlds on each kind of database, for tests that share servers and a broker."""
+"""Environments on each kind of database, for tests that share servers and a broker."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,50 +7,50 @@ import pytest
 
 from penstock.testing import Broker
 from tests.support.spark.databases import DatabaseServer, sqlite_url
-from tests.support.spark.pipeline_world import Kind, World
+from tests.support.spark.pipeline_environment import Environment, Kind
 
 DATABASES = ("sqlite", "postgresql", "mariadb")
 SERVERS = ("postgresql", "mariadb")
 
 
 class KilledError(Exception):
-    """In place of a kill: the query ends here, and what it was about to do is not done."""
+    """Simulates a kill: the query ends here, without its next actions."""
 
 
 def die() -> None:
     raise KilledError("at its point")
 
 
-def address_of(request: pytest.FixtureRequest, database: str, folder: Path) -> str:
-    """A new, empty database of this kind."""
+def address_of(request: pytest.FixtureRequest, database: str, directory: Path) -> str:
+    """Returns the address of a new, empty database of this kind."""
     if database == "sqlite":
-        url = sqlite_url(folder)
+        url = sqlite_url(directory)
     else:
         server: DatabaseServer = request.getfixturevalue(database)
         url = server.fresh()
     return url.render_as_string(hide_password=False)
 
 
-def new_world(
+def new_environment(
     request: pytest.FixtureRequest,
     broker: Broker,
-    folder: Path,
+    directory: Path,
     kind: Kind,
     database: str,
     *,
     letters: Literal["table", "topic"] = "table",
     batch: int = 12,
-) -> World:
-    """Its topics are there, and empty."""
-    place = folder / f"{kind}-{database}"
+) -> Environment:
+    """Returns an environment with new, empty topics."""
+    place = directory / f"{kind}-{database}"
     place.mkdir(parents=True)
     address = "" if kind == "topic" else address_of(request, database, place)
-    world = World(
+    environment = Environment(
         kind=kind,
         servers=broker.bootstrap_servers,
-        folder=str(place),
+        directory=str(place),
         database=address,
         letters="topic" if kind == "topic" else letters,
         batch=batch,
     )
-    return world.create(broker)
+    return environment.create(broker)

@@ -1,8 +1,8 @@
-"""What a pipeline must have made of numbered records, whatever happened to it in between.
+"""An environment for a pipeline under failures, and the results that it must have in the end.
 
-A world is a topic, a pipeline of some kind from it, and its sink. Records are numbered; some cannot
-be read. `check` compares: results and dead letters are as many as they are different ones, and
-exactly those that the produced records make.
+An environment is a topic, a pipeline that reads it, and its sink. Records are numbered; some are
+unreadable. `check` verifies that results and dead letters are exactly those of the produced
+records, without duplicates.
 """
 
 import json
@@ -71,7 +71,7 @@ _numbers = count(1)
 
 
 def is_bad(number: int) -> bool:
-    """Rarely: a batch that has such records is read twice, which takes its time."""
+    """Whether a record is unreadable. Few are, because such batches are read twice."""
     return number % 24 == 5
 
 
@@ -84,17 +84,20 @@ def record(number: int, second: int) -> bytes:
 
 
 @dataclass
-class World:
-    """`letters`: dead letters go to a table beside the results, or to a topic. `database` is
-    SQLAlchemy's address; a pipeline to a topic needs none."""
+class Environment:
+    """A topic, a pipeline and its sink.
+
+    `letters`: dead letters go to a table next to the results, or to a topic. `database` is
+    SQLAlchemy's address; a pipeline to a topic needs none.
+    """
 
     kind: Kind
     servers: str
-    folder: str
+    directory: str
     database: str = ""
     letters: Literal["table", "topic"] = "table"
     batch: int = 12
-    name: str = field(default_factory=lambda: f"world{next(_numbers)}")
+    name: str = field(default_factory=lambda: f"environment{next(_numbers)}")
     kafka: dict[str, str] = field(default_factory=dict)
     """Settings of all clients of the pipeline."""
     worker_dies: str = ""
@@ -140,7 +143,7 @@ class World:
                 if self.letters == "table"
                 else DeadLetterSpec(topic=self.letter_topic)
             ),
-            checkpoint=f"{self.folder}/checkpoints",
+            checkpoint=f"{self.directory}/checkpoints",
             trigger="0 seconds",
             max_batch_records=self.batch,
             kafka=self.kafka,
@@ -176,20 +179,20 @@ class World:
 
     # --- What happens to it -----------------------------------------------------------------------
 
-    def create(self, broker: Broker) -> "World":
-        Path(self.folder).mkdir(parents=True, exist_ok=True)
+    def create(self, broker: Broker) -> "Environment":
+        Path(self.directory).mkdir(parents=True, exist_ok=True)
         for topic, partitions in ((self.topic, 2), (self.letter_topic, 1), (self.result_topic, 2)):
             broker.create_topic(topic, partitions)
         return self
 
     def produce(self, records: int) -> None:
-        """So many more, one for each second. Those of one key are in one partition, in order."""
+        """Produces `records` more, one per second; those of one key in one partition, in order."""
         first = len(self.seconds)
         begin = max(self.seconds.values(), default=-1) + 1
         self._send({first + number: begin + number for number in range(records)})
 
     def end_windows(self) -> None:
-        """A record so late that all windows before it are over."""
+        """Produces a record so late that it closes all windows before it."""
         number = len(self.seconds)
         self._send({number + is_bad(number): LAST_S})
         if is_bad(number):
@@ -222,16 +225,16 @@ class World:
         shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     def lose_last_commit(self) -> None:
-        """As if Spark had been killed after the sink's commit and before its own."""
-        planned, done = (self._last(folder) for folder in ("offsets", "commits"))
+        """Removes Spark's last commit, as if it was killed after that of the sink."""
+        planned, done = (self._last(directory) for directory in ("offsets", "commits"))
         if planned is not None and planned == done:
             (self.checkpoint / "commits" / str(done)).unlink()
             (self.checkpoint / "commits" / f".{done}.crc").unlink(missing_ok=True)
 
-    def _last(self, folder: str) -> int | None:
-        """The number of the last batch that has a file there."""
+    def _last(self, directory: str) -> int | None:
+        """Returns the number of the last batch that has a file in the directory."""
         return max(
-            (int(path.name) for path in (self.checkpoint / folder).glob("[0-9]*")), default=None
+            (int(path.name) for path in (self.checkpoint / directory).glob("[0-9]*")), default=None
         )
 
     # --- What there must be, and what there is ----------------------------------------------------
@@ -286,7 +289,7 @@ class World:
             return rows_of(engine, table) if inspect(engine).has_table(table) else []
 
     def check(self) -> None:
-        """Everything that was produced is there, once."""
+        """Asserts that every produced record is stored exactly once."""
         found = self.found()
         assert found == self.expected(), self._difference(found, self.expected())
         letters = self.found_letters()
@@ -311,10 +314,10 @@ _writing = local()
 
 
 class Point:
-    """Acts when a query comes to a step for the n-th time: `stored:2`.
+    """Calls an action when a query reaches a step for the n-th time: `stored:2`.
 
-    Besides the steps of `StepHook` there is `committing`: everything of a batch is written to the
-    database, and the COMMIT is still to come.
+    Besides the steps of `StepHook` there is `committing`: all rows of a batch are written to the
+    database, and the COMMIT follows.
     """
 
     def __init__(self, point: str, act: Callable[[], object]) -> None:
@@ -353,7 +356,7 @@ def _on_commit(connection: Connection) -> None:
 
 @contextmanager
 def commits_seen() -> Iterator[None]:
-    """As long as the block lasts points learn of commits."""
+    """Notifies points of commits during the block."""
     listeners = (("before_cursor_execute", _on_statement), ("commit", _on_commit))
     for name, listener in listeners:
         event.listen(Engine, name, listener)
