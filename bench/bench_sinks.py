@@ -1,4 +1,4 @@
-"""The database sink by the driver, without Spark: Arrow in, rows a second, each batch committed."""
+"""The database sink with `writing: driver`, without Spark: rows per second, committed."""
 
 import tempfile
 from collections.abc import Iterator
@@ -24,11 +24,11 @@ REPEATS = 3
 
 def run() -> list[Row]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         postgresql = stack.enter_context(PostgreSqlServer(durable=True))
         mariadb = stack.enter_context(MariaDbServer(durable=True))
         places = {
-            "SQLite": sqlite_url(folder),
+            "SQLite": sqlite_url(directory),
             "PostgreSQL": postgresql.fresh(),
             "MariaDB": mariadb.fresh(),
         }
@@ -48,7 +48,7 @@ def measured(name: str, url: URL) -> Iterator[Row]:
 
 
 def copy_rows(url: URL, rows: pa.Table) -> None:
-    """The plain way to the same table: rows of Python objects, in PostgreSQL's binary format."""
+    """Writes rows of Python objects in PostgreSQL's binary format, for comparison."""
     engine = create_engine(url)
     with engine.begin() as connection:
         driver = connection.connection.driver_connection

@@ -1,9 +1,9 @@
 """Spark and topics: `format("penstock")` and Spark's own connector, `format("kafka")`.
 
-Both read and write topics of one broker, in one session, in turns, so that what disturbs the
-machine disturbs both; a figure is the median of the rounds behind a warm-up, which is long because
-the JVM compiles what it runs often. Two cores have the broker, the JVM and, for ours, two Python
-workers; processor time is that of all of them, and says most where other programs run beside.
+Both read and write topics of one broker, alternately in one session, so that disturbances of the
+machine affect both. A figure is the median of the rounds after a warm-up, which is long because the
+JVM compiles frequent code. Broker, JVM and, for Penstock, two Python workers share two cores;
+processor time is that of all of them, and is the most reliable figure if other programs run.
 """
 
 import os
@@ -60,11 +60,11 @@ Action = Callable[[], None]
 
 def run() -> list[Row]:
     with (
-        tempfile.TemporaryDirectory() as folder,
-        start_broker(Path(folder), {"log.segment.bytes": str(1 << 30)}) as broker,
+        tempfile.TemporaryDirectory() as directory,
+        start_broker(Path(directory), {"log.segment.bytes": str(1 << 30)}) as broker,
         _session() as (spark, jvm),
     ):
-        # The broker is on one core while others measure it; here all share what there is.
+        # Other benchmarks pin the broker to one core; here all processes share the cores.
         os.sched_setaffinity(broker.pid, os.sched_getaffinity(0))
         address = f"{broker.address[0]}:{broker.address[1]}"
         rows: list[Row] = []
@@ -75,7 +75,7 @@ def run() -> list[Row]:
                     name: _reading(spark, name, address, f"values-{size}", act) for name in FORMATS
                 }
                 rows += _compare(f"{size} bytes, {sink}", count, _medians(broker, jvm, actions))
-        actions = {name: _streaming(spark, name, address, Path(folder)) for name in FORMATS}
+        actions = {name: _streaming(spark, name, address, Path(directory)) for name in FORMATS}
         rows += _compare(
             "100 bytes, AvailableNow", RECORDS[100], _medians(broker, jvm, actions), is_target=False
         )
@@ -118,10 +118,10 @@ def _fill(address: str, topic: str, size: int, count: int) -> None:
         admin.create_topics([NewTopic(topic, PARTITIONS)])
     with Producer(bootstrap_servers=address) as producer:
         keys = [b"key-%d" % (number % KEYS) for number in range(LIST)]
-        each = count // PARTITIONS
+        per_partition = count // PARTITIONS
         for partition in range(PARTITIONS):
-            for start in range(0, each, LIST):
-                many = min(LIST, each - start)
+            for start in range(0, per_partition, LIST):
+                many = min(LIST, per_partition - start)
                 producer.send_many(topic, [b"v" * size] * many, keys[:many], partition=partition)
         producer.flush()
 
@@ -132,8 +132,8 @@ def _noop(frame: "DataFrame") -> None:
 
 def _aggregation(frame: "DataFrame") -> None:
     lengths = frame.selectExpr("key", "length(value) AS size")
-    found = lengths.groupBy("key").agg({"*": "count", "size": "sum"}).collect()
-    assert len(found) == KEYS
+    groups = lengths.groupBy("key").agg({"*": "count", "size": "sum"}).collect()
+    assert len(groups) == KEYS
 
 
 def _reading(
@@ -146,14 +146,14 @@ def _reading(
     return read
 
 
-def _streaming(spark: "SparkSession", name: str, address: str, folder: Path) -> Action:
+def _streaming(spark: "SparkSession", name: str, address: str, directory: Path) -> Action:
     def read() -> None:
         options = {
             "kafka.bootstrap.servers": address,
             "subscribe": "values-100",
             "startingOffsets": "earliest",
         }
-        checkpoint = tempfile.mkdtemp(dir=folder)
+        checkpoint = tempfile.mkdtemp(dir=directory)
         query = (
             spark.readStream.format(name)
             .options(**options)
@@ -169,7 +169,7 @@ def _streaming(spark: "SparkSession", name: str, address: str, folder: Path) -> 
 
 
 def _writes(spark: "SparkSession", address: str, broker: Server, jvm: int) -> list[Row]:
-    """Spark's own sink has no transactions: ours are measured beside what it does."""
+    """Spark's own sink has no transactions, so those of Penstock are compared with its writes."""
     with Admin(bootstrap_servers=address) as admin:
         admin.create_topics([NewTopic(name, PARTITIONS) for name in FORMATS])
     frame = spark.range(0, WRITTEN, 1, PARTITIONS).selectExpr(
@@ -200,13 +200,13 @@ def _medians(broker: Server, jvm: int, actions: dict[str, Action]) -> dict[str, 
             if number >= WARM_UP:
                 taken[name].append(Cost(seconds, cpu))
     return {
-        name: Cost(*(statistics.median(each) for each in zip(*costs, strict=True)))
+        name: Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
         for name, costs in taken.items()
     }
 
 
 def _cpu_of_tree(root: int) -> float:
-    """Processor seconds of a process and all that it has started, also of what has ended since."""
+    """Returns the processor seconds of a process and its descendants, including ended ones."""
     ticks: dict[int, int] = {}
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):

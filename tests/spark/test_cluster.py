@@ -235,7 +235,7 @@ def cluster() -> Iterator[SparkCluster]:
         yield cluster
 
 
-def test_a_machine_and_an_executor_that_are_killed_in_the_middle_of_tasks_cost_nothing(
+def test_a_machine_and_an_executor_that_are_killed_during_tasks_lose_nothing(
     cluster: SparkCluster,
     broker: Broker,
     postgresql: PostgreSqlServer,

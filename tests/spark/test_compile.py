@@ -223,9 +223,7 @@ def compiled(spark: "SparkSession", spec: PipelineSpec) -> CompiledQuery:
     )
 
 
-def test_what_the_plan_says_of_a_query(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_facts_of_plans(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     both = "SELECT id FROM clicks UNION ALL SELECT id + 1 FROM clicks"
     spec = pipeline(broker, tmp_path, "any", (StepSpec(name="both", sql=both),), "both")
     twice = compiled(spark, spec)
@@ -240,9 +238,7 @@ def test_what_the_plan_says_of_a_query(
     assert summed.output_mode == "update"
 
 
-def test_what_cannot_be_compiled_is_said(
-    spark: "SparkSession", broker: Broker, tmp_path: Path
-) -> None:
+def test_errors_of_compilation(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     def problem(step: StepSpec, view: str = "step") -> str:
         with pytest.raises(PipelineError) as raised:
             compiled(spark, replace(pipeline(broker, tmp_path, "any", (step,), view), tables=()))

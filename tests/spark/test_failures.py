@@ -171,7 +171,7 @@ def test_state_that_is_lost_is_refused_and_rebuilt(
 
 
 @pytest.mark.parametrize("database", DATABASES)
-def test_a_topic_that_was_made_again_is_refused_with_and_without_a_checkpoint(
+def test_a_recreated_topic_is_refused_with_and_without_a_checkpoint(
     spark: "SparkSession",
     broker: Broker,
     request: pytest.FixtureRequest,

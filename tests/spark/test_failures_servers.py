@@ -105,7 +105,7 @@ def test_a_broker_that_is_killed_and_started_again_is_waited_for(
 
 
 @pytest.mark.parametrize("database", DATABASES)
-def test_a_broker_that_stays_away_stops_the_pipeline_which_goes_on_later(
+def test_a_broker_that_stays_down_stops_the_pipeline_which_resumes_later(
     spark: "SparkSession", request: pytest.FixtureRequest, tmp_path: Path, database: str
 ) -> None:
     with Broker() as broker:

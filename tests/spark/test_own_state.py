@@ -94,7 +94,7 @@ def found(scenario: PipelineScenario) -> list[tuple[object, object]]:
     return sorted((str(row["page"]), row["clicks"]) for row in scenario.memory.rows)
 
 
-def test_timers_and_state_come_once_however_often_the_driver_crashes(
+def test_timers_and_state_are_exactly_once_however_often_the_driver_crashes(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     scenario = PipelineScenario(

@@ -57,7 +57,7 @@ def test_batches_are_files_for_every_reader(spark: "SparkSession", tmp_path: Pat
     assert new_sink(spark, path).open("second") == StoredProgress(at(15), "q", 2)
 
 
-def test_batches_with_partitions_are_folders(spark: "SparkSession", tmp_path: Path) -> None:
+def test_batches_with_partitions_are_directories(spark: "SparkSession", tmp_path: Path) -> None:
     sink = new_sink(spark, tmp_path, "group")
     sink.open("first")
     sink.write(numbers(spark, 0, 10), batch(0, 10, 0))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_what_is_there_is_read_once_and_new_records_by_the_next_run(
+def test_existing_records_are_read_once_and_new_records_by_the_next_run(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     scenario = PipelineScenario(spark, broker, tmp_path, partitions=2)
@@ -33,7 +33,7 @@ def test_what_is_there_is_read_once_and_new_records_by_the_next_run(
     assert scenario.column("id") == sorted(range(70), key=repr)
 
 
-def test_a_running_pipeline_takes_what_comes_also_from_new_partitions_and_stops_cleanly(
+def test_a_running_pipeline_reads_new_records_also_of_new_partitions_and_stops_cleanly(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     scenario = PipelineScenario(spark, broker, tmp_path)
@@ -55,7 +55,7 @@ def test_a_running_pipeline_takes_what_comes_also_from_new_partitions_and_stops_
     assert scenario.column("id") == sorted(range(12), key=repr)
 
 
-def test_a_stateless_query_goes_on_without_its_checkpoint(
+def test_a_stateless_query_resumes_without_its_checkpoint(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     """The query resumes from the sink's offsets; a partition that was added is read from 0."""
@@ -80,7 +80,7 @@ def windows(scenario: PipelineScenario) -> dict[object, object]:
     return {f"{row['start']:%H:%M}": row["clicks"] for row in scenario.memory.rows}
 
 
-def test_windows_come_out_once_also_by_batches_that_read_nothing(
+def test_windows_are_emitted_once_also_by_batches_that_read_nothing(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     """The watermark of a batch applies to the next one, which may have no records (D2)."""
@@ -100,7 +100,7 @@ def test_windows_come_out_once_also_by_batches_that_read_nothing(
     assert windows(scenario) == {"12:00": 20, "12:01": 1}
 
 
-def test_state_is_made_again_by_a_batch_that_is_left_out(
+def test_a_skipped_batch_writes_its_state_again(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     """Also by the first batch, whose start Spark does not store."""

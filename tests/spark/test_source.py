@@ -187,7 +187,7 @@ def test_a_stream_is_that_of_sparks_own_source(
     assert len(found[1][0]) == (3 if "maxOffsetsPerTrigger" in options else 1)
 
 
-def test_a_running_query_sees_what_comes(
+def test_a_running_query_reads_new_records(
     spark: "SparkSession", topics: Topics, name: str, tmp_path: Path
 ) -> None:
     """D1: new records, new partitions, and topics that match the pattern later."""
@@ -260,7 +260,7 @@ def test_a_query_that_begins_now_misses_nothing(
     assert offsets == list(range(offsets[0], offsets[-1] + 1))
 
 
-def test_a_checkpoint_of_sparks_own_source_goes_on_and_losses_stop_it(
+def test_a_checkpoint_of_sparks_own_source_is_resumed_and_losses_stop_it(
     spark: "SparkSession", topics: Topics, name: str, tmp_path: Path
 ) -> None:
     """D1: users swap the name of the format; then records and the topic itself get lost."""
@@ -341,7 +341,7 @@ def test_secrets_reach_the_broker_and_nobody_else(
         assert "Hush" not in text
 
 
-def test_what_is_wrong_is_said_when_the_frame_is_made(
+def test_wrong_options_are_reported_when_the_frame_is_created(
     spark: "SparkSession", topics: Topics
 ) -> None:
     with pytest.raises(Exception, match="OptionError: one of subscribe, subscribePattern and"):

@@ -24,7 +24,7 @@ def test_a_batch_whose_start_is_stored_is_applied() -> None:
     assert decide(StoredProgress(at(5, 6)), batch(at(5, 6), at(9, 6))) is Decision.APPLY
 
 
-def test_a_batch_whose_end_is_stored_is_left_out_whatever_its_number() -> None:
+def test_a_batch_whose_end_is_stored_is_skipped_whatever_its_number() -> None:
     """A new checkpoint counts from zero, so the number decides nothing."""
     stored = StoredProgress(at(9, 6), "query-1", 7)
     assert decide(stored, batch(at(5, 6), at(9, 6), number=0, query="query-2")) is Decision.SKIP
@@ -60,7 +60,7 @@ def test_a_partition_that_is_new_in_the_batch_has_no_start() -> None:
         (at(9, topic_id="id-0"), "topic orders was deleted and created again"),
     ],
 )
-def test_anything_else_is_refused_with_what_is_there(stored: Progress, said: str) -> None:
+def test_anything_else_is_refused_with_the_stored_offsets(stored: Progress, said: str) -> None:
     with pytest.raises(ProgressError, match=said) as raised:
         decide(StoredProgress(stored), batch(at(5), at(9)))
     assert "penstock pipeline rebuild" in str(raised.value)

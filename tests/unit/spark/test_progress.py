@@ -44,7 +44,7 @@ def test_offsets_of_sparks_own_source_are_read() -> None:
 
 
 @pytest.mark.parametrize("topic_ids", [{}, {"t": "id"}])
-def test_the_end_of_a_first_batch_says_where_it_began(topic_ids: dict[str, str]) -> None:
+def test_the_end_of_a_first_batch_contains_its_start(topic_ids: dict[str, str]) -> None:
     end = SourceOffsets({TopicPartition("t", 0): 7}, topic_ids)
     begin: dict[str, Json] = {"t": {"0": 5}}
     written = json.loads(json.dumps(with_first_batch_start(end.to_json(), begin)))

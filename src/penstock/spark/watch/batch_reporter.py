@@ -14,7 +14,6 @@ from penstock.spark.watch.run_listener import RunListener
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
         QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
@@ -47,9 +46,6 @@ class BatchReporter(StreamingQueryListener):
             )
         except Exception:
             logger.exception("a progress report of %s was lost", self._key)
-
-    def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
-        pass
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
         self.ended.set()

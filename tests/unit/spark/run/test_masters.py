@@ -30,7 +30,7 @@ def test_what_only_spark_can_judge_is_left_to_it(master: str) -> None:
     check_master(master, {})
 
 
-def test_a_standalone_master_that_is_not_there_is_said_before_spark_starts(free_port: int) -> None:
+def test_a_missing_standalone_master_is_reported_before_spark_starts(free_port: int) -> None:
     master = f"spark://127.0.0.1:{free_port}"
     spec = PipelineSpec(name="p", bootstrap_servers="localhost:9092", sources=(), sinks=())
     began = time.monotonic()
@@ -69,7 +69,7 @@ def test_yarn_needs_the_settings_of_the_cluster() -> None:
     check_master("yarn", {"YARN_CONF_DIR": "/etc/hadoop"})
 
 
-def test_what_spark_says_is_one_line() -> None:
+def test_an_error_of_spark_becomes_one_line() -> None:
     kubernetes = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 : io.fabric8.kubernetes.client.KubernetesClientException: An error has occurred.
 \tat io.fabric8.kubernetes.client.KubernetesClientException.launderThrowable(X.java:109)

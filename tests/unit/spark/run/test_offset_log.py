@@ -30,7 +30,7 @@ def written(*sources: SourceOffsets) -> str:
 
 
 @given(st.lists(st.lists(st.integers(0, 2**62), max_size=4), min_size=1, max_size=4))
-def test_what_the_source_has_said_is_read_back(numbers: list[list[int]]) -> None:
+def test_offsets_of_the_source_are_read_back(numbers: list[list[int]]) -> None:
     sources = [offsets(f"s{index}", *each) for index, each in enumerate(numbers)]
     assert [source.offsets for source in parse_offsets(written(*sources))] == [
         source.offsets for source in sources
@@ -113,7 +113,7 @@ def test_no_checkpoint() -> None:
     assert checkpoint.end_of(0) is None
 
 
-def test_where_a_query_began_is_kept() -> None:
+def test_the_start_of_a_query_is_stored() -> None:
     checkpoint = Checkpoint(Folder())
     begin = {"a": offsets("a", 3), "a#2": offsets("a", 3)}
     checkpoint.write_begin(begin)

@@ -32,7 +32,7 @@ def test_a_first_run_wants_no_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("plan", [STATELESS, STATEFUL])
-def test_with_its_checkpoint_a_query_goes_on(plan: QueryPlan) -> None:
+def test_with_its_checkpoint_a_query_resumes(plan: QueryPlan) -> None:
     assert resume_position("p.s", StoredProgress(at(9), "q", 4), CHECKPOINT, plan) == at(0)
 
 
@@ -51,7 +51,7 @@ def test_without_a_checkpoint_the_stored_offsets_count() -> None:
     ) == at(9)
 
 
-def test_without_a_checkpoint_state_is_gone() -> None:
+def test_without_a_checkpoint_state_is_lost() -> None:
     with pytest.raises(CheckpointLostError, match="keeps state"):
         resume_position("p.s", StoredProgress(at(9), "q", 4), CheckpointState(), STATEFUL)
 
@@ -99,7 +99,7 @@ def test_a_pattern_may_have_matched_nothing_yet() -> None:
     assert resume_position("p.s", StoredProgress(at(9), "q", 4), CheckpointState(), plan) == at(9)
 
 
-def test_a_source_that_is_read_twice_goes_on_only_from_one_place() -> None:
+def test_a_source_that_is_read_twice_resumes_only_from_one_position() -> None:
     plan = QueryPlan(("orders", "orders#2"), stateful=False)
     both = at(9, "orders", "orders#2")
     assert resume_position("p.s", StoredProgress(both, "q", 4), CheckpointState(), plan) == both

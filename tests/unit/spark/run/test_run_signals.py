@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_asks_to_stop_and_the_second_insists(number: signal.Signals) -> None:
+def test_a_signal_stops_the_run_and_the_second_interrupts_it(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     asked = Event()
     with _signals_set(asked):
@@ -104,7 +104,7 @@ def play(
         return calls, error
 
 
-def test_a_run_that_is_asked_to_stop_ends_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_stopped_ends_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Event()
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
     calls, found = play(monkeypatch, stop)
@@ -133,20 +133,20 @@ def test_spark_that_ends_with_the_same_signal_is_no_failure(
     assert "the current batch was not finished" in caplog.text
 
 
-def test_spark_that_ends_by_itself_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_that_ends_without_a_signal_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_wait", lambda queries, asked: None)
     _, found = play(monkeypatch, Event(), ConnectionRefusedError())
     assert isinstance(found, SparkStoppedError)
     assert str(found).startswith("p: the Java process of Spark has ended")
 
 
-def test_what_else_goes_wrong_after_a_signal_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_after_a_signal_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
     _, found = play(monkeypatch, Event(), FencedError("taken over"))
     assert isinstance(found, FencedError)
 
 
-def test_a_second_signal_cancels_the_batches_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_cancels_the_current_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
     calls, found = play(monkeypatch, Event(), KeyboardInterrupt())
     assert isinstance(found, KeyboardInterrupt)

@@ -23,7 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def test_state_is_kept_in_rocksdb_with_a_changelog() -> None:
+def test_state_is_stored_in_rocksdb_with_a_changelog() -> None:
     found = settings(pipeline())
     assert found["spark.sql.streaming.stateStore.providerClass"].endswith(
         "RocksDBStateStoreProvider"

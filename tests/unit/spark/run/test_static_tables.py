@@ -71,12 +71,12 @@ def test_values_of_another_type_are_refused_by_name(database: str) -> None:
         list(table.batches(pa.schema([("name", pa.int32())])))
 
 
-def test_a_table_that_is_not_there(database: str) -> None:
+def test_a_missing_table(database: str) -> None:
     with pytest.raises(PipelineError, match="no table nobody"):
         StaticTable({"database": database, "table": "nobody"}).schema()
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
     file = tmp_path / "typo.db"
     with pytest.raises(PipelineError, match="static table people: there is no file"):
         StaticTable({"database": f"sqlite:///{file}", "table": "people"}).schema()
@@ -99,6 +99,6 @@ def test_files_are_read_by_the_ending_of_their_names(tmp_path: Path) -> None:
     assert StaticTable({"path": str(tmp_path / "directory")}).count() == 4
 
 
-def test_files_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_files(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot be read"):
         StaticTable({"path": str(tmp_path / "nothing")}).schema()

@@ -49,7 +49,7 @@ def spec(tmp_path: Path) -> "PipelineSpec":
     )
 
 
-def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
+def test_the_state_of_each_kind_of_sink_is_read(spec: PipelineSpec, tmp_path: Path) -> None:
     """D4."""
     table, copy, files = spec.sinks
     assert isinstance(table, DatabaseSinkSpec)
@@ -99,7 +99,7 @@ def test_each_kind_of_sink_is_asked(spec: PipelineSpec, tmp_path: Path) -> None:
     assert [query.problems for query in found.queries] == [(), (), ()]
 
 
-def test_a_broker_that_does_not_answer_is_waited_for_once(spec: PipelineSpec) -> None:
+def test_a_broker_that_does_not_respond_is_waited_for_once(spec: PipelineSpec) -> None:
     """E6: everything that does not need the broker is still shown."""
     spec = PipelineSpec(**{**spec.__dict__, "kafka": {"default.api.timeout.ms": "300"}})
     table = spec.sinks[0]

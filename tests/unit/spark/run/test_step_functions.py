@@ -69,7 +69,7 @@ def test_what_executors_cannot_import_is_sent_to_them(tmp_path: Path) -> None:
         ("steps.py:VALUE", "there is no function VALUE"),
     ],
 )
-def test_what_cannot_be_found_is_said(tmp_path: Path, function: str, said: str) -> None:
+def test_functions_that_cannot_be_found(tmp_path: Path, function: str, said: str) -> None:
     (tmp_path / "steps.py").write_text("VALUE = 1\n")
     with pytest.raises(PipelineError, match=said):
         function_of(step(function), tmp_path)

@@ -120,7 +120,7 @@ def test_assigned_partitions_only(topics: Topics, name: str) -> None:
         broker.resolve(LogBoundary.EARLIEST, is_start=True)
 
 
-def test_a_topic_that_is_not_there(topics: Topics, name: str) -> None:
+def test_a_missing_topic(topics: Topics, name: str) -> None:
     """E5: the lookup does not create it."""
     patience = Patience()
     options = {"fetchOffset.numRetries": "4", "fetchOffset.retryIntervalMs": "50"}
@@ -151,7 +151,7 @@ def test_committed_records_end_at_the_last_stable_offset(topics: Topics, name: s
             assert broker.latest().offsets == of(name, 5)
 
 
-def test_ends_that_go_back_are_asked_for_again(
+def test_end_offsets_that_decrease_are_read_again(
     topics: Topics, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics.create(name)

@@ -79,6 +79,6 @@ def test_bad_settings_leave_no_thread() -> None:
     assert not clients._clients
 
 
-def test_settings_of_java_are_left_out() -> None:
+def test_settings_of_java_are_ignored() -> None:
     with client_for({**properties(0), "key.deserializer": "x", "fetch.max.bytes": "77"}) as client:
         assert client.settings["fetch_max_bytes"] == 77

@@ -32,7 +32,7 @@ class Environment:
         return found
 
 
-def test_an_idle_query_asks_ten_times_a_second() -> None:
+def test_an_idle_query_sends_ten_requests_a_second() -> None:
     environment = Environment()
     environment.ask(900)
     before = environment.ends.questions
@@ -41,7 +41,7 @@ def test_an_idle_query_asks_ten_times_a_second() -> None:
     assert before <= 130
 
 
-def test_news_is_heard_soon_after_news() -> None:
+def test_a_change_soon_after_a_change_is_detected_soon() -> None:
     environment = Environment()
     environment.ask()
     environment.ends.end = 5
@@ -50,14 +50,14 @@ def test_news_is_heard_soon_after_news() -> None:
     assert environment.ask(3).offsets == {A: 6}
 
 
-def test_news_after_a_long_silence_is_heard_within_half_a_second() -> None:
+def test_a_change_after_a_long_pause_is_detected_within_half_a_second() -> None:
     environment = Environment()
     environment.ask(9_000)
     environment.ends.end = 5
     assert environment.ask(46).offsets == {A: 5}
 
 
-def test_what_was_heard_last_can_be_reported() -> None:
+def test_the_last_offsets_can_be_reported() -> None:
     environment = Environment()
     assert environment.watch.last is None
     environment.ask()

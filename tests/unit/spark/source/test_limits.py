@@ -9,7 +9,7 @@ from penstock.spark.source.limits import Delay, limit_ends
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
 
-def test_the_limit_is_shared_out_by_what_is_there() -> None:
+def test_the_limit_is_divided_in_proportion_to_unread_records() -> None:
     begin, end = {A: 0, B: 100, C: 7}, {A: 300, B: 200, C: 7}
     assert limit_ends(100, begin, end) == {A: 75, B: 125, C: 7}
 

@@ -39,7 +39,7 @@ def test_a_partition_that_came_and_went_is_lost() -> None:
     assert begin == BatchStart({A: 3}, ("t-1 is gone",))
 
 
-def test_a_partition_that_is_gone() -> None:
+def test_a_missing_partition() -> None:
     begin = batch_start(offsets({A: 3, OTHER: 1}), offsets({A: 4}), {})
     assert begin == BatchStart({A: 3}, ("u-0 is gone",))
 
@@ -63,7 +63,7 @@ def test_a_log_that_was_cut() -> None:
     assert ranges_between(begin, offsets({A: 4}))[0].size < 0
 
 
-def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
+def test_a_recreated_topic_is_read_from_its_start() -> None:
     start, end = offsets({A: 9, OTHER: 1}), offsets({A: 4, OTHER: 2}, {"t": "second"})
     assert new_partitions(start, end) == {A}
     begin = batch_start(start, end, {A: 0})
@@ -73,7 +73,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_beginning() -> None:
     ]
 
 
-def test_offsets_without_ids_are_those_of_the_topic_at_hand() -> None:
+def test_offsets_without_ids_are_those_of_the_current_topic() -> None:
     """A checkpoint of Spark's own source, or a broker without ids."""
     assert batch_start(offsets({A: 3}, {}), offsets({A: 4}), {}) == BatchStart({A: 3}, ())
 
@@ -85,7 +85,7 @@ def test_ranges_carry_the_id_of_the_topic() -> None:
     ]
 
 
-def test_topics_made_again_after_the_plan() -> None:
+def test_topics_that_are_recreated_after_the_plan() -> None:
     end = offsets({A: 4, OTHER: 1}, {"t": "first", "u": "other"})
     assert recreated_since(end, {"t": "second", "u": "other"}) == {"t"}
     assert recreated_since(end, {"u": "other"}) == frozenset()

@@ -156,7 +156,7 @@ def test_what_happens_where_no_record_is_that_late() -> None:
         stream(startingOffsetsByTimestampStrategy="earliest")
 
 
-def test_offsets_may_come_with_the_ids_of_a_checkpoint() -> None:
+def test_offsets_may_contain_the_topic_ids_of_a_checkpoint() -> None:
     offsets = SourceOffsets({A: 5}, {"t": "id"}, "clicks")
     text = '{"#penstock": {"source": "clicks", "topicIds": {"t": "id"}}, "t": {"0": 5}}'
     assert stream(startingOffsets=text).starting == AtOffsets(offsets)

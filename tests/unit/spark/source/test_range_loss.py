@@ -69,7 +69,7 @@ def test_retention_was_faster(
     assert "from offset 0 to 7 are gone" in caplog.text
 
 
-def test_the_whole_range_is_gone(broker: Broker, admin: Admin, topic: str) -> None:
+def test_the_whole_range_is_lost(broker: Broker, admin: Admin, topic: str) -> None:
     wanted = range_of(admin, topic, 2, 5)
     admin.delete_records({TopicPartition(topic, 0): 7})
     with pytest.raises(DataLossError, match="from offset 2 to 5 are gone"):
@@ -139,7 +139,7 @@ def test_metadata_older_than_the_range(broker: Broker, admin: Admin, topic: str)
     assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
 
 
-def test_a_topic_that_is_gone(
+def test_a_deleted_topic(
     broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 300)

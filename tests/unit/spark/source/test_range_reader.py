@@ -169,7 +169,7 @@ def test_a_batch_is_cut_at_both_ends(environment: Environment) -> None:
     ]
 
 
-def test_an_empty_range_asks_nobody() -> None:
+def test_an_empty_range_sends_no_request() -> None:
     assert list(read_range(OffsetRange("t", 0, 5, 5), ReadSettings({}))) == []
 
 
@@ -222,7 +222,7 @@ def test_memory_is_bounded(environment: Environment, monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_many_answers(environment: Environment) -> None:
+def test_many_responses(environment: Environment) -> None:
     """A range that needs many fetches, each of which ends within a batch."""
     topic = environment.topic()
     for first in range(0, 300, 10):

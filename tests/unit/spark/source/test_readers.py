@@ -121,7 +121,7 @@ def test_a_query_that_begins_at_the_end_of_a_busy_topic(
         assert ranges(reader, end, end) == []
 
 
-def test_the_first_batch_says_where_it_began_also_when_it_is_empty(
+def test_the_first_batch_contains_its_start_also_when_it_is_empty(
     topics: Topics, name: str
 ) -> None:
     topics.create(name)
@@ -279,7 +279,7 @@ def test_offsets_beyond_the_end_stop_a_query(topics: Topics, name: str) -> None:
         assert reader.partitions(start, end) == []
 
 
-def test_a_topic_that_was_made_again(topics: Topics, name: str) -> None:
+def test_a_recreated_topic(topics: Topics, name: str) -> None:
     topics.create(name)
     topics.fill(name, {0: 3})
     with reading(topics, subscribe=name) as reader:
@@ -296,7 +296,7 @@ def test_a_topic_that_was_made_again(topics: Topics, name: str) -> None:
         assert reader.latestOffset(start, ReadMaxRows(2))[name] == {"0": 2}
 
 
-def test_a_topic_that_is_made_again_after_the_plan(topics: Topics, name: str) -> None:
+def test_a_topic_that_is_recreated_after_the_plan(topics: Topics, name: str) -> None:
     """The planned offsets do not belong to the records that exist."""
     topics.create(name)
     topics.fill(name, {0: 3})

@@ -50,7 +50,7 @@ REPORT = BatchReport(
 
 
 @pytest.mark.parametrize("as_text", [False, True])
-def test_a_report_is_what_spark_says(as_text: bool) -> None:
+def test_a_report_is_parsed_from_sparks_progress(as_text: bool) -> None:
     def given(*values: int) -> object:
         written = offsets(*values).to_json()
         return json.dumps(written) if as_text else written
@@ -83,7 +83,7 @@ def test_a_batch_without_time_has_no_speed() -> None:
     assert BatchReport("q", 0, 5, 0, {}, {}).records_per_second == 0
 
 
-def test_the_line_says_what_a_person_wants_to_know() -> None:
+def test_the_progress_line() -> None:
     assert line_of(REPORT) == (
         "shop.main  batch 3  5,000 records  10,000/s  lag 2,040  500 ms  "
         "watermark 2026-01-01 00:00:10  state 12 rows  2 late"

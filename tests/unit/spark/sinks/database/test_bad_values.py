@@ -65,7 +65,7 @@ def test_a_null_where_none_may_be(database_url: URL, engine: Engine) -> None:
     assert count_of(engine, "results") == 0
 
 
-def test_a_row_that_is_there_already(database_url: URL, engine: Engine) -> None:
+def test_a_row_that_exists_already(database_url: URL, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE results (id integer PRIMARY KEY)"))
     with sink_for(spec_for(database_url)) as sink:

@@ -71,7 +71,7 @@ def lost(sink: DatabaseSink) -> Exception:
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
-def test_a_commit_without_an_answer(server: DatabaseServer, done: bool) -> None:
+def test_a_commit_without_a_response(server: DatabaseServer, done: bool) -> None:
     url = server.fresh()
     with engine_for(url) as engine, sink_for(spec_for(url)) as sink:
         begin(sink)
@@ -84,7 +84,7 @@ def test_a_commit_without_an_answer(server: DatabaseServer, done: bool) -> None:
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
-def test_the_server_answers_a_commit_to_nobody(
+def test_the_response_to_a_commit_is_lost(
     server: DatabaseServer, done: bool, tmp_path: Path
 ) -> None:
     """The same with a real connection that is cut when COMMIT passes."""

@@ -67,7 +67,7 @@ def test_a_batch_that_is_stored_is_not_stored_again(database_url: URL, engine: E
     assert count_of(engine, "results") == 4
 
 
-def test_partitions_and_topics_come_and_go(database_url: URL, engine: Engine) -> None:
+def test_partitions_and_topics_are_added_and_removed(database_url: URL, engine: Engine) -> None:
     def progress(**offsets: int) -> dict[str, SourceOffsets]:
         found = {TopicPartition(name[0], int(name[1])): at for name, at in offsets.items()}
         ids = {name[0]: f"id of {name[0]}" for name in offsets}

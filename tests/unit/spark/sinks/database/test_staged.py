@@ -63,7 +63,7 @@ class Driver:
         return self.sink._apply(batch_of(number), put, None)
 
 
-def test_only_the_tokens_handed_back_are_moved(url: URL) -> None:
+def test_only_the_returned_tokens_are_merged(url: URL) -> None:
     with sink_for(spec_for(url, writing="staged")) as sink, engine_for(url) as engine:
         begin(sink)
         driver = Driver(sink, url)
@@ -88,7 +88,7 @@ def test_upserts_of_keys_alone(url: URL) -> None:
         assert count_of(engine, "results") == 2
 
 
-def test_a_task_that_still_writes_keeps_nobody_waiting(url: URL) -> None:
+def test_a_task_that_still_writes_does_not_block_others(url: URL) -> None:
     """Its rows are removed with the next batch."""
     spec = spec_for(url, writing="staged")
     with sink_for(spec, lock_wait_seconds=2) as sink, engine_for(url) as engine:
@@ -106,7 +106,7 @@ def test_a_task_that_still_writes_keeps_nobody_waiting(url: URL) -> None:
 
 
 @pytest.mark.parametrize("done", [True, False], ids=["done", "not done"])
-def test_a_task_whose_commit_was_not_answered(
+def test_a_task_whose_commit_had_no_response(
     url: URL, done: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("sqlalchemy.pool"), "disabled", True)
@@ -129,7 +129,7 @@ def test_a_task_whose_commit_was_not_answered(
         assert count_of(engine, driver.staging.table.table) == 0
 
 
-def test_rows_that_are_gone(url: URL) -> None:
+def test_staged_rows_that_are_missing(url: URL) -> None:
     with sink_for(spec_for(url, writing="staged")) as sink, engine_for(url) as engine:
         begin(sink)
         driver = Driver(sink, url)

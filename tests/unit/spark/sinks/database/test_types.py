@@ -56,7 +56,7 @@ COLUMNS: dict[str, pa.Array] = {
 }
 
 
-def test_every_type_comes_back(database_url: URL, engine: Engine) -> None:
+def test_every_type_is_read_back(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url, mode="upsert", key=["id"])) as sink:
         begin(sink)
         assert sink.write_table(pa.table(COLUMNS), batch_of(0)).rows == 3

@@ -119,7 +119,7 @@ def test_what_is_no_commit_is_refused(written: bytes) -> None:
         Commit.from_bytes(3, written)
 
 
-def test_a_folder_belongs_to_one_query(tmp_path: Path) -> None:
+def test_a_directory_belongs_to_one_query(tmp_path: Path) -> None:
     CommitLog(LocalFiles(tmp_path), "p/q.a").take_over("me", lambda commit: None)
     CommitLog(LocalFiles(tmp_path), "p/q.a").check_alone()
     with pytest.raises(OptionError, match=r"holds the results of p/q\.a"):

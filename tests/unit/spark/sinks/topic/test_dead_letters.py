@@ -57,7 +57,7 @@ def letters(*offsets: int, topic_id: str = "id-1", partition: int = 0) -> pa.Tab
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def test_a_dead_letter_says_where_it_is_from(
+def test_a_dead_letter_has_its_origin(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
     assert new_topic().write(letters(7), batch(0, 9)) == 1
@@ -69,7 +69,7 @@ def test_a_dead_letter_says_where_it_is_from(
     assert (letter.key, letter.value, letter.headers) == (b"k", b"7", [("own", b"h")])
 
 
-def test_what_was_written_is_left_out(
+def test_written_dead_letters_are_skipped(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
     """A batch is repeated, or everything is read again in other batches, after a rebuild."""
@@ -212,7 +212,7 @@ def test_a_topic_sink_stores_them_with_its_rows(
     assert values_of(broker.bootstrap_servers, "letters-of-sink") == ["1", "3", "6"]
 
 
-def test_a_topic_sink_without_a_place_for_them_says_so(client: dict[str, str]) -> None:
+def test_a_topic_sink_without_a_dead_letter_topic_is_an_error(client: dict[str, str]) -> None:
     with closing(TopicSink(TopicSinkSpec(name="o", view="v", topic="t"), "p.o", client)) as sink:
         assert not sink.takes_dead_letters
         with pytest.raises(OptionError, match="no dead-letter topic"):

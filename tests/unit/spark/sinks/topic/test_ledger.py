@@ -73,7 +73,7 @@ def test_what_is_no_entry_is_refused(written: bytes) -> None:
         LedgerEntry.from_bytes("p.s", written)
 
 
-def test_the_topic_is_made_once_by_whoever_needs_it(broker: Broker) -> None:
+def test_the_topic_is_created_once(broker: Broker) -> None:
     """Several drivers may start at the same time."""
     client = {"bootstrap.servers": broker.bootstrap_servers}
 
@@ -99,7 +99,7 @@ def test_reading_makes_no_topic(broker: Broker, client: dict[str, str]) -> None:
         assert TOPIC not in admin.list_topics()
 
 
-def test_a_topic_that_was_there_is_not_taken_for_an_empty_one(
+def test_an_unknown_topic_that_existed_is_not_taken_for_an_empty_one(
     broker: Broker, client: dict[str, str], ledger: Ledger
 ) -> None:
     """D3: a broker that does not know the topic yet must not restart a pipeline from scratch."""

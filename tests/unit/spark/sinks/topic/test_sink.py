@@ -246,7 +246,7 @@ def test_a_batch_that_cannot_be_written_leaves_no_trace(
     assert values_of(broker.bootstrap_servers, topic) == texts(0, 2)
 
 
-def test_a_batch_that_takes_too_long_is_given_up(
+def test_a_batch_that_takes_too_long_is_aborted(
     new_sink: NewSink, broker: Broker, topic: str
 ) -> None:
     """Before the broker aborts the transaction, which would look like a takeover."""
@@ -292,7 +292,7 @@ def test_a_transaction_that_the_broker_ends_is_no_takeover(
     assert values_of(broker.bootstrap_servers, topic) == []
 
 
-def test_a_rebuild_is_refused_unless_it_is_said_what_is_meant(
+def test_a_rebuild_is_refused_unless_the_option_is_set(
     new_sink: NewSink, broker: Broker, topic: str
 ) -> None:
     sink = new_sink()
@@ -335,7 +335,9 @@ def test_a_rebuild_may_keep_the_records(new_sink: NewSink, broker: Broker, topic
     assert values_of(broker.bootstrap_servers, topic) == texts(0, 3)
 
 
-def test_a_compacted_topic_says_what_to_do_instead(client: dict[str, str], broker: Broker) -> None:
+def test_the_error_of_a_compacted_topic_names_the_remedy(
+    client: dict[str, str], broker: Broker
+) -> None:
     broker.create_topic("compacted", 1, {"cleanup.policy": "compact"})
     spec = TopicSinkSpec(name="o", view="v", topic="compacted", options={"onRebuild": "delete"})
     sink = TopicSink(spec, "compacted.o", client)
