@@ -1,7 +1,7 @@
 """The clients, side by side in one run: ours, kafka-python, aiokafka and confluent-kafka.
 
-Each runs in a process of its own against the same broker, in turns, so that what disturbs the
-machine disturbs all of them; a client's figure is its median round. Ratios are what counts.
+Each runs in a process of its own against the same broker, in turns, so that a disturbance of the
+machine affects all of them. A client's figure is that of its median round; compare the ratios.
 """
 
 import statistics
@@ -23,13 +23,16 @@ RECORDS = {
     "kafka-python": 100_000,
     "aiokafka": 200_000,
 }
-"""As many as take about a second; of the bulk calls and of confluent-kafka more."""
+"""About as many as a client sends in a second; bulk calls and confluent-kafka send more."""
 MANY = 2_000_000
 SETTINGS = {"log.segment.bytes": str(1 << 30), "num.partitions": "1"}
 
 
 def run() -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder, start_broker(Path(folder), SETTINGS) as broker:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        start_broker(Path(directory), SETTINGS) as broker,
+    ):
         address = f"{broker.address[0]}:{broker.address[1]}"
         with Admin(bootstrap_servers=address) as admin:
             admin.create_topics([NewTopic(WARM_UP, 1)])
@@ -90,7 +93,7 @@ def _rate(client: str, role: str, address: str, topic: str) -> float:
 
 
 def _rows(role: str, rates: dict[str, list[float]], bulk: str) -> list[Row]:
-    median = {client: statistics.median(each) for client, each in rates.items()}
+    median = {client: statistics.median(rounds) for client, rounds in rates.items()}
     rows = [Row(f"{role}: {client}", rate, "records/s") for client, rate in median.items()]
     for other in ("kafka-python", "aiokafka"):
         ratio = median["penstock"] / median[other]

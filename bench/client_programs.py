@@ -2,11 +2,10 @@
 
     python -m bench.client_programs CLIENT produce|consume ADDRESS TOPIC COUNT
 
-Every client sends the same 100-byte values without keys, waits for all in-sync replicas and is done
-when everything is acknowledged; every consumer is assigned all partitions and is done when it has
-seen all records. Connecting and metadata come before the clock starts. Settings are each client's
-own, but for `acks=all` and, where a client defaults to less, batches of 16 KiB or more that wait up
-to 5 ms for company.
+Every producer sends the same 100-byte values without keys and finishes when all in-sync replicas
+have acknowledged them; every consumer is assigned all partitions and finishes when it has received
+all records. Connecting and metadata are not measured. Clients have their own default settings,
+except `acks=all` and, if the default is less, batches of at least 16 KiB that linger up to 5 ms.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ VALUE = b"v" * 100
 WARM_UP = "warm-up"
 PARTITIONS = 4
 LIST = 10_000
-"""Records that a bulk call gets at a time."""
+"""The number of records in a bulk call."""
 _START = b"before the clock starts"
 
 
@@ -144,7 +143,7 @@ def penstock_consume(address: str, topic: str, count: int) -> float:
 
     with Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
         consumer.partitions_for(topic)
-        consumer.assign([TopicPartition(topic, each) for each in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         start = time.perf_counter()
         seen = 0
         while seen < count:
@@ -158,7 +157,7 @@ def penstock_bulk_consume(address: str, topic: str, count: int) -> float:
 
     with Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
         consumer.partitions_for(topic)
-        consumer.assign([TopicPartition(topic, each) for each in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         start = time.perf_counter()
         seen = 0
         while seen < count:
@@ -173,7 +172,7 @@ def penstock_aio_consume(address: str, topic: str, count: int) -> float:
     async def work() -> float:
         async with Consumer(bootstrap_servers=address, auto_offset_reset="earliest") as consumer:
             await consumer.partitions_for(topic)
-            consumer.assign([TopicPartition(topic, each) for each in range(PARTITIONS)])
+            consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
             start = time.perf_counter()
             seen = 0
             while seen < count:
@@ -188,7 +187,7 @@ def kafka_python_consume(address: str, topic: str, count: int) -> float:
 
     consumer = KafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest")
     consumer.partitions_for_topic(topic)
-    consumer.assign([TopicPartition(topic, each) for each in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
     start = time.perf_counter()
     seen = 0
     while seen < count:
@@ -205,7 +204,7 @@ def aiokafka_consume(address: str, topic: str, count: int) -> float:
     async def work() -> float:
         consumer = AIOKafkaConsumer(bootstrap_servers=address, auto_offset_reset="earliest")
         await consumer.start()
-        consumer.assign([TopicPartition(topic, each) for each in range(PARTITIONS)])
+        consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         start = time.perf_counter()
         seen = 0
         while seen < count:
@@ -233,7 +232,7 @@ def confluent_bulk_consume(address: str, topic: str, count: int) -> float:
         }
     )
     consumer.list_topics(topic)
-    consumer.assign([TopicPartition(topic, each, 0) for each in range(PARTITIONS)])
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     start = time.perf_counter()
     seen = 0
     while seen < count:
