@@ -1,4 +1,4 @@
-"""The broker as clients meet it: a process of its own, beside bare loops that do only the I/O.
+"""The broker in its own process, compared with bare loops that do only the I/O.
 
 Bare loop and broker take turns, and each one's least time counts: a noisy moment hits both alike.
 """
@@ -17,12 +17,12 @@ from bench.report import Row, at_least, at_most
 ROUNDS = 12
 LARGE_REQUESTS = 128
 IN_FLIGHT = 5
-"""Large requests without an answer: `max.in.flight.requests.per.connection` of a Java producer."""
+"""Large requests in flight: `max.in.flight.requests.per.connection` of a Java producer."""
 FETCH_BYTES = 8 * 1024 * 1024
 DEFAULT_FETCH_BYTES = 1024 * 1024
 """`max.partition.fetch.bytes`"""
 SHORT_ROUNDS = 60
-"""Small requests take little time, and a short round is more likely to be a quiet one."""
+"""Small requests take little time, and a short round is less likely to be disturbed."""
 ROUND_TRIPS = 300
 PIPELINED = 2_000
 DEPTH = 50
@@ -30,7 +30,7 @@ DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
 
 def start(folder: Path) -> list[Row]:
-    """Until a record is acknowledged, on an empty folder, and what the broker then needs idle."""
+    """Time until a record is acknowledged, with an empty directory, and the idle broker."""
     produce = produce_frame("first", {0: batch(1, 100)}, acks=-1)
     seconds = []
     for attempt in range(5):
@@ -52,7 +52,7 @@ def start(folder: Path) -> list[Row]:
 
 
 def large_produce(folder: Path) -> list[Row]:
-    """Batches of 1 MB to one partition, beside a loop that writes what it receives to a file."""
+    """Batches of 1 MB to one partition, compared with a loop that writes its input to a file."""
     records = batch(1000, 1000)
     request = produce_frame("large", {0: records})
     with start_broker(folder / "large", DELETE_AT_ONCE) as broker, Client(broker.address) as client:
@@ -93,7 +93,7 @@ def large_produce(folder: Path) -> list[Row]:
 
 
 def consume(folder: Path) -> list[Row]:
-    """Records of 1 KB in batches of 16 KB, from the page cache, beside `os.sendfile`."""
+    """Records of 1 KB in batches of 16 KB from the page cache, compared with `os.sendfile`."""
     records = batch(15, 1024)
     batches = 128 * 1024 * 1024 // len(records)
     with start_broker(folder / "consume") as broker, Client(broker.address) as client:
@@ -153,7 +153,7 @@ def consume(folder: Path) -> list[Row]:
 
 
 def small_produce(folder: Path) -> list[Row]:
-    """Requests of one record: one at a time beside an echo, then many without an answer."""
+    """Requests of one record: one at a time, compared with an echo, then many in flight."""
     request = produce_frame("small", {0: batch(1, 100)})
     with start_broker(folder / "small") as broker, Client(broker.address) as client:
         client.create_topic("small")

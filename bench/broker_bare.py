@@ -1,4 +1,4 @@
-"""`python -m bench.broker_bare KIND …`: what a broker is measured against, a process of its own.
+"""`python -m bench.broker_bare KIND …`: the servers that a broker is compared with.
 
     receive REQUEST ANSWER FILE   receives, writes to the file, answers ANSWER bytes per REQUEST
     echo REQUEST ANSWER           answers ANSWER bytes per REQUEST bytes, nothing else
@@ -36,7 +36,7 @@ def listening() -> socket.socket:
 
 
 def on_loop(connected: "Callable[[asyncio.AbstractEventLoop, socket.socket], None]") -> None:
-    """Accepts connections on an event loop for as long as the process lives."""
+    """Accepts connections on an event loop until the process ends."""
     loop = new_loop()
     listener = listening()
     listener.setblocking(False)
@@ -52,7 +52,7 @@ def on_loop(connected: "Callable[[asyncio.AbstractEventLoop, socket.socket], Non
 
 
 class Answering:
-    """One connection: counts what comes and answers as soon as a request is whole."""
+    """One connection: counts bytes and responds when a request is complete."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, connection: socket.socket, request: int, answer: int
@@ -87,7 +87,7 @@ class Answering:
 
 
 class Writing(Answering):
-    """Writes all that comes to a file."""
+    """Writes everything that it receives to a file."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Writing(Answering):
 
 
 def sendfile(path: str) -> None:
-    """One connection at a time, with sockets that block: nothing is simpler."""
+    """Serves one connection at a time with blocking sockets."""
     listener = listening()
     fd = os.open(path, os.O_RDONLY)
     while True:
@@ -139,7 +139,7 @@ def main(kind: str, *arguments: str) -> None:
 
 
 def _keep(connection: Answering) -> None:
-    """The event loop holds it: its reader is a method of it."""
+    """The event loop keeps a reference: its reader is a bound method."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A client that costs little: requests are bytes made before the clock starts.
+"""A client with little overhead: requests are encoded before the measurement starts.
 
 It does not decode answers while the clock runs. What they said is checked before, on the first,
 and afterwards, on the end offsets of the logs.
@@ -56,7 +56,7 @@ M = TypeVar("M", bound=Message)
 
 
 def frame(message: Message, version: int, correlation_id: int = 1) -> bytes:
-    """A whole request, length and header included."""
+    """Returns a request with its length and header."""
     parts = encode_request(message, version, correlation_id, "bench")
     return b"".join(cast("list[bytes]", parts))
 
@@ -70,7 +70,7 @@ def batch(records: int, value_bytes: int) -> bytes:
 
 
 def produce_frame(topic: str, batches: dict[int, bytes], acks: int = 1) -> bytes:
-    """Produce: a batch for each of these partitions."""
+    """Returns a Produce request with a batch for each of these partitions."""
     data = [PartitionProduceData(index, memoryview(each)) for index, each in batches.items()]
     request = ProduceRequest(None, acks, 30_000, [TopicProduceData(topic, partition_data=data)])
     return frame(request, PRODUCE_VERSION)
@@ -85,7 +85,7 @@ def fetch_frame(
     session: tuple[int, int] = (0, -1),
     max_wait_ms: int = 500,
 ) -> bytes:
-    """Fetch from these offsets, by partition. `session`: its id and epoch."""
+    """Returns a Fetch request from these offsets by partition. `session` is its id and epoch."""
     partitions = [
         FetchPartition(index, 0, offset, partition_max_bytes=partition_bytes)
         for index, offset in offsets.items()
@@ -118,7 +118,7 @@ class Client:
     # --- under the clock
 
     def round_trips(self, request: bytes, answer_bytes: int, count: int) -> None:
-        """One request at a time."""
+        """Sends requests one at a time."""
         send, receive, buffer = self.sock.send, self.sock.recv_into, self._buffer
         for _ in range(count):
             send(request)
@@ -129,7 +129,7 @@ class Client:
     def pipelined(
         self, requests: Sequence[bytes], answer_bytes: Sequence[int], count: int, depth: int
     ) -> None:
-        """`count` requests, these over and over, up to `depth` of them without their answers."""
+        """Sends `count` requests, repeating these, with up to `depth` in flight."""
         sock, buffer = self.sock, self._buffer
         coming = cycle(answer_bytes)
         going = cycle(requests)
@@ -151,7 +151,7 @@ class Client:
                 sent += more
 
     def read_all(self, requests: Sequence[bytes], depth: int) -> int:
-        """Sends each request and drops its answer, whatever its size; the bytes that came."""
+        """Sends each request and discards its response; returns the bytes received."""
         going = iter(requests)
         for request in islice(going, depth):
             self.sock.sendall(request)
@@ -164,7 +164,7 @@ class Client:
         return total
 
     def drop_answer(self) -> int:
-        """Receives an answer into a buffer that nobody reads; its size."""
+        """Receives a response, discards it and returns its size."""
         receive, buffer = self.sock.recv_into, self._buffer
         size: int = struct.unpack(">i", self.exactly(4))[0]
         left = size
@@ -183,7 +183,7 @@ class Client:
         return bytes(data)
 
     def answer(self) -> bytes:
-        """The next answer without its length."""
+        """Returns the next response without its length."""
         return self.exactly(struct.unpack(">i", self.exactly(4))[0])
 
     def ask(self, message: Message, version: int, cls: type[M]) -> M:
@@ -194,7 +194,7 @@ class Client:
         return decode_response(cls, version, self.answer())[1]
 
     def produced(self, request: bytes) -> int:
-        """Sends a Produce that must succeed; bytes of its answer on the wire."""
+        """Sends a Produce request that must succeed; returns the size of its response."""
         self.sock.sendall(request)
         answer = self.answer()
         response = decode_response(ProduceResponse, PRODUCE_VERSION, answer)[1]
@@ -208,7 +208,7 @@ class Client:
         self.ask(ApiVersionsRequest("bench", "1"), 3, ApiVersionsResponse)
 
     def metadata(self, topic: str, *, create: bool = False) -> UUID:
-        """Asks for a topic until it is there; its id."""
+        """Requests metadata until a topic exists; returns its id."""
         while True:
             response = self.ask(
                 MetadataRequest([MetadataRequestTopic(name=topic)], create), 12, MetadataResponse
@@ -219,7 +219,7 @@ class Client:
                 raise RuntimeError(f"{topic}: error {response.topics[0].error_code}")
 
     def create_topic(self, name: str, partitions: int = 1, **settings: str) -> UUID:
-        """`settings` have _ where Kafka's names have a dot."""
+        """Creates a topic; `settings` have _ instead of the dots in Kafka's names."""
         configs = [
             CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()
         ]
@@ -236,7 +236,7 @@ class Client:
             raise RuntimeError(f"{name}: {response.responses[0].error_message}")
 
     def end_offsets(self, topic: str, partitions: int = 1) -> int:
-        """Sum of the end offsets of all partitions."""
+        """Returns the sum of the end offsets of all partitions."""
         wanted = [ListOffsetsPartition(n, -1, _LATEST) for n in range(partitions)]
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
         response = self.ask(request, 8, ListOffsetsResponse)

@@ -1,4 +1,4 @@
-"""How the broker's figures are taken: in turns with what they are compared to."""
+"""Measurements of the broker, alternating with what it is compared with."""
 
 import statistics
 import time
@@ -31,7 +31,7 @@ def in_turns(rounds: int, *measures: Callable[[], Cost]) -> list[Cost]:
 
 
 def rounds_of(rounds: int, *measures: Callable[[], Cost]) -> list[list[Cost]]:
-    """What each measure took in each round; in a round they come one after the other."""
+    """Returns the times of each measure by round; in a round they run one after the other."""
     taken = [[measure() for measure in measures] for _ in range(rounds)]
     return [list(costs) for costs in zip(*taken, strict=True)]
 
@@ -52,7 +52,7 @@ def typical_ratio(costs: Sequence[Cost], others: Sequence[Cost]) -> float:
 
 
 def throughput(name: str, measured: Cost, gigabytes: float, whose: str = "broker ") -> list[Row]:
-    """Speed and processor time for the bytes that went over the wire."""
+    """Returns rows for throughput and processor time per byte."""
     return [
         Row(name, gigabytes / measured.seconds * 1000, "MB/s"),
         Row(f"  {whose}CPU", measured.cpu / gigabytes, "s/GB"),

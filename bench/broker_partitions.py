@@ -1,4 +1,4 @@
-"""1,000 partitions beside one: the same batches in the same order, but spread."""
+"""1,000 partitions compared with one: the same batches in the same order, but distributed."""
 
 from itertools import count
 from pathlib import Path
@@ -19,12 +19,12 @@ PER_REQUEST = 40
 """Batches of a request that goes to many partitions: 0.6 MB of the 1 MB that a producer fills."""
 ROUNDS = 12
 BATCHES = 2 * PARTITIONS
-"""In each round, for each way to send them: 31 MB."""
+"""In each round, for each kind of request: 31 MB."""
 IN_FLIGHT = 5
 FETCH_BYTES = 8 * 1024 * 1024
 SHARE_BYTES = 1024 * 1024
 """Of one of the 1,000 partitions, `max.partition.fetch.bytes`: they have 0.8 MB, so ten of them
-fill an answer."""
+fill a response."""
 SMALL_SHARE_BYTES = 256 * 1024
 """Then it takes 32."""
 CONSUMED = 10_000 * RECORDS
@@ -147,7 +147,7 @@ class SessionReader:
                 break
 
     def read(self, broker: Server) -> Cost:
-        """All but the first answer, which opens the session."""
+        """Yields all responses but the first, which opens the session."""
         _, session_id = self._ask(self._requests[0])
         requests = [_of_session(request, session_id) for request in self._requests[1:]]
         return cost(broker, lambda: self._read(requests))
@@ -156,7 +156,7 @@ class SessionReader:
         self.bytes = self._client.read_all(requests, 1)
 
     def _ask(self, request: bytes) -> tuple[dict[int, int], int]:
-        """The records that came, by partition, and the id of the session."""
+        """Returns the received records by partition, and the id of the session."""
         self._client.sock.sendall(request)
         answer = decode_response(FetchResponse, FETCH_VERSION, self._client.answer())[1]
         came = {

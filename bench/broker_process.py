@@ -1,4 +1,4 @@
-"""Servers in processes of their own, as users run them: the broker, and the bare loops."""
+"""Servers in their own processes: the broker, and the bare loops."""
 
 import os
 import re
@@ -23,7 +23,7 @@ class Memory(NamedTuple):
 
     resident: float
     own: float
-    """Without pages of files, which the kernel takes back when it needs them."""
+    """Without pages of files, which the kernel can reclaim."""
 
 
 CORES: Final = sorted(os.sched_getaffinity(0))
@@ -43,7 +43,7 @@ def clients_on_a_core() -> Iterator[None]:
 
 
 class Server:
-    """A command that prints `ready on HOST:PORT`. Ends with its block, by SIGTERM."""
+    """A command that prints `ready on HOST:PORT`; stopped by SIGTERM at the end of the block."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         # Bytecode is cached for every user, so it is here.
@@ -88,11 +88,11 @@ class Server:
 
     @property
     def said(self) -> str:
-        """The end of what it logged."""
+        """Returns the end of its log."""
         return "\n".join(self.log_lines()[-40:])
 
     def cpu_seconds(self) -> float:
-        """Processor time so far, of all its threads, in user space and in the kernel."""
+        """Returns the processor time of all its threads so far, in user space and in the kernel."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 

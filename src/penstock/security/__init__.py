@@ -1,1 +1,1 @@
-"""Who may come in, what they may do and how fast: pure machines, no I/O."""
+"""Authentication, authorization and quotas: decisions without I/O."""

@@ -1,1 +1,1 @@
-"""Who a client is and what it may do: sessions, SASL, authorization, quotas."""
+"""The security of connections and requests: sessions, SASL logins, authorization, quotas."""

@@ -50,10 +50,10 @@ def trust_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
     store = _open_pkcs12("ssl.truststore", path, data, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    found = [*([store.cert] if store.cert else []), *store.additional_certs]
-    if not found:
+    entries = [*([store.cert] if store.cert else []), *store.additional_certs]
+    if not entries:
         raise invalid(f"ssl.truststore.location={path} has no certificate in it")
-    return b"".join(match.certificate.public_bytes(Encoding.PEM) for match in found)
+    return b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in entries)
 
 
 def check_format(store: str, path: str, data: bytes) -> None:

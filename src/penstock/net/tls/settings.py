@@ -149,9 +149,7 @@ def _stamps(settings: TlsSettings) -> tuple[int, ...]:
 def _set_versions_and_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
     unknown = [name for name in settings.enabled_protocols if name not in _VERSIONS]
     if unknown:
-        raise invalid(
-            f"ssl.enabled.protocols has {', '.join(unknown)}: known are {', '.join(_VERSIONS)}"
-        )
+        raise invalid(f"ssl.enabled.protocols has {', '.join(unknown)}: use {', '.join(_VERSIONS)}")
     versions = sorted(_VERSIONS[name] for name in settings.enabled_protocols)
     suites = settings.cipher_suites
     older = [suite for suite in suites if not _TLS_13_SUITE.match(suite)]
