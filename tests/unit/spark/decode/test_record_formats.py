@@ -66,14 +66,14 @@ def words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def problems(text: str) -> list[str]:
-    spec, found = parse(text, "/shop/pipeline.yml")
+    spec, file_problems = parse(text, "/shop/pipeline.yml")
     assert spec is not None
-    return [str(problem) for problem in found or validate(spec)]
+    return [str(problem) for problem in file_problems or validate(spec)]
 
 
 def test_a_file_may_use_the_format() -> None:
-    spec, found = parse(FILE, "/shop/pipeline.yml")
-    assert found == []
+    spec, file_problems = parse(FILE, "/shop/pipeline.yml")
+    assert file_problems == []
     assert spec is not None
     (source,) = spec.sources
     assert format_of(source) is WORDS
@@ -98,5 +98,5 @@ def test_a_file_may_use_the_format() -> None:
     ],
 )
 def test_problems_are_those_of_the_format(before: str, after: str, problem: str) -> None:
-    (found,) = problems(FILE.replace(before, after))
-    assert problem in found
+    (message,) = problems(FILE.replace(before, after))
+    assert problem in message
