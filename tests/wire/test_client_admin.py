@@ -58,14 +58,14 @@ def settings(folders: tuple[str, str]) -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def admin(broker: RunningBroker) -> Iterator[Admin]:
-    with Admin(bootstrap_servers=broker.bootstrap_servers, client_id="admin") as one:
-        yield one
+    with Admin(bootstrap_servers=broker.bootstrap_servers, client_id="admin") as first:
+        yield first
 
 
 @pytest.fixture
 def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
     """A topic of the test's own, with two partitions."""
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)
+    name = "".join(item if item.isalnum() else "-" for item in request.node.name)
     admin.create_topics([NewTopic(name, 2, 1)])
     yield name
     if name in admin.list_topics():
@@ -88,7 +88,7 @@ def test_topics_come_and_go(admin: Admin) -> None:
             NewTopic("places", assignments={0: [0], 1: [0]}),
         ]
     )
-    assert [(each.num_partitions, each.replication_factor) for each in made.values()] == [
+    assert [(item.num_partitions, item.replication_factor) for item in made.values()] == [
         (3, 1),
         (1, 1),
         (2, 1),
@@ -107,9 +107,14 @@ def test_topics_come_and_go(admin: Admin) -> None:
 
 def test_topics_that_cannot_be_made(admin: Admin, topic: str) -> None:
     """E1: more replicas than brokers; each error says what to do."""
-    wanted = [NewTopic(topic, 1, 1), NewTopic("wide", 1, 3), NewTopic("a/b", 1, 1), NewTopic("ok")]
+    requested = [
+        NewTopic(topic, 1, 1),
+        NewTopic("wide", 1, 3),
+        NewTopic("a/b", 1, 1),
+        NewTopic("ok"),
+    ]
     with pytest.raises(AdminError) as failed:
-        admin.create_topics(wanted, validate_only=True)
+        admin.create_topics(requested, validate_only=True)
     assert code_of(failed, topic) is ErrorCode.TOPIC_ALREADY_EXISTS
     assert code_of(failed, "wide") is ErrorCode.INVALID_REPLICATION_FACTOR
     assert "start more" in failed.value.errors["wide"].message
@@ -117,24 +122,28 @@ def test_topics_that_cannot_be_made(admin: Admin, topic: str) -> None:
     assert failed.value.results["ok"].num_partitions == 1
     assert "ok" not in admin.list_topics()
     unknown = UUID(int=7)
-    with pytest.raises(AdminError) as gone:
+    with pytest.raises(AdminError) as removed:
         admin.delete_topics(["nowhere", unknown])
-    assert code_of(gone, "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert code_of(gone, unknown) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert code_of(removed, "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(removed, unknown) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_topics_are_described(admin: Admin, topic: str) -> None:
     topic_id = admin.list_topics()[topic].topic_id
     assert topic_id is not None
-    found = admin.describe_topics([topic, topic_id], include_authorized_operations=True)
-    by_name, by_id = found[topic], found[topic_id]
+    results = admin.describe_topics([topic, topic_id], include_authorized_operations=True)
+    by_name, by_id = results[topic], results[topic_id]
     assert (by_name.name, by_name.topic_id, by_name.is_internal) == (topic, topic_id, False)
-    assert [(each.partition, each.leader, each.isr) for each in by_name.partitions] == [
+    assert [
+        (partition.partition, partition.leader, partition.isr) for partition in by_name.partitions
+    ] == [
         (0, 0, (0,)),
         (1, 0, (0,)),
     ]
     assert AclOperation.DESCRIBE in (by_name.authorized_operations or ())
-    assert [each[:6] for each in by_id.partitions] == [each[:6] for each in by_name.partitions]
+    assert [partition_data[:6] for partition_data in by_id.partitions] == [
+        item[:6] for item in by_name.partitions
+    ]
     assert by_id.authorized_operations == by_name.authorized_operations
     assert admin.describe_topics([topic])[topic].authorized_operations is None
 
@@ -143,9 +152,9 @@ def test_many_partitions_come_in_pages(admin: Admin) -> None:
     """5 partitions come at a time: a topic may begin on one page and end on the next."""
     names = ["pages-a", "pages-b"]
     admin.create_topics([NewTopic(name, 7, 1) for name in names])
-    found = admin.describe_topics(names)
+    results = admin.describe_topics(names)
     for name in names:
-        numbers = [each.partition for each in found[name].partitions]
+        numbers = [partition.partition for partition in results[name].partitions]
         assert numbers == list(range(7))
     admin.delete_topics(names)
 
@@ -181,8 +190,8 @@ def test_offsets_and_deleted_records(admin: Admin, client: WireClient, topic: st
         produce(client, topic, b"v", timestamp=timestamp)
 
     def offset(spec: int) -> tuple[int, int]:
-        found = admin.list_offsets({t0: spec})[t0]
-        return found.offset, found.timestamp
+        results = admin.list_offsets({t0: spec})[t0]
+        return results.offset, results.timestamp
 
     assert offset(OffsetSpec.EARLIEST) == (0, -1)
     assert offset(OffsetSpec.LATEST) == (3, -1)
@@ -245,13 +254,13 @@ def test_settings_are_described_and_changed(admin: Admin, topic: str) -> None:
             ]
         }
     )
-    found = admin.describe_configs([resource], include_synonyms=True, include_documentation=True)
-    entry = found[resource]["retention.ms"]
+    results = admin.describe_configs([resource], include_synonyms=True, include_documentation=True)
+    entry = results[resource]["retention.ms"]
     assert (entry.value, entry.source) == ("77000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert (entry.type, entry.is_default, entry.is_dynamic) == (ConfigType.LONG, False, True)
     assert entry.synonyms[0].name == "retention.ms"
     assert entry.documentation
-    assert found[resource]["cleanup.policy"].value == "delete,compact"
+    assert results[resource]["cleanup.policy"].value == "delete,compact"
     plain = admin.describe_configs([resource], names=["retention.ms"])[resource]
     assert list(plain) == ["retention.ms"]
     assert (plain["retention.ms"].synonyms, plain["retention.ms"].documentation) == ((), None)
@@ -261,7 +270,7 @@ def test_settings_are_described_and_changed(admin: Admin, topic: str) -> None:
     assert admin.describe_configs([resource])[resource]["retention.ms"].is_default
     admin.alter_configs({resource: {"segment.ms": "60000"}})
     changed = admin.describe_configs([resource])[resource]
-    dynamic = {name: each.value for name, each in changed.items() if each.is_dynamic}
+    dynamic = {name: item.value for name, item in changed.items() if item.is_dynamic}
     assert dynamic == {"segment.ms": "60000"}
 
 
@@ -282,8 +291,8 @@ def test_settings_of_brokers_and_the_list_of_what_has_some(admin: Admin, topic: 
     admin.incremental_alter_configs(
         {mine: [ConfigOp("log.flush.interval.messages", "7")], everyone: []}
     )
-    found = admin.describe_configs([mine, everyone])
-    entry = found[mine]["log.flush.interval.messages"]
+    results = admin.describe_configs([mine, everyone])
+    entry = results[mine]["log.flush.interval.messages"]
     assert (entry.value, entry.source) == ("7", ConfigSource.DYNAMIC_BROKER_CONFIG)
     admin.alter_configs({mine: {}})
     metrics = ConfigResource(ConfigResourceType.CLIENT_METRICS, "basic")
@@ -298,19 +307,21 @@ def test_settings_of_brokers_and_the_list_of_what_has_some(admin: Admin, topic: 
 
 
 def test_the_cluster(admin: Admin, broker: RunningBroker) -> None:
-    found = admin.describe_cluster(include_authorized_operations=True, include_fenced_brokers=True)
-    assert [(node.id, node.port) for node in found.nodes] == [(0, broker.address[1])]
-    assert found.controller == found.nodes[0]
-    assert found.cluster_id
-    assert AclOperation.CREATE in (found.authorized_operations or ())
-    assert found.fenced == frozenset()
+    results = admin.describe_cluster(
+        include_authorized_operations=True, include_fenced_brokers=True
+    )
+    assert [(node.id, node.port) for node in results.nodes] == [(0, broker.address[1])]
+    assert results.controller == results.nodes[0]
+    assert results.cluster_id
+    assert AclOperation.CREATE in (results.authorized_operations or ())
+    assert results.fenced == frozenset()
     assert admin.describe_cluster().authorized_operations is None
 
 
 def test_what_brokers_serve(admin: Admin) -> None:
     served = admin.api_versions()[0]
     assert served.error is None
-    by_key = {each.api_key: each for each in served.apis}
+    by_key = {api.api_key: api for api in served.apis}
     topics = by_key[ApiKey.CREATE_TOPICS]
     assert (topics.name, topics.max_version, topics.usable) == ("CreateTopics", 7, 7)
     assert ApiKey.DESCRIBE_QUORUM not in by_key
@@ -337,9 +348,9 @@ def test_a_broker_without_an_authorizer(admin: Admin) -> None:
 
 
 def test_features(admin: Admin) -> None:
-    found = admin.describe_features(node_id=0)
-    assert found.supported["transaction.version"].max_version == 2
-    level = found.finalized["group.version"].max_version
+    results = admin.describe_features(node_id=0)
+    assert results.supported["transaction.version"].max_version == 2
+    level = results.finalized["group.version"].max_version
     admin.update_features(
         {"group.version": FeatureUpdate(0, UpgradeType.SAFE_DOWNGRADE)}, validate_only=True
     )
@@ -352,21 +363,23 @@ def test_features(admin: Admin) -> None:
 def test_folders(admin: Admin, client: WireClient, topic: str, folders: tuple[str, str]) -> None:
     """S1: a replica moves to the other folder."""
     produce(client, topic, b"x" * 1000)
-    found = admin.describe_log_dirs(topics=[topic])
-    assert list(found) == [0]
-    assert sorted(found[0]) == sorted(folders)
+    results = admin.describe_log_dirs(topics=[topic])
+    assert list(results) == [0]
+    assert sorted(results[0]) == sorted(folders)
     partition, replica = TopicPartition(topic, 0), TopicPartitionReplica(topic, 0, 0)
     places = {
-        path: each.replicas[partition].size > 1000
-        for path, each in found[0].items()
-        if partition in each.replicas
+        path: item.replicas[partition].size > 1000
+        for path, item in results[0].items()
+        if partition in item.replicas
     }
     home = admin.describe_replica_log_dirs([replica])[replica].current
     assert places == {home: True}
-    assert all((each.usable_bytes or 0) > 0 and each.error is None for each in found[0].values())
-    other = next(path for path in folders if path != home)
-    admin.alter_replica_log_dirs({replica: other})
-    wait_until(lambda: admin.describe_replica_log_dirs([replica])[replica].current == other)
+    assert all(
+        (entry.usable_bytes or 0) > 0 and entry.error is None for entry in results[0].values()
+    )
+    second = next(path for path in folders if path != home)
+    admin.alter_replica_log_dirs({replica: second})
+    wait_until(lambda: admin.describe_replica_log_dirs([replica])[replica].current == second)
     with pytest.raises(AdminError, match="describe_log_dirs shows") as failed:
         admin.alter_replica_log_dirs({replica: "/nowhere"})
     assert failed.value.code is ErrorCode.LOG_DIR_NOT_FOUND
@@ -392,18 +405,18 @@ def test_the_asynchronous_twin(broker: RunningBroker) -> None:
 
 
 def test_many_threads_share_one(admin: Admin, topic: str) -> None:
-    found: list[int] = []
+    results: list[int] = []
 
     def ask() -> None:
         for _ in range(5):
-            found.append(len(admin.describe_topics([topic])[topic].partitions))
+            results.append(len(admin.describe_topics([topic])[topic].partitions))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [2] * 20
+    assert results == [2] * 20
 
 
 def test_nobody_is_there() -> None:
@@ -423,12 +436,12 @@ def test_a_broker_that_comes_back(tmp_path: Path) -> None:
         admin = Admin(bootstrap_servers=first.bootstrap_servers, reconnect_backoff_max_ms=100)
         admin.create_topics([NewTopic("kept", 1, 1)])
     with admin:
-        found: list[set[str]] = []
-        asking = threading.Thread(target=lambda: found.append(set(admin.list_topics())))
+        results: list[set[str]] = []
+        asking = threading.Thread(target=lambda: results.append(set(admin.list_topics())))
         asking.start()
         with running_broker(tmp_path, {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}):
             asking.join()
-            assert found == [{"kept"}]
+            assert results == [{"kept"}]
             admin.delete_topics(["kept"])
 
 

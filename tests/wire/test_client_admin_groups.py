@@ -37,9 +37,9 @@ def settings() -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def admin(broker: RunningBroker) -> Iterator[Admin]:
-    with Admin(bootstrap_servers=broker.bootstrap_servers) as one:
-        one.create_topics([NewTopic("t", 2, 1), NewTopic("u", 1, 1)])
-        yield one
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as first:
+        first.create_topics([NewTopic("t", 2, 1), NewTopic("u", 1, 1)])
+        yield first
 
 
 @pytest.fixture
@@ -56,17 +56,17 @@ def code_of(error: pytest.ExceptionInfo[AdminError], key: object) -> ErrorCode:
 
 def test_a_classic_group(admin: Admin, client: WireClient, group: str) -> None:
     member = ClassicMember(client, group, ["t"], instance="i").joined({"t": [1, 0]})
-    found = admin.describe_groups([group], include_authorized_operations=True)[group]
-    assert (found.type, found.state) == (GroupType.CLASSIC, GroupState.STABLE)
-    assert (found.protocol_type, found.assignor) == ("consumer", "range")
-    assert found.coordinator.id == 0
-    assert AclOperation.READ in (found.authorized_operations or ())
-    assert not found.is_simple_consumer_group
-    only = found.members[0]
+    results = admin.describe_groups([group], include_authorized_operations=True)[group]
+    assert (results.type, results.state) == (GroupType.CLASSIC, GroupState.STABLE)
+    assert (results.protocol_type, results.assignor) == ("consumer", "range")
+    assert results.coordinator.id == 0
+    assert AclOperation.READ in (results.authorized_operations or ())
+    assert not results.is_simple_consumer_group
+    only = results.members[0]
     assert (only.member_id, only.group_instance_id) == (member.member_id, "i")
     assert (only.client_id, only.client_host) == ("test", "/127.0.0.1")
     assert (only.assignment, only.subscribed_topics) == ((T0, T1), ("t",))
-    assert (only.member_epoch, only.target_assignment, found.group_epoch) == (None, None, None)
+    assert (only.member_epoch, only.target_assignment, results.group_epoch) == (None, None, None)
     assert member.leave() is ErrorCode.NONE
 
 
@@ -74,11 +74,11 @@ def test_a_group_of_the_newer_protocol(admin: Admin, client: WireClient, group: 
     """C3, KIP-848."""
     member = ConsumerMember(client, group, "m" * 22, names=["t"]).joined()
     member.obey()
-    found = admin.describe_groups([group])[group]
-    assert (found.type, found.state) == (GroupType.CONSUMER, GroupState.STABLE)
-    assert (found.protocol_type, found.assignor) == ("consumer", "uniform")
-    assert found.group_epoch == found.target_assignment_epoch == member.epoch
-    only = found.members[0]
+    results = admin.describe_groups([group])[group]
+    assert (results.type, results.state) == (GroupType.CONSUMER, GroupState.STABLE)
+    assert (results.protocol_type, results.assignor) == ("consumer", "uniform")
+    assert results.group_epoch == results.target_assignment_epoch == member.epoch
+    only = results.members[0]
     assert (only.member_id, only.member_epoch) == (member.member_id, member.epoch)
     assert only.assignment == only.target_assignment == (T0, T1)
     assert (only.subscribed_topics, only.is_classic) == (("t",), False)
@@ -87,25 +87,25 @@ def test_a_group_of_the_newer_protocol(admin: Admin, client: WireClient, group: 
 
 def test_groups_are_listed(admin: Admin, client: WireClient, group: str) -> None:
     classic, newer, simple = (f"{group}-{kind}" for kind in ("classic", "newer", "simple"))
-    one = ClassicMember(client, classic, ["t"]).joined({"t": [0]})
-    other = ConsumerMember(client, newer, "n" * 22, names=["t"]).joined()
+    first = ClassicMember(client, classic, ["t"]).joined({"t": [0]})
+    second = ConsumerMember(client, newer, "n" * 22, names=["t"]).joined()
     admin.alter_group_offsets(simple, {T0: 0})
-    listed = {each.group_id: each for each in admin.list_groups()}
+    listed = {group_item.group_id: group_item for group_item in admin.list_groups()}
     assert listed[classic][1:] == ("consumer", GroupState.STABLE, GroupType.CLASSIC)
     assert listed[newer][1::2] == ("consumer", GroupType.CONSUMER)
     assert listed[simple][1:] == ("", GroupState.EMPTY, GroupType.CLASSIC)
     assert listed[simple].is_simple_consumer_group
     ours = {classic, newer, simple}
 
-    def of_ours(found: list[GroupListing]) -> set[str]:
-        return {each.group_id for each in found} & ours
+    def of_ours(results: list[GroupListing]) -> set[str]:
+        return {item.group_id for item in results} & ours
 
     assert of_ours(admin.list_groups(types=[GroupType.CONSUMER])) == {newer}
     empty = admin.list_groups(types=[GroupType.CLASSIC], states=[GroupState.EMPTY])
     assert of_ours(empty) == {simple}
     assert of_ours(admin.list_groups(protocol_types=[""])) == {simple}
-    assert one.leave() is ErrorCode.NONE
-    assert other.leave().error_code == 0
+    assert first.leave() is ErrorCode.NONE
+    assert second.leave().error_code == 0
 
 
 def test_groups_that_are_not_there(admin: Admin, group: str) -> None:
@@ -113,9 +113,9 @@ def test_groups_that_are_not_there(admin: Admin, group: str) -> None:
         admin.describe_groups([group])
     assert failed.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     assert admin.list_group_offsets([group]) == {group: {}}
-    with pytest.raises(AdminError) as gone:
+    with pytest.raises(AdminError) as removed:
         admin.delete_groups([group])
-    assert gone.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert removed.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_offsets_from_outside(admin: Admin, group: str) -> None:
@@ -137,7 +137,7 @@ def test_offsets_from_outside(admin: Admin, group: str) -> None:
     assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert failed.value.results == {T0: None}
     admin.delete_groups([group])
-    assert group not in {each.group_id for each in admin.list_groups()}
+    assert group not in {group_item.group_id for group_item in admin.list_groups()}
 
 
 def test_a_group_with_members_is_left_alone(admin: Admin, client: WireClient, group: str) -> None:
@@ -174,8 +174,8 @@ def test_offsets_in_open_transactions(admin: Admin, client: WireClient, group: s
     admin.alter_group_offsets(group, {T0: 1})
     producer = TxnProducer.started(client, group)
     assert producer.add_offsets(group) is ErrorCode.NONE
-    answer = client.request(_commit(producer, group), 3)
-    assert answer.topics[0].partitions[0].error_code == 0
+    response = client.request(_commit(producer, group), 3)
+    assert response.topics[0].partitions[0].error_code == 0
     assert admin.list_group_offsets([group])[group] == {T0: OffsetAndMetadata(1)}
     with pytest.raises(AdminError) as failed:
         admin.list_group_offsets([group], require_stable=True, timeout_ms=150)

@@ -45,13 +45,17 @@ def settings() -> Mapping[str, str]:
 @pytest.fixture(scope="module")
 def admin(broker: RunningBroker) -> Iterator[Admin]:
     """A super user, without a login."""
-    with Admin(bootstrap_servers=broker.bootstrap_servers) as one:
-        one.create_topics([NewTopic("t", 1, 1)])
-        yield one
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as first:
+        first.create_topics([NewTopic("t", 1, 1)])
+        yield first
 
 
 def sasl(broker: RunningBroker, user: str, password: str, mechanism: str = "PLAIN") -> Admin:
-    address = next(each for each in broker.addresses if each.listener == "SASL_PLAINTEXT")
+    address = next(
+        address_item
+        for address_item in broker.addresses
+        if address_item.listener == "SASL_PLAINTEXT"
+    )
     return Admin(
         bootstrap_servers=f"{address.host}:{address.port}",
         security_protocol="SASL_PLAINTEXT",
@@ -112,9 +116,9 @@ def test_quotas(admin: Admin) -> None:
             address: {"connection_creation_rate": 9},
         }
     )
-    found = admin.describe_client_quotas()
-    assert found[ann] == {"consumer_byte_rate": 500.0, "producer_byte_rate": 1000.0}
-    assert set(found) == {ann, everyone, both, address}
+    results = admin.describe_client_quotas()
+    assert results[ann] == {"consumer_byte_rate": 500.0, "producer_byte_rate": 1000.0}
+    assert set(results) == {ann, everyone, both, address}
     assert set(admin.describe_client_quotas(ClientQuotaFilter("ann"))) == {ann, both}
     strict = ClientQuotaFilter("ann", strict=True)
     assert set(admin.describe_client_quotas(strict)) == {ann}
@@ -205,7 +209,7 @@ def test_rights_that_are_missing(admin: Admin, broker: RunningBroker) -> None:
         assert fenced.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         granted = acl("t", operation=AclOperation.DESCRIBE)._replace(principal="User:bob")
         admin.create_acls([granted])
-        found = bob.describe_topics(["t"], include_authorized_operations=True)["t"]
-        assert found.authorized_operations == frozenset({AclOperation.DESCRIBE})
+        results = bob.describe_topics(["t"], include_authorized_operations=True)["t"]
+        assert results.authorized_operations == frozenset({AclOperation.DESCRIBE})
         assert bob.list_offsets({t0: 0})[t0].offset == -1
     admin.delete_acls([AclBindingFilter()])

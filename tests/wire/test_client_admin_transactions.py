@@ -25,27 +25,29 @@ def settings() -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def admin(broker: RunningBroker) -> Iterator[Admin]:
-    with Admin(bootstrap_servers=broker.bootstrap_servers) as one:
-        one.create_topics([NewTopic("t", 1, 1), NewTopic("u", 1, 1)])
-        yield one
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as first:
+        first.create_topics([NewTopic("t", 1, 1), NewTopic("u", 1, 1)])
+        yield first
 
 
 def test_an_open_transaction_is_seen(admin: Admin, client: WireClient) -> None:
     producer = TxnProducer.started(client, "open", timeout_ms=30_000)
     idle = TxnProducer.started(client, "idle")
     first = producer.write("u", b"a")
-    found = admin.describe_transactions(["open", "idle"])
-    mine = found["open"]
+    results = admin.describe_transactions(["open", "idle"])
+    mine = results["open"]
     assert (mine.state, mine.coordinator_id) == (TransactionState.ONGOING, 0)
     assert (mine.producer_id, mine.producer_epoch) == (producer.producer_id, producer.epoch)
     assert (mine.timeout_ms, mine.partitions) == (30_000, (TopicPartition("u", 0),))
     assert (mine.start_time_ms or 0) > 0
-    assert (found["idle"].state, found["idle"].start_time_ms) == (TransactionState.EMPTY, None)
-    listed = {each.transactional_id: each for each in admin.list_transactions()[0]}
+    assert (results["idle"].state, results["idle"].start_time_ms) == (TransactionState.EMPTY, None)
+    listed = {
+        transaction.transactional_id: transaction for transaction in admin.list_transactions()[0]
+    }
     assert listed["open"][1:] == (producer.producer_id, TransactionState.ONGOING)
 
-    def ids(found: Mapping[int, list[TransactionListing]]) -> set[str]:
-        return {each.transactional_id for each in found[0]} & {"open", "idle"}
+    def ids(results: Mapping[int, list[TransactionListing]]) -> set[str]:
+        return {item.transactional_id for item in results[0]} & {"open", "idle"}
 
     open_ones = [TransactionState.ONGOING]
     assert ids(admin.list_transactions(states=open_ones)) == {"open"}
@@ -80,10 +82,10 @@ def test_producers_are_fenced(admin: Admin, client: WireClient) -> None:
     """P4: the open transaction is aborted, its producer is out."""
     first = TxnProducer.started(client, "fenced", Generation.V1)
     first.write("t", b"never seen")
-    found = admin.fence_producers(["fenced", "fresh"])
-    assert found["fenced"].producer_id == first.producer_id
-    assert found["fenced"].epoch > first.epoch
-    assert found["fresh"].epoch == 0
+    results = admin.fence_producers(["fenced", "fresh"])
+    assert results["fenced"].producer_id == first.producer_id
+    assert results["fenced"].epoch > first.epoch
+    assert results["fresh"].epoch == 0
     assert first.end(commit=True) in (
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_PRODUCER_EPOCH,

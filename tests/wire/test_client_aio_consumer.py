@@ -37,13 +37,13 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
 
 
 def made(broker: RunningBroker, **options: Unpack[ConsumerOptions]) -> Consumer:
-    given: ConsumerOptions = {
+    value: ConsumerOptions = {
         "bootstrap_servers": broker.bootstrap_servers,
         "auto_offset_reset": "earliest",
         "fetch_max_wait_ms": 100,
         **options,
     }
-    return Consumer(**given)
+    return Consumer(**value)
 
 
 async def polled(consumer: Consumer, count: int) -> list[ConsumerRecord]:
@@ -62,8 +62,8 @@ def test_reading(broker: RunningBroker, topic: str) -> None:
             assert await consumer.position(at(topic)) == 2
             assert await consumer.end_offsets([at(topic)]) == {at(topic): 2}
             assert await consumer.beginning_offsets([at(topic)]) == {at(topic): 0}
-            found = await consumer.offsets_for_times({at(topic): NOW + 1})
-            assert found[at(topic)] is not None
+            results = await consumer.offsets_for_times({at(topic): NOW + 1})
+            assert results[at(topic)] is not None
             assert len(await consumer.partitions_for(topic)) == 2
             assert topic in await consumer.list_topics()
             consumer.pause([at(topic, 1)])
@@ -85,38 +85,38 @@ def test_reading(broker: RunningBroker, topic: str) -> None:
 
 def test_a_group_with_a_listener_that_waits(broker: RunningBroker, topic: str) -> None:
     """C4, C5."""
-    told: list[object] = []
+    received: list[object] = []
 
     class Listener(RebalanceListener):
         async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
             await asyncio.sleep(0)
-            told.append(("assigned", set(partitions)))
+            received.append(("assigned", set(partitions)))
 
         async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
             await asyncio.sleep(0)
-            told.append(("revoked", set(partitions)))
+            received.append(("revoked", set(partitions)))
 
     async def committed(offsets: Offsets, error: KafkaError | None) -> None:
-        told.append(("committed", error))
+        received.append(("committed", error))
 
     async def main() -> None:
         both = {at(topic), at(topic, 1)}
         consumer = made(broker, group_id=topic)
         consumer.subscribe([topic], Listener())  # before there is a loop to speak of
         async with consumer:
-            seen = []
+            observed = []
             async for record in consumer:
-                seen.append(record.value)
-                if len(seen) == 4:
+                observed.append(record.value)
+                if len(observed) == 4:
                     break
             await consumer.commit()
             assert await consumer.committed(both) == dict.fromkeys(
                 both, OffsetAndMetadata(2, "", 0)
             )
             consumer.commit_async({at(topic): 1}, committed)
-            while ("committed", None) not in told:
+            while ("committed", None) not in received:
                 await consumer.poll(0.05)
-        assert told == [("assigned", both), ("committed", None), ("revoked", both)]
+        assert received == [("assigned", both), ("committed", None), ("revoked", both)]
 
     asyncio.run(main())
 

@@ -35,8 +35,8 @@ def member(broker: Broker, **options: bool) -> Consumer:
 
 
 def committed(consumer: Consumer) -> int | None:
-    found = consumer.committed([at(TOPIC)])[at(TOPIC)]
-    return None if found is None else found.offset
+    results = consumer.committed([at(TOPIC)])[at(TOPIC)]
+    return None if results is None else results.offset
 
 
 def test_a_commit_that_nobody_waits_for_is_not_repeated_after_a_later_one(broker: Broker) -> None:
@@ -59,6 +59,6 @@ def test_automatic_commits_go_on_after_one_that_failed(broker: Broker) -> None:
         with broker.losing_replies(ApiKey.OFFSET_COMMIT, times=1) as lost:
             consumer.seek(at(TOPIC), 0)
             until(lambda: lost.count == 1, lambda: consumer.poll(0.02))
-        with consumer_of(broker.bootstrap_servers, group_id=GROUP) as other:
-            other.assign([at(TOPIC)])
-            until(lambda: committed(other) == 0, lambda: consumer.poll(0.02))
+        with consumer_of(broker.bootstrap_servers, group_id=GROUP) as second:
+            second.assign([at(TOPIC)])
+            until(lambda: committed(second) == 0, lambda: consumer.poll(0.02))

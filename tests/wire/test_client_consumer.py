@@ -45,9 +45,9 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
 
 
 def delete_before(client: WireClient, topic: str, offset: int) -> None:
-    wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
-    answer = client.request(DeleteRecordsRequest([wanted], 5000), 2)
-    assert answer.topics[0].partitions[0].error_code == 0
+    requested = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
+    response = client.request(DeleteRecordsRequest([requested], 5000), 2)
+    assert response.topics[0].partitions[0].error_code == 0
 
 
 # --- reading
@@ -58,9 +58,14 @@ def test_all_records_of_all_partitions(broker: RunningBroker, topic: str) -> Non
         consumer.assign([at(topic), at(topic, 1)])
         records = polled(consumer, 6)
         assert sorted(values(records)) == [b"a", b"b", b"c", b"d", b"e", b"f"]
-        assert values([each for each in records if each.partition == 0]) == [b"a", b"b", b"c", b"d"]
+        assert values([record_item for record_item in records if record_item.partition == 0]) == [
+            b"a",
+            b"b",
+            b"c",
+            b"d",
+        ]
         assert records[0].timestamp == NOW
-        assert {each.topic for each in records} == {topic}
+        assert {record.topic for record in records} == {topic}
         assert consumer.assignment() == {at(topic), at(topic, 1)}
         assert consumer.subscription() == set()
 
@@ -70,7 +75,7 @@ def test_limits_of_a_poll(broker: RunningBroker, topic: str) -> None:
         consumer.assign([at(topic)])
         sizes: list[int] = []
         until(lambda: sum(sizes) == 4, lambda: sizes.append(len(consumer.poll(1.0))))
-        assert [each for each in sizes if each] == [3, 1]
+        assert [size for size in sizes if size] == [3, 1]
         consumer.seek(at(topic), 0)
         assert values(polled(consumer, 4, at_once=1)) == [b"a", b"b", b"c", b"d"]
 
@@ -82,10 +87,10 @@ def test_an_empty_topic_is_waited_for_and_not_asked_again_and_again(
     with consumer_of(broker, fetch_max_wait_ms=200, auto_offset_reset="latest") as consumer:
         consumer.assign([at(topic)])
         consumer.position(at(topic))
-        before = fetches(consumer.metrics())
+        previous = fetches(consumer.metrics())
         start = time.process_time()
         assert consumer.poll(0.6) == []
-        assert fetches(consumer.metrics()) - before <= 5
+        assert fetches(consumer.metrics()) - previous <= 5
         assert time.process_time() - start < 0.3
         timer = threading.Timer(0.05, lambda: produced(client, topic, b"late"))
         timer.start()
@@ -107,20 +112,20 @@ def test_even_a_fetch_that_does_not_wait_makes_no_busy_loop(
     with consumer_of(broker, fetch_max_wait_ms=0, auto_offset_reset="latest") as consumer:
         consumer.assign([at(topic)])
         consumer.position(at(topic))
-        before = fetches(consumer.metrics())
+        previous = fetches(consumer.metrics())
         consumer.poll(0.3)
-        assert fetches(consumer.metrics()) - before <= 35
+        assert fetches(consumer.metrics()) - previous <= 35
 
 
 def test_iteration_counts_what_it_gave_out(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
-        seen = []
+        observed = []
         for record in consumer:
-            seen.append(record.value)
+            observed.append(record.value)
             if record.value == b"b":
                 break
-        assert seen == [b"a", b"b"]
+        assert observed == [b"a", b"b"]
         assert consumer.position(at(topic)) == 2
         assert values(polled(consumer, 2)) == [b"c", b"d"]
 
@@ -128,14 +133,14 @@ def test_iteration_counts_what_it_gave_out(broker: RunningBroker, topic: str) ->
 def test_a_seek_in_an_iteration(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
-        seen: list[bytes] = []
+        observed: list[bytes] = []
         for record in consumer:
-            seen.append(record.value)
-            if len(seen) == 2:
+            observed.append(record.value)
+            if len(observed) == 2:
                 consumer.seek(at(topic), 0)
-            if len(seen) == 5:
+            if len(observed) == 5:
                 break
-        assert seen == [b"a", b"b", b"a", b"b", b"c"]
+        assert observed == [b"a", b"b", b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -165,8 +170,8 @@ def test_as_arrow(broker: RunningBroker, topic: str) -> None:
         def poll() -> None:
             batches.append(consumer.poll_arrow(1.0))
 
-        until(lambda: sum(each.num_rows for each in batches) >= 6, poll)
-        table = pa.Table.from_batches([each.select(range(6)) for each in batches])
+        until(lambda: sum(batche_item.num_rows for batche_item in batches) >= 6, poll)
+        table = pa.Table.from_batches([batche.select(range(6)) for batche in batches])
         rows = sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
         assert [row["value"] for row in rows] == [b"a", b"b", b"c", b"d", b"e", b"f"]
         assert {row["topic"] for row in rows} == {topic}
@@ -179,13 +184,13 @@ def test_as_arrow(broker: RunningBroker, topic: str) -> None:
 def test_deserializers_and_interceptors(broker: RunningBroker, topic: str) -> None:
     class Louder(ConsumerInterceptor):
         def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-            return [each._replace(value=each.value.upper()) for each in records]
+            return [record._replace(value=record.value.upper()) for record in records]
 
     with consumer_of(
         broker, value_deserializer=StringDeserializer, interceptors=[Louder]
     ) as consumer:
         consumer.assign([at(topic)])
-        assert [each.value for each in polled(consumer, 4)] == ["A", "B", "C", "D"]
+        assert [item.value for item in polled(consumer, 4)] == ["A", "B", "C", "D"]
     with consumer_of(broker, value_deserializer=int) as consumer:
         consumer.assign([at(topic)])
         for _ in range(2):
@@ -250,8 +255,8 @@ def test_offsets_for_times(broker: RunningBroker, client: WireClient, topic: str
     """C5."""
     send_batch(client, topic, batch_of(b"g", b"h", timestamp=NOW + 5000))
     with consumer_of(broker) as consumer:
-        found = consumer.offsets_for_times({at(topic): NOW + 1000, at(topic, 1): NOW + 1000})
-        assert found == {at(topic): OffsetAndTimestamp(4, NOW + 5000, 0), at(topic, 1): None}
+        results = consumer.offsets_for_times({at(topic): NOW + 1000, at(topic, 1): NOW + 1000})
+        assert results == {at(topic): OffsetAndTimestamp(4, NOW + 5000, 0), at(topic, 1): None}
         with pytest.raises(ValueError, match="negative"):
             consumer.offsets_for_times({at(topic): -1})
 
@@ -320,10 +325,10 @@ def test_questions_do_not_wait_behind_a_fetch(broker: RunningBroker, topic: str)
 
 def test_topics_and_partitions(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
-        found = consumer.partitions_for(topic)
-        assert [(each.partition, each.leader) for each in found] == [(0, 0), (1, 0)]
+        results = consumer.partitions_for(topic)
+        assert [(item.partition, item.leader) for item in results] == [(0, 0), (1, 0)]
         topics = consumer.list_topics()
-        assert [each.partition for each in topics[topic]] == [0, 1]
+        assert [topic_data.partition for topic_data in topics[topic]] == [0, 1]
 
 
 @pytest.fixture(scope="module")
@@ -446,7 +451,7 @@ def test_unsubscribing_lets_partitions_go(broker: RunningBroker, topic: str) -> 
 @pytest.fixture(autouse=True)
 def no_threads_left() -> Iterator[None]:
     yield
-    assert not [each for each in threading.enumerate() if each.name.startswith("penstock-consumer")]
+    assert not [item for item in threading.enumerate() if item.name.startswith("penstock-consumer")]
 
 
 def test_partitions_are_named_in_short(broker: RunningBroker, topic: str) -> None:

@@ -150,7 +150,11 @@ def test_rights(tmp_path: Path) -> None:
             create_topic(admin, "seen")
             create_topic(admin, "hidden")
             allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "seen")
-        address = next(each for each in broker.addresses if each.listener == "SASL_PLAINTEXT")
+        address = next(
+            address_item
+            for address_item in broker.addresses
+            if address_item.listener == "SASL_PLAINTEXT"
+        )
         where = f"{address.host}:{address.port}"
 
         def as_ann(password: str) -> Consumer:

@@ -67,8 +67,8 @@ class Heard(RebalanceListener):
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
         self._note("assigned", partitions)
         if self.consumer is not None:
-            for each in partitions:
-                self.consumer.seek(each, 1)
+            for partition in partitions:
+                self.consumer.seek(partition, 1)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
         self._note("revoked", partitions)
@@ -86,7 +86,7 @@ def test_reading_and_committing(broker: RunningBroker, topic: str, protocol: str
         consumer.commit({at(topic): OffsetAndMetadata(1, "note", 0)})
         assert consumer.committed(both)[at(topic)] == OffsetAndMetadata(1, "note", 0)
         consumer.commit()
-        assert {each.offset for each in consumer.committed(both).values() if each} == {2}
+        assert {item.offset for item in consumer.committed(both).values() if item} == {2}
         assert consumer.group_metadata().group_id == topic
         assert consumer.group_metadata().generation_id > 0
     with member(broker, topic, protocol) as consumer:
@@ -145,21 +145,21 @@ def test_two_members_share_and_commit_before_they_give_up(
 
 def test_commits_at_the_end_and_in_between(broker: RunningBroker, topic: str) -> None:
     """C5: automatic commits: when closed, and every `auto_commit_interval_ms`."""
-    seen: list[Offsets] = []
+    observed: list[Offsets] = []
 
     class Watch(ConsumerInterceptor):
         def on_commit(self, offsets: Offsets) -> None:
-            seen.append(offsets)
+            observed.append(offsets)
 
     with consumer_of(
         broker, group_id=topic, auto_commit_interval_ms=50, interceptors=[Watch]
     ) as consumer:
         consumer.assign([at(topic)])
         polled(consumer, 2)
-        wanted = {at(topic): OffsetAndMetadata(2, "", 0)}
-        until(lambda: consumer.committed([at(topic)]) == wanted, lambda: consumer.poll(0.02))
+        requested = {at(topic): OffsetAndMetadata(2, "", 0)}
+        until(lambda: consumer.committed([at(topic)]) == requested, lambda: consumer.poll(0.02))
         consumer.seek(at(topic), 1)
-    assert seen[-1] == {at(topic): OffsetAndMetadata(1)}
+    assert observed[-1] == {at(topic): OffsetAndMetadata(1)}
     with consumer_of(broker, group_id=topic, auto_offset_reset="none") as consumer:
         consumer.assign([at(topic)])
         assert values(polled(consumer, 1)) == [b"b"]
@@ -179,21 +179,21 @@ def test_only_what_an_iteration_gave_out_is_committed(broker: RunningBroker, top
 
 def test_commits_without_waiting(broker: RunningBroker, topic: str) -> None:
     """C5: callbacks are called by a later poll, on its thread."""
-    told: list[tuple[Offsets, KafkaError | None, int]] = []
+    received: list[tuple[Offsets, KafkaError | None, int]] = []
     with member(broker, topic) as consumer:
         consumer.assign([at(topic)])
         polled(consumer, 2)
         consumer.commit_async(
-            callback=lambda offsets, error: told.append((offsets, error, threading.get_ident()))
+            callback=lambda offsets, error: received.append((offsets, error, threading.get_ident()))
         )
-        until(lambda: bool(told), lambda: consumer.poll(0.05))
-        wanted = {at(topic): OffsetAndMetadata(2, "", 0)}
-        assert told == [(wanted, None, threading.get_ident())]
-        assert consumer.committed([at(topic)]) == wanted
+        until(lambda: bool(received), lambda: consumer.poll(0.05))
+        requested = {at(topic): OffsetAndMetadata(2, "", 0)}
+        assert received == [(requested, None, threading.get_ident())]
+        assert consumer.committed([at(topic)]) == requested
         consumer.commit_async(
-            {at(topic): 1}, lambda offsets, error: told.append((offsets, error, 0))
+            {at(topic): 1}, lambda offsets, error: received.append((offsets, error, 0))
         )
-    assert told[1:] == [({at(topic): OffsetAndMetadata(1)}, None, 0)]
+    assert received[1:] == [({at(topic): OffsetAndMetadata(1)}, None, 0)]
 
 
 def test_a_pattern_takes_topics_that_come_later(

@@ -35,32 +35,32 @@ def test_aborted_transactions_between_others_are_dropped(
     chance = random.Random(11)
     producers = [TxnProducer.started(client, f"mixed-{number}") for number in range(3)]
     written: list[list[bytes]] = [[] for _ in producers]
-    seen: set[bytes] = set()
+    observed: set[bytes] = set()
     everything: list[bytes] = []
     for step in range(40):
-        who = chance.randrange(3)
-        producer = producers[who]
-        if written[who] and chance.random() < 0.35:
+        identity = chance.randrange(3)
+        producer = producers[identity]
+        if written[identity] and chance.random() < 0.35:
             if chance.random() < 0.5:
                 producer.commit()
-                seen |= set(written[who])
+                observed |= set(written[identity])
             else:
                 producer.abort()
-            written[who] = []
+            written[identity] = []
         elif chance.random() < 0.2:
             value = b"plain %d" % step
             produced(client, "mixed", value)
-            seen.add(value)
+            observed.add(value)
             everything.append(value)
         else:
             values_ = [b"%d %d" % (step, index) for index in range(chance.randint(1, 3))]
             producer.write("mixed", *values_)
-            written[who] += values_
+            written[identity] += values_
             everything += values_
     for producer, open_ in zip(producers, written, strict=True):
         if open_:
             producer.abort()
-    expected = [each for each in everything if each in seen]
+    expected = [item for item in everything if item in observed]
     committed.assign([at("mixed")])
     assert values(polled(committed, len(expected), at_once=3)) == expected
     assert committed.poll(0.1) == []
@@ -115,10 +115,10 @@ def test_gaps_that_compaction_leaves(broker: RunningBroker, client: WireClient) 
     def read() -> list[bytes]:
         with consumer_of(broker) as consumer:
             consumer.assign([at("gaps")])
-            found: list[bytes] = []
+            results: list[bytes] = []
             until(
                 lambda: consumer.position(at("gaps")) >= 12,
-                lambda: found.extend(values(consumer.poll(0.5))),
+                lambda: results.extend(values(consumer.poll(0.5))),
             )
             consumer.seek(at("gaps"), 1)
             again: list[bytes] = []
@@ -126,11 +126,11 @@ def test_gaps_that_compaction_leaves(broker: RunningBroker, client: WireClient) 
                 lambda: consumer.position(at("gaps")) >= 12,
                 lambda: again.extend(values(consumer.poll(0.5))),
             )
-            assert again[-1] == found[-1]
-            return found
+            assert again[-1] == results[-1]
+            return results
 
-    found: list[list[bytes]] = [read()]
-    assert found[0][-2:] == [b"x5", b"y5"]
-    until(lambda: len(found[-1]) < 6, lambda: found.append(read()))
-    assert found[-1][-2:] == [b"x5", b"y5"]
-    assert found[-1] == [each for each in found[0] if each in found[-1]]
+    results: list[list[bytes]] = [read()]
+    assert results[0][-2:] == [b"x5", b"y5"]
+    until(lambda: len(results[-1]) < 6, lambda: results.append(read()))
+    assert results[-1][-2:] == [b"x5", b"y5"]
+    assert results[-1] == [item for item in results[0] if item in results[-1]]

@@ -83,8 +83,8 @@ def results(engine: Engine) -> list[bytes]:
 
 def stored(engine: Engine, group: str) -> dict[TopicPartition, int]:
     with engine.connect() as connection:
-        found = OffsetStore().read(connection, group)
-    return {partition: each.position.offset for partition, each in found.items()}
+        matches = OffsetStore().read(connection, group)
+    return {partition: item.position.offset for partition, item in matches.items()}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -135,18 +135,18 @@ def test_a_failed_block_is_read_again(broker: RunningBroker, engine: Engine, top
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         assert consume(consumer, engine, 1, "loader") == 1
-        seen: list[bytes] = []
+        observed: list[bytes] = []
 
         def fail() -> None:
             with consumer.transaction(engine) as tx:
-                seen.extend(values(polled(consumer, 2, at_once=2)))
+                observed.extend(values(polled(consumer, 2, at_once=2)))
                 tx.connection.execute(insert(RESULTS), {"value": b"undone"})
                 raise ZeroDivisionError
 
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 fail()
-        assert seen == [b"1", b"2", b"1", b"2"]
+        assert observed == [b"1", b"2", b"1", b"2"]
         assert consumer.position(at(topic)) == 1
         until(lambda: len(results(engine)) >= 4, lambda: consume(consumer, engine))
     assert results(engine) == EVERYTHING[:4]
@@ -202,7 +202,7 @@ def test_the_group_is_told_for_tools_but_not_asked(
         until(lambda: len(results(engine)) >= 8, lambda: consume(consumer, engine))
         until(
             lambda: (
-                consumer.committed(both) == {each: OffsetAndMetadata(4, "", 0) for each in both}
+                consumer.committed(both) == {item: OffsetAndMetadata(4, "", 0) for item in both}
             ),
             lambda: consumer.poll(0.02),
         )
@@ -254,10 +254,10 @@ def test_what_is_refused(
         consumer.assign([at(topic)])
         consume(consumer, engine, 1, "loader")
         with (
-            engine_for(sqlite_url(tmp_path_factory.mktemp("other"))) as other,
+            engine_for(sqlite_url(tmp_path_factory.mktemp("other"))) as second,
             pytest.raises(ConfigError, match="pass the same engine"),
         ):
-            consumer.transaction(other)
+            consumer.transaction(second)
         with pytest.raises(ConfigError, match="'loader'"):
             consumer.transaction(engine, group_id="another")
     with consumer_of(broker) as consumer:
@@ -304,13 +304,13 @@ class ConfluentReader:
 
     def poll(self, count: int) -> list[confluent_kafka.Message]:
         messages = self._consumer.consume(count, 0.5)
-        for each in messages:
-            partition = TopicPartition(each.topic() or "", each.partition() or 0)
-            self._consumed[partition] = OffsetAndMetadata((each.offset() or 0) + 1)
+        for message in messages:
+            partition = TopicPartition(message.topic() or "", message.partition() or 0)
+            self._consumed[partition] = OffsetAndMetadata((message.offset() or 0) + 1)
         return messages
 
     def assignment(self) -> list[TopicPartition]:
-        return [TopicPartition(each.topic, each.partition) for each in self._consumer.assignment()]
+        return [TopicPartition(item.topic, item.partition) for item in self._consumer.assignment()]
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         return self._consumed
@@ -336,8 +336,8 @@ def test_another_client(broker: RunningBroker, engine: Engine, topic: str) -> No
         consumer.incremental_assign([confluent_kafka.TopicPartition(topic, 0, 0)])
         reader = ConfluentReader(consumer)
         offsets = ExternalOffsets(reader, engine, "loader")
-        before = len(results(engine))
-        while len(results(engine)) < before + 2:
+        previous = len(results(engine))
+        while len(results(engine)) < previous + 2:
             with offsets.transaction() as tx:
                 for message in reader.poll(2):
                     tx.connection.execute(insert(RESULTS), {"value": message.value()})

@@ -48,14 +48,14 @@ def test_members_come_and_go(broker: RunningBroker, client: WireClient, assignor
 
     async def play() -> None:
         strategy = {"partition_assignment_strategy": assignor}
-        async with members(broker.bootstrap_servers, topic, topic, 2, **strategy) as (one, two):
-            await until_shared(topic, 6, one, two)
+        async with members(broker.bootstrap_servers, topic, topic, 2, **strategy) as (first, two):
+            await until_shared(topic, 6, first, two)
             async with OwnMember(broker.bootstrap_servers, topic, **strategy) as three:
                 three.subscribe(topic)
-                await until_shared(topic, 6, one, two, three)
-            await until_shared(topic, 6, one, two)
-            assert not one.errors
-            assert all(kind != "lost" for kind, _ in one.heard)
+                await until_shared(topic, 6, first, two, three)
+            await until_shared(topic, 6, first, two)
+            assert not first.errors
+            assert all(kind != "lost" for kind, _ in first.heard)
 
     asyncio.run(play())
 
@@ -66,19 +66,19 @@ def test_a_cooperative_hand_over(broker: RunningBroker, client: WireClient) -> N
 
     async def play() -> None:
         options = {"partition_assignment_strategy": "cooperative-sticky"}
-        async with OwnMember(broker.bootstrap_servers, "hand-over", **options) as one:
-            one.subscribe("hand-over")
-            await until(all_of("hand-over", 4, one), "all at one")
+        async with OwnMember(broker.bootstrap_servers, "hand-over", **options) as first:
+            first.subscribe("hand-over")
+            await until(all_of("hand-over", 4, first), "all at one")
             async with OwnMember(broker.bootstrap_servers, "hand-over", **options) as two:
                 owned_by_two: list[set[TopicPartition]] = []
-                one.on_revoked = lambda event: owned_by_two.append(
+                first.on_revoked = lambda event: owned_by_two.append(
                     two.owned & set(event.partitions)
                 )
                 two.subscribe("hand-over")
-                await until_shared("hand-over", 4, one, two)
-                assert one.heard[0] == ("assigned", 4)
-                assert ("revoked", 2) in one.heard
-                assert sum(size for kind, size in one.heard if kind == "revoked") == 2
+                await until_shared("hand-over", 4, first, two)
+                assert first.heard[0] == ("assigned", 4)
+                assert ("revoked", 2) in first.heard
+                assert sum(size for kind, size in first.heard if kind == "revoked") == 2
                 assert owned_by_two == [set()]
 
     asyncio.run(play())
@@ -89,14 +89,14 @@ def test_an_eager_hand_over(broker: RunningBroker, client: WireClient) -> None:
     make_topic(client, "eager", partitions=4)
 
     async def play() -> None:
-        async with OwnMember(broker.bootstrap_servers, "eager") as one:
-            one.subscribe("eager")
-            await until(all_of("eager", 4, one), "all at one")
+        async with OwnMember(broker.bootstrap_servers, "eager") as first:
+            first.subscribe("eager")
+            await until(all_of("eager", 4, first), "all at one")
             async with OwnMember(broker.bootstrap_servers, "eager") as two:
                 two.subscribe("eager")
-                await until_shared("eager", 4, one, two)
+                await until_shared("eager", 4, first, two)
                 expected = [("assigned", 4), ("revoked", 4), ("assigned", 2)]
-                await until(lambda: one.heard[:3] == expected, "what one heard")
+                await until(lambda: first.heard[:3] == expected, "what one heard")
 
     asyncio.run(play())
 
@@ -107,20 +107,20 @@ def test_a_static_member_comes_back(broker: RunningBroker, client: WireClient) -
 
     async def play() -> None:
         address = broker.bootstrap_servers
-        async with OwnMember(address, "static", group_instance_id="a") as one:
+        async with OwnMember(address, "static", group_instance_id="a") as first:
             two = OwnMember(address, "static", group_instance_id="b")
             await two.start()
-            one.subscribe("static")
+            first.subscribe("static")
             two.subscribe("static")
-            await until_shared("static", 4, one, two)
-            before, generation = two.owned, one.group.group_metadata().generation_id
-            heard = list(one.heard)
+            await until_shared("static", 4, first, two)
+            previous, generation = two.owned, first.group.group_metadata().generation_id
+            heard = list(first.heard)
             await two.close()
             async with OwnMember(address, "static", group_instance_id="b") as again:
                 again.subscribe("static")
-                await until(lambda: again.owned == before, "the same partitions")
+                await until(lambda: again.owned == previous, "the same partitions")
                 assert again.group.group_metadata().generation_id == generation
-                assert one.heard == heard
+                assert first.heard == heard
 
     asyncio.run(play())
 
@@ -132,17 +132,17 @@ def test_two_members_with_one_name(broker: RunningBroker, client: WireClient) ->
     async def play() -> None:
         address = broker.bootstrap_servers
         async with (
-            OwnMember(address, "fenced", group_instance_id="a") as one,
+            OwnMember(address, "fenced", group_instance_id="a") as first,
             OwnMember(address, "fenced", group_instance_id="a") as two,
         ):
-            one.subscribe("fenced")
-            await until(all_of("fenced", 1, one), "one has it")
+            first.subscribe("fenced")
+            await until(all_of("fenced", 1, first), "one has it")
             two.subscribe("fenced")
-            await until(lambda: bool(one.errors), "an error")
-            assert isinstance(one.errors[0], FencedInstanceError)
-            assert "group_instance_id='a'" in one.errors[0].message
+            await until(lambda: bool(first.errors), "an error")
+            assert isinstance(first.errors[0], FencedInstanceError)
+            assert "group_instance_id='a'" in first.errors[0].message
             await until(all_of("fenced", 1, two), "two has it")
-            await until(lambda: one.heard[-1] == ("lost", 1), "one knows that it has lost it")
+            await until(lambda: first.heard[-1] == ("lost", 1), "one knows that it has lost it")
 
     asyncio.run(play())
 
@@ -174,14 +174,14 @@ def test_who_does_not_poll_is_out(broker: RunningBroker, client: WireClient) -> 
     async def play() -> None:
         address = broker.bootstrap_servers
         options = {"max_poll_interval_ms": 400}
-        async with members(address, "lazy", "lazy", 2, **options) as (one, two):
-            await until_shared("lazy", 2, one, two)
+        async with members(address, "lazy", "lazy", 2, **options) as (first, two):
+            await until_shared("lazy", 2, first, two)
             two.polls = False
-            await until(all_of("lazy", 2, one), "all at one")
+            await until(all_of("lazy", 2, first), "all at one")
             with pytest.raises(CommitFailedError, match="max_poll_interval_ms=400"):
                 await two.commit({("lazy", 0): 1})
             two.polls = True
-            await until_shared("lazy", 2, one, two)
+            await until_shared("lazy", 2, first, two)
             assert ("lost", 1) in two.heard
 
     asyncio.run(play())
@@ -193,21 +193,21 @@ def test_offsets(broker: RunningBroker, client: WireClient) -> None:
 
     async def play() -> None:
         address = broker.bootstrap_servers
-        async with OwnMember(address, "offsets") as one:
+        async with OwnMember(address, "offsets") as first:
             with pytest.raises(CommitFailedError):
-                await one.subscribe("offsets").commit({("offsets", 0): 5})
-            await until(all_of("offsets", 3, one), "all at one")
-            await one.commit({("offsets", 0): 5, ("offsets", 2): 7})
+                await first.subscribe("offsets").commit({("offsets", 0): 5})
+            await until(all_of("offsets", 3, first), "all at one")
+            await first.commit({("offsets", 0): 5, ("offsets", 2): 7})
             both = (("offsets", 0), ("offsets", 1), ("offsets", 2))
-            assert await one.committed(*both) == [5, None, 7]
-            metadata = one.group.group_metadata()
+            assert await first.committed(*both) == [5, None, 7]
+            metadata = first.group.group_metadata()
             assert (metadata.group_id, metadata.generation_id) == ("offsets", 1)
-            async with OwnMember(address, "offsets") as other:
-                assert await other.committed(("offsets", 2)) == [7]
+            async with OwnMember(address, "offsets") as second:
+                assert await second.committed(("offsets", 2)) == [7]
                 # By hand, while the group has members.
-                other.subscriptions.assign_from_user([TopicPartition("offsets", 0)])
+                second.subscriptions.assign_from_user([TopicPartition("offsets", 0)])
                 with pytest.raises(CommitFailedError):
-                    await other.commit({("offsets", 0): 1})
+                    await second.commit({("offsets", 0): 1})
         async with OwnMember(address, "offsets") as alone:
             alone.subscriptions.assign_from_user([TopicPartition("offsets", 0)])
             await alone.commit({("offsets", 0): 9})
@@ -224,9 +224,9 @@ class Everything(Assignor):
     def assign(
         self, topics: TopicRacks, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
-        wanted = {topic for told in subscriptions.values() for topic in told.topics}
-        found = [TopicPartition(t, p) for t in wanted for p in range(len(topics.get(t, ())))]
-        return {min(subscriptions): Assignment(found)}
+        requested = {topic for received in subscriptions.values() for topic in received.topics}
+        results = [TopicPartition(t, p) for t in requested for p in range(len(topics.get(t, ())))]
+        return {min(subscriptions): Assignment(results)}
 
 
 class Broken(Everything):
@@ -243,9 +243,9 @@ def test_an_assignor_of_ones_own(broker: RunningBroker, client: WireClient) -> N
 
     async def play() -> None:
         options = {"partition_assignment_strategy": [Everything]}
-        async with members(broker.bootstrap_servers, "own", "own", 2, **options) as (one, two):
-            await until(all_of("own", 3, one, two), "all assigned")
-            await until(lambda: not (one.owned and two.owned), "at one of them")
+        async with members(broker.bootstrap_servers, "own", "own", 2, **options) as (first, two):
+            await until(all_of("own", 3, first, two), "all assigned")
+            await until(lambda: not (first.owned and two.owned), "at one of them")
 
     asyncio.run(play())
 
@@ -256,11 +256,11 @@ def test_an_assignor_that_fails(broker: RunningBroker, client: WireClient) -> No
 
     async def play() -> None:
         options = {"partition_assignment_strategy": [Broken]}
-        async with OwnMember(broker.bootstrap_servers, "broken", **options) as one:
-            one.subscribe("broken")
-            await until(lambda: len(one.errors) > 1, "errors")
-            assert isinstance(one.errors[0], IllegalStateError)
-            assert "KeyError: 'oops'" in one.errors[0].message
+        async with OwnMember(broker.bootstrap_servers, "broken", **options) as first:
+            first.subscribe("broken")
+            await until(lambda: len(first.errors) > 1, "errors")
+            assert isinstance(first.errors[0], IllegalStateError)
+            assert "KeyError: 'oops'" in first.errors[0].message
 
     asyncio.run(play())
 
@@ -272,11 +272,11 @@ def test_no_assignor_in_common(broker: RunningBroker, client: WireClient) -> Non
     async def play() -> None:
         address = broker.bootstrap_servers
         async with (
-            OwnMember(address, "common", partition_assignment_strategy="range") as one,
+            OwnMember(address, "common", partition_assignment_strategy="range") as first,
             OwnMember(address, "common", partition_assignment_strategy="roundrobin") as two,
         ):
-            one.subscribe("common")
-            await until(all_of("common", 1, one), "one has it")
+            first.subscribe("common")
+            await until(all_of("common", 1, first), "one has it")
             two.subscribe("common")
             await until(lambda: bool(two.errors), "an error")
             assert two.errors[0].code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL

@@ -19,8 +19,8 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    with Broker(settings=SETTINGS) as one:
-        yield one
+    with Broker(settings=SETTINGS) as first:
+        yield first
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -29,15 +29,17 @@ def test_a_coordinator_that_goes_and_comes(broker: Broker, protocol: str) -> Non
     topic = f"lives-{protocol}"
     broker.create_topic(topic, partitions=4)
 
-    async def fails(how: Callable[[], None], one: OwnMember, two: OwnMember, at: int) -> None:
+    async def fails(how: Callable[[], None], first: OwnMember, two: OwnMember, at: int) -> None:
         await asyncio.to_thread(how)
-        await one.commit({(partition.topic, partition.partition): at for partition in one.owned})
-        whole, even = all_of(topic, 4, one, two), share(one, two)
+        await first.commit(
+            {(partition.topic, partition.partition): at for partition in first.owned}
+        )
+        whole, even = all_of(topic, 4, first, two), share(first, two)
         await until(
-            lambda: whole() and even() and one.group.is_stable and two.group.is_stable,
+            lambda: whole() and even() and first.group.is_stable and two.group.is_stable,
             "shared again",
         )
-        assert not [kind for kind, _ in one.heard if kind == "lost"]
+        assert not [kind for kind, _ in first.heard if kind == "lost"]
 
     def restart() -> None:
         broker.kill()
@@ -50,19 +52,19 @@ def test_a_coordinator_that_goes_and_comes(broker: Broker, protocol: str) -> Non
             "reconnect_backoff_ms": 10,
             "reconnect_backoff_max_ms": 100,
         }
-        async with members(broker.bootstrap_servers, topic, topic, 2, **options) as (one, two):
-            await until(share(one, two), "shared")
-            await until(lambda: one.group.is_stable and two.group.is_stable, "stable")
-            await fails(broker.cut, one, two, 1)
-            await fails(restart, one, two, 2)
+        async with members(broker.bootstrap_servers, topic, topic, 2, **options) as (first, two):
+            await until(share(first, two), "shared")
+            await until(lambda: first.group.is_stable and two.group.is_stable, "stable")
+            await fails(broker.cut, first, two, 1)
+            await fails(restart, first, two, 2)
             lost = (ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
             with broker.losing_replies(*lost, times=1):
                 async with OwnMember(broker.bootstrap_servers, topic, **options) as three:
                     three.subscribe(topic)
-                    everybody = (one, two, three)
+                    everybody = (first, two, three)
                     whole, even = all_of(topic, 4, *everybody), share(*everybody)
                     await until(lambda: whole() and even(), "shared by three")
-                    found = await three.committed(*((topic, p) for p in range(4)))
-                    assert found.count(2) == 2
+                    results = await three.committed(*((topic, p) for p in range(4)))
+                    assert results.count(2) == 2
 
     asyncio.run(play())

@@ -46,22 +46,22 @@ def test_members_come_and_go(
 
     async def play() -> None:
         options = {**CONSUMER, "group_remote_assignor": assignor}
-        async with members(broker.bootstrap_servers, topic, topic, 1, **options) as (one,):
-            await until(all_of(topic, 6, one), "all at one")
+        async with members(broker.bootstrap_servers, topic, topic, 1, **options) as (first,):
+            await until(all_of(topic, 6, first), "all at one")
             async with OwnMember(broker.bootstrap_servers, topic, **options) as two:
                 overlaps: list[set[TopicPartition]] = []
-                one.on_revoked = lambda event: overlaps.append(two.owned & set(event.partitions))
+                first.on_revoked = lambda event: overlaps.append(two.owned & set(event.partitions))
                 two.subscribe(topic)
-                await until_shared(topic, 6, one, two)
-                assert sum(size for kind, size in one.heard if kind == "revoked") == 3
+                await until_shared(topic, 6, first, two)
+                assert sum(size for kind, size in first.heard if kind == "revoked") == 3
                 assert set().union(*overlaps) == set()
                 three = OwnMember(broker.bootstrap_servers, topic, **options)
                 async with three:
                     three.subscribe(topic)
-                    await until_shared(topic, 6, one, two, three)
-                await until_shared(topic, 6, one, two)
-            await until_shared(topic, 6, one)
-            assert not one.errors
+                    await until_shared(topic, 6, first, two, three)
+                await until_shared(topic, 6, first, two)
+            await until_shared(topic, 6, first)
+            assert not first.errors
 
     asyncio.run(play())
 
@@ -104,18 +104,18 @@ def test_a_static_member_comes_back(broker: RunningBroker, client: WireClient) -
 
     async def play() -> None:
         address = broker.bootstrap_servers
-        async with OwnMember(address, "static", group_instance_id="a", **CONSUMER) as one:
+        async with OwnMember(address, "static", group_instance_id="a", **CONSUMER) as first:
             two = OwnMember(address, "static", group_instance_id="b", **CONSUMER)
             await two.start()
-            one.subscribe("static")
+            first.subscribe("static")
             two.subscribe("static")
-            await until_shared("static", 4, one, two)
-            before, heard = two.owned, list(one.heard)
+            await until_shared("static", 4, first, two)
+            previous, heard = two.owned, list(first.heard)
             await two.close()
             async with OwnMember(address, "static", group_instance_id="b", **CONSUMER) as again:
                 again.subscribe("static")
-                await until(lambda: again.owned == before, "the same partitions")
-                assert [kind for kind, _ in one.heard] == [kind for kind, _ in heard]
+                await until(lambda: again.owned == previous, "the same partitions")
+                assert [kind for kind, _ in first.heard] == [kind for kind, _ in heard]
 
     asyncio.run(play())
 
@@ -127,11 +127,11 @@ def test_two_members_with_one_name(broker: RunningBroker, client: WireClient) ->
     async def play() -> None:
         address = broker.bootstrap_servers
         async with (
-            OwnMember(address, "named", group_instance_id="a", **CONSUMER) as one,
+            OwnMember(address, "named", group_instance_id="a", **CONSUMER) as first,
             OwnMember(address, "named", group_instance_id="a", **CONSUMER) as two,
         ):
-            one.subscribe("named")
-            await until(all_of("named", 1, one), "one has it")
+            first.subscribe("named")
+            await until(all_of("named", 1, first), "one has it")
             two.subscribe("named")
             await until(lambda: bool(two.errors), "an error")
             assert two.errors[0].code is ErrorCode.UNRELEASED_INSTANCE_ID
@@ -146,15 +146,15 @@ def test_who_does_not_poll_is_out(broker: RunningBroker, client: WireClient) -> 
     async def play() -> None:
         address = broker.bootstrap_servers
         options = {**CONSUMER, "max_poll_interval_ms": 400}
-        async with members(address, "lazy", "lazy", 2, **options) as (one, two):
-            await until_shared("lazy", 2, one, two)
+        async with members(address, "lazy", "lazy", 2, **options) as (first, two):
+            await until_shared("lazy", 2, first, two)
             two.polls = False
-            await until(all_of("lazy", 2, one, two), "still shared")
-            await until(lambda: len(one.owned) == 2, "all at one")
+            await until(all_of("lazy", 2, first, two), "still shared")
+            await until(lambda: len(first.owned) == 2, "all at one")
             with pytest.raises(CommitFailedError, match="max_poll_interval_ms=400"):
                 await two.commit({("lazy", 0): 1})
             two.polls = True
-            await until_shared("lazy", 2, one, two)
+            await until_shared("lazy", 2, first, two)
             assert ("lost", 1) in two.heard
 
     asyncio.run(play())
@@ -166,21 +166,21 @@ def test_offsets(broker: RunningBroker, client: WireClient) -> None:
 
     async def play() -> None:
         address = broker.bootstrap_servers
-        async with OwnMember(address, "offsets", **CONSUMER) as one:
-            one.subscribe("offsets")
-            await until(lambda: one.group.is_stable, "stable")
-            await one.commit({("offsets", 0): 5})
+        async with OwnMember(address, "offsets", **CONSUMER) as first:
+            first.subscribe("offsets")
+            await until(lambda: first.group.is_stable, "stable")
+            await first.commit({("offsets", 0): 5})
             # Epochs change under way; what comes with an old one is sent again.
             async with OwnMember(address, "offsets", **CONSUMER) as two:
                 two.subscribe("offsets")
                 while not two.owned:
-                    await one.commit({("offsets", 0): 6})
+                    await first.commit({("offsets", 0): 6})
                 assert await two.committed(("offsets", 0), ("offsets", 1)) == [6, None]
-                assert one.group.group_metadata().generation_id > 1
-                await one.group.leave()
+                assert first.group.group_metadata().generation_id > 1
+                await first.group.leave()
                 with pytest.raises(CommitFailedError):
-                    await one.commit({("offsets", 0): 7})
-            assert one.group.group_metadata().generation_id == -1
+                    await first.commit({("offsets", 0): 7})
+            assert first.group.group_metadata().generation_id == -1
 
     asyncio.run(play())
 
@@ -190,10 +190,10 @@ def test_an_assignor_that_the_broker_does_not_have(
 ) -> None:
     async def play() -> None:
         options = {**CONSUMER, "group_remote_assignor": "nonsense"}
-        async with OwnMember(broker.bootstrap_servers, "nonsense", **options) as one:
-            one.subscribe("anything")
-            await until(lambda: bool(one.errors), "an error")
-            assert one.errors[0].code is ErrorCode.UNSUPPORTED_ASSIGNOR
-            assert "group.consumer.assignors" in one.errors[0].message
+        async with OwnMember(broker.bootstrap_servers, "nonsense", **options) as first:
+            first.subscribe("anything")
+            await until(lambda: bool(first.errors), "an error")
+            assert first.errors[0].code is ErrorCode.UNSUPPORTED_ASSIGNOR
+            assert "group.consumer.assignors" in first.errors[0].message
 
     asyncio.run(play())

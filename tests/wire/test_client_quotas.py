@@ -44,8 +44,8 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect(client_id="app") as one:
-        yield one
+    with broker.connect(client_id="app") as first:
+        yield first
 
 
 def set_quota(
@@ -57,8 +57,8 @@ def set_quota(
     validate_only: bool = False,
 ) -> ErrorCode:
     ops = [OpData(key, value or 0.0, value is None) for key, value in quotas.items()]
-    who = [AlterClientQuotasRequestEntityData(*part) for part in entity.items()]
-    entry = AlterClientQuotasRequestEntryData(who, ops)
+    identity = [AlterClientQuotasRequestEntityData(*part) for part in entity.items()]
+    entry = AlterClientQuotasRequestEntryData(identity, ops)
     response = client.request(AlterClientQuotasRequest([entry], validate_only), version)
     (result,) = response.entries
     assert {part.entity_type: part.entity_name for part in result.entity} == entity
@@ -86,9 +86,9 @@ def test_quotas_are_set_shown_and_removed(client: WireClient, version: int) -> N
     assert set_quota(client, both, rates, version=version) is ErrorCode.NONE
     assert set_quota(client, {"user": "ann"}, {"consumer_byte_rate": 5.0}) is ErrorCode.NONE
     users = ComponentData("user", EXACT, "ann")
-    found = quotas_of(client, users, version=version)
-    assert (both, rates) in found
-    assert ({"user": "ann"}, {"consumer_byte_rate": 5.0}) in found
+    results = quotas_of(client, users, version=version)
+    assert (both, rates) in results
+    assert ({"user": "ann"}, {"consumer_byte_rate": 5.0}) in results
     assert quotas_of(client, users, strict=True) == [({"user": "ann"}, {"consumer_byte_rate": 5.0})]
     assert quotas_of(client, users, ComponentData("client-id", DEFAULT, None)) == [(both, rates)]
     assert quotas_of(client, ComponentData("user", ANY, None), strict=True) == [
@@ -128,8 +128,8 @@ def test_a_trial_changes_nothing(client: WireClient) -> None:
 
 def test_a_bad_filter_is_refused(client: WireClient) -> None:
     request = DescribeClientQuotasRequest([ComponentData("user", EXACT, None)])
-    answer = client.request(request, 1)
-    assert (answer.error_code, answer.entries) == (ErrorCode.INVALID_REQUEST, None)
+    response = client.request(request, 1)
+    assert (response.error_code, response.entries) == (ErrorCode.INVALID_REQUEST, None)
     request = DescribeClientQuotasRequest([ComponentData("colour", ANY, None)])
     assert client.request(request, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
 
@@ -150,9 +150,9 @@ def test_a_password_is_no_quota_and_survives_one(client: WireClient) -> None:
 def produce_throttle(client: WireClient, size: int) -> int:
     batch = build_batch([Record(0, 1_700_000_000_000, None, b"x" * size)])
     data = [TopicProduceData("t", partition_data=[PartitionProduceData(0, bytes(batch))])]
-    answer = client.request(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
-    assert answer.responses[0].partition_responses[0].error_code == 0
-    throttle_ms: int = answer.throttle_time_ms
+    response = client.request(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), 9)
+    assert response.responses[0].partition_responses[0].error_code == 0
+    throttle_ms: int = response.throttle_time_ms
     return throttle_ms
 
 
@@ -173,10 +173,10 @@ def test_who_fetches_too_fast_gets_nothing_for_a_while(
     for _ in range(4):
         produce(client, "t", b"x" * 9000)
     set_quota(client, {"user": None}, {"consumer_byte_rate": 1000.0})
-    wanted = [
+    requested = [
         FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
     ]
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=wanted)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=requested)
     with broker.connect() as reader:
         first: Any = reader.request(request, 11)
         # What could never be had at once within the quota is not asked for.
@@ -199,10 +199,10 @@ def test_topics_are_made_at_a_steady_rate(broker: RunningBroker, client: WireCli
         codes = []
         for number in range(2):
             request = CreateTopicsRequest([CreatableTopic(f"made-{number}", 5, 1)], 1000)
-            answer = maker.request(request, 6)
-            codes.append(answer.topics[0].error_code)
+            response = maker.request(request, 6)
+            codes.append(response.topics[0].error_code)
             if codes[-1]:
-                assert answer.throttle_time_ms > 0
+                assert response.throttle_time_ms > 0
         assert codes == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
 
 
@@ -216,8 +216,8 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_left(
         opened[-1].send(ApiVersionsRequest("x", "1"), 3)
         assert opened[-1].is_closed()
     finally:
-        for each in opened:
-            each.close()
+        for item in opened:
+            item.close()
     set_quota(client, {"ip": "127.0.0.1"}, {"connection_creation_rate": None})
     with broker.connect() as again:
         assert again.request(ApiVersionsRequest("x", "1"), 3).error_code == 0
@@ -237,8 +237,8 @@ def test_a_broker_takes_so_many_connections_a_second(
         late.sock.settimeout(20)
         assert late.receive_frame()
     finally:
-        for each in opened:
-            each.close()
+        for item in opened:
+            item.close()
 
 
 def test_quotas_outlive_the_broker(tmp_path: Path) -> None:

@@ -31,17 +31,17 @@ def random_case(random: Random, assignor: str) -> GroupCase:
     all_names = [*topics, *extra]
     size = random.choice((1, 2, 3, 5, 8, 20))
     members = [f"{random.choice('cxz')}-{random.getrandbits(40):010x}" for _ in range(size)]
-    wanted = {
+    requested = {
         member: all_names if same else random.sample(all_names, random.randint(1, len(all_names)))
         for member in members
     }
     generation = random.randint(1, 50)
-    owned = _past(random, topics, wanted)
+    owned = _past(random, topics, requested)
     return GroupCase(
         topics,
         {
             member: _subscription(
-                random, assignor, wanted[member], owned[member], generation, racks
+                random, assignor, requested[member], owned[member], generation, racks
             )
             for member in members
         },
@@ -55,13 +55,13 @@ def _racks(random: Random, count: int, *, racks: bool) -> list[frozenset[str]]:
 
 
 def _past(
-    random: Random, topics: dict[str, list[frozenset[str]]], wanted: dict[str, list[str]]
+    random: Random, topics: dict[str, list[frozenset[str]]], requested: dict[str, list[str]]
 ) -> dict[str, list[TopicPartition]]:
-    owned: dict[str, list[TopicPartition]] = {member: [] for member in wanted}
+    owned: dict[str, list[TopicPartition]] = {member: [] for member in requested}
     if random.random() < 0.25:
         return owned
     for topic, partitions in topics.items():
-        subscribed = [member for member, names in wanted.items() if topic in names]
+        subscribed = [member for member, names in requested.items() if topic in names]
         for index in range(len(partitions)):
             if subscribed and random.random() < 0.8:
                 owned[random.choice(subscribed)].append(TopicPartition(topic, index))
@@ -94,5 +94,5 @@ def _subscription(
 
 
 def assigned(assignor: Assignor, case: GroupCase) -> dict[str, list[TopicPartition]]:
-    found = assignor.assign(case.topics, case.members)
-    return {member: list(assignment.partitions) for member, assignment in found.items()}
+    results = assignor.assign(case.topics, case.members)
+    return {member: list(assignment.partitions) for member, assignment in results.items()}

@@ -202,9 +202,9 @@ def is_done(engine: Engine, partitions: Sequence[TopicPartition], ends: Sequence
             stored = store.read(connection, "g") if store.exists(connection) else {}
     except DBAPIError:
         return False
-    return [stored[each].position.offset if each in stored else 0 for each in partitions] == list(
-        ends
-    )
+    return [
+        stored[partition].position.offset if partition in stored else 0 for partition in partitions
+    ] == list(ends)
 
 
 if __name__ == "__main__":

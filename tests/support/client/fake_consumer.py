@@ -44,7 +44,7 @@ class MemoryReader:
                 position = self.start(partition).offset
             log = self.logs[partition]
             end = min(position + most, len(log))
-            polled += [Read(partition, each, log[each]) for each in range(position, end)]
+            polled += [Read(partition, number, log[number]) for number in range(position, end)]
             self._positions[partition] = end
             if end > position:
                 self._consumed[partition] = OffsetAndMetadata(end, leader_epoch=7)

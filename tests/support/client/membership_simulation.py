@@ -213,8 +213,8 @@ class SimMember:
                 self._later(lambda: machine.topics_fetched(number, self._racks(), simulation.now))
             case ResolveTopics(topic_ids):
                 names = {id_of(n): n for n in simulation.host.topics.partitions}
-                found = {i: names[i] for i in topic_ids if i in names}
-                self._later(lambda: machine.topics_resolved(found, simulation.now))
+                results = {i: names[i] for i in topic_ids if i in names}
+                self._later(lambda: machine.topics_resolved(results, simulation.now))
             case ReportError(error):
                 self.errors.append(error)
             case _:

@@ -14,7 +14,7 @@ from tests.support.broker.in_process import TIMEOUT_S, RunningBroker
 def consumer_of(broker: RunningBroker | str, **options: Unpack[ConsumerOptions]) -> Consumer:
     """From the first record on, unless said otherwise. To be closed."""
     where = broker if isinstance(broker, str) else broker.bootstrap_servers
-    given: ConsumerOptions = {
+    value: ConsumerOptions = {
         "bootstrap_servers": where,
         "auto_offset_reset": "earliest",
         "retry_backoff_ms": 20,
@@ -22,7 +22,7 @@ def consumer_of(broker: RunningBroker | str, **options: Unpack[ConsumerOptions])
         "default_api_timeout_ms": 20_000,
         **options,
     }
-    return Consumer(**given)
+    return Consumer(**value)
 
 
 def polled(consumer: Consumer, count: int, *, at_once: int | None = None) -> list[ConsumerRecord]:

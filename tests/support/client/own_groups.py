@@ -31,7 +31,7 @@ class OwnMember:
     """Polls by itself, as long as `polls` is set; `events` is what its listener has heard."""
 
     def __init__(self, bootstrap: str, group: str, **options: object) -> None:
-        given = {
+        value = {
             "bootstrap_servers": bootstrap,
             "group_id": group,
             "heartbeat_interval_ms": 100,
@@ -39,7 +39,7 @@ class OwnMember:
             "retry_backoff_ms": 20,
             "auto_offset_reset": "earliest",
         }
-        settings = resolve(ConsumerOptions, {**given, **options})
+        settings = resolve(ConsumerOptions, {**value, **options})
         self.subscriptions = SubscriptionState(parse_offset_reset("earliest"))
         self.network = create_network_client(settings, clock=CLOCK)
         self.group = ConsumerCoordinator(
@@ -126,10 +126,10 @@ class OwnMember:
         await self.group.commit(positions, soon())
 
     async def committed(self, *partitions: tuple[str, int]) -> list[int | None]:
-        asked = [TopicPartition(*p) for p in partitions]
-        found = await self.group.committed(asked, soon())
-        offsets = [found[p] for p in asked]
-        return [None if each is None else each.offset for each in offsets]
+        requested = [TopicPartition(*p) for p in partitions]
+        results = await self.group.committed(requested, soon())
+        offsets = [results[p] for p in requested]
+        return [None if offset is None else offset.offset for offset in offsets]
 
 
 async def until(ready: Callable[[], bool], what: str) -> None:

@@ -15,11 +15,11 @@ names = st.sampled_from(NAMES)
 
 
 def subscribed(case: GroupCase) -> list[TopicPartition]:
-    wanted = {topic for told in case.members.values() for topic in told.topics}
+    requested = {topic for received in case.members.values() for topic in received.topics}
     return sorted(
         TopicPartition(topic, partition)
         for topic, racks in case.topics.items()
-        if topic in wanted
+        if topic in requested
         for partition in range(len(racks))
     )
 
@@ -28,11 +28,11 @@ def subscribed(case: GroupCase) -> list[TopicPartition]:
 def test_everything_goes_to_somebody_who_wants_it(random: Random, name: str) -> None:
     """Each partition once, to a member that subscribes to its topic; cooperative ones may wait."""
     case = random_case(random, name)
-    found = assigned(assignors_of(name)[0], case)
-    assert found.keys() == case.members.keys()
-    for member, partitions in found.items():
+    results = assigned(assignors_of(name)[0], case)
+    assert results.keys() == case.members.keys()
+    for member, partitions in results.items():
         assert {p.topic for p in partitions} <= set(case.members[member].topics)
-    given_out = sorted(p for partitions in found.values() for p in partitions)
+    given_out = sorted(p for partitions in results.values() for p in partitions)
     if name == "cooperative-sticky":
         assert len(set(given_out)) == len(given_out)
         assert set(given_out) <= set(subscribed(case))
@@ -45,11 +45,11 @@ def test_equal_subscriptions_get_equal_shares(random: Random, name: str) -> None
     case = random_case(random, name)
     topics = list(case.topics)
     members = {
-        member: told._replace(topics=topics, rack_id=None, owned_partitions=(), user_data=None)
-        for member, told in case.members.items()
+        member: received._replace(topics=topics, rack_id=None, owned_partitions=(), user_data=None)
+        for member, received in case.members.items()
     }
-    found = assigned(assignors_of(name)[0], GroupCase(case.topics, members))
-    sizes = [len(partitions) for partitions in found.values()]
+    results = assigned(assignors_of(name)[0], GroupCase(case.topics, members))
+    sizes = [len(partitions) for partitions in results.values()]
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -59,27 +59,29 @@ def test_a_cooperative_group_settles(random: Random) -> None:
     case = random_case(random, "cooperative-sticky")
     owner: dict[TopicPartition, str] = {}
     members = {}
-    for member, told in case.members.items():
-        owned = [p for p in told.owned_partitions if owner.setdefault(p, member) == member]
+    for member, received in case.members.items():
+        owned = [p for p in received.owned_partitions if owner.setdefault(p, member) == member]
         # Racks may make it give up what nobody else can have in its rack either, as in Kafka.
-        members[member] = told._replace(owned_partitions=owned, generation_id=7, rack_id=None)
+        members[member] = received._replace(owned_partitions=owned, generation_id=7, rack_id=None)
     assignor = assignors_of("cooperative-sticky")[0]
     rounds = 0
     while True:
-        found = assigned(assignor, GroupCase(case.topics, members))
-        for member, partitions in found.items():
+        results = assigned(assignor, GroupCase(case.topics, members))
+        for member, partitions in results.items():
             for partition in partitions:
                 assert owner.get(partition, member) == member
-        before = {member: sorted(told.owned_partitions) for member, told in members.items()}
-        if {member: sorted(partitions) for member, partitions in found.items()} == before:
+        previous = {
+            member: sorted(received.owned_partitions) for member, received in members.items()
+        }
+        if {member: sorted(partitions) for member, partitions in results.items()} == previous:
             break
         rounds += 1
         assert rounds <= 3
         members = {
-            member: told._replace(owned_partitions=found[member], generation_id=7 + rounds)
-            for member, told in members.items()
+            member: received._replace(owned_partitions=results[member], generation_id=7 + rounds)
+            for member, received in members.items()
         }
-        owner = {p: member for member, partitions in found.items() for p in partitions}
+        owner = {p: member for member, partitions in results.items() for p in partitions}
     assert sorted(owner) == subscribed(case)
 
 
@@ -89,13 +91,13 @@ def test_a_member_more_moves_little(random: Random) -> None:
     case = random_case(random, "cooperative-sticky")
     topics = list(case.topics)
     members = {
-        member: told._replace(topics=topics, rack_id=None, owned_partitions=(), generation_id=1)
-        for member, told in case.members.items()
+        member: received._replace(topics=topics, rack_id=None, owned_partitions=(), generation_id=1)
+        for member, received in case.members.items()
     }
     assignor = assignors_of("cooperative-sticky")[0]
     first = assigned(assignor, GroupCase(case.topics, members))
-    members = {m: told._replace(owned_partitions=first[m]) for m, told in members.items()}
+    members = {m: received._replace(owned_partitions=first[m]) for m, received in members.items()}
     newcomer = next(iter(members.values()))._replace(owned_partitions=(), generation_id=-1)
-    found = assigned(assignor, GroupCase(case.topics, {**members, "new": newcomer}))
+    results = assigned(assignor, GroupCase(case.topics, {**members, "new": newcomer}))
     for member, partitions in first.items():
-        assert set(found[member]) <= set(partitions)
+        assert set(results[member]) <= set(partitions)

@@ -65,7 +65,9 @@ NONE = ErrorCode.NONE
 
 
 def created(node_id: int, request: CreateTopicsRequest) -> Message:
-    return CreateTopicsResponse(topics=[CreatableTopicResult(each.name) for each in request.topics])
+    return CreateTopicsResponse(
+        topics=[CreatableTopicResult(topic.name) for topic in request.topics]
+    )
 
 
 def refused(code: ErrorCode) -> Message:
@@ -79,8 +81,8 @@ def offsets(node_id: int, request: ListOffsetsRequest) -> Message:
             ListOffsetsTopicResponse(
                 topic.name,
                 [
-                    ListOffsetsPartitionResponse(each.partition_index, offset=node_id)
-                    for each in topic.partitions
+                    ListOffsetsPartitionResponse(partition.partition_index, offset=node_id)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -127,8 +129,8 @@ def test_what_will_not_change_is_not_tried_again() -> None:
 
     async def scenario() -> None:
         cluster = FakeCluster()
-        answer = refused(ErrorCode.INVALID_REPLICATION_FACTOR)
-        cluster.answers[CreateTopicsRequest] = lambda *_: answer
+        response = refused(ErrorCode.INVALID_REPLICATION_FACTOR)
+        cluster.answers[CreateTopicsRequest] = lambda *_: response
         with pytest.raises(AdminError, match="start more") as failed:
             await admin_of(cluster).create_topics([NewTopic("t", 1, 5)])
         assert failed.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -140,17 +142,17 @@ def test_what_will_not_change_is_not_tried_again() -> None:
 def test_some_fail_and_the_others_are_done() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
-        answer = CreateTopicsResponse(
+        response = CreateTopicsResponse(
             topics=[
                 CreatableTopicResult("good"),
                 CreatableTopicResult("bad", error_code=ErrorCode.TOPIC_ALREADY_EXISTS),
                 CreatableTopicResult("mine", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
             ]
         )
-        cluster.answers[CreateTopicsRequest] = lambda *_: answer
-        wanted = [NewTopic(name, 1, 1) for name in ("good", "bad", "silent", "mine")]
+        cluster.answers[CreateTopicsRequest] = lambda *_: response
+        requested = [NewTopic(name, 1, 1) for name in ("good", "bad", "silent", "mine")]
         with pytest.raises(AdminError, match="2 more of 4 failed in create_topics") as failed:
-            await admin_of(cluster).create_topics(wanted)
+            await admin_of(cluster).create_topics(requested)
         assert {name: error.code for name, error in failed.value.errors.items()} == {
             "bad": ErrorCode.TOPIC_ALREADY_EXISTS,
             "silent": ErrorCode.UNKNOWN_SERVER_ERROR,
@@ -166,10 +168,10 @@ def test_each_leader_is_asked_once_about_all_of_its_partitions() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         partitions = [TopicPartition("t", index) for index in range(6)]
-        cluster.leaders = {each: each.partition % 3 + 1 for each in partitions}
+        cluster.leaders = {partition: partition.partition % 3 + 1 for partition in partitions}
         cluster.answers[ListOffsetsRequest] = offsets
-        found = await admin_of(cluster).list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
-        assert {each: offset.offset for each, offset in found.items()} == cluster.leaders
+        results = await admin_of(cluster).list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+        assert {key: offset.offset for key, offset in results.items()} == cluster.leaders
         assert sorted(node for node, _ in cluster.asked) == [1, 2, 3]
         assert len(cluster.lookups) == 1
 
@@ -189,8 +191,8 @@ def test_a_partition_whose_leader_moved_is_looked_up_again_alone() -> None:
             return offsets(node_id, request)
 
         cluster.answers[ListOffsetsRequest] = moved
-        found = await admin_of(cluster).list_offsets({here: 0, there: 0})
-        assert (found[here].offset, found[there].offset) == (3, 2)
+        results = await admin_of(cluster).list_offsets({here: 0, there: 0})
+        assert (results[here].offset, results[there].offset) == (3, 2)
         assert sorted(node for node, _ in cluster.asked) == [1, 2, 3]
 
     asyncio.run(scenario())
@@ -273,14 +275,14 @@ def test_coordinators_are_found_together_and_asked_together() -> None:
                 cluster.coordinators["a"] = 3
                 code = ErrorCode.NOT_COORDINATOR
             return DeleteGroupsResponse(
-                results=[DeletableGroupResult(each, code) for each in request.groups_names]
+                results=[DeletableGroupResult(name, code) for name in request.groups_names]
             )
 
         cluster.answers[DeleteGroupsRequest] = moving
         await admin_of(cluster).delete_groups(["a", "b", "c"])
-        asked = {node: request.groups_names for node, request in cluster.asked}
-        assert asked == {1: ["a"], 2: ["b", "c"], 3: ["a"]}
-        assert [each.coordinator_keys for each in cluster.lookups] == [["a", "b", "c"], ["a"]]
+        requested = {node: request.groups_names for node, request in cluster.asked}
+        assert requested == {1: ["a"], 2: ["b", "c"], 3: ["a"]}
+        assert [lookup.coordinator_keys for lookup in cluster.lookups] == [["a", "b", "c"], ["a"]]
 
     asyncio.run(scenario())
 
@@ -290,7 +292,7 @@ def test_old_brokers_find_coordinators_one_by_one() -> None:
         cluster = FakeCluster({ApiKey.FIND_COORDINATOR: 3})
         cluster.coordinators = {"a": 1, "b": 2}
         cluster.answers[DeleteGroupsRequest] = lambda _, request: DeleteGroupsResponse(
-            results=[DeletableGroupResult(each) for each in request.groups_names]
+            results=[DeletableGroupResult(name) for name in request.groups_names]
         )
         await admin_of(cluster).delete_groups(["a", "b"])
         assert {node: request.groups_names for node, request in cluster.asked} == {
@@ -314,8 +316,8 @@ def test_all_brokers_are_asked() -> None:
             return ListGroupsResponse(groups=[ListedGroup(f"of-{node_id}", "consumer", "Stable")])
 
         cluster.answers[ListGroupsRequest] = answer
-        found = await admin_of(cluster).list_groups()
-        assert [group.group_id for group in found] == ["of-1", "of-2", "of-3"]
+        results = await admin_of(cluster).list_groups()
+        assert [group.group_id for group in results] == ["of-1", "of-2", "of-3"]
         assert sorted(node for node, _ in cluster.asked) == [1, 2, 2, 3]
 
     asyncio.run(scenario())
@@ -327,14 +329,18 @@ def test_a_broker_is_asked_about_its_own_settings() -> None:
         kind = ConfigResourceType.BROKER
         cluster.answers[DescribeConfigsRequest] = lambda node, request: DescribeConfigsResponse(
             results=[
-                DescribeConfigsResult(0, None, each.resource_type, each.resource_name)
-                for each in request.resources
+                DescribeConfigsResult(
+                    0, None, resource_item.resource_type, resource_item.resource_name
+                )
+                for resource_item in request.resources
             ]
         )
         resources = [ConfigResource(kind, name) for name in ("", "2", "3")]
         await admin_of(cluster).describe_configs(resources)
-        asked = {node: [each.resource_name for each in r.resources] for node, r in cluster.asked}
-        assert [asked[2], asked[3]] == [["2"], ["3"]]
+        requested = {
+            node: [resource.resource_name for resource in r.resources] for node, r in cluster.asked
+        }
+        assert [requested[2], requested[3]] == [["2"], ["3"]]
         with pytest.raises(AdminError, match=r"there is no broker 9 .*\(1, 2, 3\)") as failed:
             await admin_of(cluster).describe_configs(
                 [ConfigResource(kind, "9"), ConfigResource(kind, "nine")]

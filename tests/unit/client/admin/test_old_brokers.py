@@ -82,9 +82,12 @@ def test_topics_are_described_with_metadata() -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.DESCRIBE_TOPIC_PARTITIONS: GONE, ApiKey.METADATA: 9})
         cluster.leaders = {TopicPartition("t", 1): 2, T0: 1}
-        found = await admin_of(cluster).describe_topics(["t"])
-        described = found["t"]
-        assert [(each.partition, each.leader) for each in described.partitions] == [(0, 1), (1, 2)]
+        results = await admin_of(cluster).describe_topics(["t"])
+        described = results["t"]
+        assert [(partition.partition, partition.leader) for partition in described.partitions] == [
+            (0, 1),
+            (1, 2),
+        ]
         assert described.partitions[0].eligible_leader_replicas is None
         assert not cluster.lookups[-1].allow_auto_topic_creation
         with pytest.raises(AdminError, match="topic u: there is no such topic"):
@@ -98,9 +101,9 @@ def test_topics_are_described_with_metadata() -> None:
 def test_the_cluster_is_described_with_metadata() -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.DESCRIBE_CLUSTER: GONE, ApiKey.METADATA: 8})
-        found = await admin_of(cluster).describe_cluster(include_authorized_operations=True)
-        assert [node.id for node in found.nodes] == [1, 2, 3]
-        assert (found.cluster_id, found.controller) == ("fake", found.nodes[0])
+        results = await admin_of(cluster).describe_cluster(include_authorized_operations=True)
+        assert [node.id for node in results.nodes] == [1, 2, 3]
+        assert (results.cluster_id, results.controller) == ("fake", results.nodes[0])
 
     asyncio.run(scenario())
 
@@ -149,7 +152,7 @@ def test_single_settings_are_changed_by_replacing_all() -> None:
         ]
         await admin_of(cluster).incremental_alter_configs({TOPIC: ops})
         replaced = cluster.asked[-1][1].resources[0].configs
-        assert {each.name: each.value for each in replaced} == {
+        assert {item.name: item.value for item in replaced} == {
             "segment.ms": "6",
             "max.message.bytes": "9",
         }
@@ -181,8 +184,8 @@ def test_groups_are_listed_without_filters() -> None:
             groups=[ListedGroup("g", "consumer")]
         )
         admin = admin_of(cluster)
-        found = await admin.list_groups(types=[GroupType.CLASSIC])
-        assert [(each.group_id, each.state, each.type) for each in found] == [("g", None, None)]
+        results = await admin.list_groups(types=[GroupType.CLASSIC])
+        assert [(item.group_id, item.state, item.type) for item in results] == [("g", None, None)]
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.6"):
             await admin.list_groups(states=[GroupState.STABLE])
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 3\.8"):
@@ -221,8 +224,8 @@ def test_offsets_are_fetched_group_by_group() -> None:
             return OffsetFetchResponse(topics=[OffsetFetchResponseTopic("t", [partition])])
 
         cluster.answers[OffsetFetchRequest] = fetched
-        found = await admin_of(cluster).list_group_offsets({"g": None, "h": [T0]})
-        assert found == {"g": {T0: OffsetAndMetadata(5, "note", 1)}, "h": {T0: None}}
+        results = await admin_of(cluster).list_group_offsets({"g": None, "h": [T0]})
+        assert results == {"g": {T0: OffsetAndMetadata(5, "note", 1)}, "h": {T0: None}}
         assert cluster.asked[0][1].topics is None
         with pytest.raises(UnsupportedVersionError, match=r"OffsetFetch .*Kafka 2\.5"):
             await admin_of(cluster).list_group_offsets(["g"], require_stable=True)
@@ -240,8 +243,8 @@ def test_some_offsets_are_too_new_for_the_broker() -> None:
                 ListOffsetsTopicResponse(
                     topic.name,
                     [
-                        ListOffsetsPartitionResponse(each.partition_index, offset=7)
-                        for each in topic.partitions
+                        ListOffsetsPartitionResponse(partition.partition_index, offset=7)
+                        for partition in topic.partitions
                     ],
                 )
                 for topic in request.topics

@@ -28,8 +28,8 @@ def data(first: int, count: int) -> bytes:
 
 
 def fetch(partition: TopicPartition, first: int, count: int) -> CompletedFetch:
-    answer = FetchPartitionData(records=data(first, count))
-    return CompletedFetch(partition, first, answer, FetchConfig())
+    response = FetchPartitionData(records=data(first, count))
+    return CompletedFetch(partition, first, response, FetchConfig())
 
 
 def failed(partition: TopicPartition, offset: int, code: ErrorCode) -> CompletedFetch:
@@ -42,8 +42,8 @@ class Reader:
     def __init__(self, reset: str = "earliest") -> None:
         self.subscriptions = SubscriptionState(parse_offset_reset(reset))
         self.subscriptions.assign_from_user([A, B])
-        for each in (A, B):
-            self.subscriptions.seek_validated(each, FetchPosition(0))
+        for item in (A, B):
+            self.subscriptions.seek_validated(item, FetchPosition(0))
         self.buffer = FetchBuffer(self.subscriptions)
         self.rooms = 0
         self.buffer.on_space = self.note_room
@@ -52,7 +52,7 @@ class Reader:
         self.rooms += 1
 
     def poll(self, limit: int = 100) -> list[tuple[str, int]]:
-        return [(each.topic, each.offset) for each in self.buffer.collect(limit)]
+        return [(item.topic, item.offset) for item in self.buffer.collect(limit)]
 
     def offset(self, partition: TopicPartition) -> int:
         position = self.subscriptions.valid_position(partition)
@@ -124,8 +124,8 @@ def test_what_is_being_reset_is_dropped() -> None:
 
 def test_arrow_takes_whole_fetches() -> None:
     reader = Reader()
-    for each in (fetch(A, 0, 3), fetch(B, 0, 2), fetch(A, 3, 2)):
-        reader.buffer.add(each)
+    for item in (fetch(A, 0, 3), fetch(B, 0, 2), fetch(A, 3, 2)):
+        reader.buffer.add(item)
     decoder = ArrowDecoder()
     assert reader.buffer.collect_arrow(decoder, 4) == [(A, 3), (B, 2)]
     assert decoder.finish().num_rows == 5
@@ -198,8 +198,8 @@ def test_a_broken_batch_is_fetched_again() -> None:
     reader = Reader()
     bytes_ = bytearray(data(0, 2))
     bytes_[-1] ^= 1
-    answer = FetchPartitionData(records=bytes(bytes_))
-    reader.buffer.add(CompletedFetch(A, 0, answer, FetchConfig()))
+    response = FetchPartitionData(records=bytes(bytes_))
+    reader.buffer.add(CompletedFetch(A, 0, response, FetchConfig()))
     reader.buffer.add(fetch(A, 2, 2))
     with pytest.raises(CorruptRecordError, match="a-0 cannot be read from offset 0"):
         reader.poll()
@@ -265,7 +265,7 @@ def test_whatever_happens_records_come_in_order(history: list[tuple[str, int]]) 
 
 class Upper(ConsumerInterceptor):
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
-        return [each._replace(value=each.value.upper()) for each in records]
+        return [record._replace(value=record.value.upper()) for record in records]
 
 
 class Broken(ConsumerInterceptor):
@@ -279,7 +279,7 @@ class Broken(ConsumerInterceptor):
 def test_interceptors_see_records_and_their_errors_change_nothing() -> None:
     chosen = Interceptors([Upper, Broken()])
     record = ConsumerRecord("t", 0, 0, 0, 0, None, b"v")
-    assert [each.value for each in chosen.on_consume([record])] == [b"V"]
+    assert [item.value for item in chosen.on_consume([record])] == [b"V"]
     chosen.on_commit({A: OffsetAndMetadata(1)})
     chosen.close()
     assert not Interceptors([])

@@ -30,7 +30,7 @@ def ask(offset: int = 0, topic_id: UUID = ZERO_UUID) -> PartitionRequest:
 
 
 def wanted(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, PartitionRequest]:
-    return {each: ask(offset, IDS[each.topic]) for each, offset in offsets.items()}
+    return {key: ask(offset, IDS[key.topic]) for key, offset in offsets.items()}
 
 
 class BrokerSession:
@@ -52,20 +52,24 @@ class BrokerSession:
             expected, partitions = self.sessions[session_id]
             if epoch != expected:
                 return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        for gone in request.forgotten_topics(13):
-            for index in gone.partitions:
-                del partitions[gone.topic_id, index]
+        for removed in request.forgotten_topics(13):
+            for index in removed.partitions:
+                del partitions[removed.topic_id, index]
         for topic in request.topics():
-            for each in topic.partitions:
-                partitions[topic.topic_id, each.partition] = each.fetch_offset
+            for partition in topic.partitions:
+                partitions[topic.topic_id, partition.partition] = partition.fetch_offset
         if epoch == 0 and self.has_room:
             session_id, self.next_id = self.next_id, self.next_id + 1
         elif epoch == 0:
             return answer(partitions, 0)
         self.sessions[session_id] = (epoch + 1, partitions)
         # Of an old session only what has changed is told: here, what has even offsets.
-        told = [each for each in partitions if epoch == 0 or partitions[each] % 2 == 0]
-        return answer(told, session_id)
+        received = [
+            partition_data
+            for partition_data in partitions
+            if epoch == 0 or partitions[partition_data] % 2 == 0
+        ]
+        return answer(received, session_id)
 
 
 def answer(partitions: Iterable[tuple[UUID, int]], session_id: int) -> FetchResponse:
@@ -104,16 +108,16 @@ def test_both_sides_agree_whatever_is_lost(
             session.handle_error()
             agreed = False
             continue
-        known = request.session_id in broker.sessions or request.epoch == 0
-        found = session.handle_response(response)
-        if not known:
-            assert found is None
+        info = request.session_id in broker.sessions or request.epoch == 0
+        results = session.handle_response(response)
+        if not info:
+            assert results is None
             agreed = False
-        elif found is not None:
-            assert set(found) <= set(offsets)
+        elif results is not None:
+            assert set(results) <= set(offsets)
             if response.session_id:
                 assert broker.sessions[response.session_id][1] == {
-                    (IDS[each.topic], each.partition): offset for each, offset in offsets.items()
+                    (IDS[key.topic], key.partition): offset for key, offset in offsets.items()
                 }
                 agreed = True
         # Whatever happened, a session that both have is never out of step.
@@ -127,9 +131,9 @@ def test_only_changes_are_sent() -> None:
     request = session.build(wanted(dict.fromkeys(first, 0)))
     assert (request.session_id, request.epoch) == (0, 0)
     assert list(request.to_send) == list(first)
-    found = session.handle_response(answer([(IDS["a"], 0), (IDS["a"], 1), (IDS["b"], 0)], 7))
-    assert found is not None
-    assert set(found) == set(first)
+    results = session.handle_response(answer([(IDS["a"], 0), (IDS["a"], 1), (IDS["b"], 0)], 7))
+    assert results is not None
+    assert set(results) == set(first)
     request = session.build(wanted({first[0]: 5, first[1]: 0, TopicPartition("c", 0): 0}))
     assert (request.session_id, request.epoch) == (7, 1)
     assert list(request.to_send) == [TopicPartition("c", 0), first[0]]
@@ -146,19 +150,19 @@ def test_a_topic_made_anew_is_replaced() -> None:
     session.handle_response(answer([(UUID(int=1), 0)], 7))
     request = session.build({partition: ask(0, UUID(int=9))})
     assert request.to_replace == ((UUID(int=1), partition),)
-    assert [each.topic_id for each in request.forgotten_topics(13)] == [UUID(int=1)]
+    assert [topic.topic_id for topic in request.forgotten_topics(13)] == [UUID(int=1)]
     assert request.forgotten_topics(12) == []
-    assert [each.topic_id for each in request.topics()] == [UUID(int=9)]
+    assert [topic_data.topic_id for topic_data in request.topics()] == [UUID(int=9)]
 
 
 @pytest.mark.parametrize(("given_ids", "uses"), [((1, 2), True), ((1, 0), False), ((0, 0), False)])
 def test_topic_ids_are_used_where_all_are_known(given_ids: tuple[int, int], uses: bool) -> None:
     session = FetchSessionHandler()
-    asked = {
+    requested = {
         TopicPartition(topic, 0): ask(0, UUID(int=number))
         for topic, number in zip("ab", given_ids, strict=True)
     }
-    assert session.build(asked).uses_topic_ids is uses
+    assert session.build(requested).uses_topic_ids is uses
 
 
 def test_answers_by_name_of_old_brokers() -> None:
@@ -166,10 +170,10 @@ def test_answers_by_name_of_old_brokers() -> None:
     partition = TopicPartition("a", 3)
     session.build({partition: ask()})
     data = FetchPartitionData(partition_index=3)
-    found = session.handle_response(
+    results = session.handle_response(
         FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=[data])])
     )
-    assert found == {partition: data}
+    assert results == {partition: data}
     assert session.is_full  # a broker without sessions gets everything each time
 
 

@@ -36,10 +36,12 @@ def data(first: int, count: int) -> bytes:
     return bytes(build_batch(records, base_offset=first))
 
 
-def offsets_of(asked: SentRequest) -> dict[int, int]:
-    request = cast(FetchRequest, asked.request)
+def offsets_of(requested: SentRequest) -> dict[int, int]:
+    request = cast(FetchRequest, requested.request)
     return {
-        each.partition: each.fetch_offset for topic in request.topics for each in topic.partitions
+        partition.partition: partition.fetch_offset
+        for topic in request.topics
+        for partition in topic.partitions
     }
 
 
@@ -47,14 +49,14 @@ class Harness:
     """A fetcher with partitions A and B led by broker 0, and C by broker 1."""
 
     def __init__(self, **options: int) -> None:
-        given: ConsumerOptions = {"bootstrap_servers": "h:1", "client_rack": "here"}
-        settings = resolve(ConsumerOptions, {**given, **options})
+        value: ConsumerOptions = {"bootstrap_servers": "h:1", "client_rack": "here"}
+        settings = resolve(ConsumerOptions, {**value, **options})
         self.network = FakeNetwork(settings)
         self.network.know({A: 0, B: 0, C: 1})
         self.subscriptions = SubscriptionState(parse_offset_reset("earliest"))
         self.subscriptions.assign_from_user([A, B, C])
-        for each in (A, B, C):
-            self.subscriptions.seek_validated(each, FetchPosition(0))
+        for item in (A, B, C):
+            self.subscriptions.seek_validated(item, FetchPosition(0))
         self.buffer = FetchBuffer(self.subscriptions)
         self.errors: list[KafkaError] = []
         self.added: list[bool] = []
@@ -75,21 +77,25 @@ class Harness:
         self.network.requests.clear()
         wait = self.fetcher.send_fetches(self.network.clock.monotonic_ms())
         await asyncio.sleep(0)
-        return {each.node: each for each in self.network.requests}, wait
+        return {request.node: request for request in self.network.requests}, wait
 
     async def answer(
-        self, asked: SentRequest, *partitions: FetchPartitionData, session_id: int = 0, **more: Any
+        self,
+        requested: SentRequest,
+        *partitions: FetchPartitionData,
+        session_id: int = 0,
+        **more: Any,
     ) -> None:
         topic = FetchableTopicResponse(topic="t", partitions=list(partitions))
         response = FetchResponse(
             session_id=session_id, responses=[topic] if partitions else [], **more
         )
-        asked.response.set_result(response)
+        requested.response.set_result(response)
         for _ in range(3):
             await asyncio.sleep(0)
 
-    async def fail(self, asked: SentRequest, error: KafkaError) -> None:
-        asked.response.set_exception(error)
+    async def fail(self, requested: SentRequest, error: KafkaError) -> None:
+        requested.response.set_exception(error)
         for _ in range(3):
             await asyncio.sleep(0)
 
@@ -119,13 +125,13 @@ def empty(partition: TopicPartition) -> FetchPartitionData:
 
 def test_one_request_for_each_leader() -> None:
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
-        assert {node: offsets_of(each) for node, each in asked.items()} == {
+        requested, _ = await harness.send_fetches()
+        assert {node: offsets_of(item) for node, item in requested.items()} == {
             0: {0: 0, 1: 0},
             1: {2: 0},
         }
-        request = cast(FetchRequest, asked[0].request)
-        assert asked[0].version == 12  # topics without ids
+        request = cast(FetchRequest, requested[0].request)
+        assert requested[0].version == 12  # topics without ids
         assert (request.max_wait_ms, request.min_bytes, request.rack_id) == (500, 1, "here")
         assert await harness.send_fetches() == ({}, None)
 
@@ -136,25 +142,25 @@ def test_fetching_goes_on_ahead_of_the_reader_and_stops() -> None:
     """Two answers of a partition wait at most; then its broker is left alone."""
 
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
-        await harness.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        requested, _ = await harness.send_fetches()
+        await harness.answer(requested[0], records(A, 0, 3), empty(B), session_id=5)
         assert harness.added == [True]
         assert harness.subscriptions.lag(A, read_committed=False) == 3
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[0]) == {0: 3}  # B is in the session, and has not changed
-        await harness.answer(asked[0], records(A, 3, 2), session_id=5)
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[0]) == {0: 3}  # B is in the session, and has not changed
+        await harness.answer(requested[0], records(A, 3, 2), session_id=5)
         assert (await harness.send_fetches())[0] == {}
         assert len(harness.buffer.collect(3)) == 3
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[0]) == {0: 5}
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[0]) == {0: 5}
 
     run(play)
 
 
 def test_what_waits_is_bounded_in_bytes() -> None:
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
-        await harness.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
+        requested, _ = await harness.send_fetches()
+        await harness.answer(requested[0], records(A, 0, 3), empty(B), session_id=5)
         assert harness.buffer.size > 300
         assert (await harness.send_fetches())[0] == {}
         harness.buffer.collect(10)
@@ -166,19 +172,19 @@ def test_what_waits_is_bounded_in_bytes() -> None:
 def test_paused_partitions_are_not_fetched() -> None:
     async def play(harness: Harness) -> None:
         harness.subscriptions.pause(A)
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[0]) == {1: 0}
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[0]) == {1: 0}
 
     run(play)
 
 
 def test_a_seek_while_an_answer_is_under_way() -> None:
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
+        requested, _ = await harness.send_fetches()
         harness.subscriptions.seek_validated(A, FetchPosition(7))
-        await harness.answer(asked[0], records(A, 0, 3), empty(B), session_id=5)
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[0]) == {0: 7}
+        await harness.answer(requested[0], records(A, 0, 3), empty(B), session_id=5)
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[0]) == {0: 7}
         assert harness.buffer.collect(10) == []
 
     run(play)
@@ -188,22 +194,22 @@ def test_the_replica_that_the_leader_names() -> None:
     """KIP-392: for as long as it answers and knows the offset."""
 
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
+        requested, _ = await harness.send_fetches()
         near = FetchPartitionData(partition_index=0, preferred_read_replica=1)
-        await harness.answer(asked[0], near, empty(B), session_id=5)
+        await harness.answer(requested[0], near, empty(B), session_id=5)
         harness.network.clock.advance(20)
-        await harness.answer(asked[1], empty(C), session_id=6)
+        await harness.answer(requested[1], empty(C), session_id=6)
         harness.network.clock.advance(20)
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[1]) == {0: 0}
-        forgotten = cast(FetchRequest, asked[0].request).forgotten_topics_data
-        assert [each.partitions for each in forgotten] == [[0]]
-        await harness.fail(asked[1], DisconnectError("gone"))
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[1]) == {0: 0}
+        forgotten = cast(FetchRequest, requested[0].request).forgotten_topics_data
+        assert [item.partitions for item in forgotten] == [[0]]
+        await harness.fail(requested[1], DisconnectError("gone"))
         harness.network.clock.advance(200)
-        await harness.answer(asked[0], session_id=5)
+        await harness.answer(requested[0], session_id=5)
         harness.network.clock.advance(200)
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[0]) == {0: 0}
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[0]) == {0: 0}
 
     run(play)
 
@@ -212,16 +218,16 @@ def test_a_new_leader_in_the_answer() -> None:
     """KIP-951: no need to ask for metadata."""
 
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
+        requested, _ = await harness.send_fetches()
         moved = FetchPartitionData(
             partition_index=0,
             error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
             current_leader=FetchLeaderIdAndEpoch(leader_id=1, leader_epoch=9),
         )
-        before = harness.network.updates
+        previous = harness.network.updates
         node = FetchNodeEndpoint(node_id=1, host="h", port=1)
-        await harness.answer(asked[0], moved, empty(B), node_endpoints=[node])
-        assert harness.network.updates == before
+        await harness.answer(requested[0], moved, empty(B), node_endpoints=[node])
+        assert harness.network.updates == previous
         assert harness.added == [False]
         harness.fetcher.update_leaders(harness.network.metadata.cluster)
         position = harness.subscriptions.position(A)
@@ -234,17 +240,17 @@ def test_a_new_leader_in_the_answer() -> None:
 def test_errors_that_new_metadata_may_heal() -> None:
     async def play(harness: Harness) -> None:
         for code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.FENCED_LEADER_EPOCH):
-            asked, _ = await harness.send_fetches()
-            before = harness.network.updates
+            requested, _ = await harness.send_fetches()
+            previous = harness.network.updates
             failed = FetchPartitionData(partition_index=0, error_code=code)
-            await harness.answer(asked[0], failed, empty(B))
-            assert harness.network.updates > before
+            await harness.answer(requested[0], failed, empty(B))
+            assert harness.network.updates > previous
             harness.network.clock.advance(50)
-            asked, wait = await harness.send_fetches()
-            assert offsets_of(asked[0]) == {1: 0}  # the other one need not wait
+            requested, wait = await harness.send_fetches()
+            assert offsets_of(requested[0]) == {1: 0}  # the other one need not wait
             assert wait is not None
             assert 0 < wait <= 100
-            await harness.answer(asked[0], empty(B))
+            await harness.answer(requested[0], empty(B))
             harness.network.clock.advance(100)
 
     run(play)
@@ -252,19 +258,19 @@ def test_errors_that_new_metadata_may_heal() -> None:
 
 def test_lost_requests_start_a_new_session() -> None:
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
-        await harness.answer(asked[0], records(A, 0, 1), empty(B), session_id=5)
-        asked, _ = await harness.send_fetches()
-        assert cast(FetchRequest, asked[0].request).session_id == 5
-        await harness.fail(asked[0], DisconnectError("gone"))
-        asked, wait = await harness.send_fetches()
-        assert asked == {}
+        requested, _ = await harness.send_fetches()
+        await harness.answer(requested[0], records(A, 0, 1), empty(B), session_id=5)
+        requested, _ = await harness.send_fetches()
+        assert cast(FetchRequest, requested[0].request).session_id == 5
+        await harness.fail(requested[0], DisconnectError("gone"))
+        requested, wait = await harness.send_fetches()
+        assert requested == {}
         assert wait == 100
         harness.network.clock.advance(100)
-        asked, _ = await harness.send_fetches()
-        request = cast(FetchRequest, asked[0].request)
+        requested, _ = await harness.send_fetches()
+        request = cast(FetchRequest, requested[0].request)
         assert (request.session_id, request.session_epoch) == (5, 0)
-        assert offsets_of(asked[0]) == {0: 1, 1: 0}
+        assert offsets_of(requested[0]) == {0: 1, 1: 0}
         assert harness.errors == []
 
     run(play)
@@ -272,9 +278,9 @@ def test_lost_requests_start_a_new_session() -> None:
 
 def test_final_errors_are_told() -> None:
     async def play(harness: Harness) -> None:
-        asked, _ = await harness.send_fetches()
-        await harness.fail(asked[0], AuthenticationError("who are you?"))
-        assert [each.message for each in harness.errors] == ["who are you?"]
+        requested, _ = await harness.send_fetches()
+        await harness.fail(requested[0], AuthenticationError("who are you?"))
+        assert [error.message for error in harness.errors] == ["who are you?"]
 
     run(play)
 
@@ -282,8 +288,8 @@ def test_final_errors_are_told() -> None:
 def test_brokers_that_cannot_be_reached_are_not_asked() -> None:
     async def play(harness: Harness) -> None:
         harness.network.backoff[0] = 70
-        asked, wait = await harness.send_fetches()
-        assert set(asked) == {1}
+        requested, wait = await harness.send_fetches()
+        assert set(requested) == {1}
         assert wait == 70
 
     run(play)
@@ -292,10 +298,10 @@ def test_brokers_that_cannot_be_reached_are_not_asked() -> None:
 def test_partitions_without_a_leader_need_metadata() -> None:
     async def play(harness: Harness) -> None:
         harness.network.know({A: -1, B: 0, C: 1})
-        before = harness.network.updates
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[0]) == {1: 0}
-        assert harness.network.updates > before
+        previous = harness.network.updates
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[0]) == {1: 0}
+        assert harness.network.updates > previous
 
     run(play)
 
@@ -307,8 +313,8 @@ def test_positions_are_validated_when_leaders_change() -> None:
         harness.network.know({A: 1, B: 0, C: 1}, epoch=1)
         harness.fetcher.update_leaders(harness.network.metadata.cluster)
         assert list(harness.subscriptions.partitions_needing_validation(0)) == [A]
-        asked, _ = await harness.send_fetches()
-        assert offsets_of(asked[1]) == {2: 0}
+        requested, _ = await harness.send_fetches()
+        assert offsets_of(requested[1]) == {2: 0}
 
     run(play)
 
@@ -316,8 +322,8 @@ def test_positions_are_validated_when_leaders_change() -> None:
 def test_sessions_are_ended() -> None:
     async def main() -> None:
         harness = Harness()
-        asked, _ = await harness.send_fetches()
-        await harness.answer(asked[0], empty(A), empty(B), session_id=5)
+        requested, _ = await harness.send_fetches()
+        await harness.answer(requested[0], empty(A), empty(B), session_id=5)
         harness.network.requests.clear()
         await harness.fetcher.close()
         (last,) = harness.network.requests

@@ -118,8 +118,8 @@ def test_a_topic_that_is_not_subscribed_to_any_more_is_not_read() -> None:
 
 def test_partitions_take_turns() -> None:
     state = assigned(TP, OTHER)
-    for each in (TP, OTHER):
-        state.seek_validated(each, FetchPosition(0))
+    for item in (TP, OTHER):
+        state.seek_validated(item, FetchPosition(0))
     assert state.fetchable_partitions() == [TP, OTHER]
     state.move_to_end(TP)
     assert state.fetchable_partitions() == [OTHER, TP]
@@ -199,11 +199,11 @@ def test_a_new_leader_is_asked_about_the_position() -> None:
     assert not state.maybe_validate_position(TP, LeaderAndEpoch(-1, 2))
     assert state.maybe_validate_position(TP, LeaderAndEpoch(2, 2))
     assert not state.is_fetchable(TP)
-    asked = FetchPosition(10, 1, LeaderAndEpoch(2, 2))
-    assert state.partitions_needing_validation(0) == {TP: asked}
-    assert state.complete_validation(TP, asked, 1, 10) is None
+    requested = FetchPosition(10, 1, LeaderAndEpoch(2, 2))
+    assert state.partitions_needing_validation(0) == {TP: requested}
+    assert state.complete_validation(TP, requested, 1, 10) is None
     assert state.is_fetchable(TP)
-    assert state.valid_position(TP) == asked
+    assert state.valid_position(TP) == requested
 
 
 def test_positions_without_an_epoch_need_no_validation() -> None:
@@ -225,8 +225,8 @@ def truncated(reset: str, epoch: int, end: int) -> tuple[SubscriptionState, obje
     state = assigned(reset=reset)
     state.seek_validated(TP, FetchPosition(10, 3, LeaderAndEpoch(1, 3)))
     state.maybe_validate_position(TP, LeaderAndEpoch(2, 4))
-    asked = FetchPosition(10, 3, LeaderAndEpoch(2, 4))
-    return state, state.complete_validation(TP, asked, epoch, end)
+    requested = FetchPosition(10, 3, LeaderAndEpoch(2, 4))
+    return state, state.complete_validation(TP, requested, epoch, end)
 
 
 def test_truncation_resets_to_where_the_logs_part() -> None:
@@ -255,12 +255,12 @@ def test_late_answers_change_nothing() -> None:
     state = assigned()
     state.seek_validated(TP, FetchPosition(10, 3, LeaderAndEpoch(1, 3)))
     state.maybe_validate_position(TP, LeaderAndEpoch(2, 4))
-    asked = FetchPosition(10, 3, LeaderAndEpoch(2, 4))
+    requested = FetchPosition(10, 3, LeaderAndEpoch(2, 4))
     state.seek_unvalidated(TP, FetchPosition(5, 3, LeaderAndEpoch(2, 4)))
-    assert state.complete_validation(TP, asked, 3, 10) is None
+    assert state.complete_validation(TP, requested, 3, 10) is None
     assert TP in state.partitions_needing_validation(0)
     state.seek_validated(TP, FetchPosition(5))
-    assert state.complete_validation(TP, asked, 2, 0) is None
+    assert state.complete_validation(TP, requested, 2, 0) is None
     assert state.valid_position(TP) == FetchPosition(5)
 
 
@@ -356,5 +356,5 @@ def test_what_is_no_reset(text: str, says: str) -> None:
 
 
 def test_resets_as_times() -> None:
-    assert [each.timestamp(9) for each in (EARLIEST, LATEST)] == [-2, -1]
+    assert [item.timestamp(9) for item in (EARLIEST, LATEST)] == [-2, -1]
     assert NO_RESET.is_none

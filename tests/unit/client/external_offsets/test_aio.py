@@ -79,8 +79,8 @@ async def results(engine: AsyncEngine) -> list[str]:
 
 async def stored(engine: AsyncEngine) -> dict[TopicPartition, int]:
     async with engine.connect() as connection:
-        found = await connection.run_sync(OffsetStore().read, "g")
-    return {partition: each.position.offset for partition, each in found.items()}
+        matches = await connection.run_sync(OffsetStore().read, "g")
+    return {partition: item.position.offset for partition, item in matches.items()}
 
 
 def test_results_and_offsets_together_or_not_at_all(url: URL) -> None:

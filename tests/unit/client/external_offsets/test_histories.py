@@ -45,8 +45,8 @@ class Worker:
         # Partitions come and go without regard to other owners: as for zombies.
         match rng.choice(["give", "take", "poll", "poll", "poll", "end", "end", "fail"]):
             case "give":
-                given = rng.sample(PARTITIONS, rng.randint(1, 3))
-                new = [each for each in given if each not in self.reader.assignment()]
+                value = rng.sample(PARTITIONS, rng.randint(1, 3))
+                new = [item for item in value if item not in self.reader.assignment()]
                 self.reader.assign(new)
                 self.offsets.assigned(new)
             case "take":
@@ -78,11 +78,11 @@ class Worker:
 
 def positions(engine: Engine) -> dict[int, list[int]]:
     """What the results say was read, by partition, in the order in which it was inserted."""
-    found: dict[int, list[int]] = {each.partition: [] for each in PARTITIONS}
+    results: dict[int, list[int]] = {partition.partition: [] for partition in PARTITIONS}
     with engine.connect() as connection:
         for row in connection.execute(select(RESULTS).order_by(RESULTS.c.id)):
-            found[row.part].append(row.position)
-    return found
+            results[row.part].append(row.position)
+    return results
 
 
 def read_to_the_end(logs: Logs, engine: Engine) -> None:
@@ -109,8 +109,10 @@ def test_interleaved_transactions(kind: str, level: str, request: pytest.Fixture
                 with suppress(OffsetsMovedError):
                     worker.end(None)
             read_to_the_end(logs, engine)
-            for partition, found in positions(engine).items():
-                assert sorted(found) == list(range(RECORDS)), f"seed {seed}, partition {partition}"
+            for partition, results in positions(engine).items():
+                assert sorted(results) == list(range(RECORDS)), (
+                    f"seed {seed}, partition {partition}"
+                )
             with engine.begin() as connection:
                 workers[0].offsets.store.delete(connection, "g")
             RESULTS.drop(engine)
@@ -144,5 +146,5 @@ def test_two_owners_at_the_same_time(engine: Engine) -> None:
         thread.join()
     assert not failures
     read_to_the_end(logs, engine)
-    for found in positions(engine).values():
-        assert sorted(found) == list(range(RECORDS))
+    for results in positions(engine).values():
+        assert sorted(results) == list(range(RECORDS))

@@ -115,10 +115,10 @@ def test_many_partitions_are_read_at_once(engine: Engine, store: OffsetStore) ->
     with engine.begin() as connection:
         store.add(connection, "g", positions(many))
     with engine.connect() as connection:
-        wanted = [each for each in many if each.partition == 3]
-        found = store.read(connection, "g", [*wanted, BILLS_0])
-    assert {each: stored.position.offset for each, stored in found.items()} == {
-        each: many[each] for each in wanted
+        requested = [item for item in many if item.partition == 3]
+        results = store.read(connection, "g", [*requested, BILLS_0])
+    assert {key: stored.position.offset for key, stored in results.items()} == {
+        entry: many[entry] for entry in requested
     }
 
 
@@ -259,4 +259,4 @@ def test_of_two_open_transactions_one_saves(
         assert outcome == ["moved"]
         with engine.connect() as connection:
             assert offsets_in(connection, store) == {ORDERS_0: 3, ORDERS_1: 3}
-            assert {each.version for each in store.read(connection, "g").values()} == {2}
+            assert {item.version for item in store.read(connection, "g").values()} == {2}

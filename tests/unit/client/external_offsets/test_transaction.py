@@ -82,8 +82,8 @@ def results(engine: Engine) -> list[str]:
 
 def stored(engine: Engine) -> dict[TopicPartition, int]:
     with engine.connect() as connection:
-        found = OffsetStore().read(connection, "g")
-    return {partition: each.position.offset for partition, each in found.items()}
+        matches = OffsetStore().read(connection, "g")
+    return {partition: item.position.offset for partition, item in matches.items()}
 
 
 def test_offsets_are_saved_with_the_results(engine: Engine, attach: Attach, logs: Logs) -> None:
@@ -96,7 +96,7 @@ def test_offsets_are_saved_with_the_results(engine: Engine, attach: Attach, logs
     assert results(engine) == ["orders-0:0", "orders-0:1", "orders-1:0", "orders-1:1"]
     with engine.connect() as connection:
         epochs = {
-            each.position.leader_epoch for each in OffsetStore().read(connection, "g").values()
+            item.position.leader_epoch for item in OffsetStore().read(connection, "g").values()
         }
     assert epochs == {7}
 
@@ -272,7 +272,7 @@ def test_a_partition_that_comes_within_the_block(
     def get_another(tx: Transaction) -> None:
         reader.assign([P1])
         offsets.assigned([P1])
-        insert_all(tx, [each for each in reader.poll() if each.partition == P1])
+        insert_all(tx, [item for item in reader.poll() if item.partition == P1])
 
     def get_another_and_fail(tx: Transaction) -> None:
         get_another(tx)
@@ -362,11 +362,11 @@ def test_a_partition_taken_away_and_saved_by_another_undoes_the_block(
 def test_what_was_saved_is_told_to_the_group_afterwards(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
-    told: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
+    received: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
     reader = MemoryReader(logs)
     reader.assign([P0, P1])
     attach(reader)
-    offsets = ExternalOffsets(reader, engine, "g", mirror=told.append)
+    offsets = ExternalOffsets(reader, engine, "g", mirror=received.append)
     with offsets.transaction():
         reader.poll()
         offsets.revoked([P1])
@@ -375,7 +375,7 @@ def test_what_was_saved_is_told_to_the_group_afterwards(
         pass
     with pytest.raises(ZeroDivisionError):
         consume(offsets, then=fail)
-    assert told == [{P0: OffsetAndMetadata(2, leader_epoch=7)}]
+    assert received == [{P0: OffsetAndMetadata(2, leader_epoch=7)}]
 
 
 def test_a_commit_that_failed_after_it_was_done_is_found_in_the_database(

@@ -27,8 +27,8 @@ def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
-def members(*topics: str, **told: Subscription | None) -> dict[str, Subscription]:
-    return {name: one or Subscription(topics) for name, one in told.items()}
+def members(*topics: str, **received: Subscription | None) -> dict[str, Subscription]:
+    return {name: first or Subscription(topics) for name, first in received.items()}
 
 
 def test_range() -> None:
@@ -51,8 +51,8 @@ def test_static_members_come_first() -> None:
 
 def test_range_prefers_the_members_rack() -> None:
     racks = [frozenset({"r1"}), frozenset({"r2"}), frozenset({"r1"}), frozenset({"r2"})]
-    told = {"x": Subscription(["a"], rack_id="r2"), "y": Subscription(["a"], rack_id="r1")}
-    assert assigned(RangeAssignor(), GroupCase({"a": racks}, told)) == {
+    received = {"x": Subscription(["a"], rack_id="r2"), "y": Subscription(["a"], rack_id="r1")}
+    assert assigned(RangeAssignor(), GroupCase({"a": racks}, received)) == {
         "x": partitions("a", 1, 3),
         "y": partitions("a", 0, 2),
     }
@@ -61,12 +61,12 @@ def test_range_prefers_the_members_rack() -> None:
 def test_range_keeps_topics_together() -> None:
     """Topics that are partitioned alike are joined alike, with racks too."""
     racks = [frozenset({"r1"}), frozenset({"r2"})]
-    told = {
+    received = {
         "x": Subscription(["a", "b"], rack_id="r2"),
         "y": Subscription(["a", "b"], rack_id="r1"),
     }
-    found = assigned(RangeAssignor(), GroupCase({"a": racks, "b": racks}, told))
-    assert found == {
+    results = assigned(RangeAssignor(), GroupCase({"a": racks, "b": racks}, received))
+    assert results == {
         "x": [TopicPartition("a", 1), TopicPartition("b", 1)],
         "y": [TopicPartition("a", 0), TopicPartition("b", 0)],
     }
@@ -81,9 +81,9 @@ def test_roundrobin() -> None:
 
 
 def test_roundrobin_passes_over_who_does_not_want_it() -> None:
-    told = {"x": Subscription(["a"]), "y": Subscription(["b"])}
-    found = assigned(RoundRobinAssignor(), GroupCase(topics(a=2, b=1), told))
-    assert found == {"x": partitions("a", 0, 1), "y": partitions("b", 0)}
+    received = {"x": Subscription(["a"]), "y": Subscription(["b"])}
+    results = assigned(RoundRobinAssignor(), GroupCase(topics(a=2, b=1), received))
+    assert results == {"x": partitions("a", 0, 1), "y": partitions("b", 0)}
 
 
 def test_nothing_to_assign() -> None:
@@ -100,12 +100,12 @@ def sticky_member(generation: int, *owned: TopicPartition) -> Subscription:
 
 def test_sticky_remembers_by_its_user_data() -> None:
     """What two claim belongs to the one of the later generation."""
-    told = {
+    received = {
         "x": sticky_member(3, *partitions("a", 0, 1)),
         "y": sticky_member(4, *partitions("a", 2, 3)),
     }
-    found = assigned(StickyAssignor(), GroupCase(topics(a=4), told))
-    assert {m: sorted(p) for m, p in found.items()} == {
+    results = assigned(StickyAssignor(), GroupCase(topics(a=4), received))
+    assert {m: sorted(p) for m, p in results.items()} == {
         "x": partitions("a", 0, 1),
         "y": partitions("a", 2, 3),
     }
@@ -114,17 +114,17 @@ def test_sticky_remembers_by_its_user_data() -> None:
 
 @pytest.mark.parametrize("garbage", [b"", b"\x01", b"\x00\x00\x00\x05\x00"])
 def test_garbage_is_no_past(garbage: bytes) -> None:
-    told = {"x": Subscription(["a"], garbage), "y": Subscription(["a"])}
-    found = assigned(StickyAssignor(), GroupCase(topics(a=2), told))
-    assert sorted(map(len, found.values())) == [1, 1]
+    received = {"x": Subscription(["a"], garbage), "y": Subscription(["a"])}
+    results = assigned(StickyAssignor(), GroupCase(topics(a=2), received))
+    assert sorted(map(len, results.values())) == [1, 1]
 
 
 def test_sticky_reads_what_old_clients_say() -> None:
     """Version 0 of the user data has no generation."""
     old = b"\x00\x00\x00\x01\x00\x01a\x00\x00\x00\x01\x00\x00\x00\x01"
-    told = {"x": Subscription(["a"]), "y": Subscription(["a"], old)}
-    found = assigned(StickyAssignor(), GroupCase(topics(a=2), told))
-    assert found == {"x": partitions("a", 0), "y": partitions("a", 1)}
+    received = {"x": Subscription(["a"]), "y": Subscription(["a"], old)}
+    results = assigned(StickyAssignor(), GroupCase(topics(a=2), received))
+    assert results == {"x": partitions("a", 0), "y": partitions("a", 1)}
 
 
 def cooperative(owned: Sequence[TopicPartition], generation: int = 1) -> Subscription:
@@ -133,12 +133,12 @@ def cooperative(owned: Sequence[TopicPartition], generation: int = 1) -> Subscri
 
 def test_cooperative_leaves_out_what_has_an_owner() -> None:
     """The newcomer gets it in the next generation, when its owner has let it go."""
-    told = {"x": cooperative(partitions("a", 0, 1, 2, 3)), "y": cooperative([], -1)}
+    received = {"x": cooperative(partitions("a", 0, 1, 2, 3)), "y": cooperative([], -1)}
     assignor = CooperativeStickyAssignor()
-    first = assigned(assignor, GroupCase(topics(a=4), told))
+    first = assigned(assignor, GroupCase(topics(a=4), received))
     assert first == {"x": partitions("a", 0, 1), "y": []}
-    told = {"x": cooperative(first["x"], 2), "y": cooperative([], 2)}
-    assert assigned(assignor, GroupCase(topics(a=4), told)) == {
+    received = {"x": cooperative(first["x"], 2), "y": cooperative([], 2)}
+    assert assigned(assignor, GroupCase(topics(a=4), received)) == {
         "x": partitions("a", 0, 1),
         "y": partitions("a", 2, 3),
     }
@@ -146,9 +146,9 @@ def test_cooperative_leaves_out_what_has_an_owner() -> None:
 
 def test_two_owners_of_one_generation_are_none() -> None:
     """A partition that both claim is given up by both, before anybody gets it."""
-    told = {"x": cooperative(partitions("a", 0, 1)), "y": cooperative(partitions("a", 0))}
-    found = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=2), told))
-    assert TopicPartition("a", 0) not in [p for got in found.values() for p in got]
+    received = {"x": cooperative(partitions("a", 0, 1)), "y": cooperative(partitions("a", 0))}
+    results = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=2), received))
+    assert TopicPartition("a", 0) not in [p for got in results.values() for p in got]
 
 
 def test_cooperative_generation_of_old_subscriptions() -> None:
@@ -166,14 +166,14 @@ def test_cooperative_generation_of_old_subscriptions() -> None:
 
 def test_different_subscriptions_are_balanced() -> None:
     """What only one may have stays with it; the others even it out."""
-    told = {
+    received = {
         "x": Subscription(["a", "b"], None, partitions("a", 0, 1, 2), 1),
         "y": Subscription(["a"], None, [], 1),
     }
-    found = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=3, b=2), told))
-    assert set(found["x"]) > set(partitions("b", 0, 1))
-    assert len(found["x"]) == 3
-    assert found["y"] == []
+    results = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=3, b=2), received))
+    assert set(results["x"]) > set(partitions("b", 0, 1))
+    assert len(results["x"]) == 3
+    assert results["y"] == []
 
 
 def test_java_order() -> None:

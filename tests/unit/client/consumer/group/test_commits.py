@@ -93,15 +93,15 @@ def test_fetches(version: int) -> None:
     if version < 8:
         assert request.group_id == "g"
         assert request.topics is not None
-        asked = [(topic.name, topic.partition_indexes) for topic in request.topics]
+        requested = [(topic.name, topic.partition_indexes) for topic in request.topics]
     else:
         (group,) = request.groups
         assert group.group_id == "g"
         if version >= 9:
             assert (group.member_id, group.member_epoch) == ("m", 4)
         assert group.topics is not None
-        asked = [(topic.name, topic.partition_indexes) for topic in group.topics]
-    assert asked == [("a", [0, 1]), ("b", [0])]
+        requested = [(topic.name, topic.partition_indexes) for topic in group.topics]
+    assert requested == [("a", [0, 1]), ("b", [0])]
 
 
 def test_classic_members_show_no_epoch() -> None:
@@ -131,8 +131,8 @@ def test_what_a_fetch_says() -> None:
             ),
         ],
     )
-    found = read_offset_fetch(OffsetFetchResponse(groups=[new]))
-    assert (found.error, found.offsets, found.errors) == (ErrorCode.NONE, expected, errors)
+    results = read_offset_fetch(OffsetFetchResponse(groups=[new]))
+    assert (results.error, results.offsets, results.errors) == (ErrorCode.NONE, expected, errors)
     old = OffsetFetchResponse(
         topics=[
             OffsetFetchResponseTopic(
@@ -142,9 +142,9 @@ def test_what_a_fetch_says() -> None:
         ],
         error_code=ErrorCode.NOT_COORDINATOR,
     )
-    found = read_offset_fetch(old)
-    assert found.error is ErrorCode.NOT_COORDINATOR
-    assert found.offsets == {A0: OffsetAndMetadata(5, "", 3), A1: None}
+    results = read_offset_fetch(old)
+    assert results.error is ErrorCode.NOT_COORDINATOR
+    assert results.offsets == {A0: OffsetAndMetadata(5, "", 3), A1: None}
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -152,5 +152,5 @@ def test_goodbyes(version: int) -> None:
     request = LeaveGroupRequest("g", members=[MemberIdentity("m", None, "tired")])
     made = leave_request(request)(version)
     again, _ = decode(LeaveGroupRequest, version, encode(made, version), 0)
-    ids = [again.member_id] if version < 3 else [each.member_id for each in again.members]
+    ids = [again.member_id] if version < 3 else [member.member_id for member in again.members]
     assert (again.group_id, ids) == ("g", ["m"])

@@ -25,8 +25,8 @@ class Fixed(Assignor):
     name = "fixed"
     protocols = (RebalanceProtocol.COOPERATIVE,)
 
-    def __init__(self, given: Mapping[str, Assignment]) -> None:
-        self._given = given
+    def __init__(self, value: Mapping[str, Assignment]) -> None:
+        self._given = value
 
     def assign(
         self, topics: TopicRacks, subscriptions: Mapping[str, Subscription]
@@ -42,13 +42,13 @@ def test_a_partition_that_still_has_an_owner() -> None:
     with pytest.raises(IllegalStateError, match="assigns t-0 to a new member while"):
         assign(greedy, RebalanceProtocol.COOPERATIVE, OWNED, {})
     # Eager members have given up everything before.
-    found = assign(greedy, RebalanceProtocol.EAGER, OWNED, {})
-    assert found["y"].partitions == [T0]
+    results = assign(greedy, RebalanceProtocol.EAGER, OWNED, {})
+    assert results["y"].partitions == [T0]
 
 
 def test_who_is_left_out_gets_nothing() -> None:
-    found = assign(Fixed({"x": Assignment([T0])}), RebalanceProtocol.COOPERATIVE, OWNED, {})
-    assert found == {"x": Assignment([T0]), "y": Assignment(())}
+    results = assign(Fixed({"x": Assignment([T0])}), RebalanceProtocol.COOPERATIVE, OWNED, {})
+    assert results == {"x": Assignment([T0]), "y": Assignment(())}
 
 
 def test_an_assignor_that_was_not_offered() -> None:

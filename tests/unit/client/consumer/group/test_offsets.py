@@ -39,7 +39,7 @@ class Member:
             del self._identities[0]
         return first
 
-    def handle_commit_error(self, code: ErrorCode, who: Identity) -> KafkaError | None:
+    def handle_commit_error(self, code: ErrorCode, identity: Identity) -> KafkaError | None:
         return None
 
     def connection(self, node_id: int) -> int:
@@ -48,15 +48,15 @@ class Member:
 
 def answering(*codes: ErrorCode) -> tuple[FakeCluster, Callable[[], list[str | None]]]:
     """A broker that says these, then an offset; and who has asked it."""
-    left = list(codes)
+    remaining = list(codes)
 
     def respond(node_id: int, request: OffsetFetchRequest) -> Message:
         group = OffsetFetchResponseGroup(group_id="g")
-        if left:
-            group.error_code = left.pop(0)
+        if remaining:
+            group.error_code = remaining.pop(0)
         else:
-            found = OffsetFetchResponsePartitions(0, 42, metadata="")
-            group.topics = [OffsetFetchResponseTopics("t", partitions=[found])]
+            results = OffsetFetchResponsePartitions(0, 42, metadata="")
+            group.topics = [OffsetFetchResponseTopics("t", partitions=[results])]
         return OffsetFetchResponse(groups=[group])
 
     cluster = FakeCluster()
@@ -67,8 +67,8 @@ def answering(*codes: ErrorCode) -> tuple[FakeCluster, Callable[[], list[str | N
 
 async def committed(cluster: FakeCluster, member: Member) -> OffsetAndMetadata | None:
     offsets = GroupOffsets(cluster, Coordinators(cluster), "g", member)
-    found = await offsets.committed([PLACE], cluster.clock.monotonic_ms() + 5000)
-    return found[PLACE]
+    results = await offsets.committed([PLACE], cluster.clock.monotonic_ms() + 5000)
+    return results[PLACE]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH])

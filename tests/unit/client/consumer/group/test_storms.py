@@ -49,18 +49,18 @@ def check_single_owners(simulation: MembershipSimulation) -> None:
     group = simulation.host.shard.groups.get(GROUP)
     owners: dict[TopicPartition, str] = {}
     for member in simulation.members:
-        who = member.machine.metadata_identity()
-        known = group.members.get(who.member_id) if group is not None else None
-        if not member.alive or not member.machine.is_member or known is None:
+        identity = member.machine.metadata_identity()
+        info = group.members.get(identity.member_id) if group is not None else None
+        if not member.alive or not member.machine.is_member or info is None:
             continue
-        if isinstance(known, ConsumerGroupMember) and who.generation_or_epoch not in (
-            known.member_epoch,
-            known.previous_member_epoch,
+        if isinstance(info, ConsumerGroupMember) and identity.generation_or_epoch not in (
+            info.member_epoch,
+            info.previous_member_epoch,
         ):
             continue
         for partition in member.owned:
-            other = owners.setdefault(partition, member.name)
-            assert other == member.name, f"{partition}: {other} and {member.name}"
+            second = owners.setdefault(partition, member.name)
+            assert second == member.name, f"{partition}: {second} and {member.name}"
 
 
 def storm(
@@ -76,8 +76,8 @@ def storm(
         }
         free = [None, None] + [i for i in ("a", "b") if i not in taken]
         machine = make(name, random.choice(free) if topics is None else None)
-        some = random.choice([frozenset(TOPICS), frozenset(TOPICS), frozenset(["t"])])
-        SimMember(simulation, name, machine).start(topics or some)
+        keys = random.choice([frozenset(TOPICS), frozenset(TOPICS), frozenset(["t"])])
+        SimMember(simulation, name, machine).start(topics or keys)
 
     def disturb() -> None:
         if not simulation.faults.loss:
