@@ -234,39 +234,37 @@ class GroupShard:
                 return None
 
     def _handle_request(self, event: Requested, now: int) -> Result | ErrorCode:
-        match event.request:
-            case OffsetCommitRequest() as request:
+        request = event.request
+        # First, because heartbeats are the most frequent requests.
+        entry_handler = ENTRY_REQUESTS.get(type(request))
+        if entry_handler is not None:
+            group = self.groups.get(getattr(request, "group_id", ""))
+            handler = None if group is None else type_of(group).requests.get(type(request))
+            return (handler or entry_handler)(self._context(now), group, event, request)
+        match request:
+            case OffsetCommitRequest():
                 return self._commit_offsets(event, request, now)
-            case OffsetFetchRequest() as request:
+            case OffsetFetchRequest():
                 return self._fetch_offsets(event, request)
-            case TxnOffsetCommitRequest() as request:
+            case TxnOffsetCommitRequest():
                 return self._commit_in_transaction(event, request, now)
-            case OffsetDeleteRequest() as request:
+            case OffsetDeleteRequest():
                 return self._delete_offsets(event, request)
-            case ListGroupsRequest() as request:
+            case ListGroupsRequest():
                 groups = admin.list_groups(
                     self.groups.values(), request.states_filter, request.types_filter
                 )
                 return respond(event, ListGroupsResponse(groups=groups))
-            case DeleteGroupsRequest() as request:
+            case DeleteGroupsRequest():
                 records, results = admin.delete_groups(
                     request.groups_names, self.groups, self.offsets
                 )
                 return respond(event, DeleteGroupsResponse(results=results), records)
             case _:
-                return self._handle_by_group_type(event, now)
-
-    def _handle_by_group_type(self, event: Requested, now: int) -> Result | ErrorCode:
-        request = event.request
-        describe = DESCRIBE_REQUESTS.get(type(request))
-        if describe is not None:
-            return self._describe(event, describe, now)
-        group = self.groups.get(getattr(request, "group_id", ""))
-        handler = None if group is None else type_of(group).requests.get(type(request))
-        handler = handler or ENTRY_REQUESTS.get(type(request))
-        if handler is None:
-            raise TypeError(f"{type(request).__name__} is not for a group coordinator")
-        return handler(self._context(now), group, event, request)
+                describe_request = DESCRIBE_REQUESTS.get(type(request))
+                if describe_request is None:
+                    raise TypeError(f"{type(request).__name__} is not for a group coordinator")
+                return self._describe(event, describe_request, now)
 
     def _describe(self, event: Requested, kind: DescribeRequest, now: int) -> Result:
         assert kind.describe is not None
