@@ -9,8 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
-from random import Random
 from typing import Protocol
 from uuid import UUID
 
@@ -35,6 +33,7 @@ from penstock.coordinator.machine import SetTimer, Skipped, TimerFired
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
+from tests.sim.event_queue import EventQueue
 from tests.support.coordinator.groups import FakeTopics, id_of
 
 GROUP = "readers"
@@ -46,7 +45,7 @@ COMMIT_TIMEOUT_MS = 5_000
 
 @dataclass
 class Faults:
-    """How likely the simulation misbehaves. All zero: it heals."""
+    """The probabilities of faults. All zero: the simulation recovers."""
 
     loss: float = 0.0
     append: float = 0.0
@@ -64,35 +63,18 @@ class Owner(Protocol):
     """Partitions that it reads, and how far it is."""
 
 
-class Simulation:
+class Simulation(EventQueue):
     """The clock, the network and the topics."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
-        self.random = Random(seed)
+        super().__init__(seed, lambda: self.coordinator.check())
         self.faults = faults
-        self.now = 1_000_000
         self.topics = FakeTopics({"a": 4, "b": 3})
         self.owners: list[Owner] = []
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = 0
         self.coordinator = Coordinator(self)
 
-    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        self._count += 1
-        heappush(self._queue, (self.now + delay_ms, self._count, action))
-
-    def run_until(self, time: int) -> None:
-        while self._queue and self._queue[0][0] <= time:
-            self.now, _, action = heappop(self._queue)
-            action()
-            self.coordinator.check()
-        self.now = time
-
-    def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
-
     def call(
-        self, request: Message, version: int, client: str, on_reply: Callable[[Message], None]
+        self, request: Message, version: int, client: str, on_response: Callable[[Message], None]
     ) -> None:
         """Send a request; its reply comes later, or never. Requests keep their order."""
 
@@ -101,7 +83,7 @@ class Simulation:
 
         def back(response: Message) -> None:
             if not self.chance(self.faults.loss):
-                self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_reply(response))
+                self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_response(response))
 
         if not self.chance(self.faults.loss):
             self.later(self.random.randrange(1, MAX_DELAY_MS), arrive)
@@ -124,7 +106,7 @@ class Held:
 
 
 class Coordinator:
-    """A host as `shard` wants it, over a log in memory."""
+    """A host of a shard, as its docstring describes, over a log in memory."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -148,7 +130,7 @@ class Coordinator:
     def _start(self) -> None:
         self.incarnation += 1
         self.up = True
-        self.shard = self.replayed()
+        self.shard = self.reloaded()
         self.timers: TimerQueue[Timer] = TimerQueue()
         self.waiting: dict[int, tuple[Message, int, Callable[[Message], None]]] = {}
         self.held: list[Held] = []
@@ -160,8 +142,8 @@ class Coordinator:
         self.offsets = {(t, p): v.offset for t, ps in stored.items() for p, v in ps.items()}
         self._perform(self.shard.start(self.simulation.now))
 
-    def replayed(self) -> GroupShard:
-        """A shard made from the bytes of the log alone."""
+    def reloaded(self) -> GroupShard:
+        """Returns a shard that is loaded from the bytes of the log alone."""
         shard = GroupShard(self.config, self.simulation.topics)
         for key, value in self.log:
             record = decode_record(key, value)
@@ -170,7 +152,7 @@ class Coordinator:
         return shard
 
     def crash(self) -> None:
-        """It dies; some of what was not committed is lost. Another one takes over soon."""
+        """Stops the coordinator and loses some uncommitted records; the next one starts soon."""
         if not self.up:
             return
         self.up = False
@@ -291,7 +273,7 @@ class Coordinator:
 
         self.simulation.later(self.simulation.random.randrange(1, 2_000), done)
 
-    # --- what must hold
+    # --- invariants
 
     def check(self) -> None:
         """One owner per partition; the group's epochs never fall; owners see what is true."""
@@ -326,7 +308,7 @@ class Coordinator:
 
     def check_replay(self) -> None:
         """The log alone leads to the same state, but for what no record keeps."""
-        again = self.replayed()
+        again = self.reloaded()
         assert again.offsets.groups == self.shard.offsets.groups
         assert again.groups.keys() == self.shard.groups.keys()
         for group_id, group in self.shard.groups.items():

@@ -7,8 +7,6 @@ when it dies, what was not committed may be lost. Checks that hold at every step
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from random import Random
 
 from penstock.coordinator.group.classic.model import ClassicGroup, ClassicGroupState, group_value
 from penstock.coordinator.group.classic.records import ClassicGroupRecord
@@ -26,6 +24,7 @@ from penstock.protocol.fields import Message
 from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from tests.sim.event_queue import EventQueue
 from tests.support.coordinator.groups import FakeTopics
 
 GROUP = "readers"
@@ -43,7 +42,7 @@ WAIT_LIMIT_MS = REBALANCE_MS + COMMIT_TIMEOUT_MS + 1_000
 
 @dataclass
 class Faults:
-    """How likely the simulation misbehaves. All zero: it heals."""
+    """The probabilities of faults. All zero: the simulation recovers."""
 
     loss: float = 0.0
     late: float = 0.0
@@ -52,37 +51,20 @@ class Faults:
     crashes: bool = False
 
 
-class Simulation:
+class Simulation(EventQueue):
     """The clock and the network."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
-        self.random = Random(seed)
+        super().__init__(seed, lambda: self.coordinator.check())
         self.faults = faults
-        self.now = 1_000_000
-        self._queue: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = 0
         self.coordinator = Coordinator(self)
-
-    def later(self, delay_ms: int, action: Callable[[], None]) -> None:
-        self._count += 1
-        heappush(self._queue, (self.now + delay_ms, self._count, action))
-
-    def run_until(self, time: int) -> None:
-        while self._queue and self._queue[0][0] <= time:
-            self.now, _, action = heappop(self._queue)
-            action()
-            self.coordinator.check()
-        self.now = time
-
-    def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
 
     def call(
         self,
         request: Message,
         version: int,
         client_id: str,
-        on_reply: Callable[[Message], None],
+        on_response: Callable[[Message], None],
     ) -> None:
         """Send a request; its reply comes later, or never.
 
@@ -98,7 +80,7 @@ class Simulation:
 
         def back(response: Message) -> None:
             if not self.chance(self.faults.loss):
-                self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_reply(response))
+                self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_response(response))
 
         if self.chance(self.faults.loss):
             return
@@ -127,7 +109,7 @@ class Held:
 
 
 class Coordinator:
-    """A host as `shard` wants it, over a log in memory."""
+    """A host of a shard, as its docstring describes, over a log in memory."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
@@ -146,7 +128,7 @@ class Coordinator:
     def _start(self) -> None:
         self.incarnation += 1
         self.up = True
-        self.shard = self.replayed()
+        self.shard = self.reloaded()
         self.timers: TimerQueue[Timer] = TimerQueue()
         self.waiting: dict[int, Waiting] = {}
         self.held: list[Held] = []
@@ -154,8 +136,8 @@ class Coordinator:
         self.checks.restarted(self.shard)
         self._perform(self.shard.start(self.simulation.now))
 
-    def replayed(self) -> GroupShard:
-        """A shard made from the bytes of the log alone."""
+    def reloaded(self) -> GroupShard:
+        """Returns a shard that is loaded from the bytes of the log alone."""
         shard = GroupShard(self.config, self.topics)
         for key, value in self.log:
             record = decode_record(key, value)
@@ -164,7 +146,7 @@ class Coordinator:
         return shard
 
     def crash(self) -> None:
-        """It dies; some of what was not committed is lost. Another one takes over soon."""
+        """Stops the coordinator and loses some uncommitted records; the next one starts soon."""
         if not self.up:
             return
         self.up = False
@@ -266,7 +248,7 @@ class Coordinator:
             self.checks.replied(waiting.request, response.message)
             waiting.reply(response.message)
 
-    # --- what holds at every step
+    # --- invariants
 
     def check(self) -> None:
         if not self.up:
@@ -286,7 +268,7 @@ class Coordinator:
 
     def check_replay(self) -> None:
         """The log alone leads to the same offsets, and to the group where it is at rest."""
-        again = self.replayed()
+        again = self.reloaded()
         assert again.offsets.groups == self.shard.offsets.groups
         assert set(again.groups) == set(self.shard.groups)
         for group_id, group in self.shard.groups.items():
