@@ -162,7 +162,7 @@ def test_settings_that_cannot_be_used_say_what_to_change(
         (TlsSettings("PEM", str(text), None, key, chain), "not both"),
         (inline(authority, keystore_certificate_chain=""), "chain is missing"),
         (inline(broker, client_auth="maybe"), "none, requested, required"),
-        (inline(broker, enabled_protocols="SSLv3"), "known are"),
+        (inline(broker, enabled_protocols="SSLv3"), "use TLSv1"),
         (inline(broker, cipher_suites="NO_SUCH"), "OpenSSL knows"),
         (inline(broker, enabled_protocols="TLSv1.3", cipher_suites="AES128-SHA"), "no suite"),
         (inline(broker, client_auth="required", truststore_location=str(jks)), "keytool"),
