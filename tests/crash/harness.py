@@ -115,7 +115,7 @@ def everything_in(manager: LogManager) -> dict[TopicPartition, tuple[object, ...
 
 def _producers_of(log: Log) -> dict[int, ProducerSummary]:
     if log.log_start_offset > 0:
-        # What is known of producers from deleted records depends on the snapshots there are.
+        # Which producers of deleted records are known depends on the existing snapshots.
         return {}
     entries = log.producers.active_producers().items()
     return {producer_id: ProducerSummary.of(entry) for producer_id, entry in entries}

@@ -185,7 +185,7 @@ def test_deleted_records_and_retention() -> None:
     assert CrashTest(replace(TINY, retention_bytes=2500)).run(work).recovered > 200
 
 
-def test_retention_that_takes_everything() -> None:
+def test_retention_that_deletes_everything() -> None:
     """S4, S7: offsets continue, even if no record remains."""
 
     def work(scene: Scene) -> None:
@@ -226,7 +226,7 @@ def test_clean_stops_and_starts() -> None:
     assert CrashTest(TINY).run(work).recovered > 150
 
 
-def test_partitions_come_and_go() -> None:
+def test_partitions_are_created_and_deleted() -> None:
     """S1: partitions are independent; a deleted one stays deleted, and can be created again."""
     first, second = TopicPartition("orders", 0), TopicPartition("bills", 3)
 

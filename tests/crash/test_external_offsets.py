@@ -117,7 +117,7 @@ def check(url: URL, where: str) -> int:
     results: dict[int, list[int]] = {0: [], 1: []}
     store = OffsetStore()
     with engine_for(url) as engine, engine.connect() as connection:
-        # Results and offsets in one snapshot: consumers may be at work.
+        # Results and offsets in one snapshot: consumers may be running.
         if engine.dialect.name != "sqlite":
             connection.execution_options(isolation_level="REPEATABLE READ")
         begin(connection)

@@ -26,7 +26,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_move, "FINAL_BYTES", 200)
 
 
-def test_a_move_and_the_way_back() -> None:
+def test_a_move_and_a_move_back() -> None:
     """S7: at each moment the partition is in one directory, with all flushed records."""
 
     def work(scene: Scene) -> None:
@@ -50,7 +50,7 @@ def test_a_move_and_the_way_back() -> None:
     assert CrashTest(TINY, directories=DIRECTORIES, seeds=SEEDS or 1).run(work).recovered > 150
 
 
-def test_appends_flushes_and_deletions_go_on() -> None:
+def test_appends_flushes_and_deletions_continue_during_a_move() -> None:
     """S4, S7: changes of the log during the copy are applied to the copy."""
 
     def work(scene: Scene) -> None:

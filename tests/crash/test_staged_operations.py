@@ -75,7 +75,7 @@ def test_a_kill_at_each_step_of_a_deletion_and_after_it() -> None:
     assert CrashTest(TINY).run(work).recovered > 40
 
 
-def test_a_log_is_used_while_compacted_segments_take_their_place() -> None:
+def test_a_log_is_used_while_its_segments_are_replaced() -> None:
     """S5, S7: a crash between any two steps leaves the old segments or the new ones."""
     disk = CrashDisk()
     scene = Scene(disk, COMPACTED)

@@ -69,7 +69,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.horizons: dict[int, int] = {}
         """Until when each tombstone that was cleaned must stay."""
 
-    # --- what happens
+    # --- operations
 
     @rule(
         pairs=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=4),
@@ -140,7 +140,7 @@ class CompactedLog(RuleBasedStateMachine):
         if cleaning is not None:
             self.note_cleaning(cleaning)
         assert not broker.cleaner.uncleanable
-        # Where records were deleted beyond it, the clean part ends at the log start offset.
+        # If records were deleted beyond it, the clean part ends at the log start offset.
         self.cleaned_to = broker.cleaner.first_dirty_offset(TP) or 0
 
     @rule(clean=st.booleans())
@@ -167,7 +167,7 @@ class CompactedLog(RuleBasedStateMachine):
         if limit > log.log_start_offset:
             log.increment_log_start_offset(data.draw(st.integers(log.log_start_offset + 1, limit)))
 
-    # --- what is known
+    # --- the model
 
     def remember(self, offset: int) -> None:
         fetched = self.broker.log.read(offset, 1, FetchIsolation.LOG_END)
@@ -218,7 +218,7 @@ class CompactedLog(RuleBasedStateMachine):
         end = self.broker.log.log_end_offset
         return min([end, *self.open.values()])
 
-    # --- what must be so
+    # --- invariants
 
     @invariant()
     def all_is_well(self) -> None:

@@ -245,7 +245,7 @@ class LogMachine(RuleBasedStateMachine):
             self.log.append_as_leader(data, self.leader_epoch)
         assert notifications.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-    # --- what moves the offsets
+    # --- operations that change offsets
 
     @rule()
     def roll(self) -> None:
@@ -488,7 +488,7 @@ class LogMachine(RuleBasedStateMachine):
         expected = first_at_or_after(self.batches, timestamp, self.start)
         assert offset_for_timestamp(self.log, timestamp) == expected
 
-    # --- what always holds
+    # --- invariants
 
     @invariant()
     def agrees_with_the_model(self) -> None:

@@ -225,7 +225,7 @@ def as_table(records: Sequence[Record]) -> dict[bytes, bytes]:
     return {key: value for key, value in latest.items() if value is not None}
 
 
-# --- what tests do again and again
+# --- common steps of tests
 
 
 def fill(broker: Broker, log: Log | None = None, *, segments: int = 3, keys: int = 4) -> None:

@@ -79,7 +79,7 @@ class History:
 
     def truncate(self, offset: int, call: Callable[[], object]) -> None:
         remaining = [batch for batch in self.batches if batch.next_offset <= offset]
-        # Compaction may have taken all that came before; then nothing tells the end any more.
+        # Compaction may have removed all earlier records; then the end is unknown.
         end = remaining[-1].next_offset if remaining else min(self.least_start, offset)
         self.flushed = min(self.flushed, end)
         self.least_start = min(self.least_start, offset)

@@ -158,7 +158,7 @@ def test_names_are_sorted(place: Place) -> None:
         place.disk.names(place.path("a"))
 
 
-def test_a_directory_is_no_file_and_a_file_no_directory(place: Place) -> None:
+def test_a_directory_is_not_a_file(place: Place) -> None:
     place.disk.make_directory(place.path("c"))
     path = place.put("a", b"")
     with pytest.raises(IsADirectoryError):
@@ -229,7 +229,7 @@ def test_remove_ignores_a_missing_file(place: Place) -> None:
         place.disk.remove(place.path("c"))
 
 
-def test_remove_directory_takes_everything(place: Place) -> None:
+def test_remove_directory_removes_its_content(place: Place) -> None:
     place.disk.make_directory(place.path("c/d"))
     place.put("c/d/a", b"x")
     place.put("c/b", b"x")

@@ -45,7 +45,7 @@ def test_the_base_offset_is_read_back(kind: str) -> None:
         "",
     ],
 )
-def test_names_that_tell_no_offset(name: str) -> None:
+def test_names_without_an_offset(name: str) -> None:
     assert base_offset_of(name) is None
 
 

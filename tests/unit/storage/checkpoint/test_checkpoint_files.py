@@ -140,7 +140,7 @@ def test_offsets_are_stored_so_that_a_crash_leaves_them() -> None:
         max_size=8,
     )
 )
-def test_offsets_come_back_as_they_were(offsets: dict[TopicPartition, int]) -> None:
+def test_offsets_round_trip(offsets: dict[TopicPartition, int]) -> None:
     assert checkpoint_files.decode_offsets(checkpoint_files.encode_offsets(offsets), "f") == offsets
 
 

@@ -32,7 +32,7 @@ def test_written_content_is_durable(disk: CrashDisk) -> None:
     assert image.names("/d") == ["a", "b"]
 
 
-def test_an_older_content_does_not_come_after_a_newer_one(disk: CrashDisk) -> None:
+def test_older_content_does_not_replace_newer_content(disk: CrashDisk) -> None:
     files = LatestFiles(disk)
     older, newer = files.begin_write({"/d/a": b"old"}), files.begin_write({"/d/a": b"new"})
     newer.write()

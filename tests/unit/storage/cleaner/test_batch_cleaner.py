@@ -65,7 +65,7 @@ class TestRecords:
         assert broker.clean() == 1
         assert broker.pairs() == [(b"a", b"1"), (b"a", b"2")]
 
-    def test_timestamps_headers_and_epochs_stay(self, broker: Broker) -> None:
+    def test_timestamps_headers_and_epochs_are_kept(self, broker: Broker) -> None:
         broker.append(
             (b"a", b"1"),
             (b"b", b"1"),
@@ -84,7 +84,7 @@ class TestRecords:
         assert after.records_count == 2
         assert after.max_timestamp == NOW + 5
 
-    def test_header_names_that_are_no_utf_8_survive(self, broker: Broker) -> None:
+    def test_header_names_that_are_not_utf_8_survive(self, broker: Broker) -> None:
         """The bytes of a record are copied, not decoded."""
         batch = build_batch([Record(n, NOW, b"k", b"v%d" % n, (("N@ME", b""),)) for n in (0, 1)])
         damaged = batch.replace(b"N@ME", b"N\xff\xfeE")
@@ -95,7 +95,7 @@ class TestRecords:
         assert b"N\xff\xfeE" in bytes(result.data)
         assert result.header.last_offset == header.last_offset
 
-    def test_records_without_key_go(self) -> None:
+    def test_records_without_a_key_are_dropped_by_the_cleaner(self) -> None:
         """They were written before the topic was compacted; no later record can replace them."""
         broker = Broker(LogConfig(index_interval_bytes=100))
         broker.append((None, b"1"), (b"a", b"1"))
@@ -103,7 +103,7 @@ class TestRecords:
         broker.log.config = COMPACT
         assert cleaned(broker) == [(b"a", b"1")]
 
-    def test_the_log_append_time_stays(self) -> None:
+    def test_the_log_append_time_is_kept(self) -> None:
         config = replace(COMPACT, message_timestamp_type="LogAppendTime")
         broker = Broker(config)
         broker.append((b"a", b"1"), (b"b", b"1"), (b"a", None), timestamps=(1, 2, 3))
@@ -152,7 +152,7 @@ class TestBatches:
         cleaned(broker)
         assert [header.base_offset for header in headers_of(broker.log)] == [1, 2, 3]
 
-    def test_the_last_batch_of_a_cleaning_stays_as_an_empty_one(self) -> None:
+    def test_the_last_batch_of_a_cleaning_is_kept_empty(self) -> None:
         """Otherwise the log would lose its end offset if all later records were lost."""
         broker = Broker(LogConfig(index_interval_bytes=100))
         broker.append((b"a", b"1"))
@@ -212,7 +212,9 @@ def rewritten(
 
 
 class TestTombstones:
-    def test_they_stay_for_delete_retention_after_the_first_cleaning(self, broker: Broker) -> None:
+    def test_they_are_kept_for_delete_retention_after_the_first_cleaning(
+        self, broker: Broker
+    ) -> None:
         """S5."""
         broker.append((b"a", b"1"), (b"b", b"1"))
         broker.append((b"a", None), timestamps=(NOW - 10**9,))
@@ -233,7 +235,7 @@ class TestTombstones:
         assert cleaned(broker) == [(b"a", b"back")]
 
     @pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
-    def test_the_horizon_is_set_once_and_the_rest_of_the_batch_stays(
+    def test_the_horizon_is_set_once_and_the_rest_of_the_batch_is_kept(
         self, broker: Broker, codec: Compression
     ) -> None:
         times = (NOW, NOW + 1, NOW + 2)
@@ -303,7 +305,7 @@ class TestOldFormats:
         broker.log.update_high_watermark(6)
         return broker
 
-    def test_messages_stay_or_go_and_wrappers_become_batches(self, old: Broker) -> None:
+    def test_messages_are_kept_or_removed_and_wrappers_become_batches(self, old: Broker) -> None:
         assert cleaned(old) == [
             (b"a", b"2"),
             (b"gone", None),

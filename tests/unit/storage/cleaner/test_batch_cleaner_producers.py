@@ -22,7 +22,7 @@ def broker() -> Broker:
 
 
 class TestProducers:
-    def test_the_last_batch_of_a_producer_stays_for_its_sequence(self, broker: Broker) -> None:
+    def test_the_last_batch_of_a_producer_is_kept_for_its_sequence(self, broker: Broker) -> None:
         """S5, P3."""
         for n in range(3):
             broker.append((b"a", b"%d" % n), (b"b", b"%d" % n), producer_id=9)
@@ -106,7 +106,7 @@ class TestTransactions:
         broker.append((b"a", b"2"), producer_id=1, transactional=True)
         broker.end_txn(1, commit=True)
         cleaned(broker)
-        # Read, and so known to the index, in the cleaning that drops them.
+        # The cleaning that drops them has read them, so the index has them.
         assert [txn.first_offset for txn in broker.log.aborted_transactions(0, 10)] == [0]
         cleaned(broker)
         assert broker.log.aborted_transactions(0, 10) == []
@@ -116,7 +116,7 @@ class TestTransactions:
         assert at not in broker.markers()
         assert broker.table()[b"a"] == b"2"
 
-    def test_an_aborted_batch_that_stays_empty_keeps_its_marker_and_index(
+    def test_an_emptied_aborted_batch_keeps_its_marker_and_index_entry(
         self, broker: Broker
     ) -> None:
         broker.append((b"a", b"1"), producer_id=1, transactional=True)
@@ -128,7 +128,7 @@ class TestTransactions:
         assert at in broker.markers()
         assert [txn.last_offset for txn in broker.log.aborted_transactions(0, 10)] == [at]
 
-    def test_the_last_marker_of_a_producer_stays_for_its_epoch(self, broker: Broker) -> None:
+    def test_the_last_marker_of_a_producer_is_kept_for_its_epoch(self, broker: Broker) -> None:
         """Its epoch has only the marker: without it a zombie would not be fenced."""
         broker.append((b"a", b"1"), producer_id=1, transactional=True)
         bumped = build_marker(producer_epoch=1)

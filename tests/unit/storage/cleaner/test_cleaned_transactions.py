@@ -50,7 +50,7 @@ def test_batches_of_an_aborted_transaction_are_known() -> None:
     assert not observed.on_batch(data(30))
 
 
-def test_a_marker_without_batches_can_go() -> None:
+def test_a_marker_without_batches_can_be_discarded() -> None:
     observed = CleanedTransactions([AbortedTxn(1, 10, 20, 21)])
     assert observed.on_control_batch(control(20), ControlType.ABORT) == MarkerDecision(
         can_discard=True
@@ -64,14 +64,14 @@ def test_a_marker_without_batches_can_go() -> None:
     assert observed.on_control_batch(control(23, empty=True), ControlType.UNKNOWN).can_discard
 
 
-def test_a_commit_marker_stays_for_the_batches_before_it_only() -> None:
+def test_a_commit_marker_is_kept_only_for_earlier_batches() -> None:
     observed = CleanedTransactions([])
     assert not observed.on_batch(data(1))
     assert not observed.on_control_batch(control(2), ControlType.COMMIT).can_discard
     assert observed.on_control_batch(control(3), ControlType.COMMIT).can_discard
 
 
-def test_other_control_batches_stay() -> None:
+def test_other_control_batches_are_kept() -> None:
     observed = CleanedTransactions([])
     assert not observed.on_control_batch(control(1), ControlType.LEADER_CHANGE).can_discard
     assert not observed.on_control_batch(control(2), ControlType.UNKNOWN).can_discard

@@ -127,7 +127,7 @@ class TestCleaning:
         assert broker.clean() == 1
         assert broker.log.local.segments.first.modified_ms == written
 
-    def test_a_segment_that_stays_as_it_is_is_not_replaced(self) -> None:
+    def test_an_unchanged_segment_is_not_replaced(self) -> None:
         broker = Broker()
         fill(broker, segments=1)
         before = broker.log.local.segments.first
@@ -200,7 +200,7 @@ class TestMemory:
         expected = broker.table()
         task = broker.begin()
         run_all(broker, task)
-        # Keys a0, b0, a1, a2 and b1: the sixth, at offset 6, finds no room.
+        # Keys a0, b0, a1, a2 and b1: there is no space for the sixth, at offset 6.
         assert task.end_offset == 6
         assert checkpoint(broker) == {TP: 6}
         assert broker.offsets() == [offset for offset in range(60) if offset != 1]
@@ -226,7 +226,7 @@ class TestMemory:
         assert broker.pairs() == [(b"b", b"1"), (b"c", b"1"), (b"a", None)]
         assert headers_of(broker.log)[1].has_delete_horizon
 
-    def test_a_small_log_does_not_take_all_that_is_allowed(self) -> None:
+    def test_a_small_log_does_not_use_all_allowed_memory(self) -> None:
         broker = Broker(replace(COMPACT, segment_index_bytes=1000))
         fill(broker)
         tracemalloc.start()
@@ -237,7 +237,7 @@ class TestMemory:
             tracemalloc.stop()
         assert peak < 2_000_000 < broker.settings.dedupe_buffer_size
 
-    def test_a_large_log_takes_the_map_and_its_buffers(self, tmp_path: Path) -> None:
+    def test_a_large_log_needs_the_map_and_its_buffers(self, tmp_path: Path) -> None:
         """S5: 1.6 MB of records are cleaned within 24 KB for the map and 64 KB for I/O."""
         clock = ManualClock()
         manager = LogManager(OsDisk(), [str(tmp_path)], clock)

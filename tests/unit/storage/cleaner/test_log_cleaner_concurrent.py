@@ -367,7 +367,7 @@ class TestErrors:
         assert broker.log.failure is not None
         assert other.failure is None
         assert checkpoint(broker, "/two") == {OTHER: 12}
-        # What was acknowledged stays readable.
+        # Acknowledged records stay readable.
         assert len(broker.offsets()) == 13
 
     def test_a_file_that_cannot_be_removed_takes_the_directory_offline(self) -> None:
@@ -405,8 +405,8 @@ class TestErrors:
 
     def test_a_closed_cleaner_receives_no_more_notifications(self) -> None:
         broker = Broker()
-        watchers = broker.manager.listeners
-        assert broker.cleaner in watchers
+        listeners = broker.manager.listeners
+        assert broker.cleaner in listeners
         broker.cleaner.close()
         broker.cleaner.close()
-        assert broker.cleaner not in watchers
+        assert broker.cleaner not in listeners

@@ -101,7 +101,7 @@ class TestKeys:
 
 
 class TestMemory:
-    def test_a_full_map_takes_no_key_at_all(self, form: ModuleType) -> None:
+    def test_a_full_map_accepts_no_key(self, form: ModuleType) -> None:
         offsets = form.OffsetMap(24 * 10, 0.5)
         assert offsets.room == 5
         for n in range(5):
@@ -123,7 +123,7 @@ class TestMemory:
         with pytest.raises(ValueError, match=r"raise log\.cleaner\.dedupe\.buffer\.size"):
             form.OffsetMap(memory, load)
 
-    def test_it_takes_the_memory_it_was_given_and_no_more(self, form: ModuleType) -> None:
+    def test_it_uses_no_more_than_its_memory(self, form: ModuleType) -> None:
         """S5: `log.cleaner.dedupe.buffer.size` limits the memory; there is no object per key."""
         tracemalloc.start()
         try:
@@ -137,7 +137,7 @@ class TestMemory:
         assert offsets.memory == 24 * 5000
         assert peak < 10_000
 
-    def test_a_dict_would_take_many_times_as_much(self) -> None:
+    def test_a_dict_would_need_many_times_the_memory(self) -> None:
         current = {b"%016d" % n: 10**12 + n for n in range(1000)}
         entries = sum(sys.getsizeof(key) + sys.getsizeof(value) for key, value in current.items())
         assert (entries + sys.getsizeof(current)) / 1000 > 4 * installed.BYTES_PER_ENTRY
@@ -224,7 +224,7 @@ class TestSelection:
             return tuple(result), [record.offset for record in remaining]
         return tuple(result), list(range(5)) if result.kept == 5 else []
 
-    def test_the_latest_of_each_key_stays(self, form: ModuleType) -> None:
+    def test_the_latest_record_of_each_key_is_kept(self, form: ModuleType) -> None:
         result, remaining = self.select(form, a=3, b=2, c=4)
         assert remaining == [2, 3, 4]
         assert result[:4] == (3, 1, 1, 103)
@@ -234,7 +234,7 @@ class TestSelection:
         assert remaining == [2]
         assert result[:4] == (1, 1, 1, 102)
 
-    def test_a_key_that_the_map_does_not_know_stays(self, form: ModuleType) -> None:
+    def test_a_key_that_is_not_in_the_map_is_kept(self, form: ModuleType) -> None:
         assert self.select(form)[1] == [0, 2, 3, 4]
 
     def test_tombstones_go_when_they_may(self, form: ModuleType) -> None:
@@ -259,7 +259,7 @@ class TestSelection:
 
 class TestShiftedTimestamps:
     @pytest.mark.parametrize("shift", [0, 1, -1, 63, -65, 10**12, -(10**15), 2**62])
-    def test_all_but_the_timestamps_stays(self, form: ModuleType, shift: int) -> None:
+    def test_only_the_timestamps_change(self, form: ModuleType, shift: int) -> None:
         out = bytearray()
         size = form.shift_timestamps(*encoded(RECORDS), shift, out)
         result = decoded(bytes(out[:size]), 5, -shift)

@@ -193,7 +193,7 @@ class TestGroups:
         segments = facts((0, 400), (10, 600), (20, 1), (30, 998), (40, 2))
         assert grouped(segments) == [[0, 10], [20, 30], [40]]
 
-    def test_a_segment_that_is_too_large_stays_alone(self) -> None:
+    def test_a_segment_that_is_too_large_is_not_merged(self) -> None:
         assert grouped(facts((0, 5000), (10, 5000))) == [[0], [10]]
 
     def test_indexes_are_kept_within_segment_index_bytes(self) -> None:

@@ -19,7 +19,7 @@ def test_the_delay_matches_the_bytes() -> None:
     assert throttle.spend(500) == 500
     clock.advance(500)
     assert throttle.spend(100) == 100
-    # Whoever does not wait waits longer the next time.
+    # A caller that does not wait has a longer delay the next time.
     assert throttle.spend(100) == 200
 
 

@@ -170,7 +170,7 @@ def test_truncate_drops_all(kind: Kind, disk: CrashDisk) -> None:
     assert index.length == disk.size(PATH) >= 996
 
 
-def test_a_length_that_is_no_multiple_is_corrupt(kind: Kind, disk: CrashDisk) -> None:
+def test_a_length_with_a_partial_entry_is_corrupt(kind: Kind, disk: CrashDisk) -> None:
     disk.open(PATH, create=True).write_at(bytes(kind.entry_size + 3), 0)
     index = kind(disk, PATH, 0, 1003)
     with pytest.raises(CorruptIndexError, match=f"not a multiple of {kind.entry_size}"):

@@ -60,7 +60,7 @@ def test_reads_the_bytes_that_kafka_wrote() -> None:
     index.sanity_check()
 
 
-def test_there_is_no_file_before_the_first_abort() -> None:
+def test_the_file_does_not_exist_before_the_first_abort() -> None:
     disk = CrashDisk()
     index = make([], disk)
     index.flush()

@@ -232,7 +232,7 @@ def test_truncate_at_the_start_of_a_segment_keeps_it_empty(log: LocalLog) -> Non
     assert log.segments.active.size == 0
 
 
-def test_truncate_takes_the_recovery_point_back(log: LocalLog) -> None:
+def test_truncate_lowers_the_recovery_point(log: LocalLog) -> None:
     """S7: later records are not the ones that were flushed."""
     fill(log, 8)
     task = log.begin_flush()

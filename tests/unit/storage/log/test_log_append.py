@@ -127,7 +127,7 @@ def test_a_follower_refuses_batches_out_of_order_or_broken(tmp_path: Path) -> No
         assert (log.log_end_offset, log.size) == (0, 0)
 
 
-def test_a_follower_takes_records_larger_than_its_limit(tmp_path: Path) -> None:
+def test_a_follower_accepts_records_larger_than_its_limit(tmp_path: Path) -> None:
     """P7: the leader has accepted them; a follower that did not would stop."""
     with LogDirectory(tmp_path, LogConfig(max_message_bytes=100)) as directory:
         log = directory.open()
@@ -145,7 +145,7 @@ def test_an_older_epoch_adds_no_entry(tmp_path: Path) -> None:
         assert log.epochs.entries() == [EpochEntry(5, 0)]
 
 
-# --- what is refused
+# --- refused batches
 
 
 def test_a_batch_larger_than_max_message_bytes(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_log_append_time(tmp_path: Path) -> None:
         assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
-def test_the_topics_compression_takes_the_place_of_the_producers(tmp_path: Path) -> None:
+def test_the_topics_compression_replaces_the_producers(tmp_path: Path) -> None:
     """P6."""
     with LogDirectory(tmp_path, LogConfig(compression_type="zstd")) as directory:
         log = directory.open()
@@ -316,7 +316,7 @@ def test_rolls_when_an_index_is_full(tmp_path: Path) -> None:
         assert [item and item.offset for item in record] == list(range(10))
 
 
-def test_rolls_before_offsets_that_an_index_cannot_tell(tmp_path: Path) -> None:
+def test_rolls_before_offsets_too_large_for_an_index(tmp_path: Path) -> None:
     """S3: a follower of a compacted topic may meet them."""
     with LogDirectory(tmp_path) as directory:
         log = directory.open()

@@ -96,7 +96,7 @@ def test_by_default_only_sealed_segments_are_flushed(tmp_path: Path) -> None:
         assert not log.is_flush_due
 
 
-# --- what
+# --- durability
 
 
 def test_flushed_records_survive_a_power_failure(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_retention_renames_a_file_that_a_flush_is_about_to_open(tmp_path: Path) 
     delete_while_flushing(tmp_path, LateDisk())
 
 
-def test_a_missing_file_of_a_segment_that_stays_is_a_failure(tmp_path: Path) -> None:
+def test_a_missing_file_of_a_current_segment_is_a_failure(tmp_path: Path) -> None:
     """S7: the file was removed from outside; the flushed records are not on disk."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()

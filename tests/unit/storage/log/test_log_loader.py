@@ -112,7 +112,7 @@ def test_the_high_watermark_is_kept_within_the_log(
 
 
 @pytest.mark.parametrize("remaining", [1, 11, 12, 16, 17, 60, 61, 99])
-def test_a_torn_batch_is_cut_off(tmp_path: Path, remaining: int) -> None:
+def test_a_torn_batch_is_truncated(tmp_path: Path, remaining: int) -> None:
     """S7: to the last whole batch."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 15)
@@ -131,7 +131,7 @@ def test_a_torn_batch_is_cut_off(tmp_path: Path, remaining: int) -> None:
     [b"\0" * 700, b"\0", b"garbage" * 30, b"\xff" * 61, bytes(filler(100, base_offset=3))],
     ids=["zeros", "zero", "text", "ones", "late batch"],
 )
-def test_anything_that_is_no_batch_is_cut_off(tmp_path: Path, rest: bytes) -> None:
+def test_invalid_batches_are_truncated(tmp_path: Path, rest: bytes) -> None:
     """S7: zeros of preallocated space, garbage, a batch with a lower offset."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 15)
@@ -186,7 +186,7 @@ def test_a_segment_that_lost_its_end_is_a_loss_too(tmp_path: Path) -> None:
         assert offsets(directory.open()) == list(range(14))
 
 
-def test_gaps_of_compaction_are_no_loss(tmp_path: Path) -> None:
+def test_gaps_of_compaction_are_not_a_loss(tmp_path: Path) -> None:
     """S5, S7."""
     with LogDirectory(tmp_path, COMPACT) as directory:
         log = directory.open()
@@ -209,7 +209,7 @@ def test_gaps_in_flushed_records_are_not_a_loss(tmp_path: Path) -> None:
         assert offsets(log) == [0, 5, 9, 30, 31, 70]
 
 
-def test_an_offset_too_far_from_its_segment_is_not_cut_off(tmp_path: Path) -> None:
+def test_an_offset_too_far_from_its_segment_is_not_truncated(tmp_path: Path) -> None:
     """S1, S7: the batch is valid; old brokers wrote such segments, and their records are kept."""
     with LogDirectory(tmp_path) as directory:
         directory.path.mkdir()
@@ -290,7 +290,7 @@ def test_a_log_start_offset_below_the_first_segment(tmp_path: Path) -> None:
 # --- epochs
 
 
-def test_epochs_come_back_from_the_records(tmp_path: Path) -> None:
+def test_epochs_are_restored_from_the_records(tmp_path: Path) -> None:
     """R4: the file may be lost; a follower must still get the end of each epoch."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
@@ -304,7 +304,7 @@ def test_epochs_come_back_from_the_records(tmp_path: Path) -> None:
         assert directory.open().epochs.entries() == expected
 
 
-def test_epochs_of_records_that_were_cut_off_go(tmp_path: Path) -> None:
+def test_epochs_of_truncated_records_are_dropped(tmp_path: Path) -> None:
     """R4."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()
@@ -397,10 +397,10 @@ def test_a_broken_old_message_is_cut_off(tmp_path: Path) -> None:
         assert offsets(directory.open()) == [0, 1, 2]
 
 
-# --- what is not of the log
+# --- foreign files
 
 
-def test_a_log_that_cannot_be_opened_lets_go_of_its_files(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_loaded_closes_its_files(tmp_path: Path) -> None:
     """It stays offline while the broker runs on, and may have thousands of them."""
     with LogDirectory(tmp_path, SMALL) as directory:
         stopped(directory, 95, clean=True)

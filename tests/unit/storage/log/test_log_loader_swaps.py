@@ -174,7 +174,7 @@ def compacted(directory: LogDirectory) -> None:
     directory.crash()
 
 
-def test_gaps_of_kafkas_compaction_are_no_loss(tmp_path: Path) -> None:
+def test_gaps_of_kafkas_compaction_are_not_a_loss(tmp_path: Path) -> None:
     """S1, S5, S7: Kafka does not store the recovery point first, but has a cleaner checkpoint."""
     with LogDirectory(tmp_path) as directory:
         compacted(directory)

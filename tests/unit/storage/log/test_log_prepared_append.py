@@ -82,7 +82,7 @@ def test_a_duplicate_is_recognised_at_the_end(tmp_path: Path) -> None:
         assert len(values(log)) == 1
 
 
-def test_a_log_that_has_failed_takes_nothing(tmp_path: Path) -> None:
+def test_a_failed_log_accepts_no_append(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, PACKED) as directory:
         log = directory.open()
         prepared = prepare(log, batch(TEXT))

@@ -61,7 +61,7 @@ def test_the_last_five_batches_are_known(tmp_path: Path) -> None:
         assert log.log_end_offset == 6
 
 
-def test_a_duplicate_with_log_append_time_tells_the_first_time(tmp_path: Path) -> None:
+def test_a_duplicate_with_log_append_time_returns_the_first_time(tmp_path: Path) -> None:
     with LogDirectory(tmp_path, LogConfig(message_timestamp_type="LogAppendTime")) as directory:
         log = directory.open()
         log.append_as_leader(batch(b"a", producer_id=7, sequence=0), 0)

@@ -180,7 +180,7 @@ def test_a_read_returns_a_range_of_a_file(tmp_path: Path) -> None:
         assert sent(fetched.records) == content
 
 
-def test_a_range_survives_a_truncation_that_takes_its_segment(tmp_path: Path) -> None:
+def test_a_range_survives_a_truncation_of_its_segment(tmp_path: Path) -> None:
     """S6, R4: a fetch that is sending from it can finish."""
     with LogDirectory(tmp_path, SMALL) as directory:
         log = directory.open()

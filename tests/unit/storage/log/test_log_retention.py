@@ -139,7 +139,7 @@ def test_timestamps_in_the_future_are_kept(tmp_path: Path) -> None:
     ("limit", "expected"),
     [(3500, []), (2501, []), (2500, [0]), (1501, [0]), (1500, [0, 10]), (501, [0, 10])],
 )
-def test_segments_go_while_the_rest_is_large_enough(
+def test_segments_are_deleted_while_enough_bytes_remain(
     tmp_path: Path, limit: int, expected: list[int]
 ) -> None:
     """S4: at least `retention.bytes` remain."""
@@ -169,7 +169,7 @@ def test_size_and_time_together(tmp_path: Path) -> None:
         assert bases(log) == [20, 30, 40]
 
 
-# --- what may not go
+# --- records that must be kept
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_epochs_follow_the_log_start_offset(tmp_path: Path) -> None:
         assert log.epochs.entries() == [EpochEntry(3, 10)]
 
 
-def test_a_producer_is_known_after_its_records_went(tmp_path: Path) -> None:
+def test_a_producer_is_known_after_its_records_were_deleted(tmp_path: Path) -> None:
     """P3: retention must not make a producer's next batch invalid."""
     with LogDirectory(tmp_path, KEEP) as directory:
         log = directory.open()
@@ -328,7 +328,7 @@ def test_replaced_segments_lose_their_snapshots(tmp_path: Path) -> None:
         assert remove_deleted_segments(log) == 2
 
 
-def test_files_go_after_their_delay(tmp_path: Path) -> None:
+def test_files_are_removed_after_their_delay(tmp_path: Path) -> None:
     """S4: `file.delete.delay.ms`; the snapshot of a segment is removed with it."""
     settings = config(retention_bytes=1000, file_delete_delay_ms=500)
     with LogDirectory(tmp_path, settings) as directory:

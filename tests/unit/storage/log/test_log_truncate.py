@@ -233,7 +233,7 @@ def test_a_transaction_whose_marker_was_truncated_is_open_again(tmp_path: Path) 
         assert log.aborted_transactions(0, 26) == []
 
 
-# --- what is found afterwards
+# --- lookups after truncation
 
 
 def test_times_after_truncation(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_other_directories_are_ignored(directory: Directory) -> None:
         ("backup.cleaned", b""),
     ],
 )
-def test_files_that_make_no_sense_take_only_their_partition_offline(
+def test_invalid_files_take_only_their_partition_offline(
     directory: Directory, name: str, content: bytes
 ) -> None:
     """S1: the message names the file and has the remedy."""
@@ -242,7 +242,7 @@ def test_files_that_make_no_sense_take_only_their_partition_offline(
         fill(log_dir.logs[B], 2)
 
 
-def test_records_that_make_no_sense_take_only_their_partition_offline(directory: Directory) -> None:
+def test_invalid_records_take_only_their_partition_offline(directory: Directory) -> None:
     """S7: after a clean stop nothing is recovered; an invalid end was not caused by a crash."""
     with directory.opened() as log_dir:
         for partition in (A, B):

@@ -93,7 +93,7 @@ def test_a_topic_with_the_longest_name(directory: Directory) -> None:
         assert list(Path(directory.path).glob("t*")) == []
 
 
-def test_a_deleted_log_takes_no_more_records(directory: Directory) -> None:
+def test_a_deleted_log_accepts_no_more_records(directory: Directory) -> None:
     """A caller that still has it would write into files that are about to be removed."""
     with directory.opened() as log_dir:
         log = log_dir.create(A, SMALL, None)

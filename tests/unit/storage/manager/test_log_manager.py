@@ -275,7 +275,7 @@ def test_the_same_directory_twice(tmp_path: Path) -> None:
         assert len(manager.online_dirs) == 1
 
 
-def test_a_start_that_is_refused_lets_go_of_every_directory(broker: Broker) -> None:
+def test_a_refused_start_closes_every_directory(broker: Broker) -> None:
     """S1: the directory that was opened first is unlocked again, and as clean as before."""
     with broker.running() as manager:
         for partition in (A, B):
@@ -525,7 +525,7 @@ def test_a_clean_stop_and_start(broker: Broker) -> None:
             assert result.epochs.latest_epoch == 2
 
 
-def test_a_power_cut() -> None:
+def test_a_power_failure() -> None:
     """S7: flushed records survive, in every partition and directory."""
     disk = CrashDisk()
     broker = Broker("/one", "/two", disk=disk)

@@ -55,7 +55,7 @@ class TestMove:
         broker.fill(5)
         assert broker.log.log_end_offset == 30
 
-    def test_the_old_log_can_be_read_for_a_while_and_takes_nothing(
+    def test_the_old_log_is_readable_for_a_while_and_accepts_nothing(
         self, broker: TwoLogDirs
     ) -> None:
         """A consumer that is being served from it is served to the end."""

@@ -67,7 +67,7 @@ class TestStrays:
         assert log.log_end_offset == 0
         manager.shutdown()
 
-    def test_they_stay(self) -> None:
+    def test_they_are_kept(self) -> None:
         broker = stopped()
         for _ in range(2):
             manager = LogManager(broker.disk, [A, B], broker.clock)

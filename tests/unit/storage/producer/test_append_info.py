@@ -263,7 +263,7 @@ def test_from_version_2_on_a_marker_must_raise_the_epoch(
         assert code is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_an_epoch_that_cannot_rise_may_stay() -> None:
+def test_an_epoch_at_its_limit_may_be_reused() -> None:
     run = info(known(32767, txn=30), COORDINATOR)
     ended = run.append(control(epoch=32767), marker=marker(), transaction_version=2)
     assert ended == CompletedTxn(PID, 30, 50, is_aborted=False)

@@ -296,7 +296,7 @@ def test_truncation_below_all_snapshots_clears_the_state() -> None:
     assert log.state.map_end_offset == 4
 
 
-def test_truncation_to_where_the_state_ends_keeps_it() -> None:
+def test_truncation_to_the_end_of_the_state_keeps_it() -> None:
     log = three_snapshots()
     log.append(2, 0, txn=True)
     log.finish(2)
@@ -331,7 +331,7 @@ def test_a_log_that_loses_its_head_keeps_its_producers() -> None:
     assert log.state.map_end_offset == 90
 
 
-def test_a_corrupt_snapshot_is_skipped_for_the_next_older_one(
+def test_an_older_snapshot_replaces_a_corrupt_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """S7."""

@@ -125,7 +125,7 @@ def test_a_segment_of_another_suffix(make: SegmentDirectory) -> None:
 # --- indexes
 
 
-def test_index_entries_come_every_interval(make: SegmentDirectory) -> None:
+def test_index_entries_are_added_every_interval(make: SegmentDirectory) -> None:
     """S2: an entry for the batch after more than `index.interval.bytes` of others; it has the
     batch's last offset and its start position."""
     segment = make()
@@ -210,7 +210,7 @@ def test_rolls_when_the_batch_would_not_fit(make: SegmentDirectory) -> None:
     assert segment.should_roll(config, 401, NOW, 1, NOW)
 
 
-def test_an_empty_segment_takes_any_batch_that_fits(make: SegmentDirectory) -> None:
+def test_an_empty_segment_accepts_any_batch_that_fits(make: SegmentDirectory) -> None:
     config = LogConfig(segment_bytes=1000, segment_ms=1)
     segment = make(config=config, now_ms=NOW)
     assert not segment.should_roll(config, 1000, NOW + 10**9, 0, NOW + 10**9)

@@ -96,7 +96,7 @@ def test_size_is_that_of_the_records(segments: LogSegments) -> None:
     assert segments.size == 110 + 120 + 140
 
 
-def test_removing_one(segments: LogSegments) -> None:
+def test_removing_a_segment(segments: LogSegments) -> None:
     removed = segments.remove(20)
     removed.close_handlers()
     assert removed.base_offset == 20
@@ -105,7 +105,7 @@ def test_removing_one(segments: LogSegments) -> None:
         segments.remove(20)
 
 
-def test_one_with_the_same_base_offset_takes_the_others_place(
+def test_a_segment_replaces_one_with_the_same_base_offset(
     segments: LogSegments, tmp_path: Path
 ) -> None:
     """S5: a compacted segment replaces the first of those it was written from."""

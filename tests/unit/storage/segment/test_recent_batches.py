@@ -29,7 +29,7 @@ def test_a_batch_is_found_by_its_first_offset_alone() -> None:
 @pytest.mark.parametrize(
     "count", [MIN_BATCHES, 2 * MIN_BATCHES, 2 * MIN_BATCHES + 1, 7 * MIN_BATCHES - 1]
 )
-def test_the_last_ones_are_known_and_not_many_more(count: int) -> None:
+def test_only_the_last_batches_are_known(count: int) -> None:
     recent = filled(count)
     current = [number for number in range(count) if number * 5 in recent]
     assert current == list(range(current[0], count))
