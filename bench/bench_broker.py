@@ -57,13 +57,13 @@ def large_produce(folder: Path) -> list[Row]:
     request = produce_frame("large", {0: records})
     with start_broker(folder / "large", DELETE_AT_ONCE) as broker, Client(broker.address) as client:
         client.create_topic("large")
-        answer = client.produced(request)
+        response = client.produced(request)
         client.delete_topic("large")
         bare_file = str(folder / "received")
-        sizes = str(len(request)), str(answer)
+        sizes = str(len(request)), str(response)
 
         def load(to: Client) -> None:
-            to.pipelined([request], [answer], LARGE_REQUESTS, IN_FLIGHT)
+            to.pipelined([request], [response], LARGE_REQUESTS, IN_FLIGHT)
 
         def through_broker() -> Cost:
             client.create_topic("large")
@@ -99,8 +99,8 @@ def consume(folder: Path) -> list[Row]:
     with start_broker(folder / "consume") as broker, Client(broker.address) as client:
         topic_id = client.create_topic("consume")
         request = produce_frame("consume", {0: records})
-        answer = client.produced(request)
-        client.pipelined([request], [answer], batches - 1, DEPTH)
+        response = client.produced(request)
+        client.pipelined([request], [response], batches - 1, DEPTH)
         log = folder / "consume" / "data" / "consume-0" / f"{0:020}.log"
         size = log.stat().st_size
 
@@ -157,15 +157,15 @@ def small_produce(folder: Path) -> list[Row]:
     request = produce_frame("small", {0: batch(1, 100)})
     with start_broker(folder / "small") as broker, Client(broker.address) as client:
         client.create_topic("small")
-        answer = client.produced(request)
+        response = client.produced(request)
 
         def one_by_one(server: Server, to: Client) -> Cost:
-            return cost(server, lambda: to.round_trips(request, answer, ROUND_TRIPS))
+            return cost(server, lambda: to.round_trips(request, response, ROUND_TRIPS))
 
         def pipelined() -> Cost:
-            return cost(broker, lambda: client.pipelined([request], [answer], PIPELINED, DEPTH))
+            return cost(broker, lambda: client.pipelined([request], [response], PIPELINED, DEPTH))
 
-        echo = start_bare(folder / "echo", "echo", str(len(request)), str(answer))
+        echo = start_bare(folder / "echo", "echo", str(len(request)), str(response))
         with echo, Client(echo.address) as plain:
             least, ours, many = in_turns(
                 SHORT_ROUNDS,
@@ -195,8 +195,8 @@ def beside(name: str, bare_name: str, gigabytes: float, ours: Cost, bare: Cost) 
 
 def run() -> list[Row]:
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as name, clients_on_a_core():
-        folder = Path(name)
+        directory = Path(name)
         rows: list[Row] = []
         for scenario in (start, large_produce, consume, small_produce, partitions):
-            rows += scenario(folder)
+            rows += scenario(directory)
         return rows

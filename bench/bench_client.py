@@ -95,9 +95,9 @@ def _rate(client: str, role: str, address: str, topic: str) -> float:
 def _rows(role: str, rates: dict[str, list[float]], bulk: str) -> list[Row]:
     median = {client: statistics.median(rounds) for client, rounds in rates.items()}
     rows = [Row(f"{role}: {client}", rate, "records/s") for client, rate in median.items()]
-    for other in ("kafka-python", "aiokafka"):
-        ratio = median["penstock"] / median[other]
-        rows.append(at_least(f"{role}: penstock against {other}", ratio, "times", 2))
+    for name in ("kafka-python", "aiokafka"):
+        ratio = median["penstock"] / median[name]
+        rows.append(at_least(f"{role}: penstock against {name}", ratio, "times", 2))
     ratio = median["penstock-aio"] / median["aiokafka"]
     rows.append(at_least(f"{role}: penstock.client.aio against aiokafka", ratio, "times", 2))
     best = max(rate for client, rate in median.items() if client.startswith("confluent"))

@@ -40,11 +40,11 @@ _IDS = [UUID(int=number + 1) for number in range(10)]
 
 
 def run() -> list[Row]:
-    with tempfile.TemporaryDirectory() as folder, clients_on_a_core():
+    with tempfile.TemporaryDirectory() as directory, clients_on_a_core():
         return [
-            *requests(Path(folder)),
-            *loading(Path(folder) / "distinct", groups=COMMITS // 100, rounds=1),
-            *loading(Path(folder) / "repeated", groups=COMMITS // 1000, rounds=10),
+            *requests(Path(directory)),
+            *loading(Path(directory) / "distinct", groups=COMMITS // 100, rounds=1),
+            *loading(Path(directory) / "repeated", groups=COMMITS // 1000, rounds=10),
         ]
 
 
@@ -102,11 +102,11 @@ def wait_until_loaded(client: Client, groups: list[str]) -> None:
     )
     loading_codes = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
     while True:
-        answer = client.ask(request, 9, OffsetFetchResponse)
-        errors = {group.error_code for group in answer.groups}
+        response = client.ask(request, 9, OffsetFetchResponse)
+        errors = {group.error_code for group in response.groups}
         if not errors & loading_codes:
             break
         time.sleep(0.05)
-    committed = sum(len(t.partitions) for group in answer.groups for t in group.topics)
+    committed = sum(len(t.partitions) for group in response.groups for t in group.topics)
     if errors != {0} or committed != 100 * len(groups):
         raise RuntimeError(f"errors {errors}, {committed} offsets of {len(groups)} groups")

@@ -158,10 +158,10 @@ def run() -> list[Row]:
         None,
         300,
     )
-    found = fetch_response(10)
+    result = fetch_response(10)
     row(
         "Fetch response v17, 10 file ranges, framed, encode",
-        partial(encode_response, found, 17, 1),
+        partial(encode_response, result, 17, 1),
         None,
         300,
     )

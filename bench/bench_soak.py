@@ -151,9 +151,9 @@ def raw_producer(load: Load) -> None:
     """Requests of one record, 50 in flight."""
     request = produce_frame("raw", {0: batch(1, 100)})
     with Client(load.address) as client:
-        answer = client.produced(request)
+        response = client.produced(request)
         while load.running:
-            client.pipelined([request], [answer], 1000, 50)
+            client.pipelined([request], [response], 1000, 50)
             load.count("requests of one record", 1000)
             load.pause(0.05)
 
@@ -273,8 +273,8 @@ def soak(folder: Path) -> list[Row]:
 def rows_of(samples: list[Sample]) -> list[Row]:
     """How memory and open files at the end compare to those at the start."""
     first, last = samples[:SAMPLES], samples[-SAMPLES:]
-    memory = [statistics.median(each.memory.resident for each in part) for part in (first, last)]
-    files = [statistics.median(each.files for each in part) for part in (first, last)]
+    memory = [statistics.median(item.memory.resident for item in part) for part in (first, last)]
+    files = [statistics.median(item.files for item in part) for part in (first, last)]
     return [
         Row("resident after the warm-up", memory[0], "MiB"),
         Row("resident at the end", memory[1], "MiB"),
@@ -286,5 +286,5 @@ def rows_of(samples: list[Sample]) -> list[Row]:
 
 
 def run() -> list[Row]:
-    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as folder:
-        return soak(Path(folder))
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as directory:
+        return soak(Path(directory))

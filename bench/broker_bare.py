@@ -55,12 +55,16 @@ class Answering:
     """One connection: counts bytes and responds when a request is complete."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, connection: socket.socket, request: int, answer: int
+        self,
+        loop: asyncio.AbstractEventLoop,
+        connection: socket.socket,
+        request: int,
+        response: int,
     ) -> None:
         self._loop = loop
         self._connection = connection
         self._request = request
-        self._answer = bytes(answer)
+        self._answer = bytes(response)
         self._came = 0
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         loop.add_reader(connection.fileno(), self._readable)
@@ -94,10 +98,10 @@ class Writing(Answering):
         loop: asyncio.AbstractEventLoop,
         connection: socket.socket,
         request: int,
-        answer: int,
+        response: int,
         path: str,
     ) -> None:
-        super().__init__(loop, connection, request, answer)
+        super().__init__(loop, connection, request, response)
         self._path = path
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
 

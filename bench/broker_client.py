@@ -71,7 +71,7 @@ def batch(records: int, value_bytes: int) -> bytes:
 
 def produce_frame(topic: str, batches: dict[int, bytes], acks: int = 1) -> bytes:
     """Returns a Produce request with a batch for each of these partitions."""
-    data = [PartitionProduceData(index, memoryview(each)) for index, each in batches.items()]
+    data = [PartitionProduceData(index, memoryview(batch)) for index, batch in batches.items()]
     request = ProduceRequest(None, acks, 30_000, [TopicProduceData(topic, partition_data=data)])
     return frame(request, PRODUCE_VERSION)
 

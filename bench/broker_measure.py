@@ -37,8 +37,8 @@ def rounds_of(rounds: int, *measures: Callable[[], Cost]) -> list[list[Cost]]:
 
 
 def least(costs: Sequence[Cost]) -> Cost:
-    seconds = min(each.seconds for each in costs)
-    return Cost(seconds, sum(each.cpu for each in costs) / len(costs))
+    seconds = min(cost.seconds for cost in costs)
+    return Cost(seconds, sum(cost.cpu for cost in costs) / len(costs))
 
 
 def typical_ratio(costs: Sequence[Cost], others: Sequence[Cost]) -> float:
@@ -48,7 +48,7 @@ def typical_ratio(costs: Sequence[Cost], others: Sequence[Cost]) -> float:
     of one of them would be most of the difference.
     """
     pairs = zip(costs, others, strict=True)
-    return statistics.median(one.seconds / other.seconds for one, other in pairs)
+    return statistics.median(pair.seconds / item.seconds for pair, item in pairs)
 
 
 def throughput(name: str, measured: Cost, gigabytes: float, whose: str = "broker ") -> list[Row]:

@@ -51,15 +51,15 @@ def produce(broker: Server, client: Client) -> list[Row]:
     ]
     large = [produce_frame("one", {0: batch(RECORDS * PER_REQUEST, 1024)})]
 
-    def load(requests: list[bytes], answers: list[int], batches_in_each: int) -> Cost:
+    def load(requests: list[bytes], responses: list[int], batches_in_each: int) -> Cost:
         count = BATCHES // batches_in_each
-        return cost(broker, lambda: client.pipelined(requests, answers, count, IN_FLIGHT))
+        return cost(broker, lambda: client.pipelined(requests, responses, count, IN_FLIGHT))
 
-    of_spread = [client.produced(each) for each in spread]
+    of_spread = [client.produced(item) for item in spread]
     # The second batch of a partition is the first that its indexes take note of.
     first = cost(broker, lambda: client.pipelined(spread, of_spread, PARTITIONS, IN_FLIGHT))
     of_alone, of_together, of_large = (
-        [client.produced(each) for each in way] for way in (alone, together, large)
+        [client.produced(item) for item in way] for way in (alone, together, large)
     )
     rounds = rounds_of(
         ROUNDS,
@@ -91,8 +91,8 @@ def consume(broker: Server, client: Client) -> list[Row]:
     # Between two batches of a partition come those of others, as in `wide`: otherwise its pages
     # would lie one after the other in memory, and the reader would copy them faster.
     requests = [produce_frame("narrow", {0: BATCH}), *[produce_frame("others", {0: BATCH})] * 3]
-    answers = [client.produced(request) for request in requests]
-    client.pipelined(requests, answers, CONSUMED // RECORDS * len(requests), IN_FLIGHT)
+    responses = [client.produced(request) for request in requests]
+    client.pipelined(requests, responses, CONSUMED // RECORDS * len(requests), IN_FLIGHT)
     narrow = SessionReader(client, topic_id, 1, FETCH_BYTES)
     topic_id = client.metadata("wide")
     wide = SessionReader(client, topic_id, PARTITIONS, SHARE_BYTES)
@@ -158,16 +158,16 @@ class SessionReader:
     def _ask(self, request: bytes) -> tuple[dict[int, int], int]:
         """Returns the received records by partition, and the id of the session."""
         self._client.sock.sendall(request)
-        answer = decode_response(FetchResponse, FETCH_VERSION, self._client.answer())[1]
+        response = decode_response(FetchResponse, FETCH_VERSION, self._client.answer())[1]
         came = {
             partition.partition_index: len(partition.records) // len(BATCH) * RECORDS
-            for topic in answer.responses
+            for topic in response.responses
             for partition in topic.partitions
             if isinstance(partition.records, memoryview) and partition.records
         }
-        if answer.error_code or not came:
-            raise RuntimeError(f"error {answer.error_code}, or no records")
-        return came, answer.session_id
+        if response.error_code or not came:
+            raise RuntimeError(f"error {response.error_code}, or no records")
+        return came, response.session_id
 
 
 def _of_session(request: bytes, session_id: int) -> bytes:

@@ -113,8 +113,8 @@ class Server:
         deadline = time.monotonic() + READY_SECONDS
         while select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
             line = output.readline().decode()
-            if found := _ADDRESS.search(line):
-                return found[1], int(found[2])
+            if match := _ADDRESS.search(line):
+                return match[1], int(match[2])
             if not line:
                 break
         raise RuntimeError(f"the server was not ready within {READY_SECONDS} s:\n{self.said}")

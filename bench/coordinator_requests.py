@@ -141,17 +141,17 @@ class Transactions:
             "written", partition_data=[PartitionProduceData(0, memoryview(bytes(batch)))]
         )
         request = ProduceRequest("transactions", -1, 30_000, [data])
-        answer = self._client.ask(request, PRODUCE_VERSION, ProduceResponse)
-        error = answer.responses[0].partition_responses[0].error_code
+        response = self._client.ask(request, PRODUCE_VERSION, ProduceResponse)
+        error = response.responses[0].partition_responses[0].error_code
         if error:
             raise RuntimeError(f"Produce: error {error}")
 
     def _commit(self) -> None:
         request = EndTxnRequest("transactions", *self._producer, True)
-        answer = self._client.ask(request, 5, EndTxnResponse)
-        if answer.error_code:
-            raise RuntimeError(f"EndTxn: error {answer.error_code}")
-        self._producer = answer.producer_id, answer.producer_epoch
+        response = self._client.ask(request, 5, EndTxnResponse)
+        if response.error_code:
+            raise RuntimeError(f"EndTxn: error {response.error_code}")
+        self._producer = response.producer_id, response.producer_epoch
 
 
 def row(name: str, measured: Cost, count: int) -> list[Row]:

@@ -147,8 +147,8 @@ class Pipe:
     def groups(self) -> dict[str, Group]:
         with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:
             return {
-                found["group_id"]: (found["protocol_type"], found["group_state"])
-                for found in admin.list_groups()
+                result["group_id"]: (result["protocol_type"], result["group_state"])
+                for result in admin.list_groups()
             }
 
     def policy(self, topic: str) -> str:
@@ -244,9 +244,9 @@ def _connect(worker: App) -> None:
                 json.dumps(connector),
                 {"Content-Type": "application/json"},
             )
-            reply = service.getresponse()
-            said = reply.read()
-            assert reply.status == 201, said
+            response = service.getresponse()
+            said = response.read()
+            assert response.status == 201, said
 
 
 @pytest.fixture(scope="session")

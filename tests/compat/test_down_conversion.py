@@ -91,10 +91,10 @@ CASES = _cases()
 @pytest.fixture(scope="module")
 def converted_by_kafka() -> list[bytes]:
     java = shutil.which("java")
-    found = sorted((ROOT / ".parts" / "java-clients").glob("3.9.*/libs"))
-    if java is None or not found:
+    result = sorted((ROOT / ".parts" / "java-clients").glob("3.9.*/libs"))
+    if java is None or not result:
         pytest.fail(str(MissingPartError("Kafka 3.9's jars are missing: run make setup")))
-    parts = KafkaParts(Path(java), found[-1], "3.9")
+    parts = KafkaParts(Path(java), result[-1], "3.9")
     lines = [
         f"{case.magic} {case.first_offset} {b64encode(case.batches).decode()}" for case in CASES
     ]
@@ -106,7 +106,7 @@ def converted_by_kafka() -> list[bytes]:
 
 def _unpacked(data: bytes | bytearray) -> list[tuple[Message, bytes]]:
     """Each message, without its size and packed value, and what that unpacks to."""
-    found = []
+    result = []
     position = 0
     while position < len(data):
         message = read_message(data, position)
@@ -119,8 +119,8 @@ def _unpacked(data: bytes | bytearray) -> list[tuple[Message, bytes]]:
                 # The header with its checksum, which is another one in magic 0.
                 assert message.value[:7].hex() == f"04224d186040{'82' if message.magic else '1a'}"
         position += message.size
-        found.append((message._replace(size=0, value=b"") if inner else message, inner))
-    return found
+        result.append((message._replace(size=0, value=b"") if inner else message, inner))
+    return result
 
 
 def _converted_by_us(case: Case) -> bytes:

@@ -67,9 +67,11 @@ def _sorted_lists(record: Record) -> Record:
             group.leader = None if len(group.members) > 1 else group.leader
             for member in group.members:
                 if member.assignment:
-                    found, version = decode_versioned(ConsumerProtocolAssignment, member.assignment)
-                    found.assigned_partitions.sort(key=lambda topic: topic.topic)
-                    member.assignment = encode_versioned(found, version)
+                    result, version = decode_versioned(
+                        ConsumerProtocolAssignment, member.assignment
+                    )
+                    result.assigned_partitions.sort(key=lambda topic: topic.topic)
+                    member.assignment = encode_versioned(result, version)
         case ConsumerGroupTargetAssignmentMemberValue() as target:
             for topic in target.topic_partitions:
                 topic.partitions.sort()
@@ -77,18 +79,18 @@ def _sorted_lists(record: Record) -> Record:
         case ConsumerGroupCurrentMemberAssignmentValue() as current:
             for topics in (current.assigned_partitions, current.partitions_pending_revocation):
                 topics.sort(key=lambda topic: topic.topic_id)
-                for each in topics:
-                    assert each.assignment_epochs is not None
-                    both = sorted(zip(each.partitions, each.assignment_epochs, strict=True))
-                    each.partitions = [partition for partition, _ in both]
-                    each.assignment_epochs = [epoch for _, epoch in both]
+                for item in topics:
+                    assert item.assignment_epochs is not None
+                    both = sorted(zip(item.partitions, item.assignment_epochs, strict=True))
+                    item.partitions = [partition for partition, _ in both]
+                    item.assignment_epochs = [epoch for _, epoch in both]
     return record
 
 
 def _plain(value: object) -> object:
     """A message as values: lists sorted, messages for people left out."""
     if isinstance(value, list):
-        return sorted((_plain(each) for each in value), key=repr)
+        return sorted((_plain(item) for item in value), key=repr)
     if isinstance(value, Struct):
         return {
             name: _plain(getattr(value, name))
@@ -146,9 +148,9 @@ def _compare(history: GroupHistory, steps: list[list[list[str]]]) -> None:
             if words[0] == "ERROR":
                 assert _error(ours[1][int(words[1])]) == int(words[2]), where
             elif words[0] == "REPLY":
-                answer, version = history.asked[int(words[1])]
-                expected, _ = decode(answer, version, b64decode(words[2]))
-                mine, _ = decode(answer, version, encode(ours[1][int(words[1])], version))
+                response, version = history.asked[int(words[1])]
+                expected, _ = decode(response, version, b64decode(words[2]))
+                mine, _ = decode(response, version, encode(ours[1][int(words[1])], version))
                 assert _plain(mine) == _plain(expected), where
 
 

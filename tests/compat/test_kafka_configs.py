@@ -99,19 +99,21 @@ def kafka(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_every_setting_of_kafka_is_known(kafka: KafkaTables) -> None:
     """Any server.properties of Kafka 4 starts."""
-    assert [each for each in kafka.settings if each.name not in TABLES[each.table]] == []
+    assert [
+        setting for setting in kafka.settings if setting.name not in TABLES[setting.table]
+    ] == []
     assert len(kafka.settings) > 400
 
 
 def test_types_importance_and_defaults_are_kafkas(kafka: KafkaTables) -> None:
     differing = []
-    for each in kafka.settings:
-        ours = TABLES[each.table][each.name]
-        default = None if each.default == "\\N" else each.default
-        expected = OTHER_DEFAULTS.get(each.name, default)
+    for setting in kafka.settings:
+        ours = TABLES[setting.table][setting.name]
+        default = None if setting.default == "\\N" else setting.default
+        expected = OTHER_DEFAULTS.get(setting.name, default)
         facts = (ours.type.name, ours.default, ours.importance.name, ours.internal, ours.old)
-        if facts != (each.type, expected, each.importance, each.internal == "true", False):
-            differing.append((each, facts))
+        if facts != (setting.type, expected, setting.importance, setting.internal == "true", False):
+            differing.append((setting, facts))
     assert differing == []
 
 
@@ -130,9 +132,9 @@ def in_our_notation(each: KafkaSetting) -> str:
 
 def test_limits_are_kafkas(kafka: KafkaTables) -> None:
     differing = {
-        each.name
-        for each in kafka.settings
-        if TABLES[each.table][each.name].validator != in_our_notation(each)
+        setting.name
+        for setting in kafka.settings
+        if TABLES[setting.table][setting.name].validator != in_our_notation(setting)
     }
     assert differing == set(OTHER_LIMITS)
 
@@ -156,13 +158,13 @@ def test_synonyms_are_kafkas(kafka: KafkaTables) -> None:
 
 def test_settings_that_kafka_no_longer_has_are_marked(kafka: KafkaTables) -> None:
     for table in (BROKER_SETTINGS, TOPIC_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS):
-        present = {each.name for each in kafka.settings if TABLES[each.table] is table}
+        present = {setting.name for setting in kafka.settings if TABLES[setting.table] is table}
 
         def is_old(setting: Setting, present: set[str] = present) -> bool:
             return setting.name not in present
 
-        assert [each.name for each in table.values() if each.old] == [
-            each.name for each in table.values() if is_old(each)
+        assert [item.name for item in table.values() if item.old] == [
+            item.name for item in table.values() if is_old(item)
         ]
 
 
@@ -424,10 +426,10 @@ def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -
     assert [next(lines) for _ in CHANGES] == ["NONE"] * len(CHANGES)
     entries: dict[tuple[str, str], dict[str, list[str]]] = {}
     for resource in RESOURCES:
-        found = entries.setdefault(resource, {})
+        result = entries.setdefault(resource, {})
         while (line := next(lines)) != "end":
             name, *facts = line.split("\t")[1:]
-            found[name] = facts
+            result[name] = facts
     config = load_broker_config(folder / "server.properties")
     config.set_dynamic(stored("BROKER", "") | WRITTEN_BY_KAFKA, stored("BROKER", "1"))
     verdicts = [next(lines) for _ in ATTEMPTS]
@@ -471,7 +473,7 @@ def without_our_defaults(name: str, facts: list[str]) -> list[str]:
 def test_settings_are_shown_as_kafka_shows_them(answers: Answers, kind: str, resource: str) -> None:
     """Values, sources and synonyms in Kafka's order, for every setting of every resource."""
     theirs = answers.entries[kind, resource]
-    ours = {each.name: facts_of(each) for each in our_entries(answers.config, kind, resource)}
+    ours = {entry.name: facts_of(entry) for entry in our_entries(answers.config, kind, resource)}
     assert set(ours) == set(theirs)
     assert {name: without_our_defaults(name, facts) for name, facts in ours.items()} == {
         name: without_our_defaults(name, facts) for name, facts in theirs.items()

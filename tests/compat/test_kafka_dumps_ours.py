@@ -61,7 +61,9 @@ def _after_crash(ours: PenstockWrittenLogs) -> list[Path]:
     Those of active segments are of their full size. The tool takes what is behind their entries
     for entries, and fails where a truncation or a torn write took records that they name.
     """
-    active = {max(folder.glob("*.log")).with_suffix("") for folder in ours.crashed.glob("*-0")}
+    active = {
+        max(directory.glob("*.log")).with_suffix("") for directory in ours.crashed.glob("*-0")
+    }
     return [
         path
         for path in ours.files(*FILES, crashed=True)
@@ -113,14 +115,14 @@ def test_every_field_is_what_was_written(
         position = 0
         waiting: list[Row] = []
         for line in kafka_lines(dumps.deep.files[path]):
-            found = row(line)
-            if "baseOffset" not in found:
-                assert found == waiting.pop(0)
+            result = row(line)
+            if "baseOffset" not in result:
+                assert result == waiting.pop(0)
                 continue
             assert waiting == []
             batch = next(batches)
-            assert found == batch_row(batch, found, position)
-            position += int(found["size"])
+            assert result == batch_row(batch, result, position)
+            position += int(result["size"])
             waiting = record_rows(batch)
         assert waiting == []
         assert position == path.stat().st_size
@@ -156,14 +158,14 @@ def test_aborted_transactions_are_in_the_index(
                 first = started.pop(batch.producer_id, None)
                 if first is not None and not batch.marker.commit:
                     aborts[batch.base_offset] = (batch.producer_id, first)
-        found = {}
+        result = {}
         bases = [int(path.stem) for path in _of(where, dumps.deep.files, ".log")]
         for path in _of(where, dumps.deep.files, ".txnindex"):
             for entry in map(row, kafka_lines(dumps.deep.files[path])):
                 last = int(entry["lastOffset"])
                 assert max(base for base in bases if base <= last) == int(path.stem)
-                found[last] = (int(entry["producerId"]), int(entry["firstOffset"]))
-        assert found == aborts
+                result[last] = (int(entry["producerId"]), int(entry["firstOffset"]))
+        assert result == aborts
         any_aborted += len(aborts)
     assert any_aborted > 20
 

@@ -19,12 +19,12 @@ def test_kafka_writes_what_it_read(kafka_parts: KafkaParts) -> None:
             f"{cls.__name__} {version} {encode(message, version).hex()}" for message in messages
         ]
     run = kafka_parts.run(JAVA_FOLDER / "RewriteMessages.java", stdin="\n".join(sent))
-    answers = run.stdout.splitlines()
-    assert len(answers) == len(sent)
+    responses = run.stdout.splitlines()
+    assert len(responses) == len(sent)
     wrong = [
-        f"{line}\n  {answer}"
-        for line, answer in zip(sent, answers, strict=True)
-        if answer not in ("same", "unknown")
+        f"{line}\n  {response}"
+        for line, response in zip(sent, responses, strict=True)
+        if response not in ("same", "unknown")
     ]
     assert wrong == []
-    assert answers.count("same") > 680 * (SAMPLES + 2)
+    assert responses.count("same") > 680 * (SAMPLES + 2)

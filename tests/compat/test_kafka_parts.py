@@ -36,9 +36,9 @@ def test_kafka_wrote_every_kind_of_file(kafka_written_logs: KafkaWrittenLogs) ->
     assert len(kafka_written_logs.files(".log")) > 60
     for suffix in (".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"):
         assert kafka_written_logs.files(suffix), suffix
-    folder = kafka_written_logs.folder(TopicPartition("codec-none", 0))
-    assert (folder / "partition.metadata").exists()
-    epochs = (folder / "leader-epoch-checkpoint").read_text().splitlines()
+    directory = kafka_written_logs.folder(TopicPartition("codec-none", 0))
+    assert (directory / "partition.metadata").exists()
+    epochs = (directory / "leader-epoch-checkpoint").read_text().splitlines()
     assert len(epochs[2:]) == 2, "the restart began a second leader epoch"
 
 
@@ -57,10 +57,10 @@ def test_the_crashed_copy_has_no_mark_of_a_clean_shutdown(
 
 @pytest.mark.parametrize("topic", PLAIN_TOPICS)
 def test_kafka_serves_what_it_accepted(topic: str, kafka_written_logs: KafkaWrittenLogs) -> None:
-    partitions = {one.where for one in kafka_written_logs.written if one.where.topic == topic}
+    partitions = {item.where for item in kafka_written_logs.written if item.where.topic == topic}
     assert partitions
     for where in partitions:
-        accepted = [one.record for one in kafka_written_logs.written if one.where == where]
+        accepted = [item.record for item in kafka_written_logs.written if item.where == where]
         assert kafka_written_logs.served[where].uncommitted == accepted
 
 
@@ -69,11 +69,11 @@ def test_aborted_records_are_not_served_to_read_committed(
     partition: int, kafka_written_logs: KafkaWrittenLogs
 ) -> None:
     where = TopicPartition("transactions", partition)
-    written = [one for one in kafka_written_logs.written if one.where == where]
+    written = [item for item in kafka_written_logs.written if item.where == where]
     served = kafka_written_logs.served[where]
-    assert {one.outcome for one in written} == {"committed", "aborted"}
-    assert served.uncommitted == [one.record for one in written]
-    assert served.committed == [one.record for one in written if one.outcome == "committed"]
+    assert {item.outcome for item in written} == {"committed", "aborted"}
+    assert served.uncommitted == [item.record for item in written]
+    assert served.committed == [item.record for item in written if item.outcome == "committed"]
     assert served.last_stable_offset == served.high_watermark == len(written) + 24
 
 
@@ -100,7 +100,7 @@ def test_kafka_compacted_all_but_the_active_segment(
 ) -> None:
     """S5: the newest record of each key is there, and older ones only in the active segment."""
     where = TopicPartition(topic, 0)
-    written = [one.record for one in kafka_written_logs.written if one.where == where]
+    written = [item.record for item in kafka_written_logs.written if item.where == where]
     served = kafka_written_logs.served[where].uncommitted
     assert len(served) < len(written) / 2
     newest: dict[bytes | None, KafkaRecord] = {record.key: record for record in written}
@@ -112,11 +112,11 @@ def test_kafka_compacted_all_but_the_active_segment(
 
 def test_offsets_for_timestamps_are_known(kafka_written_logs: KafkaWrittenLogs) -> None:
     served = kafka_written_logs.served[TopicPartition("codec-zstd", 1)]
-    answers = served.offsets_for_timestamps
-    assert len(answers) >= 6
-    assert answers[0] == (0, served.uncommitted[0].timestamp)
-    assert answers[max(answers)] is None
-    assert served.max_timestamp == max((one.offset, one.timestamp) for one in served.uncommitted)
+    responses = served.offsets_for_timestamps
+    assert len(responses) >= 6
+    assert responses[0] == (0, served.uncommitted[0].timestamp)
+    assert responses[max(responses)] is None
+    assert served.max_timestamp == max((item.offset, item.timestamp) for item in served.uncommitted)
 
 
 def test_dump_reads_every_log(kafka_written_logs: KafkaWrittenLogs) -> None:
@@ -128,8 +128,8 @@ def test_dump_reads_every_log(kafka_written_logs: KafkaWrittenLogs) -> None:
     assert with_gaps >= {"compacted", "compacted-lz4"}
     offsets: dict[str, set[int]] = {}
     for path, lines in dump.files.items():
-        found = (re.match(r"\| offset: (\d+) ", line) for line in lines)
-        offsets.setdefault(path.parent.name, set()).update(int(one[1]) for one in found if one)
+        result = (re.match(r"\| offset: (\d+) ", line) for line in lines)
+        offsets.setdefault(path.parent.name, set()).update(int(item[1]) for item in result if item)
     for where, served in kafka_written_logs.served.items():
         assert offsets[str(where)] >= {record.offset for record in served.uncommitted}
 
@@ -147,13 +147,15 @@ def test_dump_reads_every_other_file(kafka_written_logs: KafkaWrittenLogs) -> No
     dump = dump_log_segments(indexes + others)
     # Its own cleaner keeps the last batch of a producer without records, and the timestamp of that
     # batch in the index; the tool then finds no record with it.
-    unexplained = [one for one in dump.complaints if not one.endswith("log timestamp: -1")]
+    unexplained = [
+        complaint for complaint in dump.complaints if not complaint.endswith("log timestamp: -1")
+    ]
     assert unexplained == []
-    assert all("/compacted-transactions-0/" in one for one in dump.complaints)
+    assert all("/compacted-transactions-0/" in complaint for complaint in dump.complaints)
 
     for partition in (0, 1):
-        folder = kafka_written_logs.folder(TopicPartition("transactions", partition))
-        aborted = [line for path in folder.glob("*.txnindex") for line in dump.files[path][1:]]
+        directory = kafka_written_logs.folder(TopicPartition("transactions", partition))
+        aborted = [line for path in directory.glob("*.txnindex") for line in dump.files[path][1:]]
         assert len(aborted) == 8
     assert "currentTxnFirstOffset: OptionalLong[10]" in dump.text
 
@@ -197,15 +199,15 @@ def test_dump_names_what_is_wrong(kafka_written_logs: KafkaWrittenLogs, tmp_path
 def test_dump_reads_the_old_formats(
     old_format_logs: tuple[Path, list[WrittenRecord]],
 ) -> None:
-    folder, written = old_format_logs
-    dump = dump_log_segments(sorted(folder.glob("*/*.log")), "--print-data-log")
+    directory, written = old_format_logs
+    dump = dump_log_segments(sorted(directory.glob("*/*.log")), "--print-data-log")
     assert dump.complaints == []
-    assert {one.where.topic for one in written} >= {"v0-none", "v0-lz4", "v1-gzip", "v1-snappy"}
-    for where in {one.where for one in written}:
-        lines = "\n".join(dump.files[folder / str(where) / f"{0:020}.log"])
-        values = [one.record.value for one in written if one.where == where]
+    assert {item.where.topic for item in written} >= {"v0-none", "v0-lz4", "v1-gzip", "v1-snappy"}
+    for where in {item.where for item in written}:
+        lines = "\n".join(dump.files[directory / str(where) / f"{0:020}.log"])
+        values = [item.record.value for item in written if item.where == where]
         assert len(values) == 111
-        assert re.findall(r"payload: (.*)", lines) == [one.decode() for one in values if one]
+        assert re.findall(r"payload: (.*)", lines) == [value.decode() for value in values if value]
 
 
 def test_kafka_serves_folders_put_in_its_place(

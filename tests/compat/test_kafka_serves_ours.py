@@ -33,12 +33,12 @@ GIVEN_BACK = ("append-time", "codec-zstd", "compacted", "transaction-open", "tra
 
 def _answers(served: ServedLogs, where: TopicPartition) -> ServedPartition:
     """What Kafka says."""
-    answers = served.partitions[where]
+    responses = served.partitions[where]
     if where == NO_TIMESTAMPS:
         # The latest timestamp that it finds here is -1, in the first record. We find none.
-        assert answers.max_timestamp == FoundOffset(0, -1)
-        return replace(answers, max_timestamp=None)
-    return answers
+        assert responses.max_timestamp == FoundOffset(0, -1)
+        return replace(responses, max_timestamp=None)
+    return responses
 
 
 def _asked(
@@ -51,9 +51,9 @@ def _asked(
     log = manager.get(where)
     assert log is not None
     log.update_high_watermark(log.log_end_offset)
-    answers = consume(log, logs.times(where) if where in logs.notes else ())
+    responses = consume(log, logs.times(where) if where in logs.notes else ())
     manager.shutdown()
-    return answers
+    return responses
 
 
 @pytest.mark.parametrize("where", NOT_COMPACTED, ids=str)

@@ -31,17 +31,17 @@ OldLogs = tuple[Path, list[WrittenRecord]]
 def _open(
     topic: str, old: OldLogs, tmp_path: Path, config: LogConfig = SMALL
 ) -> tuple[Log, list[KafkaRecord]]:
-    folder, written = old
+    directory, written = old
     where = TopicPartition(topic, 0)
     copied = tmp_path / str(where)
-    shutil.copytree(folder / str(where), copied)
+    shutil.copytree(directory / str(where), copied)
     log = load_log(OsDisk(), str(copied), where, config, ManualClock(written_at(copied)))
     log.update_high_watermark(log.log_end_offset)
-    return log, [one.record for one in written if one.where == where]
+    return log, [item.record for item in written if item.where == where]
 
 
 def test_every_old_log_is_read(old_format_logs: OldLogs) -> None:
-    assert {one.where.topic for one in old_format_logs[1]} == set(TOPICS)
+    assert {format_log.where.topic for format_log in old_format_logs[1]} == set(TOPICS)
 
 
 @pytest.mark.parametrize("topic", TOPICS)

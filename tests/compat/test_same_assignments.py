@@ -63,16 +63,16 @@ def test_the_same_assignments(kafka_parts: KafkaParts) -> None:
         told = ",".join(f"{topic}:{partition}" for topic, partition in past)
         lines.append(f"USERDATA {name} {generation} {told or '-'}")
     run = kafka_parts.run(JAVA_FOLDER / "AssignPartitions.java", stdin="\n".join(lines) + "\n")
-    answers = _answers(run.stdout)
+    responses = _answers(run.stdout)
     for number, (case, name) in enumerate(zip(cases, chosen, strict=True)):
         theirs = {
             member: [_partition(word) for word in words.split(",") if word]
-            for member, _, words in (line.partition(" ") for line in answers[number])
+            for member, _, words in (line.partition(" ") for line in responses[number])
         }
         sent = {member: _as_sent(told) for member, told in case.members.items()}
         ours = assigned(assignors_of(name)[0], GroupCase(case.topics, sent))
         assert ours == theirs, (number, name, case)
-    for (name, generation, past), answer in zip(pasts, answers[CASES:], strict=True):
+    for (name, generation, past), response in zip(pasts, responses[CASES:], strict=True):
         assignor = assignors_of(name)[0]
         assignor.on_assignment(Assignment(past), generation)
-        assert assignor.subscription_user_data([]) == b64decode(answer[0])
+        assert assignor.subscription_user_data([]) == b64decode(response[0])

@@ -142,7 +142,9 @@ def test_as_follower(
     same_files(files_in(replay.folder), files_in(source))
 
 
-@pytest.mark.parametrize("where", [one for one in PARTITIONS if "snappy" not in one.topic], ids=str)
+@pytest.mark.parametrize(
+    "where", [item for item in PARTITIONS if "snappy" not in item.topic], ids=str
+)
 def test_as_leader(
     where: TopicPartition, kafka_written_logs: KafkaWrittenLogs, tmp_path: Path
 ) -> None:
@@ -192,15 +194,17 @@ def test_both_rebuild_the_same_indexes(
 ) -> None:
     """S7: all indexes are gone; ours are Kafka's own new ones, also of old formats."""
     where = TopicPartition(topic, 0)
-    folder = copy_of(to_rebuild[topic], tmp_path)
-    assert list(folder.glob("*index")) == []
+    directory = copy_of(to_rebuild[topic], tmp_path)
+    assert list(directory.glob("*index")) == []
     config = kafka_config("codec-none")
     clock = ManualClock(written_at(recovered.data / str(where)))
     cleaned = read_checkpoint(kafka_written_logs.data / "cleaner-offset-checkpoint")
     source = where._replace(topic=topic.removeprefix("rebuilt-"))
-    log = load_log(OsDisk(), str(folder), where, config, clock, cleaned_to=cleaned.get(source, 0))
+    log = load_log(
+        OsDisk(), str(directory), where, config, clock, cleaned_to=cleaned.get(source, 0)
+    )
     log.close()
-    ours, theirs = files_in(folder), files_in(recovered.data / str(where))
+    ours, theirs = files_in(directory), files_in(recovered.data / str(where))
     assert epochs_in(theirs) == _with_epoch(epochs_in(ours), log.log_end_offset)
     for files in (ours, theirs):
         files.pop("leader-epoch-checkpoint", None)

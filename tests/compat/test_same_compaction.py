@@ -80,9 +80,9 @@ def cleaned(
     assert log is not None
     log.update_high_watermark(log.log_end_offset)
     assert LogCleaner(manager, clock).clean() == 1
-    answers = consume(log, served.partitions[where].offsets_for_timestamps)
+    responses = consume(log, served.partitions[where].offsets_for_timestamps)
     manager.shutdown()
-    return Cleaned(tmp_path / str(where), answers)
+    return Cleaned(tmp_path / str(where), responses)
 
 
 def _time_of_cleaning(before: Path, after: Path) -> int:

@@ -67,18 +67,18 @@ def refusals(client: WireClient) -> Answers:
         "fewer records than it says": ("plain", changed(batch, COUNT_AT, 5), {}),
         "a control batch": ("plain", changed(batch, ATTRIBUTES_AT, 0x20), {}),
     }
-    found: Answers = {}
+    result: Answers = {}
     for name, (topic, records, options) in cases.items():
         for version in (3, 8, 9, 12):
             how = {"version": version, **options}
-            found[f"{name}, version {version}"] = told(send_batch(client, topic, records, **how))
-    return found
+            result[f"{name}, version {version}"] = told(send_batch(client, topic, records, **how))
+    return result
 
 
 def sequences(client: WireClient) -> Answers:
     """What a producer is told of a gap, and of an epoch that is over."""
     producer_id, epoch = new_producer(client)
-    found: Answers = {}
+    result: Answers = {}
     for name, epoch_then, sequence in (
         ("first", epoch, 0),
         ("gap", epoch, 9),
@@ -86,9 +86,9 @@ def sequences(client: WireClient) -> Answers:
         ("fenced", epoch, 1),
     ):
         batch = batch_of(b"x", producer=(producer_id, epoch_then, sequence), timestamp=recent())
-        answer = send_batch(client, "plain", batch)
-        found[name] = told(answer)[:1] + told(answer)[2:]  # all but its offset
-    return found
+        response = send_batch(client, "plain", batch)
+        result[name] = told(response)[:1] + told(response)[2:]  # all but its offset
+    return result
 
 
 def duplicate(client: WireClient) -> Answers:
@@ -119,22 +119,23 @@ def named_twice(client: WireClient) -> Answers:
             for kind, name in named
         ]
     )
-    answers = client.request(request, 1).responses
+    responses = client.request(request, 1).responses
     return {
         "named twice": [
-            (each.resource_type, each.resource_name, each.error_code) for each in answers
+            (response.resource_type, response.resource_name, response.error_code)
+            for response in responses
         ]
     }
 
 
-def told(answer: Any) -> tuple[int, int, int, int, list[int]]:
+def told(response: Any) -> tuple[int, int, int, int, list[int]]:
     """An answer without its words."""
     return (
-        answer.error_code,
-        answer.base_offset,
-        answer.log_append_time_ms,
-        answer.log_start_offset,
-        [each.batch_index for each in answer.record_errors],
+        response.error_code,
+        response.base_offset,
+        response.log_append_time_ms,
+        response.log_start_offset,
+        [record_error.batch_index for record_error in response.record_errors],
     )
 
 
@@ -161,12 +162,12 @@ def ask_all(client: WireClient) -> Answers:
         batch = batch_of(b"a", b"b", b"c", key=b"k", timestamp=recent())
         assert send_batch(client, topic, batch).error_code == 0
         start = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, 2)])
-        answer = client.request(DeleteRecordsRequest([start], 5000), 2)
-        assert answer.topics[0].partitions[0].low_watermark == 2
-    found: Answers = {}
+        response = client.request(DeleteRecordsRequest([start], 5000), 2)
+        assert response.topics[0].partitions[0].low_watermark == 2
+    result: Answers = {}
     for question in QUESTIONS:
-        found |= question(client)
-    return found
+        result |= question(client)
+    return result
 
 
 @pytest.fixture(scope="session")

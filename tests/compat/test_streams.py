@@ -158,24 +158,24 @@ class Job:
         return {name: entry.value for name, entry in entries.items() if entry.source == source}
 
     def group(self) -> dict[str, str | int]:
-        found = self.admin.describe_consumer_groups([APPLICATION])[APPLICATION].result(20)
-        owned = [place for member in found.members for place in member.assignment.topic_partitions]
+        result = self.admin.describe_consumer_groups([APPLICATION])[APPLICATION].result(20)
+        owned = [place for member in result.members for place in member.assignment.topic_partitions]
         return {
-            "state": found.state.name,
-            "type": found.type.name,
-            "protocol": found.partition_assignor,
-            "members": len(found.members),
+            "state": result.state.name,
+            "type": result.type.name,
+            "protocol": result.partition_assignor,
+            "members": len(result.members),
             "partitions": len({(place.topic, place.partition) for place in owned}),
         }
 
     def offsets(self, topic: str, isolation: str = "read_uncommitted") -> Offsets:
         """Where partitions begin and end, for a reader of this isolation level."""
         with closing(self._consumer(isolation)) as consumer:
-            found = [
+            result = [
                 consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
                 for number in range(PARTITIONS)
             ]
-        return Offsets([first for first, _ in found], sum(last for _, last in found))
+        return Offsets([first for first, _ in result], sum(last for _, last in result))
 
     def open_words(self) -> int:
         """How many words are in transactions that have not ended."""
@@ -256,12 +256,12 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 def test_every_word_is_counted_once(outcome: Outcome) -> None:
     """P4, C4: each word's counts are 1, 2, 3 … in this order, whatever was killed."""
-    found: dict[str, list[int]] = {}
+    result: dict[str, list[int]] = {}
     for word, count in outcome.counts:
-        found.setdefault(word, []).append(count)
+        result.setdefault(word, []).append(count)
     expected = {word: list(range(1, n + 1)) for word, n in Counter(outcome.words).items()}
-    assert found == expected
-    assert len(found) == 11
+    assert result == expected
+    assert len(result) == 11
 
 
 def test_the_kills_were_in_the_middle(outcome: Outcome) -> None:

@@ -32,7 +32,7 @@ def test_topics_of_apache_kafka_are_exactly_once(
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
     with KafkaBroker(kafka_parts, tmp_path, settings) as broker:
         with Admin(bootstrap_servers=broker.bootstrap) as admin:
-            admin.create_topics([NewTopic(each, 1) for each in ("steps", "middle", "slow", "copy")])
+            admin.create_topics([NewTopic(name, 1) for name in ("steps", "middle", "slow", "copy")])
         drivers_that_die(broker.bootstrap, monkeypatch)
         a_takeover_in_the_middle(broker.bootstrap)
         a_transaction_that_the_broker_ends(broker.bootstrap, monkeypatch)

@@ -159,11 +159,11 @@ def test_the_same_lives(kafka_parts: KafkaParts) -> None:
     apart, meeting = live(890, spread()), live(360, anything)
     sent = [line for life in [*apart, *meeting] for line in life.lines]
     run = kafka_parts.run(JAVA_FOLDER / "TransactionLives.java", stdin="\n".join(sent))
-    answers = run.stdout.splitlines()
-    assert len(answers) == 2 * LIVES * STEPS
-    assert lines_of(apart) == answers[: LIVES * STEPS]
+    responses = run.stdout.splitlines()
+    assert len(responses) == 2 * LIVES * STEPS
+    assert lines_of(apart) == responses[: LIVES * STEPS]
     ours = [meaning(line) for line in lines_of(meeting)]
-    assert ours == [meaning(line) for line in answers[LIVES * STEPS :]]
+    assert ours == [meaning(line) for line in responses[LIVES * STEPS :]]
     assert any(metadata.producer_epoch == MAX_EPOCH for metadata, _, _ in ours)
     assert any(metadata.next_producer_id != NO_ID for metadata, _, _ in ours)
     assert {metadata.state for metadata, _, _ in ours} == set(S) - {S.DEAD, S.PREPARE_EPOCH_FENCE}

@@ -88,12 +88,12 @@ def _answers(log: Log, served: ServedPartition) -> ServedPartition:
     if log.partition != DELETED and not log.config.compact:
         return served
     records = read_all(log)
-    answers = dict(served.offsets_for_timestamps)
-    for asked in [asked for asked, found in answers.items() if found is None]:
+    responses = dict(served.offsets_for_timestamps)
+    for asked in [asked for asked, result in responses.items() if result is None]:
         late = [record for record in records if record.timestamp >= asked]
         if late:
-            answers[asked] = FoundOffset(late[0].offset, late[0].timestamp)
-    return replace(served, offsets_for_timestamps=answers)
+            responses[asked] = FoundOffset(late[0].offset, late[0].timestamp)
+    return replace(served, offsets_for_timestamps=responses)
 
 
 def test_we_serve_what_kafka_served(
@@ -103,7 +103,7 @@ def test_we_serve_what_kafka_served(
     with opened(copy_of(kafka_written_logs.data, tmp_path)) as manager:
         for log, served in _every(manager, kafka_written_logs):
             assert consume(log, served.offsets_for_timestamps) == _answers(log, served), log
-    warnings = [one for one in caplog.records if one.levelno >= logging.WARNING]
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert warnings == [], "no index and no checkpoint of Kafka's is doubted"
 
 
@@ -127,8 +127,8 @@ def test_we_take_over_its_checkpoints(kafka_written_logs: KafkaWrittenLogs, tmp_
     names = [f"{name}-offset-checkpoint" for name in ("recovery-point", "replication", "log-start")]
     recovery_points, high_watermarks, starts = (read_checkpoint(kafka.data / n) for n in names)
     assert len(recovery_points) == len(high_watermarks) > 20
-    folder = copy_of(kafka.data, tmp_path)
-    with opened(folder) as manager:
+    directory = copy_of(kafka.data, tmp_path)
+    with opened(directory) as manager:
         for log in manager:
             assert log.recovery_point == recovery_points[log.partition]
             assert log.high_watermark == high_watermarks[log.partition]
@@ -137,7 +137,7 @@ def test_we_take_over_its_checkpoints(kafka_written_logs: KafkaWrittenLogs, tmp_
             assert [tuple(entry) for entry in log.epochs.entries()] == epochs
             assert log.topic_id is not None
     for name in [*names, "cleaner-offset-checkpoint"]:
-        assert read_checkpoint(folder / name) == read_checkpoint(kafka.data / name)
+        assert read_checkpoint(directory / name) == read_checkpoint(kafka.data / name)
 
 
 def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
@@ -145,7 +145,7 @@ def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for entry in entries.values():
         first = entry.current_txn_first_offset
-        found: dict[str, int] = {
+        result: dict[str, int] = {
             "producerId": entry.producer_id,
             "producerEpoch": entry.producer_epoch,
             "coordinatorEpoch": entry.coordinator_epoch,
@@ -153,7 +153,7 @@ def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
         }
         if entry.batches:
             last = entry.batches[-1]
-            found |= {
+            result |= {
                 "firstSequence": last.first_sequence,
                 "lastSequence": last.last_sequence,
                 "lastOffset": last.last_offset,
@@ -161,7 +161,7 @@ def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
                 "timestamp": entry.last_timestamp,
             }
         rows[str(entry.producer_id)] = {
-            **{name: str(value) for name, value in found.items()},
+            **{name: str(value) for name, value in result.items()},
             "currentTxnFirstOffset": "none" if first is None else str(first),
         }
     return rows
@@ -170,7 +170,7 @@ def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
 def _last_snapshot(folder: Path, dumps: Dumps) -> dict[str, Row]:
     last = max(folder.glob("*.snapshot"))
     rows = map(row, kafka_lines(dumps.every.files[last]))
-    return {found["producerId"]: found for found in rows}
+    return {result["producerId"]: result for result in rows}
 
 
 def test_we_know_its_producers(
@@ -182,9 +182,9 @@ def test_we_know_its_producers(
         producers = 0
         with opened(copy_of(root, tmp_path / root.name), ManualClock(SOON_AFTER)) as manager:
             for log in manager:
-                found = _rows(dict(log.producers.active_producers()))
-                assert found == _last_snapshot(kafka.folder(log.partition), dumps), log
-                producers += len(found)
+                result = _rows(dict(log.producers.active_producers()))
+                assert result == _last_snapshot(kafka.folder(log.partition), dumps), log
+                producers += len(result)
         assert producers > 20
 
 
@@ -206,7 +206,7 @@ def test_we_know_its_aborted_transactions(
                     for path in sorted(kafka.folder(log.partition).glob("*.txnindex"))
                     for line in kafka_lines(dumps.every.files[path])
                 ]
-                expected = [tuple(int(found[name]) for name in fields) for found in rows]
+                expected = [tuple(int(result[name]) for name in fields) for result in rows]
                 txns = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
                 assert [tuple(txn) for txn in txns] == expected, log
                 aborted += len(txns)
@@ -234,9 +234,9 @@ def test_we_find_nothing_wrong_with_its_files(
     Its cleaner keeps the last batch of a producer without records, and the timestamp of that batch
     in the index; its tool then looks for a record with it.
     """
-    folders = {str(path.parent) for path in dumps.every.files}
-    found = dump([str(kafka_written_logs.data), *folders], DumpOptions(SegmentOptions(True)))
-    assert [one for one in found if one.item.kind in (PROBLEM, ERROR)] == []
+    directories = {str(path.parent) for path in dumps.every.files}
+    result = dump([str(kafka_written_logs.data), *directories], DumpOptions(SegmentOptions(True)))
+    assert [item for item in result if item.item.kind in (PROBLEM, ERROR)] == []
     for complaint in dumps.every.complaints:
         assert "/compacted-transactions-0/" in complaint
         assert complaint.endswith("log timestamp: -1")
@@ -258,9 +258,9 @@ def test_we_dump_the_same_data(dumps: Dumps) -> None:
     ],
 )
 def test_we_decode_its_coordinator_topics(topic: str, decoder: Decoder, dumps: Dumps) -> None:
-    found = dumps.offsets if topic == "__consumer_offsets" else dumps.transactions
+    result = dumps.offsets if topic == "__consumer_offsets" else dumps.transactions
     options = SegmentOptions(records=True, data=True, decoder=decoder)
-    for path, lines in found.files.items():
+    for path, lines in result.files.items():
         # Its tool has versions as text.
         printed = [re.sub(r'"(type|version)":"(\d+)"', r'"\1":\2', line) for line in lines]
         assert our_lines(path, options) == kafka_lines(printed)

@@ -245,16 +245,16 @@ def check_offline(scene: Scene, log: Log) -> None:
     assert second.is_online
     assert scene.manager.online_dirs == [second]
     neighbour = scene.manager.get(NEIGHBOUR)
-    for other in filter(None, (log, neighbour)):
+    for item in filter(None, (log, neighbour)):
         data = data_batch([10], timestamps=[scene.clock.now_ms()])
         changes: list[Callable[[], object]] = [
-            partial(other.append_as_leader, data, 9),
-            partial(other.append_as_follower, data),
-            other.roll,
-            begin_truncation(other, 1).complete,
-            begin_full_truncation(other, 100).complete,
-            partial(other.increment_log_start_offset, other.high_watermark),
-            partial(delete_old_segments, other),
+            partial(item.append_as_leader, data, 9),
+            partial(item.append_as_follower, data),
+            item.roll,
+            begin_truncation(item, 1).complete,
+            begin_full_truncation(item, 100).complete,
+            partial(item.increment_log_start_offset, item.high_watermark),
+            partial(delete_old_segments, item),
         ]
         for change in changes:
             with pytest.raises(KafkaStorageError):
@@ -281,10 +281,10 @@ def check_spared(scene: Scene) -> None:
     scene.flush(SPARED)
     scene.truncate(scene.log(SPARED).log_end_offset - 1, SPARED)
     scene.manager.dirs[1].checkpoint()
-    for other, task in run_maintenance(scene.manager):
-        assert other.partition == SPARED
+    for item, task in run_maintenance(scene.manager):
+        assert item.partition == SPARED
         task.run()
-        other.finish_flush(task)
+        item.finish_flush(task)
     another = TopicPartition("another", 0)
     scene.create(another)
     assert another in scene.manager.dirs[1].logs

@@ -185,14 +185,14 @@ class Consumer:
             if response is None or epoch != self.epoch:
                 return
             assert isinstance(response, OffsetFetchResponse)
-            found = response.groups[0]
-            if found.error_code:
+            result = response.groups[0]
+            if result.error_code:
                 return
-            for topic in found.topics:
+            for topic in result.topics:
                 topic_id = self.simulation.topics.topic_id(topic.name)
                 assert topic_id is not None
-                for each in topic.partitions:
-                    self._ready[topic_id, each.partition_index] = each.committed_offset
+                for item in topic.partitions:
+                    self._ready[topic_id, item.partition_index] = item.committed_offset
             self._begin()
 
         self._ask(OffsetFetchRequest(groups=[group]), 9, fetched)

@@ -163,19 +163,19 @@ class Coordinator:
 
     @property
     def group(self) -> ConsumerGroup | None:
-        found = self.shard.groups.get(GROUP)
-        return found if isinstance(found, ConsumerGroup) else None
+        result = self.shard.groups.get(GROUP)
+        return result if isinstance(result, ConsumerGroup) else None
 
     # --- the host
 
     def receive(
-        self, request: Message, version: int, client: str, reply: Callable[[Message], None]
+        self, request: Message, version: int, client: str, response: Callable[[Message], None]
     ) -> None:
         if not self.up:
-            reply(error_response(request, version, ErrorCode.NOT_COORDINATOR))
+            response(error_response(request, version, ErrorCode.NOT_COORDINATOR))
             return
         self.waiter += 1
-        self.waiting[self.waiter] = (request, version, reply)
+        self.waiting[self.waiter] = (request, version, response)
         uuid = str(UUID(int=self.simulation.random.getrandbits(128)))
         context = Context(self.waiter, version, client, "/sim", uuid, self.simulation.topics)
         self.happen(Requested(request, context))
@@ -259,7 +259,7 @@ class Coordinator:
 
     def _resolve(self, asked: ResolveRegexes) -> None:
         started, incarnation = self.simulation.now, self.incarnation
-        found = {
+        result = {
             pattern: frozenset(
                 t for t in self.simulation.topics.partitions if re.fullmatch(pattern, t)
             )
@@ -268,7 +268,7 @@ class Coordinator:
 
         def done() -> None:
             if incarnation == self.incarnation:
-                topics = None if self.simulation.chance(self.simulation.faults.append) else found
+                topics = None if self.simulation.chance(self.simulation.faults.append) else result
                 self.happen(RegexResolved(asked.group_id, topics, 1, started))
 
         self.simulation.later(self.simulation.random.randrange(1, 2_000), done)

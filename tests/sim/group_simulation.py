@@ -158,14 +158,14 @@ class Coordinator:
     # --- the host
 
     def receive(
-        self, request: Message, version: int, client_id: str, reply: Callable[[Message], None]
+        self, request: Message, version: int, client_id: str, response: Callable[[Message], None]
     ) -> None:
         if not self.up:
             if self.simulation.chance(0.5):
-                reply(error_response(request, version, ErrorCode.NOT_COORDINATOR))
+                response(error_response(request, version, ErrorCode.NOT_COORDINATOR))
             return
         self.waiter += 1
-        self.waiting[self.waiter] = Waiting(request, version, self.simulation.now, reply)
+        self.waiting[self.waiter] = Waiting(request, version, self.simulation.now, response)
         uuid = f"{self.simulation.random.getrandbits(64):016x}"
         context = Context(self.waiter, version, client_id, "/sim", uuid, self.topics)
         self._perform(self.shard.handle(Requested(request, context), self.simulation.now))

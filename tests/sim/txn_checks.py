@@ -81,8 +81,8 @@ class Checks:
 
     def acked(self, partition: TopicPartition, offset: int, values: list[bytes]) -> None:
         """A Produce was acknowledged, perhaps not for the first time."""
-        found = [self.data(partition).values.get(offset + n) for n in range(len(values))]
-        assert found == values, f"{partition} {offset}: {values} acknowledged, {found} is there"
+        result = [self.data(partition).values.get(offset + n) for n in range(len(values))]
+        assert result == values, f"{partition} {offset}: {values} acknowledged, {result} is there"
 
     def data(self, partition: TopicPartition) -> DataFollower:
         follower = self.followers[partition]
@@ -166,9 +166,9 @@ class Checks:
 
     def _check_whole(self, attempt: Attempt) -> None:
         counts = {
-            each.partition: each.counts[attempt.tag]
-            for each in self.followers.values()
-            if isinstance(each, DataFollower) and attempt.tag in each.counts
+            follower.partition: follower.counts[attempt.tag]
+            for follower in self.followers.values()
+            if isinstance(follower, DataFollower) and attempt.tag in follower.counts
         }
         if counts:
             assert attempt.outcome is not None, f"{attempt} is not decided"

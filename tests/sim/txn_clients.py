@@ -102,7 +102,7 @@ class Client:
         self,
         request: Message,
         version: int,
-        answer: type[R],
+        response: type[R],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> R:
         connection = self._connection
@@ -110,7 +110,7 @@ class Client:
             connection = Connection(self.simulation.network, self.name, late=self._late)
             self._connection = connection
         try:
-            return await connection.ask(request, version, answer, timeout_ms)
+            return await connection.ask(request, version, response, timeout_ms)
         except (TimeoutError, ConnectionError):
             self.hang_up()
             raise UnansweredError(type(request).__name__) from None
@@ -188,15 +188,17 @@ class Producer(Client):
             self.transactional_id, self.timeout_ms, self.producer_id, self.epoch
         )
         version = 5 if self.version == 2 else 4
-        answer, error, _ = await self.insist(
+        response, error, _ = await self.insist(
             request, version, InitProducerIdResponse, lambda r: r.error_code
         )
         if error:
             self._must_be(error, _FENCED)
             raise FencedError(error.name)
-        if self.producer_id == answer.producer_id:
-            assert answer.producer_epoch > self.epoch, f"{self.name} has {self.epoch}, got {answer}"
-        self._is_now(answer.producer_id, answer.producer_epoch)
+        if self.producer_id == response.producer_id:
+            assert response.producer_epoch > self.epoch, (
+                f"{self.name} has {self.epoch}, got {response}"
+            )
+        self._is_now(response.producer_id, response.producer_epoch)
 
     def _is_now(self, producer_id: int, epoch: int) -> None:
         self.producer_id, self.epoch = producer_id, epoch
@@ -219,8 +221,8 @@ class Producer(Client):
             if self.version == 2 and self.random.random() < 0.3:
                 await self._produce_together(attempt, records)
             else:
-                for each in records:
-                    await self.produce(attempt, each)
+                for record in records:
+                    await self.produce(attempt, record)
                     await self.wait_a_little()
             await self.before_end(attempt)
             await self.wait_a_little()
@@ -253,7 +255,7 @@ class Producer(Client):
         For version 1 that would not do, in Kafka neither: in a partition that does not know the
         producer, its second batch is taken for its first.
         """
-        sends = [self.produce(attempt, each) for each in records]
+        sends = [self.produce(attempt, record) for record in records]
         for result in await asyncio.gather(*sends, return_exceptions=True):
             if result is not None:
                 raise result
@@ -273,7 +275,7 @@ class Producer(Client):
         tries = 0
         while batches:
             try:
-                answers = await self._send(batches)
+                responses = await self._send(batches)
             except UnansweredError:
                 tries += 1
                 if tries > 20:
@@ -281,7 +283,7 @@ class Producer(Client):
                 await self.pause()
                 continue
             refused = ErrorCode.NONE
-            for partition, (error, offset) in answers.items():
+            for partition, (error, offset) in responses.items():
                 if error is ErrorCode.NONE:
                     values = batches.pop(partition)[1]
                     self.simulation.checks.acked(partition, offset, values)
@@ -320,14 +322,14 @@ class Producer(Client):
             entry.partition_data.append(PartitionProduceData(index, data))
         request = ProduceRequest(self.transactional_id, -1, 1000, list(topics.values()))
         response = await self.ask(request, 12 if self.version == 2 else 11, ProduceResponse)
-        answers = {
-            TopicPartition(topic.name, each.index): (ErrorCode(each.error_code), each.base_offset)
+        responses = {
+            TopicPartition(topic.name, item.index): (ErrorCode(item.error_code), item.base_offset)
             for topic in response.responses
-            for each in topic.partition_responses
+            for item in topic.partition_responses
         }
-        for partition, (error, offset) in answers.items():
+        for partition, (error, offset) in responses.items():
             self.simulation.note(f"{self.name}: Produce {partition} -> {error.name} {offset}")
-        return answers
+        return responses
 
     async def _add_partitions(self, partitions: set[TopicPartition]) -> None:
         if not partitions:
@@ -353,7 +355,7 @@ class Producer(Client):
     async def end(self, attempt: Attempt, *, commit: bool) -> None:
         attempt.commit_sent = attempt.commit_sent or commit
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
-        answer, error, uncertain = await self.insist(
+        response, error, uncertain = await self.insist(
             request, 5 if self.version == 2 else 4, EndTxnResponse, lambda r: r.error_code
         )
         if error:
@@ -371,16 +373,16 @@ class Producer(Client):
             attempt.abort_acked = True
             assert attempt.outcome is not True or attempt.lost, f"{attempt} is aborted, says it"
         if self.version == 2:
-            if answer.producer_id == self.producer_id:
-                assert answer.producer_epoch == self.epoch + 1, f"{answer} after {self.epoch}"
-            self._is_now(answer.producer_id, answer.producer_epoch)
+            if response.producer_id == self.producer_id:
+                assert response.producer_epoch == self.epoch + 1, f"{response} after {self.epoch}"
+            self._is_now(response.producer_id, response.producer_epoch)
 
 
 def _first_error(response: AddPartitionsToTxnResponse) -> int:
     codes = [
-        each.partition_error_code
+        item.partition_error_code
         for topic in response.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
+        for item in topic.results_by_partition
     ]
     return next((code for code in codes if code), 0)
 

@@ -91,9 +91,9 @@ class Follower:
         assert end >= self.end, f"{self.partition} ended at {self.end}, now at {end}"
         news = self.end < end
         while self.end < end:
-            found = log.read(self.end, 1 << 20, FetchIsolation.LOG_END).records
-            assert found is not None, f"{self.partition} has no records at {self.end}"
-            data = found.read()
+            records = log.read(self.end, 1 << 20, FetchIsolation.LOG_END).records
+            assert records is not None, f"{self.partition} has no records at {self.end}"
+            data = records.read()
             for position, header in split(data):
                 if header.base_offset >= self.end:
                     self._batch(data, position, header)
@@ -289,7 +289,7 @@ class TxnStateFollower(Follower):
                 self._follows(name, before, value)
 
     def _follows(self, name: str, before: TransactionLogValue, now: TransactionLogValue) -> None:
-        was, state = (TransactionState(each.transaction_status) for each in (before, now))
+        was, state = (TransactionState(item.transaction_status) for item in (before, now))
         assert was in VALID_PREVIOUS_STATES[state], f"{name} goes from {was.name} to {state.name}"
         if now.producer_id == before.producer_id:
             assert now.producer_epoch >= before.producer_epoch, f"{name}: {before}, then {now}"

@@ -59,7 +59,7 @@ class Member(Transformer):
             self._left(error)
             return
         self.member_id = joined.member_id
-        members = sorted(each.member_id for each in joined.members)
+        members = sorted(member.member_id for member in joined.members)
         assignments = {
             member: b",".join(b"%d" % p for p in range(2) if p % len(members) == n)
             for n, member in enumerate(members)

@@ -195,24 +195,24 @@ class ServerEnd:
             request = Request(self._session, key, version, 0, client_id, 100)
             slot = Slot(version)
             self._slots.append(slot)
-            reply: HandlerResult | None
+            response: HandlerResult | None
             try:
-                reply = HANDLERS[key].bind(self._broker)(request, body)
+                response = HANDLERS[key].bind(self._broker)(request, body)
             except KafkaError as error:
-                reply = error_response(key, version, error)
-            self._take(reply, slot)
+                response = error_response(key, version, error)
+            self._take(response, slot)
 
-    def _take(self, reply: HandlerResult | None, slot: "Slot") -> None:
-        if isinstance(reply, Message):
-            slot.reply = _with_bytes(reply)
+    def _take(self, response: HandlerResult | None, slot: "Slot") -> None:
+        if isinstance(response, Message):
+            slot.reply = _with_bytes(response)
             while self._slots and (ready := self._slots[0].reply) is not None:
                 self._connection.replied(ready, self._slots.popleft().version)
-        elif isinstance(reply, asyncio.Future):
-            reply.add_done_callback(lambda done: self._take(done.result(), slot))
+        elif isinstance(response, asyncio.Future):
+            response.add_done_callback(lambda done: self._take(done.result(), slot))
         else:
-            assert isinstance(reply, Coroutine)
+            assert isinstance(response, Coroutine)
             self._held = True
-            task: asyncio.Task[Any] = self._loop.create_task(reply)
+            task: asyncio.Task[Any] = self._loop.create_task(response)
             task.add_done_callback(lambda done: self._under_way_done(done, slot))
 
     def _under_way_done(self, done: "asyncio.Task[Any]", slot: "Slot") -> None:
@@ -221,11 +221,11 @@ class ServerEnd:
         self._serve()
 
 
-def _with_bytes(reply: Message) -> Message:
+def _with_bytes(response: Message) -> Message:
     """Records that lie in a file are read when they are sent."""
-    if isinstance(reply, FetchResponse):
-        for topic in reply.responses:
+    if isinstance(response, FetchResponse):
+        for topic in response.responses:
             for partition in topic.partitions:
                 if isinstance(partition.records, LogSlice):
                     partition.records = partition.records.read()
-    return reply
+    return response

@@ -89,14 +89,14 @@ class Transformer(Producer):
         position = self._positions[number]
         source = TopicPartition(INPUT, number)
         self._reader.positions[source] = position
-        found = await self._reader.poll(source, self.random.choice((100, 200, 400)))
-        if not found:
-            ends = [self._positions.get(each, 0) for each in self.sources]
+        result = await self._reader.poll(source, self.random.choice((100, 200, 400)))
+        if not result:
+            ends = [self._positions.get(source, 0) for source in self.sources]
             return min(ends) < self.simulation.input_end
         attempt = self.simulation.checks.begin(self.name)
         attempt.offsets[source] = self._reader.positions[source]
         records: dict[TopicPartition, list[str]] = {}
-        for offset, _ in found:
+        for offset, _ in result:
             target = TopicPartition(OUTPUT, offset % 2)
             records.setdefault(target, []).append(f"{self.group}-{number}-{offset}")
         del self._positions[number]

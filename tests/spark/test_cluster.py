@@ -225,7 +225,7 @@ def wait_until_held(
     held = [json.loads(marker.read_text()) for marker in markers]
     half_staged = set(held[0]["ids"])
     wait_until(lambda: bool(staged_ids(rows) & half_staged), driver, errors)
-    return [each["pid"] for each in held]
+    return [item["pid"] for item in held]
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +255,7 @@ def test_a_machine_and_an_executor_that_are_killed_during_tasks_lose_nothing(
         "mariadb": mariadb.fresh(),
         "sqlite": sqlite_url(tmp_path),
     }
-    texts = {name: each.render_as_string(hide_password=False) for name, each in urls.items()}
+    texts = {name: url.render_as_string(hide_password=False) for name, url in urls.items()}
     (tmp_path / "pipeline.yml").write_text(
         PIPELINE.format(servers=broker.bootstrap_servers, quick=" ".join(QUICK), **texts)
     )
@@ -269,16 +269,16 @@ def test_a_machine_and_an_executor_that_are_killed_during_tasks_lose_nothing(
         pipeline_run(tmp_path, cluster.url) as driver,
     ):
         [lost, *others] = wait_until_held(0, rows, driver, tmp_path)
-        assert {cluster.worker_of(each) for each in (lost, *others)} == {0}
+        assert {cluster.worker_of(item) for item in (lost, *others)} == {0}
         cluster.kill_worker(0)
         (tmp_path / "go").touch()
         [lost, *others] = wait_until_held(1, rows, driver, tmp_path)
-        assert {cluster.worker_of(each) for each in (lost, *others)} == {1}
+        assert {cluster.worker_of(item) for item in (lost, *others)} == {1}
         cluster.kill_executor(lost)
         printed, _ = driver.communicate(timeout=PATIENCE_S)
         assert driver.returncode == 0, errors.read_text()
 
-        found = {
+        result = {
             name: [int(str(row["id"])) for row in rows_of(where, name)]
             for name, where in (("staged", rows), ("driven", driven))
         }
@@ -286,9 +286,9 @@ def test_a_machine_and_an_executor_that_are_killed_during_tasks_lose_nothing(
         per_minute = rows_of(windows, "per_minute")
         assert staged_rows(windows) == 0
     sent = committed(broker.bootstrap_servers, "results")
-    found["sent"] = [json.loads(each.value or b"")["id"] for each in sent]
+    result["sent"] = [json.loads(item.value or b"")["id"] for item in sent]
     for name in HELD:
-        assert sorted(found[name]) == list(range(RECORDS)), Counter(found[name]).most_common(3)
+        assert sorted(result[name]) == list(range(RECORDS)), Counter(result[name]).most_common(3)
     expected = Counter((number // PER_MINUTE, number % PEOPLE) for number in range(RECORDS))
     assert sorted(int(str(row["n"])) for row in per_minute) == sorted(expected.values())
     assert sum(int(str(row["total"])) for row in per_minute) == sum(range(RECORDS))

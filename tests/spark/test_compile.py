@@ -106,8 +106,8 @@ class Environment:
         self._broker = broker
         self._directory = directory
         self._name = name
-        for each in ("clicks", "orders"):
-            broker.create_topic(f"{name}-{each}", 1)
+        for item in ("clicks", "orders"):
+            broker.create_topic(f"{name}-{item}", 1)
 
     def produce(self, source: str, *values: bytes) -> None:
         with Producer(bootstrap_servers=self._broker.bootstrap_servers) as producer:
@@ -131,7 +131,7 @@ class Environment:
             return f"{value:%H:%M:%S}" if hasattr(value, "strftime") else value
 
         return sorted(
-            tuple(shown(each) for each in row.values()) for row in self.memories[step].rows
+            tuple(shown(item) for item in row.values()) for row in self.memories[step].rows
         )
 
 

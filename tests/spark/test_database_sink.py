@@ -86,8 +86,8 @@ def test_upserts_and_deletes_of_a_frame(spark: "SparkSession", place: Place) -> 
         second = frame_of(spark, (2, "b", "d"), (3, "x", "d"), (3, "y", "i"), (4, "z", "d"))
         second = second.selectExpr("id", "name", "seen", "tags", "nullif(op, 'i') AS op")
         assert sink.write(second, batch_of(1), lambda: None) == WriteResult(3, 0)
-    found = {row["id"]: (row["name"], row["op"]) for row in rows_of(place.engine)}
-    assert found == {1: ("c", "u"), 3: ("y", None)}
+    result = {row["id"]: (row["name"], row["op"]) for row in rows_of(place.engine)}
+    assert result == {1: ("c", "u"), 3: ("y", None)}
     assert [str(row["seen"])[:19] for row in rows_of(place.engine) if row["id"] == 1] == [
         "2026-03-29 01:00:02"
     ]
@@ -121,8 +121,8 @@ def test_the_plan_runs_once_and_only_its_rows_count(spark: "SparkSession", place
         assert sink.write(counted, batch_of(1)) == WriteResult(1000)
         assert sink.write(numbers.where("id < 0"), batch_of(2)) == WriteResult(0)
     assert ran.value == 1000
-    found = sorted(int(str(row["id"])) for row in rows_of(place.engine))
-    assert found == sorted([*range(1000)] * 2)
+    result = sorted(int(str(row["id"])) for row in rows_of(place.engine))
+    assert result == sorted([*range(1000)] * 2)
     assert staged_rows(place.engine) == 0
 
 

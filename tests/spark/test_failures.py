@@ -50,7 +50,7 @@ CASES = [
 
 @pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize(
-    ("history", "database"), CASES, ids=[f"{each.kind}-{where}" for each, where in CASES]
+    ("history", "database"), CASES, ids=[f"{item.kind}-{where}" for item, where in CASES]
 )
 def test_a_history_of_crashes_neither_loses_nor_doubles(
     spark: "SparkSession",
@@ -118,7 +118,7 @@ def test_a_second_driver_in_the_middle_of_a_batch_of_the_first(
 
 
 @pytest.mark.parametrize(
-    ("kind", "database"), [*(("append", each) for each in DATABASES), ("topic", "topic")]
+    ("kind", "database"), [*(("append", item) for item in DATABASES), ("topic", "topic")]
 )
 def test_a_lost_checkpoint_costs_nothing(
     spark: "SparkSession",
@@ -140,7 +140,7 @@ def test_a_lost_checkpoint_costs_nothing(
     environment.produce(10)
     result = environment.once(spark)
     assert result.queries[0].skipped == 0
-    assert result.rows == sum(each >= 30 for each in environment.good)
+    assert result.rows == sum(item >= 30 for item in environment.good)
     environment.check()
 
 

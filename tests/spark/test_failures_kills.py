@@ -78,7 +78,7 @@ def test_drivers_killed_at_every_step_neither_lose_nor_double(
     for points in LIVES:
         for environment in environments:
             environment.produce(rng.randint(14, 22))
-        orders = [Order(each, point) for each, point in zip(environments, points, strict=True)]
+        orders = [Order(item, point) for item, point in zip(environments, points, strict=True)]
         killed(orders, tmp_path)
     for environment in environments:
         environment.produce(5)

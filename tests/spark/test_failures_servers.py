@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.long
 
-STATEFUL_OR_TOPIC = [*(("update", each) for each in DATABASES), ("topic", "topic")]
+STATEFUL_OR_TOPIC = [*(("update", item) for item in DATABASES), ("topic", "topic")]
 
 
 class Continuous(RunListener):

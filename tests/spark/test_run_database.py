@@ -79,13 +79,13 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
     assert [(offset, bytes(value)) for offset, value in bad] == [(5, b"no JSON"), (8, b"[]")]
 
     scenario.produce([click(7), click(8)])
-    [found] = status(letters).queries
-    assert (found.key, found.lag, found.problems) == (key, 2, ())
-    assert found.partitions[0].next_offset == 9
-    assert found.state is not None
-    assert found.state.epoch == 3
-    assert found.state.last_batch is not None
-    assert (found.state.last_batch.rows, found.state.last_batch.dead_letters) == (1, 1)
+    [results] = status(letters).queries
+    assert (results.key, results.lag, results.problems) == (key, 2, ())
+    assert results.partitions[0].next_offset == 9
+    assert results.state is not None
+    assert results.state.epoch == 3
+    assert results.state.last_batch is not None
+    assert (results.state.last_batch.rows, results.state.last_batch.dead_letters) == (1, 1)
 
 
 def test_a_sink_that_takes_no_dead_letters_leaves_them_to_a_topic(
@@ -118,7 +118,7 @@ def test_a_sink_that_takes_no_dead_letters_leaves_them_to_a_topic(
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])
         consumer.seek(partition, 0)
-        found = consumer.poll(10)
-        assert [each.value for each in found] == [b"bad"]
-        assert dict(found[0].headers)["penstock.dlq.offset"] == b"1"
+        result = consumer.poll(10)
+        assert [item.value for item in result] == [b"bad"]
+        assert dict(result[0].headers)["penstock.dlq.offset"] == b"1"
         assert not consumer.poll(0.2)

@@ -83,8 +83,8 @@ def test_a_signal_to_the_whole_group_in_the_middle_of_a_batch(
     name = f"signals-{number}-{times}"
     broker.create_topic(name, 2)
     with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        for each in range(100):
-            producer.send(name, json.dumps({"id": each}).encode())
+        for index in range(100):
+            producer.send(name, json.dumps({"id": index}).encode())
     servers = broker.bootstrap_servers
     (tmp_path / "pipeline.yml").write_text(PIPELINE.format(name=name, servers=servers))
     (tmp_path / "steps.py").write_text(STEPS.format(directory=tmp_path))
@@ -108,7 +108,7 @@ def test_a_signal_to_the_whole_group_in_the_middle_of_a_batch(
         else:
             (tmp_path / "go").touch()
         assert process.wait(PATIENCE_S) == code, (tmp_path / "err").read_text()
-        wait_until(lambda: not any(Path(f"/proc/{each}").exists() for each in started))
+        wait_until(lambda: not any(Path(f"/proc/{item}").exists() for item in started))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -174,17 +174,17 @@ def test_a_stream_is_that_of_sparks_own_source(
     spark: "SparkSession", filled: Topics, tmp_path: Path, options: dict[str, str]
 ) -> None:
     """D1: the same batches, up to the same offsets, with AvailableNow; then it ends."""
-    found = []
+    result = []
     for kind in ("kafka", "penstock"):
         frame = stream(spark, kind, filled, **options)
         batches, query = run_once(frame, tmp_path / kind)
-        ends = [json.loads(each.sources[0].endOffset) for each in query.recentProgress]
-        latest = [json.loads(each.sources[0].latestOffset) for each in query.recentProgress]
-        for each in (*ends, *latest):
-            each.pop("#penstock", None)
-        found.append((ends, latest, [sorted(each, key=_place) for each in batches.found]))
-    assert found[0] == found[1]
-    assert len(found[1][0]) == (3 if "maxOffsetsPerTrigger" in options else 1)
+        ends = [json.loads(item.sources[0].endOffset) for item in query.recentProgress]
+        latest = [json.loads(item.sources[0].latestOffset) for item in query.recentProgress]
+        for end in (*ends, *latest):
+            end.pop("#penstock", None)
+        result.append((ends, latest, [sorted(item, key=_place) for item in batches.found]))
+    assert result[0] == result[1]
+    assert len(result[1][0]) == (3 if "maxOffsetsPerTrigger" in options else 1)
 
 
 def test_a_running_query_reads_new_records(
@@ -204,8 +204,8 @@ def test_a_running_query_reads_new_records(
         batches.wait_for(lambda rows: len(rows) == 7)
         topics.fill(f"{name}-1", {0: 1}, start=2)
         batches.wait_for(lambda rows: len(rows) == 8)
-    found = {f"{row.topic}: {row.value.decode()}" for row in batches.rows()}
-    assert found == {
+    result = {f"{row.topic}: {row.value.decode()}" for row in batches.rows()}
+    assert result == {
         *(f"{name}-1: 0-{number}" for number in (0, 1, 2)),
         *(f"{name}-2: 0-{number}" for number in (10, 11, 12)),
         *(f"{name}-2: 1-{number}" for number in (0, 1)),
@@ -302,7 +302,7 @@ def test_secrets_reach_the_broker_and_nobody_else(
             guarded.fill("guarded", partition, [b"%d" % number for number in range(5)])
 
         def options(password: str = PASSWORD) -> dict[str, str]:
-            return {f"kafka.{name}": each for name, each in guarded.properties(password).items()}
+            return {f"kafka.{name}": prop for name, prop in guarded.properties(password).items()}
 
         def read(password: str = PASSWORD) -> "DataFrame":
             reader = spark.read.format("penstock").options(**options(password))

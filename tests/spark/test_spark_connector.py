@@ -47,8 +47,8 @@ def test_a_frame_is_written_and_read(spark: "SparkSession", topics: Topics) -> N
     writer = frame.write.format("kafka").option("includeHeaders", "true")
     writer.option("kafka.bootstrap.servers", topics.bootstrap_servers).save()
 
-    found = read(spark, topics, subscribe="written", includeHeaders="true")
-    rows = found.selectExpr(
+    result = read(spark, topics, subscribe="written", includeHeaders="true")
+    rows = result.selectExpr(
         "CAST(key AS STRING)",
         "CAST(value AS STRING)",
         "partition",
@@ -93,13 +93,13 @@ def test_a_stream_from_topic_to_topic(
         bootstrap_servers=topics.bootstrap_servers, auto_offset_reset="earliest"
     ) as consumer:
         consumer.assign([TopicPartition("stream-out", 0)])
-        found: list[bytes | None] = []
-        while len(found) < 65:
+        result: list[bytes | None] = []
+        while len(result) < 65:
             records = consumer.poll(10)
-            assert records, f"only {len(found)} records came"
-            found += [record.value for record in records]
+            assert records, f"only {len(result)} records came"
+            result += [record.value for record in records]
     expected = [f"0-{number}" for number in range(45)] + [f"1-{number}" for number in range(20)]
-    assert sorted(each.decode() for each in found if each is not None) == sorted(expected)
+    assert sorted(item.decode() for item in result if item is not None) == sorted(expected)
 
 
 def test_only_committed_records_are_read(
@@ -126,12 +126,12 @@ def test_only_committed_records_are_read(
 
 
 def test_times_and_patterns(spark: "SparkSession", topics: Topics) -> None:
-    for each in ("timed-a", "timed-b"):
-        topics.create(each)
-        topics.fill(each, {0: 10}, timestamp=NOON)
+    for name in ("timed-a", "timed-b"):
+        topics.create(name)
+        topics.fill(name, {0: 10}, timestamp=NOON)
     span = {"startingTimestamp": str(NOON + 3), "endingTimestamp": str(NOON + 6)}
-    found = read(spark, topics, subscribePattern="timed-.", **span)
-    assert offsets(found) == [
+    result = read(spark, topics, subscribePattern="timed-.", **span)
+    assert offsets(result) == [
         (topic, 0, offset) for topic in ("timed-a", "timed-b") for offset in (3, 4, 5)
     ]
     one = {

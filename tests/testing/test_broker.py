@@ -44,19 +44,19 @@ def test_the_first_record_is_acknowledged_soon() -> None:
 
 def test_a_temporary_directory_is_removed() -> None:
     with Broker() as broker:
-        folder = broker.folder
-        assert (folder / "data" / "meta.properties").exists()
-    assert not folder.exists()
+        directory = broker.folder
+        assert (directory / "data" / "meta.properties").exists()
+    assert not directory.exists()
 
 
 def test_the_folder_of_the_caller_is_kept(tmp_path: Path) -> None:
     """S1: another broker continues with its data."""
-    folder = tmp_path / "new" / "folder"
-    with Broker(folder=folder) as broker:
+    directory = tmp_path / "new" / "folder"
+    with Broker(folder=directory) as broker:
         broker.create_topic("topic")
         assert write(broker, "topic", b"one", b"two") == 0
-    assert "stopped" in (folder / "broker.log").read_text()
-    with Broker(folder=str(folder)) as broker:
+    assert "stopped" in (directory / "broker.log").read_text()
+    with Broker(folder=str(directory)) as broker:
         assert write(broker, "topic", b"three") == 2
 
 
@@ -250,11 +250,11 @@ def test_it_never_outlives_the_tests(ending: str) -> None:
         text=True,
     )
     assert parent.stdout is not None
-    folder, *pids = parent.stdout.readline().split()
+    directory, *pids = parent.stdout.readline().split()
     assert [is_alive(int(pid)) for pid in pids] == [True, True]
     parent.communicate()
     wait_until(lambda: not any(is_alive(int(pid)) for pid in pids), "the end of both", 20)
     if ending == "paused":  # the kernel kills it without any cleanup
-        assert Path(folder, "broker.log").exists()
-        subprocess.run(["rm", "-r", folder], check=True)
-    assert not Path(folder).exists()
+        assert Path(directory, "broker.log").exists()
+        subprocess.run(["rm", "-r", directory], check=True)
+    assert not Path(directory).exists()

@@ -141,7 +141,7 @@ def test_the_cluster_is_not_for_everybody(admin: WireClient, ann: WireClient) ->
         DescribeConfigsResource(32, "g", None),
     ]
     results = ann.request(DescribeConfigsRequest(wanted), 4).results
-    assert [each.error_code for each in results] == [
+    assert [result.error_code for result in results] == [
         DENIED,
         NOT_FOR_YOU,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -212,7 +212,7 @@ def test_rules_that_make_no_sense_are_refused_one_by_one(admin: WireClient) -> N
     good = AclCreation(ResourceType.TOPIC, "t", 3, "User:x", "*", AclOperation.READ, 3)
     bad = AclCreation(ResourceType.TOPIC, "t", 3, "no colon", "*", AclOperation.READ, 3)
     results = admin.request(CreateAclsRequest([bad, good]), 3).results
-    assert [each.error_code for each in results] == [ErrorCode.INVALID_REQUEST, 0]
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, 0]
     unknown = DeleteAclsFilter(ResourceType.TOPIC, None, 3, None, None, 99, 1)
     (result,) = admin.request(DeleteAclsRequest([unknown]), 3).filter_results
     assert result.error_code == ErrorCode.INVALID_REQUEST

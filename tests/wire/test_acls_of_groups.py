@@ -51,7 +51,7 @@ def ann(tmp_path: Path) -> Iterator[WireClient]:
 def fetched(client: WireClient, version: int, topics: list[str] | None) -> dict[str, Any]:
     if version < 8:
         old = None if topics is None else [OffsetFetchRequestTopic(name, [0]) for name in topics]
-        found = client.request(OffsetFetchRequest("g", old), version).topics
+        result = client.request(OffsetFetchRequest("g", old), version).topics
     else:
         new = (
             None
@@ -59,15 +59,15 @@ def fetched(client: WireClient, version: int, topics: list[str] | None) -> dict[
             else [OffsetFetchRequestTopics(n, partition_indexes=[0]) for n in topics]
         )
         group = OffsetFetchRequestGroup("g", topics=new)
-        found = client.request(OffsetFetchRequest(groups=[group]), version).groups[0].topics
-    return {topic.name: topic.partitions[0] for topic in found}
+        result = client.request(OffsetFetchRequest(groups=[group]), version).groups[0].topics
+    return {topic.name: topic.partitions[0] for topic in result}
 
 
 @pytest.mark.parametrize("version", [5, 8])
 def test_a_topic_that_was_named_is_refused(ann: WireClient, version: int) -> None:
-    found = fetched(ann, version, list(TOPICS))
-    assert (found["open"].error_code, found["open"].committed_offset) == (0, 7)
-    secret = found["secret"]
+    result = fetched(ann, version, list(TOPICS))
+    assert (result["open"].error_code, result["open"].committed_offset) == (0, 7)
+    secret = result["secret"]
     assert (secret.error_code, secret.committed_offset) == (DENIED, -1)
     assert secret.committed_leader_epoch == -1
 

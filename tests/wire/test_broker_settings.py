@@ -159,11 +159,11 @@ def test_the_cleaner_takes_over_its_settings(tmp_path: Path) -> None:
     }
 
     def check(broker: RunningBroker) -> None:
-        found = cleaner_settings(broker)
-        assert found.backoff_ms == 123
-        assert found.dedupe_buffer_size == 4_000_000
-        assert found.io_buffer_load_factor == 0.5
-        assert found.io_max_bytes_per_second == 1_000_000
+        result = cleaner_settings(broker)
+        assert result.backoff_ms == 123
+        assert result.dedupe_buffer_size == 4_000_000
+        assert result.io_buffer_load_factor == 0.5
+        assert result.io_max_bytes_per_second == 1_000_000
 
     with running_broker(tmp_path) as broker, broker.connect() as client:
         alter(client, BROKER, "", settings)
@@ -274,7 +274,7 @@ def test_steps_that_are_too_large_are_refused(client: WireClient) -> None:
 
 
 def shown_certificate(broker: RunningBroker) -> bytes:
-    address = next(each for each in broker.addresses if each.listener == "SSL")
+    address = next(address for address in broker.addresses if address.listener == "SSL")
     pem = ssl.get_server_certificate((address.host, address.port))
     return ssl.PEM_cert_to_DER_cert(pem)
 

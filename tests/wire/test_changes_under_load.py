@@ -125,10 +125,12 @@ def change(client: WireClient, chance: random.Random) -> None:
             assert client.request(deletion, 2).topics[0].partitions[0].error_code in GONE
 
 
-def mover(folders: list[str]) -> Step:
+def mover(directories: list[str]) -> Step:
     def move(client: WireClient, chance: random.Random) -> None:
         topics = [AlterReplicaLogDirTopic(chance.choice(TOPICS), [0])]
-        request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(chance.choice(folders), topics)])
+        request = AlterReplicaLogDirsRequest(
+            [AlterReplicaLogDir(chance.choice(directories), topics)]
+        )
         code = client.request(request, 2).results[0].partitions[0].error_code
         assert code in GONE | {ErrorCode.REPLICA_NOT_AVAILABLE}
         time.sleep(0.01)

@@ -39,7 +39,7 @@ def settings() -> Mapping[str, str]:
 def clients(broker: RunningBroker) -> Iterator[list[WireClient]]:
     """Connections for members: one that waits to join holds up its own only."""
     with ExitStack() as stack:
-        yield [stack.enter_context(broker.connect(client_id=each)) for each in ("a", "b", "c")]
+        yield [stack.enter_context(broker.connect(client_id=name)) for name in ("a", "b", "c")]
 
 
 def group_of_two(
@@ -56,23 +56,23 @@ def group_of_two(
 def rebalance(leader: ClassicMember, others: list[ClassicMember], topic: str) -> Any:
     """Everybody joins, the leader last; each gets the partition of its number."""
     requests = []
-    for each in others:
-        if not each.member_id and each.instance is None:
-            each.member_id = each.client.request(each.join_request(), 9).member_id
-        requests.append(each.send_join())
+    for entry in others:
+        if not entry.member_id and entry.instance is None:
+            entry.member_id = entry.client.request(entry.join_request(), 9).member_id
+        requests.append(entry.send_join())
     wait_until(lambda: leader.beat() is ErrorCode.REBALANCE_IN_PROGRESS)
     joined = leader.join()
     assert (joined.error_code, joined.leader) == (0, leader.member_id)
     for each, request in zip(others, requests, strict=True):
-        answer = each.receive_join(request)
-        assert answer.error_code == 0
-        assert answer.members == [], "only the leader is told who is there"
-        assert (answer.leader, answer.generation_id) == (leader.member_id, joined.generation_id)
-    plan = {each.member_id: {topic: [n]} for n, each in enumerate([leader, *others])}
+        response = each.receive_join(request)
+        assert response.error_code == 0
+        assert response.members == [], "only the leader is told who is there"
+        assert (response.leader, response.generation_id) == (leader.member_id, joined.generation_id)
+    plan = {item.member_id: {topic: [n]} for n, item in enumerate([leader, *others])}
     assert leader.sync(plan).error_code == 0
-    for number, each in enumerate(others, 1):
-        assert each.sync().error_code == 0
-        assert each.assigned == {topic: [number]}
+    for number, value in enumerate(others, 1):
+        assert value.sync().error_code == 0
+        assert value.assigned == {topic: [number]}
     return joined
 
 
@@ -90,10 +90,10 @@ def test_the_leader_assigns(clients: list[WireClient]) -> None:
     again = follower.send_join()
     joined = leader.join()
     members = {leader.member_id, follower.member_id, third.member_id}
-    assert {each.member_id for each in joined.members} == members
+    assert {member.member_id for member in joined.members} == members
     for member, sent in ((third, request), (follower, again)):
         assert member.receive_join(sent).error_code == 0
-    plan = {each: {"plan": [n]} for n, each in enumerate(sorted(members))}
+    plan = {member: {"plan": [n]} for n, member in enumerate(sorted(members))}
     assert leader.sync(plan).error_code == 0
     for member in (follower, third):
         assert member.sync().error_code == 0
@@ -132,7 +132,7 @@ def test_who_is_not_heard_of_makes_room(broker: RunningBroker, clients: list[Wir
     pass_time(broker, 2000)
     assert leader.beat() is ErrorCode.REBALANCE_IN_PROGRESS
     joined = leader.join()
-    assert [each.member_id for each in joined.members] == [leader.member_id]
+    assert [member.member_id for member in joined.members] == [leader.member_id]
     assert follower.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -143,8 +143,8 @@ def test_a_static_member_comes_back_without_a_rebalance(clients: list[WireClient
     static = ClassicMember(clients[1], "still", ["still"], instance="i")
     rebalance(leader, [static], "still")
     back = ClassicMember(clients[2], "still", ["still"], instance="i")
-    answer = back.join()
-    assert (answer.error_code, answer.generation_id) == (0, leader.generation)
+    response = back.join()
+    assert (response.error_code, response.generation_id) == (0, leader.generation)
     assert back.member_id != static.member_id
     assert back.sync().error_code == 0
     assert back.assigned == {"still": [1]}
@@ -152,9 +152,9 @@ def test_a_static_member_comes_back_without_a_rebalance(clients: list[WireClient
     assert static.beat() is ErrorCode.FENCED_INSTANCE_ID
     # An administrator takes it out of the group by its instance.
     gone = LeaveGroupRequest("still", members=[MemberIdentity("", "i"), MemberIdentity("x", None)])
-    answer = clients[0].request(gone, 5)
-    codes = [each.error_code for each in answer.members]
-    assert (answer.error_code, codes) == (0, [0, ErrorCode.UNKNOWN_MEMBER_ID])
+    response = clients[0].request(gone, 5)
+    codes = [member.error_code for member in response.members]
+    assert (response.error_code, codes) == (0, [0, ErrorCode.UNKNOWN_MEMBER_ID])
     assert back.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -218,7 +218,7 @@ def test_a_life_in_every_version(client: WireClient, version: int) -> None:
     assert joined.leader == joined.member_id
     assert joined.member_id.startswith("test-")
     assert joined.protocol_name == "one"
-    assert [each.metadata for each in joined.members] == [b"mine"]
+    assert [member.metadata for member in joined.members] == [b"mine"]
     member_id = joined.member_id
 
     sync = SyncGroupRequest(
@@ -245,7 +245,7 @@ def test_a_life_in_every_version(client: WireClient, version: int) -> None:
         leave.member_id = member_id
     left = client.request(leave, min(version, 5))
     assert left.error_code == 0
-    assert [each.error_code for each in left.members] == ([0] if version >= 3 else [])
+    assert [member.error_code for member in left.members] == ([0] if version >= 3 else [])
     assert listed(client)[group] == ("Empty", "classic")
 
 

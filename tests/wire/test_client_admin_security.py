@@ -198,9 +198,9 @@ def test_rights_that_are_missing(admin: Admin, broker: RunningBroker) -> None:
         assert group.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
         with pytest.raises(AuthorizationError, match="ACL on the cluster"):
             bob.describe_acls()
-        with pytest.raises(AdminError) as folders:
+        with pytest.raises(AdminError) as directories:
             bob.describe_log_dirs()
-        assert folders.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert directories.value.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         with pytest.raises(AdminError) as configs:
             bob.describe_configs([ConfigResource(ConfigResourceType.TOPIC, "t")])
         assert configs.value.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED

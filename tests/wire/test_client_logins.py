@@ -34,27 +34,27 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    folder = tmp_path_factory.mktemp("logins")
+    directory = tmp_path_factory.mktemp("logins")
     authority = make_identity(simple_name("authority"))
     server = make_identity(simple_name("localhost"), authority)
-    (folder / "authority.pem").write_text(authority.certificate_pem)
-    (folder / "server.pem").write_text(server.key_pem() + server.certificate_pem)
+    (directory / "authority.pem").write_text(authority.certificate_pem)
+    (directory / "server.pem").write_text(server.key_pem() + server.certificate_pem)
     settings = {
         "listeners": ",".join(f"{name}://localhost:0" for name in ("PLAINTEXT", *PROTOCOLS)),
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
         "sasl.jaas.config": PLAIN_JAAS,
         "connection.failed.authentication.delay.ms": "10",
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(folder / "server.pem"),
+        "ssl.keystore.location": str(directory / "server.pem"),
     }
-    with running_broker(folder, settings) as broker:
+    with running_broker(directory, settings) as broker:
         with broker.connect("PLAINTEXT") as admin:
             create_topic(admin, "t")
             for mechanism in ScramMechanism:
                 assert set_password(admin, mechanism, "ann", "ann-secret").error_code == 0
         yield Place(
             {address.listener: address.port for address in broker.addresses},
-            folder / "authority.pem",
+            directory / "authority.pem",
         )
 
 

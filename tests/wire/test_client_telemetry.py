@@ -117,11 +117,11 @@ def test_what_is_pushed_gets_to_the_receiver(
 ) -> None:
     given = subscription(client)
     assert push(client, given, compress(codec, b"metrics" * 50), codec) is ErrorCode.NONE
-    (found,) = pushed(broker).values()
-    assert found.client_instance_id == given.client_instance_id
-    assert found.metrics == b"metrics" * 50
-    assert found.client["client_id"] == "app-1"
-    assert found.client["client_source_address"] == "127.0.0.1"
+    (result,) = pushed(broker).values()
+    assert result.client_instance_id == given.client_instance_id
+    assert result.metrics == b"metrics" * 50
+    assert result.client["client_id"] == "app-1"
+    assert result.client["client_source_address"] == "127.0.0.1"
 
 
 def test_who_comes_too_early_is_told_so(client: WireClient) -> None:
@@ -177,9 +177,9 @@ def test_a_real_client_pushes(broker: RunningBroker, client: WireClient) -> None
     while not pushed(broker):
         assert time.monotonic() < deadline, "nothing was pushed"
         producer.poll(0.05)
-    (found,) = pushed(broker).values()
-    assert found.client["client_software_name"] == "confluent-kafka-python"
-    assert b"org.apache.kafka.producer." in found.metrics
+    (result,) = pushed(broker).values()
+    assert result.client["client_software_name"] == "confluent-kafka-python"
+    assert b"org.apache.kafka.producer." in result.metrics
 
 
 def test_the_receiver_keeps_little() -> None:

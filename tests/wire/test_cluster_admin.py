@@ -63,7 +63,7 @@ def test_there_are_no_controllers_to_ask(client: WireClient, version: int) -> No
 
 def pages(client: WireClient, limit: int, *names: str) -> list[list[tuple[str, list[int]]]]:
     """Page after page: topics with the numbers of their partitions."""
-    found = []
+    result = []
     cursor: Any = None
     while True:
         request = DescribeTopicPartitionsRequest(
@@ -73,7 +73,7 @@ def pages(client: WireClient, limit: int, *names: str) -> list[list[tuple[str, l
             and DescribeTopicPartitionsRequestCursor(cursor.topic_name, cursor.partition_index),
         )
         response = client.request(request, 0)
-        found.append(
+        result.append(
             [
                 (topic.name, [partition.partition_index for partition in topic.partitions])
                 for topic in response.topics
@@ -81,7 +81,7 @@ def pages(client: WireClient, limit: int, *names: str) -> list[list[tuple[str, l
         )
         cursor = response.next_cursor
         if cursor is None:
-            return found
+            return result
 
 
 def test_pages(client: WireClient) -> None:
@@ -140,16 +140,16 @@ def elect(
 ) -> dict[tuple[str, int], ErrorCode]:
     given = None
     if topics is not None:
-        given = [ElectLeadersTopicPartitions(*each) for each in topics.items()]
+        given = [ElectLeadersTopicPartitions(*topic) for topic in topics.items()]
     request = ElectLeadersRequest(topic_partitions=given, timeout_ms=5000)
     if version >= 1:
         request.election_type = unclean
     response = client.request(request, version)
     assert response.error_code == 0
     return {
-        (topic.topic, each.partition_id): ErrorCode(each.error_code)
+        (topic.topic, item.partition_id): ErrorCode(item.error_code)
         for topic in response.replica_election_results
-        for each in topic.partition_result
+        for item in topic.partition_result
     }
 
 
@@ -162,8 +162,8 @@ def test_the_preferred_leader_leads(client: WireClient, version: int) -> None:
         (topic, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("unknown", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    found = elect(client, version, None)
-    assert set(found.values()) <= {ErrorCode.ELECTION_NOT_NEEDED}
+    result = elect(client, version, None)
+    assert set(result.values()) <= {ErrorCode.ELECTION_NOT_NEEDED}
     assert produced(client, topic, b"a") == 0
 
 
@@ -218,9 +218,9 @@ def test_reassignments_on_one_node(client: WireClient, version: int) -> None:
 
 
 def test_after_a_restart_the_cluster_is_the_same(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("same")
+    directory = tmp_path_factory.mktemp("same")
     ids = set()
     for _ in range(2):
-        with running_broker(folder) as broker, broker.connect() as client:
+        with running_broker(directory) as broker, broker.connect() as client:
             ids.add(client.request(DescribeClusterRequest(), 1).cluster_id)
     assert len(ids) == 1

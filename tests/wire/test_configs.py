@@ -46,8 +46,8 @@ def client(broker: RunningBroker) -> Iterator[WireClient]:
 
 def test_a_setting_of_a_topic_tells_where_its_value_comes_from(client: WireClient) -> None:
     create_topic(client, "sources", {"retention.ms": "1000"})
-    found = describe(client, TOPIC, "sources")
-    entry = found["retention.ms"]
+    result = describe(client, TOPIC, "sources")
+    entry = result["retention.ms"]
     assert (entry.value, entry.config_source) == ("1000", ConfigSource.DYNAMIC_TOPIC_CONFIG)
     assert entry.config_type == ConfigType.LONG
     assert entry.documentation
@@ -55,7 +55,7 @@ def test_a_setting_of_a_topic_tells_where_its_value_comes_from(client: WireClien
     assert [(synonym.name, synonym.value) for synonym in entry.synonyms] == [
         ("retention.ms", "1000")
     ]
-    assert found["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
+    assert result["segment.bytes"].config_source == ConfigSource.DEFAULT_CONFIG
     alter(client, TOPIC, "sources", {"retention.ms": None})
     entry = describe(client, TOPIC, "sources", ["retention.ms"])["retention.ms"]
     assert entry.value == str(24 * 3_600_000)
@@ -71,22 +71,22 @@ def test_only_what_is_named_is_described(client: WireClient) -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_is_served(client: WireClient, version: int) -> None:
     create_topic(client, "versions", {"retention.ms": "5"})
-    found = describe(client, TOPIC, "versions", version=version)
-    assert found["retention.ms"].value == "5"
+    result = describe(client, TOPIC, "versions", version=version)
+    assert result["retention.ms"].value == "5"
     if version == 0:
-        assert (found["retention.ms"].is_default, found["segment.ms"].is_default) == (False, True)
-    assert bool(found["retention.ms"].synonyms) == (version >= 1)
-    assert bool(found["retention.ms"].documentation) == (version >= 3)
+        assert (result["retention.ms"].is_default, result["segment.ms"].is_default) == (False, True)
+    assert bool(result["retention.ms"].synonyms) == (version >= 1)
+    assert bool(result["retention.ms"].documentation) == (version >= 3)
 
 
 def test_a_broker_shows_its_settings_but_no_passwords(client: WireClient) -> None:
-    found = describe(client, BROKER, "7")
-    assert found["log.retention.hours"].config_source == ConfigSource.STATIC_BROKER_CONFIG
-    password = found["ssl.keystore.password"]
+    result = describe(client, BROKER, "7")
+    assert result["log.retention.hours"].config_source == ConfigSource.STATIC_BROKER_CONFIG
+    password = result["ssl.keystore.password"]
     assert (password.value, password.is_sensitive) == (None, True)
     assert [synonym.value for synonym in password.synonyms] == [None]
-    assert found["log.dirs"].read_only
-    assert not found["log.retention.ms"].read_only
+    assert result["log.dirs"].read_only
+    assert not result["log.retention.ms"].read_only
 
 
 def test_what_is_set_for_all_brokers_is_a_resource_of_its_own(client: WireClient) -> None:
@@ -190,11 +190,11 @@ def test_the_older_api_replaces_everything(client: WireClient, version: int) -> 
     wanted = AlterConfigsResource(TOPIC, "older", [AlterConfigsAlterableConfig("segment.ms", "9")])
     loggers = AlterConfigsResource(LOGGER, "7", [AlterConfigsAlterableConfig("root", "INFO")])
     response = client.request(AlterConfigsRequest([loggers, wanted]), version)
-    codes = {each.resource_type: each.error_code for each in response.responses}
+    codes = {item.resource_type: item.error_code for item in response.responses}
     assert codes == {TOPIC: 0, LOGGER: ErrorCode.INVALID_REQUEST}
-    found = describe(client, TOPIC, "older")
-    assert found["segment.ms"].value == "9"
-    assert found["retention.ms"].value != "1"
+    result = describe(client, TOPIC, "older")
+    assert result["segment.ms"].value == "9"
+    assert result["retention.ms"].value != "1"
 
 
 def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
@@ -249,10 +249,10 @@ def test_what_has_settings_is_listed(client: WireClient) -> None:
     assert "subscription" in {resource.resource_name for resource in old.config_resources}
     assert "listed" not in {resource.resource_name for resource in old.config_resources}
     everything = client.request(ListConfigResourcesRequest(), 1)
-    found = {
+    result = {
         (resource.resource_type, resource.resource_name) for resource in everything.config_resources
     }
-    assert found >= {
+    assert result >= {
         (TOPIC, "listed"),
         (BROKER, "7"),
         (LOGGER, "7"),

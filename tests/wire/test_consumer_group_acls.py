@@ -60,7 +60,7 @@ def people(tmp_path: Path) -> Iterator[People]:
     with ExitStack() as stack:
         stack.enter_context(watching())
         broker = stack.enter_context(running_broker(tmp_path, SETTINGS))
-        clients = [stack.enter_context(logged_in(broker, each)) for each in ("admin", "ann", "bob")]
+        clients = [stack.enter_context(logged_in(broker, name)) for name in ("admin", "ann", "bob")]
         everybody = People(*clients)
         for topic in ("t", "u"):
             make_topic(everybody.admin, topic)
@@ -111,7 +111,7 @@ def test_who_sees_a_group_sees_its_topics_or_nothing(people: People) -> None:
     assert (refused.group_epoch, refused.assignor_name) == (0, "")
     assert "DESCRIBE" in refused.error_message
     people.may(DESCRIBE, TOPIC, "u")
-    assert [each.member_id for each in described(people.ann, "g").members] == ["m"]
+    assert [member.member_id for member in described(people.ann, "g").members] == ["m"]
 
 
 def test_one_group_of_several_is_refused(people: People) -> None:
@@ -121,7 +121,7 @@ def test_one_group_of_several_is_refused(people: People) -> None:
     people.may(READ, GROUP, "h")  # who may read may see
     people.may(DESCRIBE, TOPIC, "t")
     request = ConsumerGroupDescribeRequest(["g", "h"], include_authorized_operations=True)
-    groups = {each.group_id: each for each in people.ann.request(request, 1).groups}
+    groups = {group.group_id: group for group in people.ann.request(request, 1).groups}
     assert groups["g"].error_code == NO_GROUP
     assert groups["g"].authorized_operations == -(1 << 31)
     assert groups["h"].error_code == 0
@@ -139,25 +139,25 @@ def test_members_need_to_read_what_they_commit(people: People) -> None:
     offsets = {("t", 0): 1, ("u", 0): 2}
     done = commit(people.ann, "g", offsets, member_id="m", epoch=member.epoch)
     assert sorted(done) == [ErrorCode.NONE, NO_TOPIC]
-    found = fetched_group(people.ann, "g", {"t": [0], "u": [0]}, member_id="m", epoch=member.epoch)
-    assert [each.partitions[0].committed_offset for each in found.topics] == [-1, 2]
+    result = fetched_group(people.ann, "g", {"t": [0], "u": [0]}, member_id="m", epoch=member.epoch)
+    assert [topic.partitions[0].committed_offset for topic in result.topics] == [-1, 2]
     assert fetched_group(people.bob, "g").error_code == NO_GROUP
 
 
 def test_groups_and_offsets_are_deleted_by_who_may(people: People) -> None:
     ConsumerMember(people.admin, "g", "m", names=["t"]).joined().leave()
     assert commit(people.admin, "g", {("t", 0): 1, ("u", 0): 2}) == [0, 0]
-    topics = [OffsetDeleteRequestTopic(each, [OffsetDeleteRequestPartition(0)]) for each in "tu"]
+    topics = [OffsetDeleteRequestTopic(item, [OffsetDeleteRequestPartition(0)]) for item in "tu"]
     offsets = OffsetDeleteRequest("g", topics)
     people.may(READ, GROUP, "g")
     people.may(READ, TOPIC, "u")
     assert people.ann.request(offsets, 0).error_code == NO_GROUP
     assert people.ann.request(DeleteGroupsRequest(["g"]), 2).results[0].error_code == NO_GROUP
     people.may(DELETE, GROUP, "g")
-    answer = people.ann.request(offsets, 0)
-    codes = {each.name: each.partitions[0].error_code for each in answer.topics}
-    assert (answer.error_code, codes) == (0, {"t": NO_TOPIC, "u": 0})
+    response = people.ann.request(offsets, 0)
+    codes = {topic.name: topic.partitions[0].error_code for topic in response.topics}
+    assert (response.error_code, codes) == (0, {"t": NO_TOPIC, "u": 0})
     assert committed(people.admin, "g") == {("t", 0): 1}
     results = people.ann.request(DeleteGroupsRequest(["g", "h"]), 2).results
-    assert {each.group_id: each.error_code for each in results} == {"g": 0, "h": NO_GROUP}
+    assert {result.group_id: result.error_code for result in results} == {"g": 0, "h": NO_GROUP}
     assert listed(people.admin) == {}

@@ -37,7 +37,7 @@ from tests.support.coordinator.group_members import (
 from tests.support.protocol.requests import make_topic
 
 OPERATIONS = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
-ALL_OF_A_GROUP = sum(1 << AclOperation[each] for each in OPERATIONS)
+ALL_OF_A_GROUP = sum(1 << AclOperation[item] for item in OPERATIONS)
 NOT_ASKED = -(1 << 31)
 STALE = ErrorCode.STALE_MEMBER_EPOCH
 NONE = ErrorCode.NONE
@@ -49,7 +49,10 @@ def settings() -> Mapping[str, str]:
 
 
 def partitions(assignment: Any) -> dict[str, list[int]]:
-    return {each.topic_name: each.partitions for each in assignment.topic_partitions}
+    return {
+        topic_partition.topic_name: topic_partition.partitions
+        for topic_partition in assignment.topic_partitions
+    }
 
 
 # --- ConsumerGroupDescribe
@@ -67,7 +70,7 @@ def test_a_group_is_described(broker: RunningBroker, client: WireClient) -> None
         assert (group.group_epoch, group.assignment_epoch) >= (3, 3)
         assert group.assignor_name == "uniform"
         assert group.authorized_operations == NOT_ASKED
-        members = {each.member_id: each for each in group.members}
+        members = {member.member_id: member for member in group.members}
         assert set(members) == {"one", "two"}
         assert members["one"].instance_id == "i"
         assert partitions(members["one"].assignment) == {"seen": [0, 1]}, "it has not let go yet"
@@ -79,9 +82,9 @@ def test_a_group_is_described(broker: RunningBroker, client: WireClient) -> None
         settle(one, two)
         group = described(client, "seen")
         assert group.group_state == "Stable"
-        for each in group.members:
-            assert partitions(each.assignment) == partitions(each.target_assignment)
-            assert each.member_epoch == group.group_epoch == group.assignment_epoch
+        for entry in group.members:
+            assert partitions(entry.assignment) == partitions(entry.target_assignment)
+            assert entry.member_epoch == group.group_epoch == group.assignment_epoch
         one.leave()
         two.leave()
         group = described(client, "seen")
@@ -91,15 +94,15 @@ def test_a_group_is_described(broker: RunningBroker, client: WireClient) -> None
 @pytest.mark.parametrize("version", [0, 1])
 def test_several_groups_are_described_in_their_order(client: WireClient, version: int) -> None:
     make_topic(client, f"several-v{version}")
-    names = [f"several-v{version}-{each}" for each in range(6)]
+    names = [f"several-v{version}-{index}" for index in range(6)]
     for name in names:
         find_group(client, name)
         ConsumerMember(client, name, "m", names=[f"several-v{version}"]).joined()
     asked = [*names[3:], "several-none", "", *names[:3]]
     request = ConsumerGroupDescribeRequest(asked, include_authorized_operations=True)
     groups = client.request(request, version).groups
-    assert [each.group_id for each in groups] == asked
-    codes = {each.group_id: each.error_code for each in groups if each.error_code}
+    assert [group.group_id for group in groups] == asked
+    codes = {group.group_id: group.error_code for group in groups if group.error_code}
     assert codes == {
         "several-none": ErrorCode.GROUP_ID_NOT_FOUND,
         "": ErrorCode.INVALID_GROUP_ID,
@@ -113,9 +116,9 @@ def test_a_classic_group_is_none_of_the_other_kind(client: WireClient) -> None:
     find_group(client, "kinds-classic")
     ClassicMember(client, "kinds-classic", ["kinds"]).joined()
     ConsumerMember(client, "kinds-consumer", "m", names=["kinds"]).joined()
-    answer = described(client, "kinds-classic")
-    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert "classic" in answer.error_message or "consumer" in answer.error_message
+    response = described(client, "kinds-classic")
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "classic" in response.error_message or "consumer" in response.error_message
     for version, code in ((5, NONE), (6, ErrorCode.GROUP_ID_NOT_FOUND)):
         asked = DescribeGroupsRequest(["kinds-consumer", "kinds-classic"])
         consumer, classic = client.request(asked, version).groups
@@ -138,7 +141,7 @@ def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
 
     def found(states: list[str], types: list[str]) -> dict[str, tuple[str, str]]:
         groups = listed(client, states, types)
-        return {name: each for name, each in groups.items() if name.startswith("l-")}
+        return {name: group for name, group in groups.items() if name.startswith("l-")}
 
     everything = {
         "l-consumer": ("Stable", "consumer"),
@@ -154,9 +157,10 @@ def test_groups_are_listed_by_state_and_type(client: WireClient) -> None:
     assert found(["Assigning"], []) == {}
     assert found([], ["share"]) == {}
     old = client.request(ListGroupsRequest(["Empty"]), 4).groups
-    assert {"l-left", "l-offsets"} <= {each.group_id for each in old}
+    assert {"l-left", "l-offsets"} <= {item.group_id for item in old}
     kinds = {
-        each.group_id: each.protocol_type for each in client.request(ListGroupsRequest(), 2).groups
+        group.group_id: group.protocol_type
+        for group in client.request(ListGroupsRequest(), 2).groups
     }
     assert (kinds["l-consumer"], kinds["l-offsets"]) == ("consumer", "")
 
@@ -168,14 +172,14 @@ def test_groups_are_deleted_once_they_are_empty(client: WireClient) -> None:
     make_topic(client, "del")
     find_group(client, "del-0")
     members = [ConsumerMember(client, f"del-{i}", "m", names=["del"]).joined() for i in range(3)]
-    for each in members:
-        done = commit(client, each.group, {("del", 0): 3}, member_id="m", epoch=each.epoch)
+    for member in members:
+        done = commit(client, member.group, {("del", 0): 3}, member_id="m", epoch=member.epoch)
         assert done == [NONE]
     members[0].leave()
     members[2].leave()
     asked = ["del-2", "del-1", "del-none", "del-0"]
     results = client.request(DeleteGroupsRequest(asked), 2).results
-    assert [(each.group_id, each.error_code) for each in results] == [
+    assert [(result.group_id, result.error_code) for result in results] == [
         ("del-2", 0),
         ("del-1", ErrorCode.NON_EMPTY_GROUP),
         ("del-none", ErrorCode.GROUP_ID_NOT_FOUND),
@@ -216,8 +220,8 @@ def test_members_commit_with_their_epoch(client: WireClient, version: int) -> No
             client, name, {key: [0, 1]}, member_id=member_id, epoch=epoch, version=version
         )
 
-    found = fetched("one", one.epoch)
-    assert [each.committed_offset for each in found.topics[0].partitions] == [4, 5]
+    result = fetched("one", one.epoch)
+    assert [partition.committed_offset for partition in result.topics[0].partitions] == [4, 5]
     assert fetched("one", one.epoch + 1).error_code == STALE
     assert fetched("one", one.epoch - 1).error_code == STALE
     assert fetched("two", 1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -261,10 +265,10 @@ def test_topics_and_groups_that_are_not_there(client: WireClient) -> None:
     done = commit(client, "there", {(nowhere, 0): 1, (topic, 0): 2, (topic, 7): 3}, version=10)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert done == [ErrorCode.UNKNOWN_TOPIC_ID, NONE, unknown]
-    found = fetched_group(client, "there", {nowhere: [0], topic: [0, 7]}, version=10)
-    lost, known = found.topics
+    result = fetched_group(client, "there", {nowhere: [0], topic: [0, 7]}, version=10)
+    lost, known = result.topics
     assert (lost.topic_id, lost.partitions[0].error_code) == (nowhere, ErrorCode.UNKNOWN_TOPIC_ID)
-    assert [each.committed_offset for each in known.partitions] == [2, -1]
+    assert [partition.committed_offset for partition in known.partitions] == [2, -1]
     for version, code in ((9, ErrorCode.GROUP_ID_NOT_FOUND), (8, ErrorCode.ILLEGAL_GENERATION)):
         offsets: dict[Any, int] = {("there", 0): 1}
         done = commit(client, "no-group", offsets, member_id="m", epoch=3, version=version)
@@ -273,15 +277,15 @@ def test_topics_and_groups_that_are_not_there(client: WireClient) -> None:
 
 def test_offsets_of_several_groups_at_once(client: WireClient) -> None:
     make_topic(client, "many")
-    names = [f"many-{each}" for each in range(8)]
+    names = [f"many-{index}" for index in range(8)]
     for number, name in enumerate(names):
         find_group(client, name)
         member = ConsumerMember(client, name, "m", names=["many"]).joined()
         commit(client, name, {("many", 0): number}, member_id="m", epoch=member.epoch)
     asked = [OffsetFetchRequestGroup(name, topics=None) for name in [*names, "many-none"]]
     groups = client.request(OffsetFetchRequest(groups=asked), 9).groups
-    assert [each.group_id for each in groups] == [*names, "many-none"]
-    offsets = [each.topics[0].partitions[0].committed_offset for each in groups[:-1]]
+    assert [group.group_id for group in groups] == [*names, "many-none"]
+    offsets = [group.topics[0].partitions[0].committed_offset for group in groups[:-1]]
     assert offsets == list(range(8))
     assert (groups[-1].error_code, groups[-1].topics) == (0, [])
 
@@ -290,7 +294,7 @@ def test_offsets_of_several_groups_at_once(client: WireClient) -> None:
 
 
 def delete_offsets(client: WireClient, group: str, *topics: str) -> Any:
-    asked = [OffsetDeleteRequestTopic(each, [OffsetDeleteRequestPartition(0)]) for each in topics]
+    asked = [OffsetDeleteRequestTopic(topic, [OffsetDeleteRequestPartition(0)]) for topic in topics]
     return client.request(OffsetDeleteRequest(group, asked), 0)
 
 
@@ -301,9 +305,9 @@ def test_offsets_of_topics_that_nobody_reads_are_deleted(client: WireClient) -> 
     commit(client, "od", {("od-read", 0): 1, ("od-old", 0): 2})
     member = ConsumerMember(client, "od", "m", regex="od-r.*").joined()
     wait_until(lambda: member.obey() and bool(member.assigned))
-    answer = delete_offsets(client, "od", "od-read", "od-old", "od-none")
-    assert answer.error_code == 0
-    assert [each.partitions[0].error_code for each in answer.topics] == [
+    response = delete_offsets(client, "od", "od-read", "od-old", "od-none")
+    assert response.error_code == 0
+    assert [topic.partitions[0].error_code for topic in response.topics] == [
         ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
         0,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -60,13 +60,13 @@ def test_a_topic_that_is_made_later(client: WireClient) -> None:
 def test_a_topic_that_grows(client: WireClient) -> None:
     topic = make_topic(client, "growing", 2)
     find_group(client, "growing")
-    members = [ConsumerMember(client, "growing", each, names=["growing"]).joined() for each in "ab"]
+    members = [ConsumerMember(client, "growing", item, names=["growing"]).joined() for item in "ab"]
     settle(*members)
     epoch = members[0].epoch
     grow(client, "growing", 4)
     settle(*members)
     assert owned_by(*members) == {topic: [0, 1, 2, 3]}
-    assert [each.epoch for each in members] == [epoch + 1] * 2
+    assert [member.epoch for member in members] == [epoch + 1] * 2
 
 
 def test_a_topic_that_is_deleted_and_made_again(client: WireClient) -> None:
@@ -82,24 +82,24 @@ def test_a_topic_that_is_deleted_and_made_again(client: WireClient) -> None:
     second = make_topic(client, "again", 1)
     assert first != second
     settle_on([{kept: [0], second: [0]}], member)
-    answer = fetched_group(
+    response = fetched_group(
         client, "again", {second: [0]}, member_id="m", epoch=member.epoch, version=10
     )
-    assert answer.topics[0].partitions[0].committed_offset == -1
+    assert response.topics[0].partitions[0].committed_offset == -1
 
 
 def test_members_of_different_subscriptions(client: WireClient) -> None:
-    ids = {each: make_topic(client, f"mixed-{each}", 2) for each in "xyz"}
+    ids = {item: make_topic(client, f"mixed-{item}", 2) for item in "xyz"}
     find_group(client, "mixed")
     one = ConsumerMember(client, "mixed", "one", names=["mixed-x", "mixed-y"]).joined()
     two = ConsumerMember(client, "mixed", "two", names=["mixed-y", "mixed-z"]).joined()
     settle(one, two)
     assert one.assigned[ids["x"]] == two.assigned[ids["z"]] == [0, 1]
-    assert owned_by(one, two) == {each: [0, 1] for each in ids.values()}
+    assert owned_by(one, two) == {id_: [0, 1] for id_ in ids.values()}
     two.beat(two.assigned, names=["mixed-z"])
     settle(one, two)
     assert two.assigned == {ids["z"]: [0, 1]}
-    assert owned_by(one, two) == {each: [0, 1] for each in ids.values()}
+    assert owned_by(one, two) == {id_: [0, 1] for id_ in ids.values()}
 
 
 # --- patterns
@@ -118,7 +118,7 @@ def test_a_pattern_and_names(client: WireClient) -> None:
     ids = {name: make_topic(client, name) for name in ("both-1", "both-2", "other-1")}
     find_group(client, "both")
     member = ConsumerMember(client, "both", "m", names=["other-1"], regex="both-.*").joined()
-    settle_on([{each: [0] for each in ids.values()}], member)
+    settle_on([{id_: [0] for id_ in ids.values()}], member)
 
 
 def test_a_new_topic_that_matches_is_picked_up(broker: RunningBroker, client: WireClient) -> None:
@@ -147,10 +147,10 @@ def test_a_pattern_is_given_up(client: WireClient) -> None:
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", r"(?=look)", r"(a)\1", "a{1,99999}"])
 def test_what_is_no_pattern_of_re2(client: WireClient, pattern: str) -> None:
     find_group(client, "bad")
-    answer = ConsumerMember(client, "bad", "m", regex=pattern).join()
-    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert pattern in answer.error_message
-    assert "RE2" in answer.error_message
+    response = ConsumerMember(client, "bad", "m", regex=pattern).join()
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert pattern in response.error_message
+    assert "RE2" in response.error_message
     assert described(client, "bad").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -254,8 +254,8 @@ def test_a_pattern_is_resolved_with_the_rights_of_the_member_that_sends_the_hear
 def set_level(client: WireClient, level: int) -> None:
     kind = UpgradeType.UPGRADE if level else UpgradeType.UNSAFE_DOWNGRADE
     update = FeatureUpdateKey(GROUP_VERSION, level, upgrade_type=kind)
-    answer = client.request(UpdateFeaturesRequest(feature_updates=[update]), 2)
-    assert answer.error_code == 0, answer.error_message
+    response = client.request(UpdateFeaturesRequest(feature_updates=[update]), 2)
+    assert response.error_code == 0, response.error_message
 
 
 def test_without_the_feature_there_are_no_consumer_groups(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_two_members_share_a_topic(client: WireClient, version: int) -> None:
     assert second.assigned == {}, "the first has not let go yet"
     settle(first, second)
     assert first.epoch == second.epoch == 3
-    assert sorted(len(each.assigned[topic]) for each in (first, second)) == [2, 2]
+    assert sorted(len(item.assigned[topic]) for item in (first, second)) == [2, 2]
     assert owned_by(first, second) == {topic: [0, 1, 2, 3]}
     gone = second.leave()
     assert (gone.error_code, gone.member_id, gone.member_epoch) == (0, "second", -1)
@@ -73,9 +73,9 @@ def test_what_is_not_new_is_not_said_again(client: WireClient) -> None:
     make_topic(client, "quiet")
     find_group(client, "quiet")
     member = ConsumerMember(client, "quiet", "m", names=["quiet"]).joined()
-    answer = member.beat()
-    assert answer.assignment is None
-    assert answer.heartbeat_interval_ms == 5000
+    response = member.beat()
+    assert response.assignment is None
+    assert response.heartbeat_interval_ms == 5000
     # A full request asks for a full answer, as after an answer that got lost.
     full = member.request(member.epoch, owned=member.assigned, names=["quiet"], rebalance_ms=60_000)
     assert member.send(full).assignment is not None
@@ -123,9 +123,9 @@ def test_an_epoch_of_the_past_is_fenced(client: WireClient) -> None:
     other = ConsumerMember(client, "epochs", "n", names=["epochs"]).joined()
     settle(member, other)
     member.epoch += 5
-    answer = member.beat()
-    assert answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    assert "join again" in answer.error_message
+    response = member.beat()
+    assert response.error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert "join again" in response.error_message
     member.joined()
     settle(member, other)
     assert owned_by(member, other) == {topic: [0, 1]}
@@ -147,9 +147,9 @@ def test_members_that_nobody_knows(client: WireClient) -> None:
     make_topic(client, "nobody")
     stranger = ConsumerMember(client, "nobody", "stranger", names=["nobody"])
     stranger.epoch = 3
-    answer = stranger.beat()
-    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert "epoch 0" in answer.error_message
+    response = stranger.beat()
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert "epoch 0" in response.error_message
     ConsumerMember(client, "nobody", "m", names=["nobody"]).joined()
     assert stranger.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert stranger.leave().error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -167,11 +167,11 @@ def test_who_is_not_heard_of_is_fenced(broker: RunningBroker, client: WireClient
     pass_time(broker, SESSION_MS - 1000)
     alive.obey()
     pass_time(broker, 2000)
-    answer = silent.beat()
-    assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert "silent" in answer.error_message
+    response = silent.beat()
+    assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert "silent" in response.error_message
     settle_on([{topic: [0, 1]}], alive)
-    assert [each.member_id for each in described(client, "silent").members] == ["alive"]
+    assert [member.member_id for member in described(client, "silent").members] == ["alive"]
 
 
 def test_sessions_are_as_long_as_the_settings_say(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_the_broker_s_settings_change_without_a_restart(client: WireClient) -> N
     finally:
         alter(client, ConfigResourceType.BROKER, "", {name: None})
     settle(first, second)
-    assert [len(owned) for each in (first, second) for owned in each.assigned.values()] == [1, 1]
+    assert [len(owned) for item in (first, second) for owned in item.assigned.values()] == [1, 1]
 
 
 # --- static members
@@ -267,30 +267,30 @@ def test_a_static_member_that_does_not_come_back(broker: RunningBroker, client: 
 
 
 def test_members_choose_an_assignor(client: WireClient) -> None:
-    ids = [make_topic(client, f"chosen-{each}", 3) for each in range(2)]
+    ids = [make_topic(client, f"chosen-{index}", 3) for index in range(2)]
     names = ["chosen-0", "chosen-1"]
     find_group(client, "chosen")
     members = [
-        ConsumerMember(client, "chosen", each, names=names, assignor="range").joined()
-        for each in ("a", "b")
+        ConsumerMember(client, "chosen", name, names=names, assignor="range").joined()
+        for name in ("a", "b")
     ]
     settle(*members)
     assert described(client, "chosen").assignor_name == "range"
     # Range gives each member the same partitions of every topic.
-    assert members[0].assigned == {each: [0, 1] for each in ids}
-    assert members[1].assigned == {each: [2] for each in ids}
-    for each in members:
-        each.beat(assignor="uniform")
+    assert members[0].assigned == {id_: [0, 1] for id_ in ids}
+    assert members[1].assigned == {id_: [2] for id_ in ids}
+    for member in members:
+        member.beat(assignor="uniform")
     settle(*members)
     assert described(client, "chosen").assignor_name == "uniform"
 
 
 def test_an_assignor_that_the_broker_does_not_have(client: WireClient) -> None:
     find_group(client, "odd")
-    answer = ConsumerMember(client, "odd", "m", names=["t"], assignor="sticky").join()
-    assert answer.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
-    assert "sticky" in answer.error_message
-    assert "uniform, range" in answer.error_message
+    response = ConsumerMember(client, "odd", "m", names=["t"], assignor="sticky").join()
+    assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert "sticky" in response.error_message
+    assert "uniform, range" in response.error_message
 
 
 # --- requests that make no sense
@@ -317,9 +317,9 @@ def test_a_request_that_lacks_something(
     request = ConsumerMember(client, "wrong", "m", names=["t"]).join_request()
     for field, value in change.items():
         setattr(request, field, value)
-    answer = client.request(request, 1)
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert says in answer.error_message
+    response = client.request(request, 1)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert says in response.error_message
 
 
 def test_what_does_not_fit_into_the_log(broker: RunningBroker, client: WireClient) -> None:
@@ -336,9 +336,9 @@ def test_what_does_not_fit_into_the_log(broker: RunningBroker, client: WireClien
 def test_a_broker_that_coordinates_nothing_yet(tmp_path: Path) -> None:
     """Nobody has asked for a coordinator: the client shall look for it."""
     with watching(), running_broker(tmp_path) as broker, broker.connect() as client:
-        answer = client.request(ConsumerGroupHeartbeatRequest("g", "m"), 1)
-        assert answer.error_code == ErrorCode.NOT_COORDINATOR
-        assert "coordinator" in answer.error_message
+        response = client.request(ConsumerGroupHeartbeatRequest("g", "m"), 1)
+        assert response.error_code == ErrorCode.NOT_COORDINATOR
+        assert "coordinator" in response.error_message
 
 
 def test_a_group_has_room_for_so_many(tmp_path: Path) -> None:

@@ -127,9 +127,9 @@ def test_offsets_can_be_packed(tmp_path: Path, codec: Compression) -> None:
         find_group(client, "g")
         assert commit(client, "g", {("t", 0): 7}) == [ErrorCode.NONE]
         log = log_of(broker, "__consumer_offsets")
-        found = broker.call(lambda _: log.read(0, 1_000_000, FetchIsolation.LOG_END)).records
-        assert found is not None
-        assert {header.compression for _, header in split(found.read())} == {codec}
+        records = broker.call(lambda _: log.read(0, 1_000_000, FetchIsolation.LOG_END)).records
+        assert records is not None
+        assert {header.compression for _, header in split(records.read())} == {codec}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         find_group(client, "g")
         assert committed(client, "g") == {("t", 0): 7}

@@ -74,10 +74,12 @@ def stored(folder: Path, *records: FeaturesRecord) -> FeaturesRecord:
     try:
         for record in records:
             store.commit([Put(record)])
-        (found,) = (each for each in store.load().records if isinstance(each, FeaturesRecord))
+        (result,) = (
+            record for record in store.load().records if isinstance(record, FeaturesRecord)
+        )
     finally:
         store.close()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
@@ -161,8 +163,8 @@ def test_levels_outlive_the_broker(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         assert finalized(client) == before
         assert update(client, {GROUP_VERSION: 1}).error_code == 0
-    found = stored(tmp_path)
-    assert (found.levels, found.epoch) == ({TRANSACTION_VERSION: 1, GROUP_VERSION: 1}, 2)
+    result = stored(tmp_path)
+    assert (result.levels, result.epoch) == ({TRANSACTION_VERSION: 1, GROUP_VERSION: 1}, 2)
 
 
 @pytest.mark.parametrize("levels", [{TRANSACTION_VERSION: 3}, {"share.version": 1}])

@@ -137,9 +137,9 @@ def test_only_the_first_partition_may_exceed_the_limit(client: WireClient) -> No
     for partition in range(3):
         produced(client, "several", b"z" * 5000, partition=partition)
     request = fetch_request({"several": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
-    found = partitions_of(client.request(request, 11))
-    assert [len(records_in(found["several", each])) for each in range(3)] == [1, 0, 0]
-    assert {data.high_watermark for data in found.values()} == {1}
+    result = partitions_of(client.request(request, 11))
+    assert [len(records_in(result["several", index])) for index in range(3)] == [1, 0, 0]
+    assert {data.high_watermark for data in result.values()} == {1}
 
 
 def test_partitions_take_turns_when_the_limit_is_small(client: WireClient) -> None:
@@ -164,13 +164,13 @@ def test_partitions_take_turns_when_the_limit_is_small(client: WireClient) -> No
 def test_one_bad_partition_does_not_spoil_the_others(client: WireClient, version: int) -> None:
     name = f"mixed-{version}"
     topic = named(name, filled(client, name, 2), version)
-    found = partitions_of(client.request(fetch_request({topic: {0: 99, 1: 0, 7: 0}}), version))
-    assert {index: data.error_code for (_, index), data in found.items()} == {
+    result = partitions_of(client.request(fetch_request({topic: {0: 99, 1: 0, 7: 0}}), version))
+    assert {index: data.error_code for (_, index), data in result.items()} == {
         0: ErrorCode.OFFSET_OUT_OF_RANGE,
         1: ErrorCode.NONE,
         7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert len(records_in(found[topic, 1])) == 3
+    assert len(records_in(result[topic, 1])) == 3
 
 
 # --- leader epochs

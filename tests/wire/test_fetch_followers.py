@@ -72,7 +72,7 @@ def test_every_partition_says_that_it_has_no_such_follower(
     assert all(not data.records for data in partitions_of(response).values())
 
 
-@pytest.mark.parametrize("version", [each for each in VERSIONS if each >= FIRST_WITH_EPOCHS])
+@pytest.mark.parametrize("version", [item for item in VERSIONS if item >= FIRST_WITH_EPOCHS])
 def test_with_a_leader_epoch(client: WireClient, version: int) -> None:
     """R4: one who knows the right epoch may know of a change that we do not; it tries again."""
     name = f"epoch-{version}"

@@ -45,9 +45,9 @@ def told(
     request = fetch_request({topic: offsets} if offsets else {}, max_bytes=ROOM, session=session)
     response = client.request(request, VERSION)
     assert response.error_code == 0
-    found = partitions_of(response)
-    assert {data.error_code for data in found.values()} <= {0}
-    return {index: len(values_in(data)) for (_, index), data in found.items()}, response.session_id
+    result = partitions_of(response)
+    assert {data.error_code for data in result.values()} <= {0}
+    return {index: len(values_in(data)) for (_, index), data in result.items()}, response.session_id
 
 
 def test_a_full_answer_leaves_the_rest_to_the_next(client: WireClient) -> None:

@@ -100,17 +100,17 @@ def test_the_rest_of_the_answer(client: WireClient, version: int) -> None:
     request = fetch_request({two: {0: 0, 9: 0}, one: {1: 0, 0: 7}, "unknown": {0: 0}})
     response = client.request(request, version)
     assert response.throttle_time_ms == 0
-    found = partitions_of(response)
-    assert list(found) == [(two, 0), (two, 9), (one, 1), (one, 0), ("unknown", 0)]
-    assert [data.error_code for data in found.values()] == [
+    result = partitions_of(response)
+    assert list(result) == [(two, 0), (two, 9), (one, 1), (one, 0), ("unknown", 0)]
+    assert [data.error_code for data in result.values()] == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NONE,
         ErrorCode.OFFSET_OUT_OF_RANGE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    assert [values_in(data) for data in found.values()] == [[b"2"], [], [b"1"], [], []]
-    assert [data.high_watermark for data in found.values()] == [1, -1, 1, -1, -1]
+    assert [values_in(data) for data in result.values()] == [[b"2"], [], [b"1"], [], []]
+    assert [data.high_watermark for data in result.values()] == [1, -1, 1, -1, -1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -220,8 +220,8 @@ def test_version_3_gives_the_first_batch_whole(client: WireClient) -> None:
     for partition in (1, 2):
         produced(client, "kip-74", b"x" * 5000, partition=partition)
     request = fetch_request({"kip-74": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
-    found = partitions_of(client.request(request, 3))
-    assert [values_in(data) for data in found.values()] == [[], [b"x" * 5000], []]
+    result = partitions_of(client.request(request, 3))
+    assert [values_in(data) for data in result.values()] == [[], [b"x" * 5000], []]
     request = fetch_request({"kip-74": {1: 0}}, partition_max_bytes=100)
     (data,) = partitions_of(client.request(request, 3)).values()
     assert values_in(data) == [b"x" * 5000]
@@ -249,8 +249,8 @@ def test_little_memory_for_many(
     for partition in range(2):
         for _ in range(3):
             produced(client, "memory", b"x" * 100, partition=partition)
-    found = partitions_of(client.request(fetch_request({"memory": {0: 0, 1: 0}}), 3))
-    assert [len(records_in(data)) for data in found.values()] == [1, 0]
+    result = partitions_of(client.request(fetch_request({"memory": {0: 0, 1: 0}}), 3))
+    assert [len(records_in(data)) for data in result.values()] == [1, 0]
     assert broker.call(lambda _: down_conversion.held_bytes()) == 0, "it was sent"
 
 

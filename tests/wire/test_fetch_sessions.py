@@ -58,12 +58,12 @@ def test_only_news_are_told(client: WireClient, version: int) -> None:
     response = client.request(fetch_request({}, session=(session_id, 1)), version)
     assert (response.session_id, response.responses) == (session_id, [])
     produced(client, f"news-{version}", b"a", partition=1)
-    found = partitions_of(client.request(fetch_request({}, session=(session_id, 2)), version))
-    assert list(found) == [(topic, 1)]
-    assert values_in(found[topic, 1]) == [b"a"]
+    result = partitions_of(client.request(fetch_request({}, session=(session_id, 2)), version))
+    assert list(result) == [(topic, 1)]
+    assert values_in(result[topic, 1]) == [b"a"]
     # The client has not moved on, so the records are there again.
-    found = partitions_of(client.request(fetch_request({}, session=(session_id, 3)), version))
-    assert list(found) == [(topic, 1)]
+    result = partitions_of(client.request(fetch_request({}, session=(session_id, 3)), version))
+    assert list(result) == [(topic, 1)]
     request = fetch_request({topic: {1: 1}}, session=(session_id, 4))
     assert partitions_of(client.request(request, version)) == {}
 
@@ -74,12 +74,12 @@ def test_partitions_come_and_go(client: WireClient, version: int) -> None:
     other = topic_of(client, "added", version)
     session_id = opened(client, version, topic)
     request = fetch_request({other: {0: 0}}, session=(session_id, 1), forgotten={topic: [0, 2]})
-    found = partitions_of(client.request(request, version))
-    assert list(found) == [(other, 0)], "what is new in the session is news"
+    result = partitions_of(client.request(request, version))
+    assert list(result) == [(other, 0)], "what is new in the session is news"
     for partition in range(3):
         produced(client, f"changing-{version}", b"x", partition=partition)
-    found = partitions_of(client.request(fetch_request({}, session=(session_id, 2)), version))
-    assert list(found) == [(topic, 1)]
+    result = partitions_of(client.request(fetch_request({}, session=(session_id, 2)), version))
+    assert list(result) == [(topic, 1)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -185,10 +185,10 @@ def test_a_topic_that_is_deleted_in_a_session(client: WireClient, version: int) 
     assert client.request(request, 6).responses[0].error_code == 0
     gone = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     for epoch in (1, 2):
-        found = partitions_of(
+        result = partitions_of(
             client.request(fetch_request({}, session=(session_id, epoch)), version)
         )
-        assert found[topic, 0].error_code in gone
+        assert result[topic, 0].error_code in gone
 
 
 @pytest.mark.parametrize("version", [13, 18])
@@ -200,9 +200,9 @@ def test_a_topic_that_is_made_again_is_another(client: WireClient, version: int)
     assert client.request(request, 6).responses[0].error_code == 0
     assert topic_of(client, "reborn", version, 1) != topic
     produced(client, f"reborn-{version}", b"new")
-    found = partitions_of(client.request(fetch_request({}, session=(session_id, 1)), version))
-    assert found[topic, 0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
-    assert not found[topic, 0].records
+    result = partitions_of(client.request(fetch_request({}, session=(session_id, 1)), version))
+    assert result[topic, 0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+    assert not result[topic, 0].records
 
 
 @pytest.mark.parametrize("version", [4, 5, 6])

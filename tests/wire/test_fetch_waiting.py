@@ -94,8 +94,8 @@ def test_bytes_of_all_partitions_count(broker: RunningBroker, client: WireClient
         begin(broker, waiting, request, "spread")
         produced(client, "spread", b"1", partition=0)
         produced(client, "spread", b"2", partition=1)
-        found = partitions_of(received(waiting, request, 11))
-    assert [values_in(data) for data in found.values()] == [[b"1"], [b"2"]]
+        result = partitions_of(received(waiting, request, 11))
+    assert [values_in(data) for data in result.values()] == [[b"1"], [b"2"]]
 
 
 def test_more_than_fits_is_not_waited_for(client: WireClient) -> None:
@@ -198,8 +198,8 @@ def test_requests_behind_a_wait_are_served_and_answered_in_order(
         later = fetch_request({"behind": {0: 0}})
         produced(client, "behind", b"1")
         both.send(later, 11)
-        for each in (request, later):
-            (data,) = partitions_of(received(both, each, 11)).values()
+        for item in (request, later):
+            (data,) = partitions_of(received(both, item, 11)).values()
             assert values_in(data) == [b"1"]
 
 
@@ -208,14 +208,14 @@ def test_many_wait_and_all_are_woken(broker: RunningBroker, client: WireClient) 
     clients = [broker.connect() for _ in range(20)]
     request = fetch_request({"crowd": {0: 0}}, max_wait_ms=LONG_MS, min_bytes=1)
     try:
-        for each in clients:
-            each.send(request, 11)
+        for entry in clients:
+            entry.send(request, 11)
         while waiters(broker, "crowd") < len(clients):
             time.sleep(0.001)
         produced(client, "crowd", b"1")
-        for each in clients:
-            (data,) = partitions_of(received(each, request, 11)).values()
+        for element in clients:
+            (data,) = partitions_of(received(element, request, 11)).values()
             assert values_in(data) == [b"1"]
     finally:
-        for each in clients:
-            each.close()
+        for item in clients:
+            item.close()

@@ -148,8 +148,8 @@ def test_a_timer_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         make_topic(client, "t")
         find_group(client, "g")
         broker.call(fail_once)
-        for each in ("a", "b"):
-            ConsumerMember(client, each, "m", names=["t"]).joined()
+        for name in ("a", "b"):
+            ConsumerMember(client, name, "m", names=["t"]).joined()
         assert met.wait(TIMEOUT_S)
         wait_until(lambda: bool(listed(client, ["Empty"])))
 
@@ -158,11 +158,11 @@ def test_several_look_for_the_first_coordinator_at_once(tmp_path: Path) -> None:
     """The topic is made once; nobody hears of the others."""
     with watching(), running_broker(tmp_path, GROUP_SETTINGS) as broker:
         clients: list[WireClient] = [broker.connect() for _ in range(8)]
-        request = FindCoordinatorRequest(coordinator_keys=[f"g{each}" for each in range(5)])
+        request = FindCoordinatorRequest(coordinator_keys=[f"g{index}" for index in range(5)])
         for client in clients:
             client.send(request, 4)
         for client in clients:
-            found = received(client, request, 4).coordinators
-            assert [each.key for each in found] == request.coordinator_keys
-            assert {(each.error_code, each.node_id) for each in found} == {(0, 0)}
+            coordinators = received(client, request, 4).coordinators
+            assert [item.key for item in coordinators] == request.coordinator_keys
+            assert {(item.error_code, item.node_id) for item in coordinators} == {(0, 0)}
             client.close()

@@ -45,9 +45,9 @@ def classic_group(client: WireClient, group: str) -> ClassicMember:
 def follow(member: ClassicMember) -> None:
     """What a classic member does as it is told: where it must join again, it does."""
     if member.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
-        answer = member.join()
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
-        assert answer.leader != member.member_id or not answer.members
+        response = member.join()
+        assert response.error_code == 0, ErrorCode(response.error_code)
+        assert response.leader != member.member_id or not response.members
         assert member.sync().error_code == 0
 
 
@@ -65,7 +65,7 @@ def test_a_group_is_upgraded_and_downgraded_online(client: WireClient) -> None:
         new.obey()
     assert len(old.assigned["roll"]) == len(new.assigned[topic]) == 2
     assert sorted(old.assigned["roll"] + new.assigned[topic]) == ALL
-    kinds = {each.member_id: each.member_type for each in described(client, "roll").members}
+    kinds = {member.member_id: member.member_type for member in described(client, "roll").members}
     assert kinds == {old.member_id: 0, "new": 1}
     assert committed(client, "roll") == {("roll", 0): 10}
     offsets = {("roll", 1): 11}
@@ -85,8 +85,8 @@ def test_a_group_is_upgraded_and_downgraded_online(client: WireClient) -> None:
     assert new.leave().error_code == 0
     assert listed(client)["roll"][1] == "classic"
     assert back.beat() is ErrorCode.REBALANCE_IN_PROGRESS
-    answer = back.join()
-    assert (answer.error_code, answer.leader) == (0, back.member_id)
+    response = back.join()
+    assert (response.error_code, response.leader) == (0, back.member_id)
     assert back.sync({back.member_id: {"roll": ALL}}).error_code == 0
     assert back.assigned == {"roll": ALL}
     shown = client.request(DescribeGroupsRequest(["roll"]), 5).groups[0]
@@ -113,8 +113,8 @@ def test_static_members_keep_their_instance(client: WireClient) -> None:
     (member,) = described(client, "inst").members
     assert (member.member_id, member.instance_id) == ("new", "i")
     back = ClassicMember(client, "inst", ["inst"], instance="i")
-    answer = back.join()
-    assert answer.error_code == 0
+    response = back.join()
+    assert response.error_code == 0
     assert listed(client)["inst"][1] == "classic"
     assert new.beat().error_code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
@@ -128,11 +128,11 @@ def test_who_waits_to_join_hears_of_the_upgrade(broker: RunningBroker, client: W
         request = late.send_join()
         wait_until(lambda: listed(client)["waits"] == ("PreparingRebalance", "classic"))
         ConsumerMember(third, "waits", "new", names=["waits"]).joined()
-        answer = late.receive_join(request)
-        assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
-        for each in (old, late):
-            assert each.join().error_code == 0
-            assert each.sync().error_code == 0
+        response = late.receive_join(request)
+        assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        for item in (old, late):
+            assert item.join().error_code == 0
+            assert item.sync().error_code == 0
 
 
 def test_the_session_of_a_classic_member_ends_in_a_consumer_group(
@@ -184,13 +184,13 @@ def test_the_policy_says_which_way(tmp_path: Path, policy: str) -> None:
         make_topic(client, "t", 4)
         find_group(client, "up")
         old = ClassicMember(client, "up", ["t"]).joined({"t": ALL})
-        answer = ConsumerMember(client, "up", "new", names=["t"]).join()
+        response = ConsumerMember(client, "up", "new", names=["t"]).join()
         if up:
-            assert answer.error_code == 0
+            assert response.error_code == 0
             assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
         else:
-            assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-            assert "up" in answer.error_message
+            assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+            assert "up" in response.error_message
             assert old.beat() is ErrorCode.NONE
 
         new = ConsumerMember(client, "down", "new", names=["t"]).joined()

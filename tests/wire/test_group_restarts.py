@@ -47,7 +47,7 @@ SETTINGS = {
     "log.cleaner.backoff.ms": "10",
     "log.cleaner.min.cleanable.ratio": "0.01",
 }
-PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, each) for each in range(2)]
+PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, index) for index in range(2)]
 
 
 class Groups:
@@ -57,13 +57,13 @@ class Groups:
         self.topic = make_topic(client, "t", 4)
         for name in ("new", "moving", "static", "old", "mixed", "tool"):
             find_group(client, name)
-        self.new = [ConsumerMember(client, "new", each, names=["t"]).joined() for each in "ab"]
+        self.new = [ConsumerMember(client, "new", item, names=["t"]).joined() for item in "ab"]
         settle(*self.new)
         self.regex = ConsumerMember(client, "pattern", "r", regex="t|u").joined()
         wait_until(lambda: self.regex.obey() and bool(self.regex.assigned))
         # One member has been told to let go, and has not yet.
         self.moving = [
-            ConsumerMember(client, "moving", each, names=["t"]).joined() for each in "ab"
+            ConsumerMember(client, "moving", item, names=["t"]).joined() for item in "ab"
         ]
         self.moving[0].beat({self.topic: [0, 1, 2, 3]})
         gone = ConsumerMember(client, "static", "s", names=["t"], instance="i").joined()
@@ -96,9 +96,9 @@ class Groups:
             consumer.client = client
         for classic in (self.old, self.mixed):
             classic.client = client
-        epochs = [each.epoch for each in self.new]
+        epochs = [item.epoch for item in self.new]
         settle(*self.new)
-        assert [each.epoch for each in self.new] == epochs
+        assert [item.epoch for item in self.new] == epochs
         assert owned_by(*self.new) == {self.topic: [0, 1, 2, 3]}
         a = self.new[0]
         assert commit(client, "new", {("t", 0): 15}, member_id="a", epoch=a.epoch) == [0]
@@ -119,8 +119,8 @@ class Groups:
                 assert self.mixed.join().error_code == 0
                 assert self.mixed.sync().error_code == 0
             self.upgraded.obey()
-        found = self.mixed.assigned["t"] + self.upgraded.assigned[self.topic]
-        assert sorted(found) == [0, 1, 2, 3]
+        result = self.mixed.assigned["t"] + self.upgraded.assigned[self.topic]
+        assert sorted(result) == [0, 1, 2, 3]
         assert committed(client, "old") == {("t", 1): 16}
         assert committed(client, "tool") == {("t", 2): 7}
 
@@ -170,8 +170,8 @@ def test_a_compacted_log_says_the_same(tmp_path: Path) -> None:
             commit(client, "tool", {("t", 2): 7})
             before = groups.seen(client)
             before_cleaning = records_in(client)
-            for each in PARTITIONS:
-                clean(broker, each)
+            for item in PARTITIONS:
+                clean(broker, item)
             assert records_in(client) < before_cleaning / 2
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             for name in before["groups"]:
@@ -181,7 +181,7 @@ def test_a_compacted_log_says_the_same(tmp_path: Path) -> None:
 
 
 def records_in(client: WireClient) -> int:
-    return sum(len(uncommitted(client, *each)) for each in PARTITIONS)
+    return sum(len(uncommitted(client, *item)) for item in PARTITIONS)
 
 
 def clean(broker: RunningBroker, partition: TopicPartition) -> None:
@@ -205,16 +205,16 @@ def clean(broker: RunningBroker, partition: TopicPartition) -> None:
 @contextmanager
 def warnings_of_groups() -> Iterator[list[str]]:
     """What the coordinator warns of meanwhile."""
-    found: list[str] = []
+    result: list[str] = []
 
     class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            found.append(record.getMessage())
+            result.append(record.getMessage())
 
     logger, collector = logging.getLogger("penstock.broker"), Collector(logging.WARNING)
     logger.addHandler(collector)
     try:
-        yield found
+        yield result
     finally:
         logger.removeHandler(collector)
 
@@ -241,8 +241,8 @@ def test_a_record_that_makes_no_sense_is_left_out(
             before = groups.seen(client)
             batch = batch_of(value, key=key, timestamp=time.time_ns() // 1_000_000)
             for partition in range(2):
-                answer = send_batch(client, GROUP_METADATA_TOPIC, batch, partition=partition)
-                assert answer.error_code == 0
+                response = send_batch(client, GROUP_METADATA_TOPIC, batch, partition=partition)
+                assert response.error_code == 0
         with (
             warnings_of_groups() as warned,
             running_broker(tmp_path, SETTINGS) as broker,
@@ -252,7 +252,7 @@ def test_a_record_that_makes_no_sense_is_left_out(
                 find_group(client, name)
             assert groups.seen(client) == before
             assert len(warned) == 2
-            assert all(says in each and GROUP_METADATA_TOPIC in each for each in warned)
+            assert all(says in item and GROUP_METADATA_TOPIC in item for item in warned)
             groups.go_on(client)
 
 

@@ -18,8 +18,8 @@ JOIN_VERSION = 3
 
 
 def find(client: WireClient) -> None:
-    found = client.request(FindCoordinatorRequest(key=GROUP), 2)
-    assert (found.error_code, found.node_id) == (0, 0)
+    result = client.request(FindCoordinatorRequest(key=GROUP), 2)
+    assert (result.error_code, result.node_id) == (0, 0)
 
 
 def join() -> JoinGroupRequest:
@@ -36,7 +36,9 @@ def test_a_member_joins(tmp_path: Path) -> None:
         assert joined.error_code == 0
         assert joined.leader == joined.member_id
         assert joined.generation_id == 1
-        assert [each.group_id for each in client.request(ListGroupsRequest(), 4).groups] == [GROUP]
+        assert [group.group_id for group in client.request(ListGroupsRequest(), 4).groups] == [
+            GROUP
+        ]
 
 
 def test_who_waits_for_a_group_is_told_that_the_broker_stops(tmp_path: Path) -> None:
@@ -51,6 +53,6 @@ def test_who_waits_for_a_group_is_told_that_the_broker_stops(tmp_path: Path) -> 
             while not other.request(ListGroupsRequest(), 4).groups:
                 pass
     with client:
-        answer = client.receive(join(), JOIN_VERSION)
-    assert isinstance(answer, JoinGroupResponse)
-    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+        response = client.receive(join(), JOIN_VERSION)
+    assert isinstance(response, JoinGroupResponse)
+    assert response.error_code == ErrorCode.NOT_COORDINATOR

@@ -70,8 +70,8 @@ class Target:
         offset = produce(self.client, "control", value)
         assert offset == self._sent
         self._sent += 1
-        found = fetch(self.client, "control", offset)
-        assert [record.value for record in read_records(found.records)] == [value]
+        result = fetch(self.client, "control", offset)
+        assert [record.value for record in read_records(result.records)] == [value]
         self.faults.check()
 
 

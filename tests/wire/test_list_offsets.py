@@ -41,7 +41,7 @@ def ask(
     if version >= 2:
         request.isolation_level = isolation
     response = client.request(request, version)
-    assert [each.name for each in response.topics] == [topic]
+    assert [topic.name for topic in response.topics] == [topic]
     return response.topics[0].partitions[0]
 
 
@@ -61,9 +61,9 @@ def filled(client: WireClient, topic: str, **configs: str) -> str:
 def test_earliest_and_latest(client: WireClient, version: int, isolation: int) -> None:
     topic = filled(client, f"ends-{version}-{isolation}")
     for timestamp, offset in ((EARLIEST, 1), (LATEST, 4)):
-        found = ask(client, topic, timestamp, version, isolation=isolation)
-        assert (found.error_code, found.offset, found.timestamp) == (0, offset, -1)
-        assert found.leader_epoch == (0 if version >= 4 else -1)
+        result = ask(client, topic, timestamp, version, isolation=isolation)
+        assert (result.error_code, result.offset, result.timestamp) == (0, offset, -1)
+        assert result.leader_epoch == (0 if version >= 4 else -1)
 
 
 @pytest.mark.parametrize("version", [1, 4, 7, 11])
@@ -80,20 +80,20 @@ def test_by_time(client: WireClient, version: int) -> None:
         (2**63 - 1, -1, -1),
     ]
     for timestamp, offset, time in expected:
-        found = ask(client, topic, timestamp, version)
-        assert (found.error_code, found.offset, found.timestamp) == (0, offset, time)
+        result = ask(client, topic, timestamp, version)
+        assert (result.error_code, result.offset, result.timestamp) == (0, offset, time)
         if version >= 4:
-            assert found.leader_epoch == (0 if offset >= 0 else -1)
+            assert result.leader_epoch == (0 if offset >= 0 else -1)
 
 
 @pytest.mark.parametrize("version", [1, 6, 7, 11])
 def test_the_largest_timestamp(client: WireClient, version: int) -> None:
     topic = filled(client, f"max-{version}")
-    found = ask(client, topic, MAX_TIMESTAMP, version)
+    result = ask(client, topic, MAX_TIMESTAMP, version)
     if version < 7:
-        assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert result.error_code == ErrorCode.UNSUPPORTED_VERSION
     else:
-        assert (found.error_code, found.offset, found.timestamp) == (0, 3, NOW + 200)
+        assert (result.error_code, result.offset, result.timestamp) == (0, 3, NOW + 200)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_specials_of_tiered_storage(
 ) -> None:
     """There is none here: the earliest local offset is the earliest, nothing is tiered."""
     topic = filled(client, f"tiered{timestamp}-{version}")
-    found = ask(client, topic, timestamp, version)
+    result = ask(client, topic, timestamp, version)
     if version < first:
-        assert found.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert result.error_code == ErrorCode.UNSUPPORTED_VERSION
     else:
-        assert (found.error_code, found.offset) == (0, offset)
+        assert (result.error_code, result.offset) == (0, offset)
 
 
 @pytest.mark.parametrize("version", [1, 7, 11])
@@ -118,8 +118,8 @@ def test_an_empty_partition(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"empty-{version}")
     assert ask(client, topic, EARLIEST, version).offset == 0
     assert ask(client, topic, LATEST, version).offset == 0
-    found = ask(client, topic, NOW, version)
-    assert (found.error_code, found.offset, found.timestamp) == (0, -1, -1)
+    result = ask(client, topic, NOW, version)
+    assert (result.error_code, result.offset, result.timestamp) == (0, -1, -1)
     if version >= 7:
         assert ask(client, topic, MAX_TIMESTAMP, version).offset == -1
 
@@ -128,17 +128,17 @@ def test_an_empty_partition(client: WireClient, version: int) -> None:
 def test_unknown_partitions(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"known-{version}")
     for name, partition in (("unknown", 0), (topic, 1), (topic, -1)):
-        found = ask(client, name, LATEST, version, partition=partition)
-        assert found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert found.offset == -1
+        result = ask(client, name, LATEST, version, partition=partition)
+        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert result.offset == -1
 
 
 @pytest.mark.parametrize("version", [4, 7, 11])
 def test_leader_epochs(client: WireClient, version: int) -> None:
     topic = filled(client, f"epochs-{version}")
     assert ask(client, topic, LATEST, version, leader_epoch=0).error_code == 0
-    found = ask(client, topic, LATEST, version, leader_epoch=1)
-    assert found.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    result = ask(client, topic, LATEST, version, leader_epoch=1)
+    assert result.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("version", [1, 11])
@@ -156,8 +156,8 @@ def test_time_over_many_segments(client: WireClient, version: int) -> None:
         batch = batch_of(b"x" * 600_000, timestamp=NOW + number * 1000)
         assert send_batch(client, topic, batch).error_code == 0
     for number in range(4):
-        found = ask(client, topic, NOW + number * 1000 - 1, version)
-        assert (found.offset, found.timestamp) == (number, NOW + number * 1000)
+        result = ask(client, topic, NOW + number * 1000 - 1, version)
+        assert (result.offset, result.timestamp) == (number, NOW + number * 1000)
 
 
 def test_version_0(client: WireClient) -> None:
@@ -167,8 +167,8 @@ def test_version_0(client: WireClient) -> None:
     for number in range(3):
         batch = batch_of(b"x" * 600_000, timestamp=NOW + number * 1000)
         assert send_batch(client, topic, batch).error_code == 0
-    found = ask(client, topic, LATEST, 0, max_num_offsets=10)
-    assert found.old_style_offsets == [3, 2, 1, 0]
+    result = ask(client, topic, LATEST, 0, max_num_offsets=10)
+    assert result.old_style_offsets == [3, 2, 1, 0]
     assert ask(client, topic, LATEST, 0, max_num_offsets=1).old_style_offsets == [3]
     assert ask(client, topic, EARLIEST, 0, max_num_offsets=10).old_style_offsets == [0]
     assert ask(client, topic, EARLIEST, 0, max_num_offsets=0).old_style_offsets == []
@@ -178,8 +178,8 @@ def test_several_partitions_at_once(client: WireClient) -> None:
     make_topic(client, "several", 3)
     wanted = [ListOffsetsPartition(index, timestamp=LATEST) for index in (2, 0, 9)]
     request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("several", wanted)])
-    found = client.request(request, 7).topics[0].partitions
-    assert [(match.partition_index, match.error_code) for match in found] == [
+    partitions = client.request(request, 7).topics[0].partitions
+    assert [(match.partition_index, match.error_code) for match in partitions] == [
         (2, 0),
         (0, 0),
         (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

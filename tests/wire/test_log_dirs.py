@@ -66,8 +66,8 @@ def described(client: WireClient, topic: str, version: int = 4) -> dict[str, Any
     return {
         result.log_dir: part
         for result in response.results
-        for each in result.topics
-        for part in each.partitions
+        for topic in result.topics
+        for part in topic.partitions
     }
 
 
@@ -205,10 +205,10 @@ def test_a_move_that_a_stop_interrupted_goes_on(tmp_path: Path) -> None:
         assert move(client, "t", target) is ErrorCode.NONE
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         await_home(client, "t", target)
-        found: list[bytes | None] = []
-        while len(found) < 20:
-            found += values_in(fetched(client, "t", len(found)))
-        assert [value and value.rstrip(b"\0") for value in found] == [b"%d" % n for n in range(20)]
+        result: list[bytes | None] = []
+        while len(result) < 20:
+            result += values_in(fetched(client, "t", len(result)))
+        assert [value and value.rstrip(b"\0") for value in result] == [b"%d" % n for n in range(20)]
         assert produced(client, "t", b"after") == 20
 
 

@@ -68,7 +68,7 @@ def test_each_listener_has_its_own_way(client: WireClient, anonymous: WireClient
     """X1: two listeners at once, and each tells its clients its own address."""
     assert plain_login(client, "ann").error_code == 0
     inside, outside = (
-        each.request(MetadataRequest([]), 9).brokers[0] for each in (client, anonymous)
+        item.request(MetadataRequest([]), 9).brokers[0] for item in (client, anonymous)
     )
     assert inside.port == client.sock.getpeername()[1]
     assert outside.port == anonymous.sock.getpeername()[1]
@@ -163,9 +163,9 @@ def test_credentials_are_shown_without_their_secrets(anonymous: WireClient) -> N
         request = DescribeUserScramCredentialsRequest([UserName(user) for user in users])
         return anonymous.request(request, 0).results
 
-    (found,) = described("emil")
-    assert [(info.mechanism, info.iterations) for info in found.credential_infos] == [(2, 8192)]
-    assert "emil" in {each.user for each in described()}
+    (result,) = described("emil")
+    assert [(info.mechanism, info.iterations) for info in result.credential_infos] == [(2, 8192)]
+    assert "emil" in {item.user for item in described()}
     missing, twice = described("nobody", "emil", "emil")
     assert missing.error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert twice.error_code == ErrorCode.DUPLICATE_RESOURCE

@@ -34,14 +34,19 @@ def beat_all(members: list[ConsumerMember], *, join: bool = False) -> None:
     for start in range(0, len(members), WINDOW):
         some = members[start : start + WINDOW]
         requests = []
-        for each in some:
-            request = each.join_request() if join else each.request(each.epoch, owned=each.assigned)
-            each.client.send(request, 1)
+        for entry in some:
+            request = (
+                entry.join_request() if join else entry.request(entry.epoch, owned=entry.assigned)
+            )
+            entry.client.send(request, 1)
             requests.append(request)
-        for each, request in zip(some, requests, strict=True):
-            answer = received(each.client, request, 1)
-            assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
-            each.take(answer)
+        for item, request in zip(some, requests, strict=True):
+            response = received(item.client, request, 1)
+            assert response.error_code == 0, (
+                ErrorCode(response.error_code),
+                response.error_message,
+            )
+            item.take(response)
 
 
 def test_two_hundred_groups(client: WireClient) -> None:
@@ -51,16 +56,16 @@ def test_two_hundred_groups(client: WireClient) -> None:
         find_group(client, name)
     members = [ConsumerMember(client, name, f"m-{name}", names=["shared"]) for name in names]
     beat_all(members, join=True)
-    assert all(each.assigned == {topic: [0, 1]} for each in members)
-    for number, each in enumerate(members):
+    assert all(member.assigned == {topic: [0, 1]} for member in members)
+    for number, value in enumerate(members):
         offsets = {("shared", 0): number}
-        assert commit(client, each.group, offsets, member_id=each.member_id, epoch=each.epoch) == [
-            0
-        ]
+        assert commit(
+            client, value.group, offsets, member_id=value.member_id, epoch=value.epoch
+        ) == [0]
     assert listed(client, ["Stable"]) == dict.fromkeys(names, ("Stable", "consumer"))
     assert committed(client, names[123]) == {("shared", 0): 123}
-    for each in members:
-        assert each.leave().error_code == 0
+    for item in members:
+        assert item.leave().error_code == 0
     assert listed(client, ["Empty"]) == dict.fromkeys(names, ("Empty", "consumer"))
 
 
@@ -73,7 +78,7 @@ def test_a_thousand_members(client: WireClient) -> None:
     ]
     beat_all(members, join=True)
     rounds = 0
-    while sum(len(each.assigned.get(topic, [])) for each in members) < PARTITIONS:
+    while sum(len(member.assigned.get(topic, [])) for member in members) < PARTITIONS:
         beat_all(members)
         rounds += 1
         assert rounds < 50, "the group does not come to rest"

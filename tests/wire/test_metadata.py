@@ -122,8 +122,8 @@ def test_by_id(client: WireClient, version: int) -> None:
     request = MetadataRequest(
         [MetadataRequestTopic(topic_id, None), MetadataRequestTopic(UUID(int=5), None)]
     )
-    found, unknown = client.request(request, version).topics
-    assert (found.error_code, found.name, found.topic_id) == (0, f"id-{version}", topic_id)
+    result, unknown = client.request(request, version).topics
+    assert (result.error_code, result.name, result.topic_id) == (0, f"id-{version}", topic_id)
     assert (unknown.error_code, unknown.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
     assert unknown.topic_id == UUID(int=5)
 
@@ -158,8 +158,8 @@ def served() -> dict[int, tuple[int, int]]:
     """All of the table but telemetry, which nobody has subscribed to here."""
     telemetry = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
     return {
-        key: (each.min_version, each.max_version)
-        for key, each in HANDLERS.items()
+        key: (item.min_version, item.max_version)
+        for key, item in HANDLERS.items()
         if key not in telemetry
     }
 

@@ -79,7 +79,7 @@ def test_listeners_wait_while_there_are_enough_connections(loop: str) -> None:
                 assert server.admission.total == 2
                 limits.max_connections = 3
                 server.limits_changed()
-                responses = {each.result() for each in done} | {await each for each in waiting}
+                responses = {item.result() for item in done} | {await item for item in waiting}
                 assert responses == {b"third", b"fourth"}
 
     run(scenario, loop)

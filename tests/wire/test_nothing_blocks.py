@@ -61,9 +61,9 @@ class Watched(NamedTuple):
     b: str
 
     def log(self, topic: str) -> Log:
-        found = self.broker.call(lambda broker: broker.logs.get(TopicPartition(topic, 0)))
-        assert found is not None
-        return found
+        result = self.broker.call(lambda broker: broker.logs.get(TopicPartition(topic, 0)))
+        assert result is not None
+        return result
 
     def until(self, condition: Callable[[Broker], bool]) -> None:
         """Waits for something that the broker does on its own account."""
@@ -79,8 +79,8 @@ def settings(root: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def calls() -> Iterator[BlockingCalls]:
-    with blocking_calls() as found:
-        yield found
+    with blocking_calls() as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
@@ -164,10 +164,12 @@ def test_topics_come_and_go(watched: Watched) -> None:
     for n in range(3):
         make_topic(client, "brief", 5)
         assert produced(client, "brief", b"%d" % n) == 0
-        folders = [path for root in (watched.a, watched.b) for path in Path(root).glob("brief-?")]
-        assert len(folders) == 5
+        directories = [
+            path for root in (watched.a, watched.b) for path in Path(root).glob("brief-?")
+        ]
+        assert len(directories) == 5
         delete_topic(client, "brief")
-        assert not any(path.exists() for path in folders)
+        assert not any(path.exists() for path in directories)
     assert "EmbeddedStore.commit" in watched.calls.elsewhere
 
 

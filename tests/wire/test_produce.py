@@ -53,9 +53,9 @@ def test_every_version_with_record_batches(client: WireClient, version: int) -> 
         assert response.log_append_time_ms == -1
         assert response.log_start_offset == (0 if version >= 5 else -1)
         assert response.error_message is None
-    found = fetched(client, topic)
-    assert values_in(found) == [b"a", b"b"] * 2
-    assert [record.offset for record in records_in(found)] == [0, 1, 2, 3]
+    result = fetched(client, topic)
+    assert values_in(result) == [b"a", b"b"] * 2
+    assert [record.offset for record in records_in(result)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -67,12 +67,12 @@ def test_old_message_sets_are_stored_as_batches(
     make_topic(client, topic)
     response = send_batch(client, topic, golden("legacy")[name], version=version)
     assert (response.error_code, response.base_offset) == (0, 0)
-    found = fetched(client, topic)
-    header = read_header(found.records)
+    result = fetched(client, topic)
+    header = read_header(result.records)
     assert header.magic == 2
-    assert [record.value for record in records_in(found)] == [b"v0", None, b"w" * 100]
-    assert [record.offset for record in records_in(found)] == [0, 1, 2]
-    assert found.high_watermark == 3
+    assert [record.value for record in records_in(result)] == [b"v0", None, b"w" * 100]
+    assert [record.offset for record in records_in(result)] == [0, 1, 2]
+    assert result.high_watermark == 3
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
@@ -188,7 +188,7 @@ def test_each_partition_has_its_own_result(client: WireClient, version: int) -> 
         topic_data=[TopicProduceData(topic, partition_data=data), TopicProduceData("none")],
     )
     response = client.request(request, version)
-    assert [each.name for each in response.responses] == [topic, "none"]
+    assert [item.name for item in response.responses] == [topic, "none"]
     assert [
         (partition.index, partition.error_code)
         for partition in response.responses[0].partition_responses
@@ -260,8 +260,11 @@ def test_records_without_key_in_a_compacted_topic(client: WireClient, version: i
     response = send_batch(client, topic, batch_of(b"a", b"b"), version=version)
     assert response.error_code == ErrorCode.INVALID_RECORD
     if version >= 8:
-        assert [each.batch_index for each in response.record_errors] == [0, 1]
-        assert all("key" in each.batch_index_error_message for each in response.record_errors)
+        assert [record_error.batch_index for record_error in response.record_errors] == [0, 1]
+        assert all(
+            "key" in record_error.batch_index_error_message
+            for record_error in response.record_errors
+        )
         assert response.error_message
     else:
         assert response.record_errors == []

@@ -165,9 +165,9 @@ def test_describe_producers(client: WireClient) -> None:
         ]
     )
     topics = client.request(request, 0).topics
-    found, missing = topics[0].partitions
-    assert found.error_code == 0
-    (state,) = found.active_producers
+    result, missing = topics[0].partitions
+    assert result.error_code == 0
+    (state,) = result.active_producers
     assert (state.producer_id, state.producer_epoch, state.last_sequence) == (producer_id, epoch, 2)
     assert state.current_txn_start_offset == -1
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -52,11 +52,11 @@ def test_the_broker_recompresses(
     for offset in (0, 2):
         response = send_batch(client, topic, batch_of(value, None, codec=source))
         assert (response.error_code, response.base_offset) == (0, offset)
-    found = fetched(client, topic)
+    result = fetched(client, topic)
     wanted = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
-    assert read_header(found.records).compression is wanted
-    assert values_in(found) == [value, None] * 2
-    assert [record.offset for record in records_in(found)] == [0, 1, 2, 3]
+    assert read_header(result.records).compression is wanted
+    assert values_in(result) == [value, None] * 2
+    assert [record.offset for record in records_in(result)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
@@ -86,16 +86,16 @@ def test_log_append_time(client: WireClient, version: int, codec: Compression, s
     response = send_batch(client, topic, batch, version=version)
     after = time.time_ns() // 1_000_000
     assert before <= response.log_append_time_ms <= after
-    found = fetched(client, topic)
-    assert read_header(found.records).timestamp_type is TimestampType.LOG_APPEND_TIME
-    assert {record.timestamp for record in records_in(found)} == {response.log_append_time_ms}
+    result = fetched(client, topic)
+    assert read_header(result.records).timestamp_type is TimestampType.LOG_APPEND_TIME
+    assert {record.timestamp for record in records_in(result)} == {response.log_append_time_ms}
 
 
 def test_timestamps_too_far_away_are_refused(client: WireClient) -> None:
     make_topic(client, "limits", configs={"message.timestamp.before.max.ms": "1000"})
     response = send_batch(client, "limits", batch_of(b"a", timestamp=NOW))
     assert response.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert [each.batch_index for each in response.record_errors] == [0]
+    assert [record_error.batch_index for record_error in response.record_errors] == [0]
     now_ms = time.time_ns() // 1_000_000
     assert send_batch(client, "limits", batch_of(b"a", timestamp=now_ms)).error_code == 0
 
@@ -122,8 +122,8 @@ def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
     for index, request in enumerate(requests):
         response = received(client, request, 9).responses[0].partition_responses[0]
         assert (response.error_code, response.base_offset) == (0, index)
-    found = fetched(client, "pipelined")
-    assert found.high_watermark == 20
+    result = fetched(client, "pipelined")
+    assert result.high_watermark == 20
 
 
 def test_the_first_append_of_an_epoch_keeps_its_place(client: WireClient) -> None:
@@ -244,8 +244,8 @@ def test_a_disk_that_fails_is_told_for_its_partition_only(
     def fail(task: FlushTask) -> None:
         raise OSError(errno.EIO, "the disk is broken")
 
-    folders = {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
-    with running_broker(tmp_path, folders) as broker, broker.connect() as client:
+    directories = {"log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
+    with running_broker(tmp_path, directories) as broker, broker.connect() as client:
         make_topic(client, "broken", configs={"flush.messages": "1"})
         make_topic(client, "whole")
         monkeypatch.setattr(FlushTask, "run", fail)

@@ -40,8 +40,8 @@ def test_the_partition_starts_later(client: WireClient, version: int) -> None:
         produced(client, topic, value)
     assert delete(client, topic, 2, version) == (0, 2)
     assert fetched(client, topic, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    found = fetched(client, topic, 2)
-    assert (found.log_start_offset, values_in(found)) == (2, [b"c"])
+    result = fetched(client, topic, 2)
+    assert (result.log_start_offset, values_in(result)) == (2, [b"c"])
     # What is deleted already stays so; the high watermark is as far as it goes.
     assert delete(client, topic, 1, version) == (0, 2)
     assert delete(client, topic, 4, version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)

@@ -103,7 +103,7 @@ def test_an_election_of_no_known_type(client: WireClient, version: int) -> None:
     assert response.error_code == ErrorCode.INVALID_REQUEST
     (topic,) = response.replica_election_results
     assert topic.topic == "any"
-    assert [(each.partition_id, each.error_code) for each in topic.partition_result] == [
+    assert [(item.partition_id, item.error_code) for item in topic.partition_result] == [
         (0, ErrorCode.INVALID_REQUEST),
         (4, ErrorCode.INVALID_REQUEST),
     ]

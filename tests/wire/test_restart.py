@@ -67,7 +67,7 @@ def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
             assert values_in(fetched(client, "t", partition=1)) == [b"a", b"b"]
             assert produced(client, "t", b"c", partition=1) == 2
             settings = describe(client, TOPIC, "t", ["retention.ms", "max.message.bytes"])
-            assert {name: each.value for name, each in settings.items()} == {
+            assert {name: setting.value for name, setting in settings.items()} == {
                 "retention.ms": "-1",
                 "max.message.bytes": "2000",
             }
@@ -110,18 +110,18 @@ def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
         assert not (broker.data / ".kafka_cleanshutdown").exists()
         broker.start()
         with connect(broker) as client:
-            found = values_in(fetched(client, "t"))
-            assert found[: len(acknowledged)] == acknowledged
-            assert len(found) - len(acknowledged) in (0, 1), "the one that was under way"
+            result = values_in(fetched(client, "t"))
+            assert result[: len(acknowledged)] == acknowledged
+            assert len(result) - len(acknowledged) in (0, 1), "the one that was under way"
             assert leader_epoch(client, "t") > epoch
             assert new_producer(client)[0] > producer[0]
             again = batch_of(
-                found[-1],
-                producer=(*producer, len(found) - 1),
+                result[-1],
+                producer=(*producer, len(result) - 1),
                 timestamp=time.time_ns() // 1_000_000,
             )
             response = send_batch(client, "t", again)
-            assert (response.error_code, response.base_offset) == (0, len(found) - 1)
+            assert (response.error_code, response.base_offset) == (0, len(result) - 1)
     assert "Traceback" not in broker.log.read_text()
 
 
@@ -143,7 +143,7 @@ def test_sigterm_under_load(tmp_path: Path) -> None:
                     assert response.error_code == 0
                     counts[partition] += 1
 
-        threads = [threading.Thread(target=producing, args=(each,)) for each in range(3)]
+        threads = [threading.Thread(target=producing, args=(index,)) for index in range(3)]
         for thread in threads:
             thread.start()
         while min(counts) < 50:

@@ -113,13 +113,13 @@ class Topic:
 
     def read(self) -> list[Record]:
         """All records; a fetch ends where its segment does."""
-        found: list[Record] = []
+        result: list[Record] = []
         offset = 0
         while data := bytes(fetch(self._client, self.name, offset).records):
-            found += iter_records(data)
+            result += iter_records(data)
             last = split(data)[-1][1]
             offset = last.base_offset + last.last_offset_delta + 1
-        return found
+        return result
 
 
 @pytest.fixture
@@ -298,8 +298,8 @@ def test_delete_retention_ms(topic: Topic) -> None:
         for _ in range(2):
             topic.write(b"x", key=b"other")
             topic.log(lambda log: log.roll())
-            found = topic.clean()
-        return [each for each, _ in found]
+            result = topic.clean()
+        return [item for item, _ in result]
 
     topic.set(cleanup_policy="compact", min_cleanable_dirty_ratio="0.0")
     assert keys_after_two_cleanings(b"a day") == [b"a day", b"other"]
@@ -345,7 +345,7 @@ def test_message_timestamp_type(topic: Topic, client: WireClient) -> None:
     before = now_ms()
     stamped = try_produce(client, topic.name, record).log_append_time_ms
     assert before <= stamped <= now_ms()
-    assert [each.timestamp for each in topic.read()] == [1_700_000_000_000, stamped]
+    assert [item.timestamp for item in topic.read()] == [1_700_000_000_000, stamped]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def create(client: WireClient, topic: CreatableTopic, version: int = 7, **more: 
 def partitions(client: WireClient, name: str) -> list[Any]:
     """As Metadata tells them; nothing where there is no such topic."""
     request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    found: list[Any] = client.request(request, 9).topics[0].partitions
-    return sorted(found, key=lambda parts: parts.partition_index)
+    result: list[Any] = client.request(request, 9).topics[0].partitions
+    return sorted(result, key=lambda parts: parts.partition_index)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -159,7 +159,7 @@ def assigned(name: str, assignments: dict[int, list[int]]) -> CreatableTopic:
         name,
         -1,
         -1,
-        assignments=[CreatableReplicaAssignment(*each) for each in assignments.items()],
+        assignments=[CreatableReplicaAssignment(*assignment) for assignment in assignments.items()],
     )
 
 
@@ -229,7 +229,7 @@ def test_by_id(client: WireClient) -> None:
 
 def test_named_twice_by_name_and_by_id(client: WireClient) -> None:
     topic_id = make_topic(client, "doubly")
-    assert {each.error_code for each in delete(client, 6, "doubly", topic_id)} == {
+    assert {item.error_code for item in delete(client, 6, "doubly", topic_id)} == {
         ErrorCode.INVALID_REQUEST
     }
     assert len(partitions(client, "doubly")) == 1
@@ -268,7 +268,7 @@ def grow(
 ) -> Any:
     given = None
     if assignments is not None:
-        given = [CreatePartitionsAssignment(each) for each in assignments]
+        given = [CreatePartitionsAssignment(assignment) for assignment in assignments]
     request = CreatePartitionsRequest(
         [CreatePartitionsTopic(name, count, given)], 5000, validate_only
     )

@@ -59,8 +59,8 @@ ID = ResourceType.TRANSACTIONAL_ID
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     """A broker where ann may write with some ids to some topics."""
-    folder = tmp_path_factory.mktemp("acls")
-    with watching(), running_broker(folder, SETTINGS) as broker:
+    directory = tmp_path_factory.mktemp("acls")
+    with watching(), running_broker(directory, SETTINGS) as broker:
         with logged_in(broker, "admin") as admin:
             for topic in ("open", "secret"):
                 make_topic(admin, topic, 2)
@@ -92,17 +92,19 @@ def test_find_coordinator_needs_describe(ann: WireClient) -> None:
     for name, code in (("writes", NONE), ("describes", NONE), ("hidden", NO_ID)):
         assert ErrorCode(ann.request(FindCoordinatorRequest(name, 1), 3).error_code) is code
     request = FindCoordinatorRequest("", 1, ["hidden", "writes"])
-    codes = [ErrorCode(each.error_code) for each in ann.request(request, 4).coordinators]
+    codes = [
+        ErrorCode(coordinator.error_code) for coordinator in ann.request(request, 4).coordinators
+    ]
     assert codes == [NO_ID, NONE]
 
 
 def test_init_producer_id_needs_write(ann: WireClient) -> None:
     for name, code in (("writes", NONE), ("describes", NO_ID), ("hidden", NO_ID), ("new", NO_ID)):
         for version in (0, 5):
-            answer = ann.request(InitProducerIdRequest(name, 1000), version)
-            assert ErrorCode(answer.error_code) is code
+            response = ann.request(InitProducerIdRequest(name, 1000), version)
+            assert ErrorCode(response.error_code) is code
             if code:
-                assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+                assert (response.producer_id, response.producer_epoch) == (-1, -1)
 
 
 def test_end_needs_write(ann: WireClient) -> None:
@@ -112,8 +114,8 @@ def test_end_needs_write(ann: WireClient) -> None:
         ("hidden", NO_ID),
     ):
         for version in (1, 5):
-            answer = ann.request(EndTxnRequest(name, 999, 0, True), version)
-            assert ErrorCode(answer.error_code) is code
+            response = ann.request(EndTxnRequest(name, 999, 0, True), version)
+            assert ErrorCode(response.error_code) is code
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -128,8 +130,11 @@ def test_adding_partitions_needs_write_of_both(ann: WireClient, version: int) ->
             v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic, [0]) for topic in topics],
         )
-        found = ann.request(request, version).results_by_topic_v3_and_below
-        return [ErrorCode(each.results_by_partition[0].partition_error_code) for each in found]
+        results_by_topic_v3_and_below = ann.request(request, version).results_by_topic_v3_and_below
+        return [
+            ErrorCode(item.results_by_partition[0].partition_error_code)
+            for item in results_by_topic_v3_and_below
+        ]
 
     assert add("describes", "open", "secret") == [NO_ID, NO_ID]
     assert add("writes", "open", "secret") == [ErrorCode.OPERATION_NOT_ATTEMPTED, NO_TOPIC]
@@ -148,9 +153,9 @@ def test_only_brokers_ask_for_several(ann: WireClient, admin: WireClient, versio
     refused = ann.request(request, version)
     assert ErrorCode(refused.error_code) is NO_CLUSTER
     assert refused.results_by_transaction == []
-    answer = admin.request(request, version)
-    assert answer.error_code == NONE
-    (result,) = answer.results_by_transaction
+    response = admin.request(request, version)
+    assert response.error_code == NONE
+    (result,) = response.results_by_transaction
     code = result.topic_results[0].results_by_partition[0].partition_error_code
     assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -181,8 +186,8 @@ def test_committing_offsets_needs_all_of_it(ann: WireClient, version: int) -> No
             TxnOffsetCommitRequestTopic(topic, partitions=[TxnOffsetCommitRequestPartition(0, 5)])
             for topic in topics
         ]
-        found = ann.request(request, version).topics
-        return {each.name: ErrorCode(each.partitions[0].error_code) for each in found}
+        result = ann.request(request, version).topics
+        return {item.name: ErrorCode(item.partitions[0].error_code) for item in result}
 
     assert commit("describes", "readers", "open") == {"open": NO_ID}
     assert commit("writes", "others", "open") == {"open": NO_GROUP}
@@ -194,7 +199,7 @@ def test_committing_offsets_needs_all_of_it(ann: WireClient, version: int) -> No
 def produced(client: WireClient, name: str | None, topics: list[str], batch: bytes) -> list[Any]:
     request = produce_request(name, {(topic, 0): batch for topic in topics})
     answer = client.request(request, 11)
-    return [each.partition_responses[0] for each in answer.responses]
+    return [response.partition_responses[0] for response in answer.responses]
 
 
 def test_produce_needs_write_of_the_id(ann: WireClient) -> None:
@@ -202,11 +207,11 @@ def test_produce_needs_write_of_the_id(ann: WireClient) -> None:
     producer = TxnProducer.started(ann, "writes", Generation.V1)
     batch = producer.batch("open", b"x")
     for name in ("describes", "hidden"):
-        answers = produced(ann, name, ["open", "secret"], batch)
-        assert [ErrorCode(each.error_code) for each in answers] == [NO_ID, NO_ID]
+        responses = produced(ann, name, ["open", "secret"], batch)
+        assert [ErrorCode(response.error_code) for response in responses] == [NO_ID, NO_ID]
     assert producer.add({"open": [0]}) is NONE
-    answers = produced(ann, "writes", ["open", "secret"], batch)
-    assert [ErrorCode(each.error_code) for each in answers] == [NONE, NO_TOPIC]
+    responses = produced(ann, "writes", ["open", "secret"], batch)
+    assert [ErrorCode(response.error_code) for response in responses] == [NONE, NO_TOPIC]
     assert producer.end(commit=True) is NONE
     (plain,) = produced(ann, "hidden", ["open"], batch_of(b"plain"))
     assert plain.error_code == NONE
@@ -246,20 +251,20 @@ def test_describing_shows_what_may_be_described(ann: WireClient, admin: WireClie
     producer = TxnProducer.started(admin, "mixed")
     producer.write("open", b"x")
     producer.write("secret", b"x")
-    assert [each.topic for each in described(ann, "mixed").topics] == ["open"]
+    assert [topic.topic for topic in described(ann, "mixed").topics] == ["open"]
     assert len(described(admin, "mixed").topics) == 2
-    answer = ann.request(DescribeTransactionsRequest(["hidden", "describes", "absent"]), 0)
-    codes = [ErrorCode(each.error_code) for each in answer.transaction_states]
+    response = ann.request(DescribeTransactionsRequest(["hidden", "describes", "absent"]), 0)
+    codes = [ErrorCode(state.error_code) for state in response.transaction_states]
     assert codes == [NO_ID, NONE, NO_ID]
-    assert answer.transaction_states[0].transactional_id == "hidden"
-    assert answer.transaction_states[0].transaction_state == ""
+    assert response.transaction_states[0].transactional_id == "hidden"
+    assert response.transaction_states[0].transaction_state == ""
     producer.commit()
 
 
 def test_listing_shows_what_may_be_described(ann: WireClient, admin: WireClient) -> None:
     def listed(client: WireClient) -> set[str]:
-        answer = client.request(ListTransactionsRequest(), 0)
-        return {each.transactional_id for each in answer.transaction_states}
+        response = client.request(ListTransactionsRequest(), 0)
+        return {state.transactional_id for state in response.transaction_states}
 
     assert {"writes", "describes"} <= listed(ann)
     assert "hidden" not in listed(ann)

@@ -49,7 +49,7 @@ def settings() -> Mapping[str, str]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(each if each.isalnum() else "-" for each in text)
+    return "".join(item if item.isalnum() else "-" for item in text)
 
 
 # --- FindCoordinator
@@ -59,14 +59,14 @@ def name(request: pytest.FixtureRequest) -> str:
 def test_find_coordinator(broker: RunningBroker, client: WireClient, version: int) -> None:
     """C4: one key until version 3, any number of them after."""
     if version < 4:
-        answer = client.request(FindCoordinatorRequest("x", 1), version)
-        found = [("x", answer)]
+        response = client.request(FindCoordinatorRequest("x", 1), version)
+        result = [("x", response)]
     else:
-        answer = client.request(FindCoordinatorRequest("", 1, ["x", "y", "x"]), version)
-        found = [(each.key, each) for each in answer.coordinators]
-        assert [key for key, _ in found] == ["x", "y", "x"]
-    for _, each in found:
-        assert (each.error_code, each.host, each.port) == (NONE, *broker.address)
+        response = client.request(FindCoordinatorRequest("", 1, ["x", "y", "x"]), version)
+        result = [(coordinator.key, coordinator) for coordinator in response.coordinators]
+        assert [key for key, _ in result] == ["x", "y", "x"]
+    for _, item in result:
+        assert (item.error_code, item.host, item.port) == (NONE, *broker.address)
 
 
 def test_the_topic_is_made_as_it_is_set(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -75,8 +75,8 @@ def test_the_topic_is_made_as_it_is_set(tmp_path_factory: pytest.TempPathFactory
         "transaction.state.log.num.partitions": "7",
         "transaction.state.log.segment.bytes": "5000000",
     }
-    folder = tmp_path_factory.mktemp("settings")
-    with running_broker(folder, settings) as broker, broker.connect() as client:
+    directory = tmp_path_factory.mktemp("settings")
+    with running_broker(directory, settings) as broker, broker.connect() as client:
         listed = client.request(ListTransactionsRequest(["Strange"]), 2)
         assert (listed.error_code, listed.unknown_state_filters) == (NONE, ["Strange"])
         assert described(client, "x").error_code == ErrorCode.NOT_COORDINATOR
@@ -96,12 +96,12 @@ def test_the_topic_is_made_as_it_is_set(tmp_path_factory: pytest.TempPathFactory
 def test_more_transactional_ids_than_a_block_has(client: WireClient) -> None:
     """P3: producer ids come in blocks of 1000; who asks when one is used up waits for the next."""
     TxnProducer.started(client, "many")
-    requests = [InitProducerIdRequest(f"many-{each}", 1000) for each in range(1100)]
+    requests = [InitProducerIdRequest(f"many-{index}", 1000) for index in range(1100)]
     for request in requests:
         client.send(request, 5)
-    answers: list[Any] = [client.receive(request, 5) for request in requests]
-    assert {each.error_code for each in answers} == {NONE}
-    assert len({each.producer_id for each in answers}) == 1100
+    responses: list[Any] = [client.receive(request, 5) for request in requests]
+    assert {response.error_code for response in responses} == {NONE}
+    assert len({response.producer_id for response in responses}) == 1100
 
 
 # --- AddPartitionsToTxn
@@ -109,9 +109,9 @@ def test_more_transactional_ids_than_a_block_has(client: WireClient) -> None:
 
 def results_of(topics: Any) -> dict[tuple[str, int], ErrorCode]:
     return {
-        (topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+        (topic.name, item.partition_index): ErrorCode(item.partition_error_code)
         for topic in topics
-        for each in topic.results_by_partition
+        for item in topic.results_by_partition
     }
 
 
@@ -130,8 +130,8 @@ def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> 
             AddPartitionsToTxnTopic("__transaction_state", [0]),
         ],
     )
-    found = results_of(client.request(request, version).results_by_topic_v3_and_below)
-    assert found == {
+    result = results_of(client.request(request, version).results_by_topic_v3_and_below)
+    assert result == {
         (name, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
         (name, 1): ErrorCode.OPERATION_NOT_ATTEMPTED,
         (name, 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -141,8 +141,8 @@ def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> 
     assert described(client, name).transaction_state == "Empty"
     request.v3_and_below_topics = [AddPartitionsToTxnTopic(name, [0, 1])]
     for _ in range(2):
-        found = results_of(client.request(request, version).results_by_topic_v3_and_below)
-        assert found == {(name, 0): NONE, (name, 1): NONE}
+        result = results_of(client.request(request, version).results_by_topic_v3_and_below)
+        assert result == {(name, 0): NONE, (name, 1): NONE}
     assert described(client, name).transaction_state == "Ongoing"
     producer.commit()
 
@@ -151,7 +151,7 @@ def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> 
 def test_several_transactions_at_a_time(client: WireClient, name: str, version: int) -> None:
     """Brokers ask about many, and may only want to know."""
     make_topic(client, name, 2)
-    producers = [TxnProducer.started(client, f"{name}-{each}") for each in range(3)]
+    producers = [TxnProducer.started(client, f"{name}-{index}") for index in range(3)]
     producers[0].write(name, b"x")
 
     def about(number: int, partitions: list[int], *, verify: bool, epoch: int = 0) -> Any:
@@ -171,18 +171,20 @@ def test_several_transactions_at_a_time(client: WireClient, name: str, version: 
             about(2, [0], verify=False, epoch=5),
         ]
     )
-    answer = client.request(request, version)
-    assert answer.error_code == NONE
-    found = {
-        each.transactional_id: results_of(each.topic_results)
-        for each in answer.results_by_transaction
+    response = client.request(request, version)
+    assert response.error_code == NONE
+    result = {
+        item.transactional_id: results_of(item.topic_results)
+        for item in response.results_by_transaction
     }
-    assert found == {
+    assert result == {
         f"{name}-0": {(name, 0): NONE, (name, 1): ErrorCode.TRANSACTION_ABORTABLE},
         f"{name}-1": {(name, 0): NONE},
         f"{name}-2": {(name, 0): ErrorCode.PRODUCER_FENCED},
     }
-    states = [described(client, each.transactional_id).transaction_state for each in producers]
+    states = [
+        described(client, producer.transactional_id).transaction_state for producer in producers
+    ]
     assert states == ["Ongoing", "Ongoing", "Empty"]
     producers[0].commit()
     producers[1].abort()
@@ -190,20 +192,20 @@ def test_several_transactions_at_a_time(client: WireClient, name: str, version: 
 
 
 def test_no_transactions_at_all(client: WireClient) -> None:
-    answer = client.request(AddPartitionsToTxnRequest([]), 5)
-    assert (answer.error_code, answer.results_by_transaction) == (NONE, [])
+    response = client.request(AddPartitionsToTxnRequest([]), 5)
+    assert (response.error_code, response.results_by_transaction) == (NONE, [])
 
 
 # --- WriteTxnMarkers
 
 
 def write_markers(client: WireClient, version: int, *markers: WritableTxnMarker) -> Any:
-    answer = client.request(WriteTxnMarkersRequest(list(markers)), version)
+    response = client.request(WriteTxnMarkersRequest(list(markers)), version)
     return {
-        (result.producer_id, topic.name, each.partition_index): ErrorCode(each.error_code)
-        for result in answer.markers
+        (result.producer_id, topic.name, partition.partition_index): ErrorCode(partition.error_code)
+        for result in response.markers
         for topic in result.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -216,15 +218,15 @@ def test_markers_of_an_administrator(client: WireClient, name: str, version: int
     producer.write(name, b"y", partition=1)
     own, epoch = producer.producer_id, producer.epoch
     topics = [WritableTxnMarkerTopic(name, [0, 7]), WritableTxnMarkerTopic("nowhere", [0])]
-    found = write_markers(client, version, WritableTxnMarker(own, epoch, False, topics, 3))
-    assert found == {
+    markers = write_markers(client, version, WritableTxnMarker(own, epoch, False, topics, 3))
+    assert markers == {
         (own, name, 0): NONE,
         (own, name, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         (own, "nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     data = fetched_committed(client, name)
     assert data.last_stable_offset == data.high_watermark == 2
-    assert [each.first_offset for each in data.aborted_transactions] == [0]
+    assert [transaction.first_offset for transaction in data.aborted_transactions] == [0]
     assert fetched_committed(client, name, 1).last_stable_offset == 0
     here = [WritableTxnMarkerTopic(name, [0])]
     old = write_markers(client, version, WritableTxnMarker(own, epoch, False, here, 2))
@@ -278,13 +280,13 @@ def test_describe_transactions(client: WireClient, name: str) -> None:
     assert (empty.transaction_state, empty.transaction_start_time_ms) == ("Empty", -1)
     producer.write(name, b"x", partition=2)
     producer.write(name, b"x", partition=0)
-    answer = client.request(DescribeTransactionsRequest([name, "nobody", ""]), 0)
-    mine, unknown, wrong = answer.transaction_states
+    response = client.request(DescribeTransactionsRequest([name, "nobody", ""]), 0)
+    mine, unknown, wrong = response.transaction_states
     assert (mine.error_code, mine.transactional_id) == (NONE, name)
     assert (mine.transaction_state, mine.transaction_timeout_ms) == ("Ongoing", 12_345)
     assert (mine.producer_id, mine.producer_epoch) == (producer.producer_id, producer.epoch)
     assert mine.transaction_start_time_ms > 0
-    assert [(each.topic, sorted(each.partitions)) for each in mine.topics] == [(name, [0, 2])]
+    assert [(topic.topic, sorted(topic.partitions)) for topic in mine.topics] == [(name, [0, 2])]
     assert (unknown.transactional_id, unknown.error_code) == (
         "nobody",
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
@@ -295,23 +297,23 @@ def test_describe_transactions(client: WireClient, name: str) -> None:
 
 
 def listed(client: WireClient, version: int, request: ListTransactionsRequest) -> set[str]:
-    answer = client.request(request, version)
-    assert answer.error_code == NONE
-    return {each.transactional_id for each in answer.transaction_states}
+    response = client.request(request, version)
+    assert response.error_code == NONE
+    return {state.transactional_id for state in response.transaction_states}
 
 
 def test_list_transactions(client: WireClient, name: str) -> None:
     """By state, producer, age and pattern; over all partitions of `__transaction_state`."""
     make_topic(client, name)
-    producers = [TxnProducer.started(client, f"{name}-{each}") for each in range(8)]
-    for each in producers[:4]:
-        each.write(name, b"x")
-    everybody = {each.transactional_id for each in producers}
-    busy = {each.transactional_id for each in producers[:4]}
+    producers = [TxnProducer.started(client, f"{name}-{index}") for index in range(8)]
+    for entry in producers[:4]:
+        entry.write(name, b"x")
+    everybody = {producer.transactional_id for producer in producers}
+    busy = {producer.transactional_id for producer in producers[:4]}
     ours = f"{name}-.*"
     for version in range(3):
-        found = listed(client, version, ListTransactionsRequest())
-        assert found >= everybody
+        result = listed(client, version, ListTransactionsRequest())
+        assert result >= everybody
         assert listed(client, version, ListTransactionsRequest(["Ongoing"])) >= busy
         ids = [producers[0].producer_id, producers[7].producer_id]
         by_id = listed(client, version, ListTransactionsRequest([], ids))
@@ -328,8 +330,8 @@ def test_list_transactions(client: WireClient, name: str) -> None:
     wrong = client.request(ListTransactionsRequest(transactional_id_pattern="(a"), 2)
     assert ErrorCode(wrong.error_code) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert wrong.transaction_states == []
-    for each in producers[:4]:
-        each.commit()
+    for item in producers[:4]:
+        item.commit()
 
 
 def test_describe_producers_in_a_transaction(client: WireClient, name: str) -> None:
@@ -392,8 +394,8 @@ def test_the_next_transaction_is_waited_for(
             "add.partitions.to.txn.retry.backoff.max.ms": str(patience_ms),
             "transaction.state.log.num.partitions": "1",
         }
-        folder = tmp_path_factory.mktemp("patience")
-        with running_broker(folder, settings) as broker, broker.connect() as client:
+        directory = tmp_path_factory.mktemp("patience")
+        with running_broker(directory, settings) as broker, broker.connect() as client:
             make_topic(client, "t")
             producer = TxnProducer.started(client, "x")
             for number in range(5):

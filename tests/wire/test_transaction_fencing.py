@@ -49,7 +49,7 @@ def settings() -> Mapping[str, str]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(each if each.isalnum() else "-" for each in text)
+    return "".join(item if item.isalnum() else "-" for item in text)
 
 
 # --- another producer
@@ -141,9 +141,9 @@ def test_a_producer_goes_on_after_an_error(
     producer = TxnProducer.started(client, name, generation)
     request = InitProducerIdRequest(name, 60_000, producer.producer_id, producer.epoch)
     for _ in range(2):
-        answer = client.request(request, producer.versions.init)
-        assert (answer.error_code, answer.producer_epoch) == (0, 1)
-    producer.take_over(answer)
+        response = client.request(request, producer.versions.init)
+        assert (response.error_code, response.producer_epoch) == (0, 1)
+    producer.take_over(response)
     producer.write(name, b"x")
     producer.commit()
     assert committed(client, name) == [b"x"]
@@ -158,8 +158,8 @@ def test_a_producer_gives_up_its_transaction(
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"x")
     before = producer.epoch
-    answer = producer.init(keep=True)
-    assert (answer.error_code, answer.producer_epoch) == (0, before + 1)
+    response = producer.init(keep=True)
+    assert (response.error_code, response.producer_epoch) == (0, before + 1)
     producer.write(name, b"y")
     producer.commit()
     assert committed(client, name) == [b"y"]
@@ -168,9 +168,9 @@ def test_a_producer_gives_up_its_transaction(
 def test_a_producer_comes_back_with_what_is_forgotten(client: WireClient, name: str) -> None:
     """With the id and epoch that a coordinator without memory cannot check."""
     find_coordinator(client, name)
-    answer = client.request(InitProducerIdRequest(name, 60_000, 123_456, 7), 4)
-    assert (answer.error_code, answer.producer_epoch) == (0, 0)
-    assert answer.producer_id != 123_456
+    response = client.request(InitProducerIdRequest(name, 60_000, 123_456, 7), 4)
+    assert (response.error_code, response.producer_epoch) == (0, 0)
+    assert response.producer_id != 123_456
 
 
 # --- the last epoch
@@ -278,10 +278,10 @@ class Paused:
         self._go = asyncio.Event()
 
         async def held(*args: Any, **more: Any) -> Any:
-            answer = await add_partitions(*args, **more)
+            response = await add_partitions(*args, **more)
             self.asked.set()
             await self._go.wait()
-            return answer
+            return response
 
         inside.transactions.add_partitions = held  # type: ignore[method-assign]
 
@@ -339,9 +339,9 @@ def test_the_marker_of_the_transaction_before(
 
         def until_taken() -> int:
             while True:
-                answer = second.request(request, 12).responses[0].partition_responses[0]
-                if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                    code: int = answer.error_code
+                response = second.request(request, 12).responses[0].partition_responses[0]
+                if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                    code: int = response.error_code
                     return code
 
         sending = pool.submit(until_taken)
@@ -409,8 +409,8 @@ def test_longest_timeout(client: WireClient, name: str, version: int) -> None:
         (0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
         (-1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ):
-        answer = until_ready(client, InitProducerIdRequest(name, timeout_ms), version)
-        assert ErrorCode(answer.error_code) is code
+        response = until_ready(client, InitProducerIdRequest(name, timeout_ms), version)
+        assert ErrorCode(response.error_code) is code
 
 
 QUICK = {

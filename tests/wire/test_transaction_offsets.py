@@ -63,7 +63,7 @@ def client(broker: RunningBroker) -> Iterator[WireClient]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic, group and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(each if each.isalnum() else "-" for each in text)
+    return "".join(item if item.isalnum() else "-" for item in text)
 
 
 def version_of(producer: TxnProducer) -> int:
@@ -99,10 +99,10 @@ def send_offsets(
         topics=[wanted],
     )
     version = version_of(producer) if version is None else version
-    answer = producer.client.request(request, version)
-    (found,) = answer.topics
-    assert (found.topic_id if version >= FIRST_WITH_TOPIC_IDS else found.name) == topic
-    return ErrorCode(found.partitions[0].error_code)
+    response = producer.client.request(request, version)
+    (result,) = response.topics
+    assert (result.topic_id if version >= FIRST_WITH_TOPIC_IDS else result.name) == topic
+    return ErrorCode(result.partitions[0].error_code)
 
 
 def begin(producer: TxnProducer, group: str) -> None:
@@ -117,23 +117,23 @@ def fetched_offset(
     if version < 8:
         old = OffsetFetchRequest(group, [OffsetFetchRequestTopic(topic, [0])])
         old.require_stable = stable
-        answer = client.request(old, version)
-        assert answer.error_code == NONE
-        part = answer.topics[0].partitions[0]
+        response = client.request(old, version)
+        assert response.error_code == NONE
+        part = response.topics[0].partitions[0]
     else:
         wanted = OffsetFetchRequestTopics(topic, partition_indexes=[0])
         new = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=[wanted])])
         new.require_stable = stable
-        (found,) = client.request(new, version).groups
-        assert found.error_code == NONE
-        part = found.topics[0].partitions[0]
+        (result,) = client.request(new, version).groups
+        assert result.error_code == NONE
+        part = result.topics[0].partitions[0]
     return ErrorCode(part.error_code), part.committed_offset
 
 
 def commit_plainly(client: WireClient, group: str, topic: str, offset: int) -> None:
     topics = [OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, offset)])]
-    answer = client.request(OffsetCommitRequest(group, topics=topics), 8)
-    assert answer.topics[0].partitions[0].error_code == NONE
+    response = client.request(OffsetCommitRequest(group, topics=topics), 8)
+    assert response.topics[0].partitions[0].error_code == NONE
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -148,7 +148,7 @@ def test_offsets_count_with_the_commit(
     begin(producer, name)
     topic = topic_id if version >= FIRST_WITH_TOPIC_IDS else name
     assert send_offsets(producer, topic, 9, group=name, version=version) is NONE
-    assert [each.topic for each in described(client, name).topics] == ["__consumer_offsets"]
+    assert [topic.topic for topic in described(client, name).topics] == ["__consumer_offsets"]
     for fetch_version in (7, 8, 9):
         plain = fetched_offset(client, name, name, version=fetch_version)
         assert plain == (NONE, 3)
@@ -156,8 +156,8 @@ def test_offsets_count_with_the_commit(
         assert unstable == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
     (producer.commit if commit else producer.abort)()
     for stable in (True, False):
-        found = fetched_offset(client, name, name, stable=stable)
-        assert found == (NONE, 9 if commit else 3)
+        result = fetched_offset(client, name, name, stable=stable)
+        assert result == (NONE, 9 if commit else 3)
 
 
 @both

@@ -64,12 +64,12 @@ def client(folders: Folders) -> Iterator[WireClient]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(each if each.isalnum() else "-" for each in text)
+    return "".join(item if item.isalnum() else "-" for item in text)
 
 
 def delete_topic(client: WireClient, topic: str) -> None:
-    answer = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 3)
-    assert answer.responses[0].error_code == 0
+    response = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 3)
+    assert response.responses[0].error_code == 0
 
 
 @both
@@ -125,23 +125,23 @@ def test_partitions_are_added(client: WireClient, name: str, generation: Generat
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"x")
     wanted = [CreatePartitionsTopic(name, 2, None)]
-    answer = client.request(CreatePartitionsRequest(wanted, 5000, False), 3)
-    assert answer.results[0].error_code == 0
+    response = client.request(CreatePartitionsRequest(wanted, 5000, False), 3)
+    assert response.results[0].error_code == 0
     producer.write(name, b"y", partition=1)
     producer.commit()
     assert (committed(client, name), committed(client, name, 1)) == ([b"x"], [b"y"])
 
 
-def move(folders: Folders, client: WireClient, topic: str) -> None:
+def move(directories: Folders, client: WireClient, topic: str) -> None:
     """Moves partition 0 to the other folder, and waits for its end."""
 
     def home() -> str:
-        return folders.broker.call(
+        return directories.broker.call(
             lambda inside: str(Path(inside.replicas.find(topic, 0).log.directory).parent)
         )
 
     source = home()
-    (target,) = (each for each in folders.paths if each != source)
+    (target,) = (path for path in directories.paths if path != source)
     wanted = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic(topic, [0])])
     (result,) = client.request(AlterReplicaLogDirsRequest([wanted]), 2).results
     assert result.partitions[0].error_code == 0
@@ -178,7 +178,7 @@ def test_a_partition_moves(
 def test_the_coordinators_own_partition_moves(folders: Folders, client: WireClient) -> None:
     """It goes on where it was."""
     make_topic(client, "own")
-    producers = [TxnProducer.started(client, f"own-{each}") for each in range(4)]
+    producers = [TxnProducer.started(client, f"own-{index}") for index in range(4)]
     for producer in producers:
         producer.write("own", b"x")
     move(folders, client, "__transaction_state")
@@ -197,8 +197,8 @@ def test_records_of_an_open_transaction_are_deleted(
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"a", b"b")
     wanted = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, -1)])
-    (answer,) = client.request(DeleteRecordsRequest([wanted], 5000), 2).topics
-    assert (answer.partitions[0].error_code, answer.partitions[0].low_watermark) == (0, 2)
+    (response,) = client.request(DeleteRecordsRequest([wanted], 5000), 2).topics
+    assert (response.partitions[0].error_code, response.partitions[0].low_watermark) == (0, 2)
     data = fetched_committed(client, name, offset=2)
     assert (data.log_start_offset, data.last_stable_offset) == (2, 2)
     producer.write(name, b"c")

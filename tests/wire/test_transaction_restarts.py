@@ -50,8 +50,8 @@ def lose_markers(broker: RunningBroker, but: Iterable[TopicPartition] = ()) -> N
             marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
         ) -> dict[TopicPartition, ErrorCode]:
             asked = list(partitions)
-            found = await write(marker, [each for each in asked if each in spared])
-            return {each: found.get(each, ErrorCode.NOT_LEADER_OR_FOLLOWER) for each in asked}
+            result = await write(marker, [item for item in asked if item in spared])
+            return {item: result.get(item, ErrorCode.NOT_LEADER_OR_FOLLOWER) for item in asked}
 
         inside.txn_markers.write = some  # type: ignore[method-assign]
         inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
@@ -89,7 +89,7 @@ def test_a_decided_transaction_ends_after_a_stop(
     tmp_path: Path, generation: Generation, commit: bool, written: tuple[int, ...]
 ) -> None:
     """Whatever markers there are already: those that are missing come."""
-    done = [TopicPartition("t", each) for each in written]
+    done = [TopicPartition("t", item) for item in written]
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t", 3)
@@ -123,10 +123,10 @@ def test_an_end_asked_for_again_after_a_stop(tmp_path: Path, generation: Generat
             request = producer.end_request(commit=True)
             assert client.request(request, producer.versions.end).error_code == 0
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
-            answer = until_ready(client, request, producer.versions.end)
-            assert answer.error_code == 0
+            response = until_ready(client, request, producer.versions.end)
+            assert response.error_code == 0
             if generation is Generation.V2:
-                assert answer.producer_epoch == producer.epoch + 1
+                assert response.producer_epoch == producer.epoch + 1
             wait_for_state(client, "x", "CompleteCommit")
             assert committed(client, "t") == [b"x"]
 
@@ -136,7 +136,7 @@ def test_an_id_is_kept_over_a_stop(tmp_path: Path) -> None:
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t")
-            producers = [TxnProducer.started(client, f"x{each}") for each in range(5)]
+            producers = [TxnProducer.started(client, f"x{index}") for index in range(5)]
             for producer in producers:
                 producer.write("t", b"x")
                 producer.commit()
@@ -148,7 +148,7 @@ def test_an_id_is_kept_over_a_stop(tmp_path: Path) -> None:
                 refused = again(producer, client).end(commit=False)
                 assert refused is ErrorCode.PRODUCER_FENCED
             new = TxnProducer.started(client, "new")
-            assert new.producer_id > max(each.producer_id for each in producers)
+            assert new.producer_id > max(producer.producer_id for producer in producers)
 
 
 def test_a_transaction_that_timed_out_while_the_broker_was_down(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_compacted_state_is_loaded(tmp_path: Path) -> None:
     with watching():
         with running_broker(tmp_path, settings) as broker, broker.connect() as client:
             make_topic(client, "t")
-            producers = [TxnProducer.started(client, f"x{each}") for each in range(3)]
+            producers = [TxnProducer.started(client, f"x{index}") for index in range(3)]
             for _ in range(10):
                 for producer in producers:
                     producer.write("t", b"done")
@@ -257,8 +257,10 @@ def test_kills_in_the_middle_of_transactions(tmp_path: Path, generation: Generat
             thread.join(20)
             broker.start()
         with connect(broker) as client:
-            answer = until_ready(client, InitProducerIdRequest("x", 60_000), generation.value.init)
-            assert answer.error_code == 0
+            response = until_ready(
+                client, InitProducerIdRequest("x", 60_000), generation.value.init
+            )
+            assert response.error_code == 0
             first, second = committed(client, "t"), committed(client, "t", 1)
             assert first == second
             assert set(answered) <= set(first)

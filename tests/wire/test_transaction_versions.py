@@ -45,10 +45,10 @@ def settings() -> Mapping[str, str]:
 def set_level(client: WireClient, level: int) -> None:
     for how in (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE):
         update = FeatureUpdateKey(TRANSACTION_VERSION, level, upgrade_type=how)
-        answer = client.request(UpdateFeaturesRequest(feature_updates=[update]), 2)
-        if answer.error_code == 0:
+        response = client.request(UpdateFeaturesRequest(feature_updates=[update]), 2)
+        if response.error_code == 0:
             return
-    raise AssertionError(answer.error_message)
+    raise AssertionError(response.error_message)
 
 
 @pytest.fixture(params=[0, 1, 2])

@@ -32,7 +32,7 @@ both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.n
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(each if each.isalnum() else "-" for each in text)
+    return "".join(item if item.isalnum() else "-" for item in text)
 
 
 @both
@@ -60,7 +60,7 @@ def test_a_transaction_ends_everywhere(
         assert latest(client, topic, 0, partition) == 5
     state = described(client, name)
     assert (state.transaction_state, state.producer_id) == ("Ongoing", producer.producer_id)
-    assert {each.topic: sorted(each.partitions) for each in state.topics} == {
+    assert {topic.topic: sorted(topic.partitions) for topic in state.topics} == {
         topic: [0, 1] for topic in topics
     }
     if commit:
@@ -72,7 +72,10 @@ def test_a_transaction_ends_everywhere(
         data = fetched_committed(client, topic, partition)
         assert (data.last_stable_offset, data.high_watermark) == (6, 6)
         data = fetched_committed(client, topic, partition, 1)
-        aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions]
+        aborted = [
+            (transaction.producer_id, transaction.first_offset)
+            for transaction in data.aborted_transactions
+        ]
         assert aborted == ([] if commit else [(producer.producer_id, 1)])
         assert committed(client, topic, partition) == wanted
         assert len(uncommitted(client, topic, partition)) == 5
@@ -110,8 +113,8 @@ def test_the_next_transaction_does_not_wait(
         for partition in range(3):
             if generation is Generation.V1:
                 request = producer.add_request({name: [partition]})
-                answer = client.request(request, 3).results_by_topic_v3_and_below[0]
-                assert answer.results_by_partition[0].partition_error_code == 0
+                response = client.request(request, 3).results_by_topic_v3_and_below[0]
+                assert response.results_by_partition[0].partition_error_code == 0
             assert producer.send(name, b"%d" % number, partition=partition).error_code == 0
         ended = client.request(producer.end_request(commit=True), producer.versions.end)
         assert ended.error_code == 0
@@ -231,8 +234,8 @@ def test_late_records_of_version_2(client: WireClient, name: str) -> None:
     producer.commit()
     for partition in (0, 1):
         batch = txn_batch(*old, 1 - partition, b"late")
-        answer = client.request(produce_request(name, {(name, partition): batch}), 12)
-        code = answer.responses[0].partition_responses[0].error_code
+        response = client.request(produce_request(name, {(name, partition): batch}), 12)
+        code = response.responses[0].partition_responses[0].error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert committed(client, name) == [b"in time"]
     assert latest(client, name, 0, 1) == 0
@@ -270,8 +273,10 @@ def test_sequences_go_on_in_a_transaction(
     producer.write(name, b"a")
     batch = txn_batch(producer.producer_id, producer.epoch, 5, b"gap")
     request = produce_request(name, {(name, 0): batch})
-    answer = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
-    assert ErrorCode(answer.error_code) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    response = (
+        client.request(request, producer.versions.produce).responses[0].partition_responses[0]
+    )
+    assert ErrorCode(response.error_code) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.abort()
     assert committed(client, name) == []
 
@@ -281,8 +286,8 @@ def test_the_first_sequence_of_version_2_is_zero(client: WireClient, name: str) 
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
     batch = txn_batch(producer.producer_id, producer.epoch, 3, b"x")
-    answer = client.request(produce_request(name, {(name, 0): batch}), 12)
-    code = answer.responses[0].partition_responses[0].error_code
+    response = client.request(produce_request(name, {(name, 0): batch}), 12)
+    code = response.responses[0].partition_responses[0].error_code
     assert ErrorCode(code) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     producer.abort()
     assert uncommitted(client, name) == []
@@ -300,8 +305,10 @@ def test_plain_records_of_a_producer_in_a_transaction(
     batch[ATTRIBUTES_AT] &= ~TRANSACTIONAL_FLAG
     write_crc(batch, 0, compute_crc(batch, 0, len(batch)))
     request = produce_request(name, {(name, 0): bytes(batch)})
-    answer = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
-    assert ErrorCode(answer.error_code) is ErrorCode.INVALID_TXN_STATE
+    response = (
+        client.request(request, producer.versions.produce).responses[0].partition_responses[0]
+    )
+    assert ErrorCode(response.error_code) is ErrorCode.INVALID_TXN_STATE
     producer.commit()
     assert committed(client, name) == [b"a"]
 
@@ -316,14 +323,14 @@ def test_batches_of_two_producers_in_one_request(client: WireClient, name: str) 
         (name, 1): txn_batch(one.producer_id + 1, one.epoch, 0, b"x"),
     }
     answer = client.request(produce_request(name, batches), 12)
-    codes = [each.error_code for each in answer.responses[0].partition_responses]
+    codes = [response.error_code for response in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     batches = {
         (name, 2): txn_batch(one.producer_id, one.epoch, 1, b"x"),
         (name, 1): txn_batch(one.producer_id + 1, one.epoch, 0, b"x"),
     }
     answer = client.request(produce_request(name, batches), 12)
-    codes = [each.error_code for each in answer.responses[0].partition_responses]
+    codes = [response.error_code for response in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
     one.commit()
     assert committed(client, name, 2) == [b"mine"]
@@ -338,7 +345,7 @@ def test_a_transactional_batch_without_a_transactional_id(
     producer = TxnProducer.started(client, name)
     plain = txn_batch(producer.producer_id, producer.epoch, 0, b"x")
     answer = client.request(produce_request(None, {(name, 0): plain, (name, 1): b""}), version)
-    codes = [each.error_code for each in answer.responses[0].partition_responses]
+    codes = [response.error_code for response in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
 
 
@@ -348,8 +355,8 @@ def test_an_unknown_transactional_id(client: WireClient, name: str) -> None:
     TxnProducer.started(client, name)
     for version, nobody in ((11, "nobody"), (12, "nobody")):
         batch = txn_batch(999_999, 0, 0, b"x")
-        answer = client.request(produce_request(nobody, {(name, 0): batch}), version)
-        code = answer.responses[0].partition_responses[0].error_code
+        response = client.request(produce_request(nobody, {(name, 0): batch}), version)
+        code = response.responses[0].partition_responses[0].error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 

@@ -90,8 +90,8 @@ class Life:
         request = TxnOffsetCommitRequest(
             self.name, self.name, producer.producer_id, producer.epoch, topics=[topic]
         )
-        answer = producer.client.request(request, 4 if producer.adds_itself else 5)
-        assert answer.topics[0].partitions[0].error_code == 0
+        response = producer.client.request(request, 4 if producer.adds_itself else 5)
+        assert response.topics[0].partitions[0].error_code == 0
 
 
 def wait_until_over(client: WireClient, name: str) -> None:
@@ -142,19 +142,19 @@ def test_nobody_sees_what_was_not_committed(tmp_path: Path, seed: int) -> None:
             seen = [consumer.result(60) for consumer in consumers]
         check(lives, seen)
         with broker.connect() as client:
-            assert [committed(client, "t", each) for each in range(PARTITIONS)] == seen
+            assert [committed(client, "t", index) for index in range(PARTITIONS)] == seen
             check_offsets(client, lives)
     with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
         for life in lives:
             wait_for_state(client, life.name, "Empty")
-        assert [committed(client, "t", each) for each in range(PARTITIONS)] == seen
+        assert [committed(client, "t", index) for index in range(PARTITIONS)] == seen
         check_offsets(client, lives)
 
 
 def check(lives: list[Life], seen: list[list[bytes]]) -> None:
     for partition, values in enumerate(seen):
         for life in lives:
-            mine = [each for each in values if each.startswith(b"%d/" % life.number)]
+            mine = [value for value in values if value.startswith(b"%d/" % life.number)]
             assert mine == life.wanted[partition], life.generation
 
 
@@ -162,5 +162,5 @@ def check_offsets(client: WireClient, lives: list[Life]) -> None:
     for life in lives:
         request = OffsetFetchRequest(life.name, [OffsetFetchRequestTopic("t", [0])])
         request.require_stable = True
-        (found,) = client.request(request, 7).topics[0].partitions
-        assert (found.error_code, found.committed_offset) == (0, life.offset)
+        (result,) = client.request(request, 7).topics[0].partitions
+        assert (result.error_code, result.committed_offset) == (0, life.offset)

@@ -102,4 +102,4 @@ def test_the_doctor_is_content(bootstrap: str) -> None:
     """At our broker, and at Kafka's: nothing that it looks at is ours alone."""
     told = Cli(bootstrap).json("doctor", bootstrap)
     assert told["ok"], told["problem"]
-    assert {each["status"] for each in told["steps"]} == {"ok"}
+    assert {item["status"] for item in told["steps"]} == {"ok"}

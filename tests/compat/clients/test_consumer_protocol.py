@@ -74,14 +74,14 @@ def records(what: str, partitions: int, each: int = 2) -> list[Record]:
     ]
 
 
-def values(found: Sequence[Record]) -> list[bytes]:
-    return sorted(record.value or b"" for record in found)
+def values(result: Sequence[Record]) -> list[bytes]:
+    return sorted(record.value or b"" for record in result)
 
 
 def read_all(readers: Sequence[GroupMember], count: int) -> list[Record]:
     """What the members read, together."""
-    settle(readers, lambda: sum(len(one.records) for one in readers) >= count, "reading")
-    return [record for one in readers for record in one.records]
+    settle(readers, lambda: sum(len(reader.records) for reader in readers) >= count, "reading")
+    return [record for reader in readers for record in reader.records]
 
 
 def is_seen_as(
@@ -101,8 +101,8 @@ def is_seen_as(
             return False
         described = client.describe(bootstrap, group)
         return (described.type, described.state) == expected and sorted(
-            sorted(one.assignment) for one in described.members
-        ) == sorted(sorted(one.assignment) for one in has)
+            sorted(member.assignment) for member in described.members
+        ) == sorted(sorted(item.assignment) for item in has)
 
     settle(has, seen, f"{group} is {expected}")
 
@@ -120,7 +120,9 @@ def test_members_share_the_partitions(
     is_seen_as(client, bootstrap, group, ("Consumer", "Stable"), [first, second])
     described = client.describe(bootstrap, group)
     assert described.assignor == "uniform"
-    assert {(one.client_id, one.assignment, one.target) for one in described.members} == {
+    assert {
+        (member.client_id, member.assignment, member.target) for member in described.members
+    } == {
         ("first", first.assignment, first.assignment),
         ("second", second.assignment, second.assignment),
     }
@@ -187,7 +189,7 @@ def test_static_members(
             settle([twin, stays, goes], lambda: bool(twin.assignment), "the twin")
         assert refused.value.code == UNRELEASED_INSTANCE_ID
     goes.leave()
-    described = {one.instance_id: one for one in client.describe(bootstrap, group).members}
+    described = {member.instance_id: member for member in client.describe(bootstrap, group).members}
     assert described["goes"].target == had
     back = join("goes")
     settle([stays, back], lambda: bool(back.assignment), "coming back")
@@ -244,10 +246,10 @@ def test_assignors(
         )
         for _ in range(2)
     ]
-    share(pair, [one for name in topics for one in all_of(name, 3)], *counts)
+    share(pair, [item for name in topics for item in all_of(name, 3)], *counts)
     if assignor == "range":
-        for one in pair:
-            numbers = [{n for t, n in one.assignment if t == name} for name in topics]
+        for entry in pair:
+            numbers = [{n for t, n in entry.assignment if t == name} for name in topics]
             assert numbers[0] == numbers[1]
     assert client.describe(bootstrap, group).assignor == assignor
 
@@ -313,8 +315,8 @@ def test_from_classic_to_consumer_and_back(
     witness.produce(bootstrap, topic, records("first", 4))
     is_seen_as(client, bootstrap, group, ("Classic", "Stable"), old)
     assert values(read_all(old, 8)) == values(records("first", 4))
-    for one in old:
-        one.commit()
+    for item in old:
+        item.commit()
 
     old[0].leave()
     mixed = [modern(), old[1]]
@@ -325,8 +327,8 @@ def test_from_classic_to_consumer_and_back(
     share(new, all_of(topic, 4))
     witness.produce(bootstrap, topic, records("second", 4))
     assert values(read_all(new, 8)) == values(records("second", 4))
-    for one in new:
-        one.commit()
+    for entry in new:
+        entry.commit()
 
     new[0].leave()
     mixed = [new[1], classic()]

@@ -38,8 +38,8 @@ def test_offsets_by_time(
     """C5: the first record that is not older; none after the last."""
     topic = new_topic(len(PARTITIONS))
     witness.produce(bootstrap, topic, RECORDS)
-    found = [
+    result = [
         client.offset_for_time(bootstrap, topic, 1, START + milliseconds)
         for milliseconds in (0, 1000, 1001, 9000, 9001)
     ]
-    assert found == [0, 0, 1, 4, NO_OFFSET]
+    assert result == [0, 0, 1, 4, NO_OFFSET]

@@ -146,18 +146,18 @@ def fill(bootstrap: str, count: int) -> dict[int, list[bytes]]:
     client = ConfluentClient()
     for topic in (SOURCE, TARGET):
         client.create_topic(bootstrap, topic, len(PARTITIONS), {})
-    numbers = {each: range(each, count, len(PARTITIONS)) for each in PARTITIONS}
+    numbers = {item: range(item, count, len(PARTITIONS)) for item in PARTITIONS}
     client.produce(
         bootstrap,
         SOURCE,
         [
             Record(None, b"%d" % number, partition=partition)
-            for partition, found in numbers.items()
-            for number in found
+            for partition, result in numbers.items()
+            for number in result
         ],
         idempotent=True,
     )
-    return {each: [b"%d" % number for number in found] for each, found in numbers.items()}
+    return {item: [b"%d" % number for number in result] for item, result in numbers.items()}
 
 
 def connect(bootstrap: str) -> WireClient:
@@ -170,12 +170,12 @@ def asked(bootstrap: str, request: Message, version: int) -> Any:
     deadline = time.monotonic() + TIMEOUT
     while True:
         with suppress(ConnectionError), connect(bootstrap) as client:
-            answer = client.request(request, version)
-            is_described = isinstance(answer, DescribeGroupsResponse)
-            code = (answer.groups[0] if is_described else answer).error_code
+            response = client.request(request, version)
+            is_described = isinstance(response, DescribeGroupsResponse)
+            code = (response.groups[0] if is_described else response).error_code
             if code == ErrorCode.NONE:
-                return answer
-            assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, answer
+                return response
+            assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, response
         assert time.monotonic() < deadline, "the broker does not answer"
         time.sleep(0.01)
 
@@ -183,24 +183,24 @@ def asked(bootstrap: str, request: Message, version: int) -> Any:
 def offsets(bootstrap: str) -> list[int]:
     """What the group has committed, in whatever state a transaction is."""
     wanted = OffsetFetchRequestTopic(SOURCE, list(PARTITIONS))
-    answer = asked(bootstrap, OffsetFetchRequest(GROUP, [wanted]), 7)
-    return [max(each.committed_offset, 0) for each in answer.topics[0].partitions]
+    response = asked(bootstrap, OffsetFetchRequest(GROUP, [wanted]), 7)
+    return [max(partition.committed_offset, 0) for partition in response.topics[0].partitions]
 
 
 def remove_members(bootstrap: str) -> None:
     """Of the group: a member that closes before it has found the broker again does not leave."""
     (group,) = asked(bootstrap, DescribeGroupsRequest([GROUP]), 5).groups
-    gone = [MemberIdentity(each.member_id) for each in group.members]
+    gone = [MemberIdentity(member.member_id) for member in group.members]
     asked(bootstrap, LeaveGroupRequest(GROUP, members=gone), 4)
 
 
 def everything(bootstrap: str) -> dict[int, list[bytes]]:
     """What a consumer with read_committed finds in the target, up to the end."""
-    found: dict[int, list[bytes]] = {each: [] for each in PARTITIONS}
+    result: dict[int, list[bytes]] = {item: [] for item in PARTITIONS}
     settings = {"isolation.level": "read_committed", "enable.partition.eof": True}
     with closing(make_consumer(bootstrap, "without-a-group", settings)) as consumer:
         consumer.list_topics(TARGET, timeout=TIMEOUT)
-        consumer.assign([TopicPartition(TARGET, each, OFFSET_BEGINNING) for each in PARTITIONS])
+        consumer.assign([TopicPartition(TARGET, item, OFFSET_BEGINNING) for item in PARTITIONS])
         open_partitions = set(PARTITIONS)
         while open_partitions:
             message = consumer.poll(TIMEOUT)
@@ -208,23 +208,23 @@ def everything(bootstrap: str) -> dict[int, list[bytes]]:
             partition = message.partition()
             assert partition is not None
             if (error := message.error()) is None:
-                found[partition].append(message.value() or b"")
+                result[partition].append(message.value() or b"")
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 open_partitions.discard(partition)
-    return found
+    return result
 
 
 def check(bootstrap: str, source: dict[int, list[bytes]]) -> None:
     assert everything(bootstrap) == {
-        each: [COPY + value for value in values] for each, values in source.items()
+        item: [COPY + value for value in values] for item, values in source.items()
     }
     with connect(bootstrap) as client:
-        for each in PARTITIONS:
-            ends = [latest(client, TARGET, isolation, each) for isolation in (0, 1)]
+        for entry in PARTITIONS:
+            ends = [latest(client, TARGET, isolation, entry) for isolation in (0, 1)]
             assert ends[0] == ends[1], "a transaction is still open"
     committed = ConfluentClient().committed(bootstrap, SOURCE, GROUP, len(PARTITIONS))
-    assert committed == {each: len(values) for each, values in source.items()}
+    assert committed == {item: len(values) for item, values in source.items()}
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def _outcome(
     try:
         return [call(side)], None
     except AdminError as error:
-        return [], {key: each.code for key, each in error.errors.items()}
+        return [], {key: item.code for key, item in error.errors.items()}
     except KafkaError as error:
         return [], {None: error.code}
 
@@ -116,10 +116,10 @@ def both(tmp_path_factory: pytest.TempPathFactory, kafka_parts: KafkaParts) -> I
         "super.users": "User:ANONYMOUS",
         "max.request.partition.size.limit": "5",
     }
-    folder = tmp_path_factory.mktemp("own-admin")
+    directory = tmp_path_factory.mktemp("own-admin")
     with (
-        PenstockBroker(folder / "ours", {**settings, "node.id": str(NODE)}) as ours,
-        KafkaBroker(kafka_parts, folder / "kafka", settings) as kafka,
+        PenstockBroker(directory / "ours", {**settings, "node.id": str(NODE)}) as ours,
+        KafkaBroker(kafka_parts, directory / "kafka", settings) as kafka,
         _side(ours.bootstrap) as our_side,
         _side(kafka.bootstrap) as kafka_side,
     ):
@@ -157,8 +157,8 @@ def test_topics(both: Both) -> None:
     def create(side: Side) -> object:
         made = side.admin.create_topics(wanted)
         return {
-            topic: (each.num_partitions, each.replication_factor, _values(each.configs or {}))
-            for topic, each in made.items()
+            topic: (item.num_partitions, item.replication_factor, _values(item.configs or {}))
+            for topic, item in made.items()
         }
 
     both.same(create)
@@ -173,11 +173,11 @@ def test_topics(both: Both) -> None:
 
     def describe(side: Side) -> object:
         names = ["numbers", "places"]
-        found = side.admin.describe_topics(names, include_authorized_operations=True)
-        ids = [each.topic_id for each in found.values() if each.topic_id is not None]
+        topics = side.admin.describe_topics(names, include_authorized_operations=True)
+        ids = [item.topic_id for item in topics.values() if item.topic_id is not None]
         by_id = side.admin.describe_topics(ids)
-        assert [each.name for each in by_id.values()] == names
-        return [each._replace(topic_id=None) for each in found.values()]
+        assert [item.name for item in by_id.values()] == names
+        return [item._replace(topic_id=None) for item in topics.values()]
 
     both.soon(describe)
     both.same_errors(lambda side: side.admin.describe_topics(["numbers", "nowhere"]))
@@ -190,8 +190,8 @@ def test_topics(both: Both) -> None:
 def _values(configs: dict[str, ConfigEntry]) -> dict[str, ConfigEntry]:
     """All but the words, and what the Kafka of the tests has set otherwise for itself."""
     return {
-        name: each._replace(documentation=None)
-        for name, each in configs.items()
+        name: config._replace(documentation=None)
+        for name, config in configs.items()
         if name not in ("segment.index.bytes", "min.insync.replicas")
     }
 
@@ -223,8 +223,8 @@ def _offsets(specs: Mapping[TopicPartition, int], side: Side) -> object:
 
 
 def _sizes(side: Side, topic: str) -> list[tuple[TopicPartition, ReplicaInfo]]:
-    folders = side.admin.describe_log_dirs([NODE], topics=[topic])[NODE].values()
-    return [each for folder in folders for each in folder.replicas.items()]
+    directories = side.admin.describe_log_dirs([NODE], topics=[topic])[NODE].values()
+    return [replica for directory in directories for replica in directory.replicas.items()]
 
 
 def test_leaders_and_reassignments(both: Both, name: str) -> None:
@@ -252,11 +252,11 @@ def test_settings(both: Both, name: str) -> None:
     both.same(lambda side: side.admin.incremental_alter_configs({resource: ops}))
 
     def describe(side: Side) -> object:
-        found = side.admin.describe_configs(
+        result = side.admin.describe_configs(
             [resource], include_synonyms=True, include_documentation=True
         )[resource]
-        assert all(each.documentation for each in found.values())
-        return _values(found)
+        assert all(item.documentation for item in result.values())
+        return _values(result)
 
     both.soon(describe)
     both.soon(
@@ -289,30 +289,30 @@ def test_settings(both: Both, name: str) -> None:
 
 def test_the_cluster(both: Both) -> None:
     def describe(side: Side) -> object:
-        found = side.admin.describe_cluster(
+        result = side.admin.describe_cluster(
             include_authorized_operations=True, include_fenced_brokers=True
         )
-        assert found.controller is not None
+        assert result.controller is not None
         return (
-            [node.id for node in found.nodes],
-            found.controller.id,
-            found.authorized_operations,
-            found.fenced,
+            [node.id for node in result.nodes],
+            result.controller.id,
+            result.authorized_operations,
+            result.fenced,
         )
 
     both.soon(describe)
     names = ("group.version", "transaction.version")
 
     def features(side: Side) -> object:
-        found = side.admin.describe_features()
-        return [(found.finalized[name], found.supported[name].max_version) for name in names]
+        result = side.admin.describe_features()
+        return [(result.finalized[name], result.supported[name].max_version) for name in names]
 
     both.soon(features)
     down = {"transaction.version": FeatureUpdate(1, UpgradeType.SAFE_DOWNGRADE)}
     both.same(lambda side: side.admin.update_features(down, validate_only=True))
     both.same_errors(lambda side: side.admin.update_features({"nothing": FeatureUpdate(1)}))
     served = [side.admin.api_versions()[NODE] for side in both]
-    apis = [{each.api_key: each for each in one.apis} for one in served]
+    apis = [{api.api_key: api for api in item.apis} for item in served]
     for key, ours in apis[0].items():
         assert ours.name == apis[1][key].name
         assert None not in (ours.usable, apis[1][key].usable)
@@ -321,7 +321,7 @@ def test_the_cluster(both: Both) -> None:
 def test_what_only_kraft_has(both: Both) -> None:
     """E4."""
     quorum = both.kafka.admin.describe_quorum()
-    assert (quorum.leader_id, [each.replica_id for each in quorum.voters]) == (NODE, [NODE])
+    assert (quorum.leader_id, [voter.replica_id for voter in quorum.voters]) == (NODE, [NODE])
     assert quorum.nodes[NODE][0].port > 0
     with pytest.raises(KafkaError) as unknown:
         both.kafka.admin.unregister_broker(99)
@@ -345,8 +345,8 @@ def test_group_offsets(both: Both, name: str) -> None:
     )
 
     def empty(side: Side) -> object:
-        found = side.admin.list_groups(states=[GroupState.EMPTY], types=[GroupType.CLASSIC])
-        return [each for each in found if each.group_id == name]
+        groups = side.admin.list_groups(states=[GroupState.EMPTY], types=[GroupType.CLASSIC])
+        return [item for item in groups if item.group_id == name]
 
     both.same(empty)
     both.same(lambda side: side.admin.delete_group_offsets(name, [t0]))
@@ -365,12 +365,12 @@ def test_members(both: Both, name: str) -> None:
 
     def classic(side: Side) -> object:
         member = ClassicMember(side.client, name, [name], instance="i").joined({name: [0, 2]})
-        found = side.admin.describe_groups([name], include_authorized_operations=True)[name]
-        assert found.coordinator.id == NODE
-        assert found.members[0].member_id == member.member_id
-        return found._replace(
+        result = side.admin.describe_groups([name], include_authorized_operations=True)[name]
+        assert result.coordinator.id == NODE
+        assert result.members[0].member_id == member.member_id
+        return result._replace(
             coordinator=NOWHERE,
-            members=tuple(each._replace(member_id="") for each in found.members),
+            members=tuple(member._replace(member_id="") for member in result.members),
         )
 
     both.same(classic)
@@ -386,10 +386,10 @@ def test_members(both: Both, name: str) -> None:
         group = f"{name}-new"
         member = ConsumerMember(side.client, group, "m" * 22, names=[name]).joined()
         member.obey()
-        found = side.admin.describe_groups([group])[group]
-        listed = {each.group_id: each for each in side.admin.list_groups()}[group]
+        result = side.admin.describe_groups([group])[group]
+        listed = {group.group_id: group for group in side.admin.list_groups()}[group]
         assert member.leave().error_code == 0
-        return found._replace(coordinator=NOWHERE), listed
+        return result._replace(coordinator=NOWHERE), listed
 
     both.same(newer)
 
@@ -479,7 +479,7 @@ def test_transactions(both: Both, name: str) -> None:
             first,
             committed,
             described._replace(producer_id=0, start_time_ms=0),
-            [each._replace(producer_id=0) for each in listed],
+            [item._replace(producer_id=0) for item in listed],
             state._replace(producer_id=0, last_timestamp=0),
         )
 
@@ -493,8 +493,8 @@ def test_transactions(both: Both, name: str) -> None:
     both.same(lambda side: side.admin.abort_transaction(t0, 987_654, 0, 0))
     both.same(
         lambda side: [
-            each.current_transaction_start_offset
-            for each in side.admin.describe_producers([t0])[t0]
-            if each.producer_id != 987_654
+            producer.current_transaction_start_offset
+            for producer in side.admin.describe_producers([t0])[t0]
+            if producer.producer_id != 987_654
         ]
     )

@@ -60,9 +60,9 @@ def test_records_of_every_shape(
     written = samples()
     witness.produce(bootstrap, topic, written, codec=codec)
     with consumer_of(bootstrap) as consumer:
-        consumer.assign([at(topic, each) for each in PARTITIONS])
-        found = [as_record(each) for each in polled(consumer, len(written), at_once=7)]
-        assert briefly(comparable(found)) == briefly(comparable(as_stored(written)))
+        consumer.assign([at(topic, item) for item in PARTITIONS])
+        result = [as_record(item) for item in polled(consumer, len(written), at_once=7)]
+        assert briefly(comparable(result)) == briefly(comparable(as_stored(written)))
         consumer.seek_to_beginning()
         rows: list[dict[str, object]] = []
 
@@ -71,7 +71,7 @@ def test_records_of_every_shape(
 
         until(lambda: len(rows) >= len(written), poll)
         assert sorted(len(str(row["value"])) for row in rows) == sorted(
-            len(str(each.value)) for each in found
+            len(str(item.value)) for item in result
         )
 
 
@@ -93,9 +93,9 @@ def test_a_group_goes_on_where_it_committed(
         consumer.subscribe([topic])
         assert len(polled(consumer, 10)) == 10
         consumer.commit({at(topic): OffsetAndMetadata(3, "a note")})
-        found = consumer.committed([at(topic)])[at(topic)]
-        assert found is not None
-        assert found[:2] == (3, "a note")
+        result = consumer.committed([at(topic)])[at(topic)]
+        assert result is not None
+        assert result[:2] == (3, "a note")
     # Closing has committed the rest.
     assert witness.committed(bootstrap, topic, topic, 2) == {0: 5, 1: 5}
     written(topic, bootstrap, witness, 2)
@@ -111,12 +111,12 @@ def test_offsets_and_times(bootstrap: str, new_topic: NewTopic, witness: Conflue
     with consumer_of(bootstrap) as consumer:
         assert consumer.beginning_offsets(both) == dict.fromkeys(both, 0)
         assert consumer.end_offsets(both) == dict.fromkeys(both, 5)
-        found = consumer.offsets_for_times({both[0]: START + 1, both[1]: START + 9001})
-        first = found[both[0]]
+        times = consumer.offsets_for_times({both[0]: START + 1, both[1]: START + 9001})
+        first = times[both[0]]
         assert first is not None
         assert first[:2] == (1, START + 2000)
-        assert found[both[1]] is None
-        assert [each.partition for each in consumer.partitions_for(topic)] == [0, 1]
+        assert times[both[1]] is None
+        assert [partition.partition for partition in consumer.partitions_for(topic)] == [0, 1]
         assert topic in consumer.list_topics()
         consumer.assign(both)
         consumer.seek(both[0], OffsetAndMetadata(4, leader_epoch=0))
@@ -143,8 +143,8 @@ def test_committed_data_only(bootstrap: str, new_topic: NewTopic) -> None:
     producer.flush(20)
     with consumer_of(bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign([at(topic)])
-        found = values(polled(consumer, 9, at_once=2))
-        assert found == [b"%d %d" % (number, index) for number in (0, 2, 4) for index in range(3)]
+        result = values(polled(consumer, 9, at_once=2))
+        assert result == [b"%d %d" % (number, index) for number in (0, 2, 4) for index in range(3)]
         assert consumer.poll(0.2) == []
         assert consumer.position(at(topic)) == consumer.end_offsets([at(topic)])[at(topic)] == 24
     with consumer_of(bootstrap) as consumer:
@@ -178,27 +178,27 @@ def test_many_partitions_in_one_session(
     topic = new_topic(20)
     records = [Record(None, b"%d" % index, partition=index % 20) for index in range(100)]
     witness.produce(bootstrap, topic, records)
-    everything = [at(topic, each) for each in range(20)]
+    everything = [at(topic, index) for index in range(20)]
     with consumer_of(bootstrap) as consumer:
         consumer.assign(everything)
         seen = sorted(values(polled(consumer, 100)))
-        assert seen == sorted(each.value or b"" for each in records)
+        assert seen == sorted(record.value or b"" for record in records)
         consumer.pause(everything[:10])
         witness.produce(bootstrap, topic, records[:40])
-        assert {each.partition for each in polled(consumer, 20)} == set(range(10, 20))
+        assert {item.partition for item in polled(consumer, 20)} == set(range(10, 20))
         consumer.resume(everything[:10])
-        assert {each.partition for each in polled(consumer, 20)} == set(range(10))
+        assert {item.partition for item in polled(consumer, 20)} == set(range(10))
         sessions = consumer_sessions(consumer)
         assert len(sessions) == 1
         assert sessions[0] > 0
         consumer.assign(everything[5:7])
         witness.produce(bootstrap, topic, records[:20])
-        assert {each.partition for each in polled(consumer, 2)} == {5, 6}
+        assert {item.partition for item in polled(consumer, 2)} == {5, 6}
 
 
 def consumer_sessions(consumer: Consumer) -> list[int]:
     """The ids of the fetch sessions that brokers have granted."""
-    return [each.session_id for each in consumer._driver._fetcher._sessions.values()]
+    return [session.session_id for session in consumer._driver._fetcher._sessions.values()]
 
 
 def test_a_partition_that_does_not_exist(bootstrap: str, new_topic: NewTopic) -> None:

@@ -86,13 +86,15 @@ def partitions(admin: Admin, topic: str) -> tuple[PartitionDescription, ...]:
 
 def leaders(admin: Admin, topic: str) -> dict[int, int]:
     return {
-        each.partition: each.leader for each in partitions(admin, topic) if each.leader is not None
+        partition.partition: partition.leader
+        for partition in partitions(admin, topic)
+        if partition.leader is not None
     }
 
 
 def in_sync(admin: Admin, topic: str) -> int:
     """The smallest number of in-sync replicas of any partition."""
-    return min((len(each.isr) for each in partitions(admin, topic)), default=0)
+    return min((len(partition.isr) for partition in partitions(admin, topic)), default=0)
 
 
 def is_well(admin: Admin) -> bool:
@@ -100,9 +102,9 @@ def is_well(admin: Admin) -> bool:
         admin.elect_leaders(ElectionType.PREFERRED)
     names = admin.list_topics(include_internal=True)
     return all(
-        each.leader == each.replicas[0] and len(each.isr) == len(each.replicas)
+        partition.leader == partition.replicas[0] and len(partition.isr) == len(partition.replicas)
         for name in names
-        for each in partitions(admin, name)
+        for partition in partitions(admin, name)
     )
 
 
@@ -145,7 +147,7 @@ class Traffic:
     """A producer and a member of a group, both at work while the block lasts."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
-        self.sent: dict[int, list[RecordFuture]] = {each: [] for each in range(PARTITIONS)}
+        self.sent: dict[int, list[RecordFuture]] = {index: [] for index in range(PARTITIONS)}
         self.seen: dict[int, list[ConsumerRecord]] = defaultdict(list)
         self._topic = topic
         self._producer = producer_of(cluster)
@@ -160,7 +162,7 @@ class Traffic:
         self._end = threading.Event()
         self._is_read = threading.Event()
         self._failures: list[BaseException] = []
-        self._threads = [threading.Thread(target=each) for each in (self._send, self._read)]
+        self._threads = [threading.Thread(target=item) for item in (self._send, self._read)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -262,7 +264,7 @@ def test_leaders_die_return_and_move_while_records_flow(
 
         cluster.nodes[1].start()
         until(lambda: in_sync(admin, "moving") == 3, "broker 1 has caught up")
-        places = [TopicPartition("moving", each) for each in range(PARTITIONS)]
+        places = [TopicPartition("moving", index) for index in range(PARTITIONS)]
         assert admin.elect_leaders(ElectionType.PREFERRED, places)[places[0]]
         traffic.flows()
         until(lambda: leaders(admin, "moving") == {0: 1, 1: 2, 2: 3}, "the leaders of before")
@@ -367,13 +369,13 @@ def test_coordinators_die_and_others_take_over(cluster: KafkaCluster, admin: Adm
         places = [TopicPartition("txn", partition) for partition in range(PARTITIONS)]
         for protocol, records in read.items():
             for partition in range(PARTITIONS):
-                values = [each.value for each in records if each.partition == partition]
+                values = [record.value for record in records if record.partition == partition]
                 assert values == [b"%d" % number for number in range(partition, 120, PARTITIONS)]
             committed = consumers[protocol].committed(places, WAIT_S)
-            ends = {each.partition: each.offset + 1 for each in records}
+            ends = {record.partition: record.offset + 1 for record in records}
             assert {
-                place.partition: found is not None and found.offset >= ends[place.partition]
-                for place, found in committed.items()
+                place.partition: result is not None and result.offset >= ends[place.partition]
+                for place, result in committed.items()
             } == dict.fromkeys(range(PARTITIONS), True)
 
 

@@ -39,16 +39,16 @@ def place(
     """A broker behind a network that fails on demand."""
     entrance, inside = (ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0)) for _ in range(2))
     settings = {**SETTINGS, "advertised.listeners": str(entrance)}
-    folder = tmp_path_factory.mktemp("own-producer")
+    directory = tmp_path_factory.mktemp("own-producer")
     broker: PenstockBroker | KafkaBroker
     if request.param == "kafka":
-        broker = KafkaBroker(kafka_parts, folder, settings)
+        broker = KafkaBroker(kafka_parts, directory, settings)
     else:
-        broker = PenstockBroker(folder, {**settings, "listeners": str(inside)})
+        broker = PenstockBroker(directory, {**settings, "listeners": str(inside)})
     with broker:
         port = broker.port if isinstance(broker, KafkaBroker) else inside.port
         route = Route(entrance.host, entrance.port, inside.host, port, readable=True)
-        network = Network([route], folder / "relay.log")
+        network = Network([route], directory / "relay.log")
         network.set_up(True)
         yield Place(network, entrance.address)
         network.close()
@@ -96,11 +96,11 @@ def test_acks_and_codecs(
         one.flush(WAIT_S)
         offsets = [future.result(0).offset for future in futures]
     assert offsets == ([-1] * 200 if acks == 0 else list(range(200)))
-    found = witness.consume(bootstrap, topic, [0], 200)
-    assert [each.value for each in found] == values
-    assert {each.key for each in found} == {b"k"}
-    assert {each.timestamp for each in found} == {1_700_000_000_000}
-    assert {tuple(each.headers) for each in found} == {(("h", b"1"),)}
+    result = witness.consume(bootstrap, topic, [0], 200)
+    assert [item.value for item in result] == values
+    assert {item.key for item in result} == {b"k"}
+    assert {item.timestamp for item in result} == {1_700_000_000_000}
+    assert {tuple(item.headers) for item in result} == {(("h", b"1"),)}
 
 
 def test_many_at_once_and_large_ones(bootstrap: str, new_topic: NewTopic) -> None:

@@ -79,12 +79,12 @@ def test_a_client_reads_what_it_wrote(
         if client.tells_offsets:
             mine = [
                 offset
-                for offset, one in zip(offsets, sent, strict=True)
-                if one.partition == partition
+                for offset, item in zip(offsets, sent, strict=True)
+                if item.partition == partition
             ]
             assert mine == list(range(len(mine)))
-        folder = broker_under_test.partition_folder(topic, partition)
-        codecs.update(batch.codec for batch in stored_batches(folder))
+        directory = broker_under_test.partition_folder(topic, partition)
+        codecs.update(batch.codec for batch in stored_batches(directory))
     assert codec in codecs <= {codec, "none"}
 
 
@@ -99,4 +99,4 @@ def test_a_client_reads_what_librdkafka_wrote(
     """M4: also what the client could not have sent itself."""
     got = client.consume(bootstrap, written_by_librdkafka(codec), PARTITIONS, len(records))
     assert same(got, records, client)
-    assert sorted(one.timestamp for one in got) == [one.timestamp for one in records]
+    assert sorted(item.timestamp for item in got) == [record.timestamp for record in records]

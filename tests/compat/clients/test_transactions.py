@@ -67,8 +67,8 @@ def records(what: str, count: int = 2, partition: int = 0) -> list[Record]:
     ]
 
 
-def values(found: list[Record]) -> list[bytes]:
-    return [record.value or b"" for record in found]
+def values(result: list[Record]) -> list[bytes]:
+    return [record.value or b"" for record in result]
 
 
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
@@ -94,9 +94,9 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
         with reader.reader(bootstrap, topic, [0], committed=True) as committed:
             assert values(committed.read(2)) == values(records("committed"))
         with reader.reader(bootstrap, topic, [0], committed=False) as everything:
-            found = everything.read(4)
-            assert values(found) == values(records("aborted") + records("committed"))
-            assert [one.offset for one in found] == [0, 1, 3, 4]
+            result = everything.read(4)
+            assert values(result) == values(records("aborted") + records("committed"))
+            assert [item.offset for item in result] == [0, 1, 3, 4]
 
 
 def test_partitions_and_topics_all_at_once(
@@ -120,9 +120,9 @@ def test_partitions_and_topics_all_at_once(
             end()
     for name in topics:
         with other.reader(bootstrap, name, PARTITIONS) as reader:
-            found = reader.read(4)
+            result = reader.read(4)
             for partition in PARTITIONS:
-                mine = [one for one in found if one.partition == partition]
+                mine = [item for item in result if item.partition == partition]
                 assert values(mine) == values(records("commit"))
 
 
@@ -312,9 +312,9 @@ def test_an_answer_that_is_lost(
         producer.send(topic, records("more"))
         producer.commit()
     with client.reader(bootstrap, topic, [0]) as committed:
-        found = committed.read(4)
-    assert values(found) == values(records("kept") + records("more"))
-    assert [one.offset for one in found] == [0, 1, 6, 7]
+        result = committed.read(4)
+    assert values(result) == values(records("kept") + records("more"))
+    assert [item.offset for item in result] == [0, 1, 6, 7]
 
 
 @pytest.mark.parametrize("writer", ["confluent-kafka", "kafkajs", *JAVA])

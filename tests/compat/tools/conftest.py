@@ -23,8 +23,8 @@ def tools(kafka_parts: KafkaParts) -> Iterator[KafkaTools]:
 @pytest.fixture(scope="session")
 def log_dirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The two folders of `log.dirs`."""
-    folder = tmp_path_factory.mktemp("log-dirs")
-    return folder / "one", folder / "two"
+    directory = tmp_path_factory.mktemp("log-dirs")
+    return directory / "one", directory / "two"
 
 
 @pytest.fixture(scope="session")

@@ -39,11 +39,11 @@ def login(
     tools: KafkaTools, secured: PenstockBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Login:
     """The tools of a user: `login("bob")`."""
-    folder = tmp_path_factory.mktemp("logins")
+    directory = tmp_path_factory.mktemp("logins")
 
     def make(user: str, mechanism: str = "PLAIN", password: str | None = None) -> Shell:
         module = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
-        configuration = folder / f"{user}-{mechanism}-{password}.properties"
+        configuration = directory / f"{user}-{mechanism}-{password}.properties"
         configuration.write_text(
             "security.protocol=SASL_PLAINTEXT\n"
             f"sasl.mechanism={mechanism}\n"
@@ -85,13 +85,13 @@ def topic(admin: Shell, name: str) -> str:
 
 def _acls(run: ToolRun) -> dict[str, list[str]]:
     """The ACLs that the tool lists, by resource."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for line in run.lines:
         if line.startswith("Current ACLs for resource"):
-            listed = found.setdefault(line.split("`")[1], [])
+            listed = result.setdefault(line.split("`")[1], [])
         elif line.startswith("(principal="):
             listed.append(line)
-    return {resource: sorted(acls) for resource, acls in found.items()}
+    return {resource: sorted(acls) for resource, acls in result.items()}
 
 
 def _acl(principal: str, operation: str, host: str = "*", kind: str = "ALLOW") -> str:

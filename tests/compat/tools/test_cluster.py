@@ -18,9 +18,9 @@ def _advertised(shell: Shell) -> dict[int, tuple[int, int]]:
     assert end == ")"
     advertised: dict[int, tuple[int, int]] = {}
     for line in apis:
-        found = re.fullmatch(r"\w+\((\d+)\): (?:(UNSUPPORTED)|(\d+)(?: to (\d+))? \[.*\]),?", line)
-        assert found is not None, line
-        key, unsupported, lowest, highest = found.groups()
+        match = re.fullmatch(r"\w+\((\d+)\): (?:(UNSUPPORTED)|(\d+)(?: to (\d+))? \[.*\]),?", line)
+        assert match is not None, line
+        key, unsupported, lowest, highest = match.groups()
         if not unsupported:
             assert "[usable: " in line  # there is a version that Kafka's own client speaks
             advertised[int(key)] = (int(lowest), int(highest or lowest))
@@ -62,7 +62,7 @@ def test_the_cluster_and_its_brokers(shell: Shell, broker: PenstockBroker) -> No
 def test_features(shell: Shell) -> None:
     """Each feature has a finalized level that is within what the broker supports."""
     lines = shell("features", "describe").lines
-    found = [
+    result = [
         re.match(
             r"Feature: (\S+)\s+SupportedMinVersion: (\d+)\s+SupportedMaxVersion: (\d+)"
             r"\s+FinalizedVersionLevel: (\d+)\s+Epoch: \d+",
@@ -70,12 +70,12 @@ def test_features(shell: Shell) -> None:
         )
         for line in lines
     ]
-    assert all(found), lines
-    names = {each[1] for each in found if each}
+    assert all(result), lines
+    names = {item[1] for item in result if item}
     assert {"group.version", "transaction.version"} <= names
-    for each in found:
-        assert each is not None
-        assert int(each[2]) <= int(each[4]) <= int(each[3])
+    for entry in result:
+        assert entry is not None
+        assert int(entry[2]) <= int(entry[4]) <= int(entry[3])
 
 
 def test_the_producers_of_a_partition(shell: Shell, name: str) -> None:

@@ -78,14 +78,14 @@ def _readings(tools: KafkaTools, broker: KafkaBroker | PenstockBroker) -> Readin
     shell = Shell(tools, broker.bootstrap)
     _take_part(broker.bootstrap)
     shell("producer-perf-test", *PERFORMANCE)
-    found = {name: _formatted(shell, topic, name) for name, topic in FORMATTERS.items()}
+    result = {name: _formatted(shell, topic, name) for name, topic in FORMATTERS.items()}
     broker.stop()
     for option, topic in DECODERS.items():
         [log] = broker.partition_folder(topic, 0).glob("*.log")
         dumped = tools.run("dump-log", option, "--files", str(log))
         assert (dumped.exit, dumped.err) == (0, "")
-        found[option] = _stable(re.findall(r"(?m)^\| offset: .*? (key: .*|endTxn.*)", dumped.out))
-    return found
+        result[option] = _stable(re.findall(r"(?m)^\| offset: .*? (key: .*|endTxn.*)", dumped.out))
+    return result
 
 
 def _formatted(shell: Shell, topic: str, formatter: str) -> list[str]:
@@ -167,7 +167,7 @@ def test_kafka_finds_what_it_would_have_written(
     readings: tuple[Readings, Readings], name: str
 ) -> None:
     """C2, C3, P4: every record of groups, offsets and transactions, in Kafka's own words."""
-    theirs, ours = (each[name] for each in readings)
+    theirs, ours = (reading[name] for reading in readings)
     assert ours == theirs
 
 

@@ -29,10 +29,10 @@ def described(shell: Shell, *arguments: str) -> tuple[dict[str, int], int]:
     """The finalized levels, and their epoch."""
     levels, epochs = {}, set()
     for line in shell("features", "describe", *arguments).lines:
-        found = re.fullmatch(r"Feature: (\S+) .* FinalizedVersionLevel: (\d+)\s+Epoch: (\d+)", line)
-        assert found is not None, line
-        levels[found[1]] = int(found[2])
-        epochs.add(int(found[3]))
+        match = re.fullmatch(r"Feature: (\S+) .* FinalizedVersionLevel: (\d+)\s+Epoch: (\d+)", line)
+        assert match is not None, line
+        levels[match[1]] = int(match[2])
+        epochs.add(int(match[3]))
     (epoch,) = epochs
     return levels, epoch
 

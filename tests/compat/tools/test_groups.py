@@ -71,20 +71,21 @@ def members(shell: Shell, topic: str, name: str) -> Iterator[list[Consumer]]:
         "enable.auto.commit": False,
     }
     both = [
-        Consumer({**settings, "client.id": one, "group.instance.id": f"{one}-1"}) for one in MEMBERS
+        Consumer({**settings, "client.id": item, "group.instance.id": f"{item}-1"})
+        for item in MEMBERS
     ]
     both[0].subscribe([topic])
     both[1].subscribe([f"^{topic[:-1]}.$"])
     try:
-        wait_until(lambda: all(_owns_one(one) for one in both), "one partition for each")
-        for one in both:
-            [place] = one.assignment()
+        wait_until(lambda: all(_owns_one(item) for item in both), "one partition for each")
+        for element in both:
+            [place] = element.assignment()
             read = TopicPartition(topic, place.partition, RECORDS, leader_epoch=0)
-            one.commit(offsets=[read], asynchronous=False)
+            element.commit(offsets=[read], asynchronous=False)
         yield both
     finally:
-        for one in both:
-            one.close()
+        for entry in both:
+            entry.close()
 
 
 def _owns_one(consumer: Consumer) -> bool:
@@ -174,12 +175,12 @@ def test_a_group_of_the_consumer_protocol(
 ) -> None:
     """C3: KIP-848."""
     named = zip(MEMBERS, members, strict=True)
-    owned = {one: str(consumer.assignment()[0].partition) for one, consumer in named}
+    owned = {item: str(consumer.assignment()[0].partition) for item, consumer in named}
     describe = ("consumer-groups", "--describe", "--group", name)
     offsets = shell(*describe, "--offsets", "--verbose")
     assert offsets.rows(*OFFSETS, "HOST", "CLIENT-ID", "LEADER-EPOCH") == sorted(
-        [name, topic, partition, "6", "6", "0", "/127.0.0.1", one, "0"]
-        for one, partition in owned.items()
+        [name, topic, partition, "6", "6", "0", "/127.0.0.1", item, "0"]
+        for item, partition in owned.items()
     )
     state = shell(*describe, "--state", "--verbose").lines[1].split()
     *_, strategy, state_name, group_epoch, target_epoch, count = state
@@ -189,12 +190,12 @@ def test_a_group_of_the_consumer_protocol(
     columns = ("CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH", "TARGET-EPOCH")
     assignments = ("CURRENT-ASSIGNMENT", "TARGET-ASSIGNMENT")
     described = shell(*describe, "--members", "--verbose")
-    assert described.rows(*columns) == [[one, "1", group_epoch, group_epoch] for one in MEMBERS]
+    assert described.rows(*columns) == [[item, "1", group_epoch, group_epoch] for item in MEMBERS]
     assert described.rows(*assignments) == sorted(
         [f"{topic}:{partition}"] * 2 for partition in owned.values()
     )
     brief = shell(*describe, "--members")
-    assert brief.rows("CLIENT-ID", "GROUP-INSTANCE-ID") == [[one, f"{one}-1"] for one in MEMBERS]
+    assert brief.rows("CLIENT-ID", "GROUP-INSTANCE-ID") == [[item, f"{item}-1"] for item in MEMBERS]
 
 
 def test_groups_are_listed_by_their_type(shell: Shell, name: str, members: list[Consumer]) -> None:

@@ -26,27 +26,27 @@ def _folders(shell: Shell, topic: str) -> dict[str, Path]:
     assert second == "Received log directory information from brokers 1"
     [broker] = json.loads(described)["brokers"]
     assert broker["broker"] == 1
-    found: dict[str, Path] = {}
-    for folder in broker["logDirs"]:
-        assert folder["error"] is None
-        for partition in folder["partitions"]:
+    result: dict[str, Path] = {}
+    for directory in broker["logDirs"]:
+        assert directory["error"] is None
+        for partition in directory["partitions"]:
             if partition["isFuture"]:
                 continue
-            assert partition["partition"] not in found
+            assert partition["partition"] not in result
             assert partition["offsetLag"] == 0
-            segment = Path(folder["logDir"], partition["partition"], "0" * 20 + ".log")
+            segment = Path(directory["logDir"], partition["partition"], "0" * 20 + ".log")
             assert partition["size"] == segment.stat().st_size > 0
-            found[partition["partition"]] = Path(folder["logDir"])
-    return found
+            result[partition["partition"]] = Path(directory["logDir"])
+    return result
 
 
 def test_every_folder_is_described(shell: Shell, topic: str, log_dirs: tuple[Path, Path]) -> None:
     described = json.loads(shell("log-dirs", "--describe", "--broker-list", "1").lines[-1])
     assert described["version"] == 1
-    assert {Path(each["logDir"]) for each in described["brokers"][0]["logDirs"]} == set(log_dirs)
-    folders = _folders(shell, topic)
-    assert set(folders) == {f"{topic}-0", f"{topic}-1"}
-    assert set(folders.values()) <= set(log_dirs)
+    assert {Path(item["logDir"]) for item in described["brokers"][0]["logDirs"]} == set(log_dirs)
+    directories = _folders(shell, topic)
+    assert set(directories) == {f"{topic}-0", f"{topic}-1"}
+    assert set(directories.values()) <= set(log_dirs)
 
 
 def test_a_broker_that_is_not_there(shell: Shell) -> None:
@@ -88,11 +88,11 @@ def test_a_plan_is_made(shell: Shell, topic: str, tmp_path: Path) -> None:
         *("--topics-to-move-json-file", str(wanted)),
     ).lines
     current, proposed = (json.loads(lines[lines.index(title) + 1]) for title in TITLES)
-    assert [each["replicas"] for each in current["partitions"]] == [[1], [1]]
+    assert [item["replicas"] for item in current["partitions"]] == [[1], [1]]
     assert {
-        f"{topic}-{each['partition']}": Path(each["log_dirs"][0]) for each in current["partitions"]
+        f"{topic}-{item['partition']}": Path(item["log_dirs"][0]) for item in current["partitions"]
     } == _folders(shell, topic)
-    assert [each["log_dirs"] for each in proposed["partitions"]] == [["any"], ["any"]]
+    assert [item["log_dirs"] for item in proposed["partitions"]] == [["any"], ["any"]]
 
 
 def test_a_reassignment_that_changes_nothing(shell: Shell, topic: str, tmp_path: Path) -> None:

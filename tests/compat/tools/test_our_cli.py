@@ -28,13 +28,13 @@ def description(cli: Cli, shell: Shell, folder: Path) -> Facts:
     head, *rows = shell("topics", "--describe", "--topic", "orders").lines
     fields = dict(part.split(": ", 1) for part in head.split("\t"))
     partitions = [int(re.findall(r"Leader: (\d+)", row)[0]) for row in rows]
-    configs = dict(each.split("=") for each in fields["Configs"].split(","))
+    configs = dict(part.split("=") for part in fields["Configs"].split(","))
     return (
         (
             ours["topic_id"],
             ours["partition_count"],
             ours["configs"],
-            [each["leader"] for each in ours["partitions"]],
+            [item["leader"] for item in ours["partitions"]],
         ),
         (
             fields["TopicId"],
@@ -51,8 +51,8 @@ def offsets(cli: Cli, shell: Shell, folder: Path) -> Facts:
         return shell("get-offsets", "--topic", "orders", "--time", time).lines
 
     def ours(time: str) -> list[str]:
-        found = cli.json("offsets", "orders", "--time", time)
-        return [f"{each['topic']}:{each['partition']}:{each['offset']}" for each in found]
+        result = cli.json("offsets", "orders", "--time", time)
+        return [f"{item['topic']}:{item['partition']}:{item['offset']}" for item in result]
 
     times = ("earliest", str(NOW + 2))
     return [ours(time) for time in times], [theirs(time) for time in times]
@@ -64,12 +64,12 @@ def group(cli: Cli, shell: Shell, folder: Path) -> Facts:
     theirs = shell("consumer-groups", "--describe", "--group", "billing")
     columns = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
     names = ("partition", "current_offset", "log_end_offset", "lag")
-    return [[str(each[name]) for name in names] for each in ours["offsets"]], theirs.rows(*columns)
+    return [[str(item[name]) for name in names] for item in ours["offsets"]], theirs.rows(*columns)
 
 
 def reset(cli: Cli, shell: Shell, folder: Path) -> Facts:
     """C5: dry runs by every rule."""
-    found: list[list[list[str]]] = []
+    result: list[list[list[str]]] = []
     expected: list[list[list[str]]] = []
     for how in (
         ("--to-current",),
@@ -78,11 +78,11 @@ def reset(cli: Cli, shell: Shell, folder: Path) -> Facts:
         ("--by-duration", "PT1H"),
     ):
         ours = cli.json("group", "reset-offsets", "billing", "--topic", "orders:0", *how)
-        found.append([[str(each["partition"]), str(each["new_offset"])] for each in ours])
+        result.append([[str(item["partition"]), str(item["new_offset"])] for item in ours])
         reset_offsets = ("--reset-offsets", "--group", "billing", "--topic", "orders:0", *how)
         theirs = shell("consumer-groups", *reset_offsets, "--dry-run")
         expected.append(theirs.rows("PARTITION", "NEW-OFFSET"))
-    return found, expected
+    return result, expected
 
 
 def settings(cli: Cli, shell: Shell, folder: Path) -> Facts:
@@ -91,7 +91,7 @@ def settings(cli: Cli, shell: Shell, folder: Path) -> Facts:
     [ours] = cli.json("config", "describe", "topic", "other")
     lines = shell("configs", "--describe", "--topic", "other").lines[1:]
     return (
-        [f"{each['name']}={each['value']}" for each in ours["settings"]],
+        [f"{item['name']}={item['value']}" for item in ours["settings"]],
         sorted(line.split()[0] for line in lines),
     )
 
@@ -106,7 +106,7 @@ def rules(cli: Cli, shell: Shell, folder: Path) -> Facts:
     keys = ("resource", "name", "pattern", "host", "operation", "permission")
 
     def facts(some: list[dict[str, str]]) -> list[list[str]]:
-        return sorted([each[key] for key in keys] for each in some)
+        return sorted([item[key] for key in keys] for item in some)
 
     return (facts(ours), []), (facts(theirs), left)
 
@@ -131,13 +131,13 @@ def transactions(cli: Cli, shell: Shell, folder: Path) -> Facts:
     columns = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
     names = ("transactional_id", "coordinator", "producer_id", "state")
     return (
-        [[str(each[name]) for name in names] for each in ours],
+        [[str(item[name]) for name in names] for item in ours],
         shell("transactions", "list").rows(*columns),
     )
 
 
 def features(cli: Cli, shell: Shell, folder: Path) -> Facts:
-    ours = {each["feature"]: each["finalized_level"] for each in cli.json("cluster", "features")}
+    ours = {item["feature"]: item["finalized_level"] for item in cli.json("cluster", "features")}
     lines = shell("features", "describe").lines
     theirs = {}
     for line in lines:
@@ -164,8 +164,8 @@ def folders(cli: Cli, shell: Shell, folder: Path) -> Facts:
     text = shell("log-dirs", "--describe", "--topic-list", "orders").lines[-1]
     [theirs] = json.loads(text)["brokers"][0]["logDirs"]
     return (
-        {f"{each['topic']}-{each['partition']}": each["size"] for each in ours["partitions"]},
-        {each["partition"]: each["size"] for each in theirs["partitions"]},
+        {f"{item['topic']}-{item['partition']}": item["size"] for item in ours["partitions"]},
+        {item["partition"]: item["size"] for item in theirs["partitions"]},
     )
 
 
@@ -174,7 +174,7 @@ def plan(cli: Cli, shell: Shell, folder: Path) -> Facts:
     path = folder / "plan.json"
     cli("log", "move", "generate", "orders", "-o", str(path))
     cli("log", "move", "execute", str(path), "--yes", "--wait")
-    states = [each["state"] for each in cli.json("log", "move", "verify", str(path))]
+    states = [item["state"] for item in cli.json("log", "move", "verify", str(path))]
     verified = shell("reassign-partitions", "--reassignment-json-file", str(path), "--verify").text
     theirs = re.findall(r"Reassignment of partition orders-\d is (completed)", verified)
     return states, [word.removesuffix("d") for word in theirs]
@@ -182,8 +182,8 @@ def plan(cli: Cli, shell: Shell, folder: Path) -> Facts:
 
 def quorum(cli: Cli, shell: Shell, folder: Path) -> Facts:
     """What our own broker does not have."""
-    found = cli.json("cluster", "quorum")
-    return (found["leader_id"], [each["replica_id"] for each in found["voters"]]), (1, [1])
+    result = cli.json("cluster", "quorum")
+    return (result["leader_id"], [item["replica_id"] for item in result["voters"]]), (1, [1])
 
 
 CHECKS: dict[str, Callable[[Cli, Shell, Path], Facts]] = {
@@ -227,16 +227,16 @@ def facts(
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }
-        found: dict[str, Facts | str] = {}
+        result: dict[str, Facts | str] = {}
         with KafkaBroker(kafka_parts, folder, settings) as kafka:
             cli, shell = Cli(kafka.bootstrap), Shell(tools, kafka.bootstrap)
             prepare(cli, kafka.bootstrap)
             for name, check in CHECKS.items():
                 try:
-                    found[name] = check(cli, shell, folder)
+                    result[name] = check(cli, shell, folder)
                 except Exception as error:  # noqa: BLE001 - it is that test's
-                    found[name] = f"{type(error).__name__}: {error}"
-        return found
+                    result[name] = f"{type(error).__name__}: {error}"
+        return result
 
     return once_per_run(tmp_path_factory, "our-cli", ask)
 
@@ -244,7 +244,7 @@ def facts(
 @pytest.mark.parametrize("name", CHECKS)
 def test_ours_and_kafkas(facts: dict[str, Facts | str], name: str) -> None:
     """M4: the same is shown by both."""
-    found = facts[name]
-    assert not isinstance(found, str), found
-    ours, theirs = found
+    result = facts[name]
+    assert not isinstance(result, str), result
+    ours, theirs = result
     assert ours == theirs

@@ -83,9 +83,9 @@ def test_a_quota_is_enforced(shell: Shell, name: str) -> None:
 
 
 def _throttle_time(metrics: str) -> float:
-    found = re.search(r"produce-throttle-time-max:\{.*?\}\s*: (\S+)", metrics)
-    assert found is not None, metrics
-    return float(found[1])
+    match = re.search(r"produce-throttle-time-max:\{.*?\}\s*: (\S+)", metrics)
+    assert match is not None, metrics
+    return float(match[1])
 
 
 def test_scram_credentials(shell: Shell, name: str) -> None:

@@ -18,12 +18,12 @@ def outcomes(
     """What each command did with Kafka, and what with us."""
 
     def run_with_both() -> Both:
-        folder = tmp_path_factory.mktemp("kafka")
-        with KafkaBroker(kafka_parts, folder, SETTINGS) as kafka:
-            theirs = list(run_all(Shell(tools, kafka.bootstrap), folder))
-        folder = tmp_path_factory.mktemp("penstock")
-        with PenstockBroker(folder, SETTINGS) as penstock:
-            ours = list(run_all(Shell(tools, penstock.bootstrap), folder))
+        directory = tmp_path_factory.mktemp("kafka")
+        with KafkaBroker(kafka_parts, directory, SETTINGS) as kafka:
+            theirs = list(run_all(Shell(tools, kafka.bootstrap), directory))
+        directory = tmp_path_factory.mktemp("penstock")
+        with PenstockBroker(directory, SETTINGS) as penstock:
+            ours = list(run_all(Shell(tools, penstock.bootstrap), directory))
         return theirs, ours
 
     return once_per_run(tmp_path_factory, "tool-outcomes", lambda _: run_with_both())
@@ -32,5 +32,5 @@ def outcomes(
 @pytest.mark.parametrize("number", range(len(commands())), ids=commands())
 def test_a_command(outcomes: Both, number: int) -> None:
     """M4, E1: the output; of a failure, its kind, for the wording is ours."""
-    theirs, ours = (each[number] for each in outcomes)
+    theirs, ours = (outcome[number] for outcome in outcomes)
     assert ours == theirs

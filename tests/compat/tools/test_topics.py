@@ -50,7 +50,7 @@ def _partition(topic: str, number: int) -> str:
 
 def test_a_description_shows_the_settings_of_the_topic(shell: Shell, name: str) -> None:
     settings = ("cleanup.policy=compact,delete", "retention.ms=60000")
-    options = [option for each in settings for option in ("--config", each)]
+    options = [option for setting in settings for option in ("--config", setting)]
     shell("topics", "--create", "--topic", name, *options)
     head, *partitions = shell("topics", "--describe", "--topic", name).lines
     assert head.endswith(f"\tConfigs: {','.join(settings)}")
@@ -62,9 +62,9 @@ def test_a_description_shows_the_settings_of_the_topic(shell: Shell, name: str) 
 def test_a_topic_can_be_found_by_its_id(shell: Shell, name: str) -> None:
     shell("topics", "--create", "--topic", name)
     by_name = shell("topics", "--describe", "--topic", name).lines
-    found = re.search(r"TopicId: (\S+)", by_name[0])
-    assert found is not None
-    by_id = shell("topics", "--describe", "--topic-id", found[1]).lines
+    match = re.search(r"TopicId: (\S+)", by_name[0])
+    assert match is not None
+    by_id = shell("topics", "--describe", "--topic-id", match[1]).lines
     assert by_id[0] == by_name[0]
     assert len(by_id) == len(by_name)
 

@@ -173,8 +173,8 @@ def test_a_hanging_transaction_is_found_and_aborted(careless_shell: Shell) -> No
     request = produce_request("t", bytes(batch))
     request.transactional_id = "nobody"
     with WireClient((host, int(port))) as client:
-        answer = client.request(request, 9).responses[0].partition_responses[0]
-    assert answer.error_code == 0
+        response = client.request(request, 9).responses[0].partition_responses[0]
+    assert response.error_code == 0
 
     find = ("transactions", "find-hanging", "--max-transaction-timeout", "0")
     for scope in (["--broker-id", "1"], ["--topic", "t"], ["--topic", "t", "--partition", "0"]):
@@ -185,8 +185,8 @@ def test_a_hanging_transaction_is_found_and_aborted(careless_shell: Shell) -> No
 
 
 def test_an_open_transaction_does_not_hang(shell: Shell, topic: str, producer: Producer) -> None:
-    found = shell("transactions", "find-hanging", "--topic", topic)
-    assert found.rows(*HANGING) == []
+    result = shell("transactions", "find-hanging", "--topic", topic)
+    assert result.rows(*HANGING) == []
     at_once = ("transactions", "find-hanging", "--max-transaction-timeout", "0", "--topic", topic)
     assert shell(*at_once).rows(*HANGING) == []
     assert _starts(shell, topic) == ["0"]

@@ -48,7 +48,7 @@ def test_from_anywhere_with_any_room(
     batch = build_batch(records, base_offset=records[0].offset, compression=codec)
     whole = down_convert(batch, magic, wanted).messages
     read = [record for record in iter_records(whole) if record.offset >= wanted]
-    assert read == [one for one in without(records, magic) if one.offset >= wanted]
+    assert read == [item for item in without(records, magic) if item.offset >= wanted]
     assert down_convert(batch, magic, wanted, room=room).messages == whole, "the first one is whole"
 
 

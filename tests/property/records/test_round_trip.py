@@ -110,9 +110,9 @@ def test_arrow(batches: list[tuple[list[Record], Compression]], start: int, end:
 @given(st.lists(record_lists(min_size=1, max_size=3), max_size=4))
 def test_split(lists: list[list[Record]]) -> None:
     batches = [build_batch(records, base_offset=base_of(records)) for records in lists]
-    found = split(b"".join(batches))
-    assert [header for _, header in found] == [read_header(batch) for batch in batches]
-    assert [position for position, _ in found] == [
+    result = split(b"".join(batches))
+    assert [header for _, header in result] == [read_header(batch) for batch in batches]
+    assert [position for position, _ in result] == [
         sum(map(len, batches[:index])) for index in range(len(batches))
     ]
 

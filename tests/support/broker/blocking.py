@@ -49,8 +49,8 @@ class BlockingCalls:
             yield
         finally:
             self.watched = None
-            found, self._found = self._found, []
-        assert not found, "\n".join(found)
+            result, self._found = self._found, []
+        assert not result, "\n".join(result)
 
 
 @contextmanager

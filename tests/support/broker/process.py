@@ -127,8 +127,8 @@ class PenstockBroker:
                 if not line:
                     break
                 printed += line
-                if found := READY.search(line):
-                    return found[1]
+                if match := READY.search(line):
+                    return match[1]
         said = f"{printed}{self._log_end()}"
         raise BrokerError(f"the broker was not ready within {START_SECONDS} s:\n{said}")
 

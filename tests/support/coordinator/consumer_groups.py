@@ -141,12 +141,12 @@ class Consumer:
 
 def assigned_in(host: GroupHost, response: ConsumerGroupHeartbeatResponse) -> Partitions:
     assert response.assignment is not None
-    found: Partitions = {}
+    result: Partitions = {}
     for topic in response.assignment.topic_partitions:
         name = host.topics.topic_name(topic.topic_id)
         assert name is not None
-        found[name] = topic.partitions
-    return found
+        result[name] = topic.partitions
+    return result
 
 
 def settle(*members: Consumer, rounds: int = 4) -> None:
@@ -158,9 +158,9 @@ def settle(*members: Consumer, rounds: int = 4) -> None:
 
 def kinds(host: GroupHost, since: int) -> list[int]:
     """The types of the records since then; tombstones are negative."""
-    found = []
+    result = []
     for record in host.records(since):
         kind = type(record.key).INFO.key
         assert kind is not None
-        found.append(-kind if record.value is None else kind)
-    return found
+        result.append(-kind if record.value is None else kind)
+    return result

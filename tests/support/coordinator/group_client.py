@@ -48,8 +48,8 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 def find_group(client: WireClient, group: str) -> None:
     """Has `__consumer_offsets` made, and waits until the group's coordinator is loaded."""
-    answer = client.request(FindCoordinatorRequest(key=group), 2)
-    assert answer.error_code == 0, answer.error_message
+    response = client.request(FindCoordinatorRequest(key=group), 2)
+    assert response.error_code == 0, response.error_message
     wait_until(lambda: fetched_group(client, group).error_code not in _NOT_YET)
 
 
@@ -58,13 +58,13 @@ def find_group(client: WireClient, group: str) -> None:
 
 def grow(client: WireClient, topic: str, count: int) -> None:
     wanted = CreatePartitionsTopic(topic, count, None)
-    answer = client.request(CreatePartitionsRequest([wanted], 5000), 3)
-    assert answer.results[0].error_code == 0, answer.results[0].error_message
+    response = client.request(CreatePartitionsRequest([wanted], 5000), 3)
+    assert response.results[0].error_code == 0, response.results[0].error_message
 
 
 def delete_topic(client: WireClient, topic: str) -> None:
-    answer = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
-    assert answer.responses[0].error_code == 0
+    response = client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
+    assert response.responses[0].error_code == 0
 
 
 # --- offsets
@@ -91,8 +91,12 @@ def commit(
             OffsetCommitRequestPartition(partition, offset)
         )
     request = OffsetCommitRequest(group, epoch, member_id, topics=list(topics.values()))
-    answer = client.request(request, version)
-    return [ErrorCode(each.error_code) for topic in answer.topics for each in topic.partitions]
+    response = client.request(request, version)
+    return [
+        ErrorCode(partition.error_code)
+        for topic in response.topics
+        for partition in topic.partitions
+    ]
 
 
 def fetched_group(
@@ -123,12 +127,12 @@ def fetched_group(
 
 def committed(client: WireClient, group: str) -> dict[tuple[str, int], int]:
     """All that a group has committed."""
-    found = fetched_group(client, group)
-    assert found.error_code == 0, ErrorCode(found.error_code)
+    result = fetched_group(client, group)
+    assert result.error_code == 0, ErrorCode(result.error_code)
     return {
-        (topic.name, each.partition_index): each.committed_offset
-        for topic in found.topics
-        for each in topic.partitions
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in result.topics
+        for partition in topic.partitions
     }
 
 
@@ -143,9 +147,9 @@ def listed(
     client: WireClient, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> dict[str, tuple[str, str]]:
     """State and type of groups, by name."""
-    answer = client.request(ListGroupsRequest(list(states), list(types)), 5)
-    assert answer.error_code == 0, ErrorCode(answer.error_code)
-    return {each.group_id: (each.group_state, each.group_type) for each in answer.groups}
+    response = client.request(ListGroupsRequest(list(states), list(types)), 5)
+    assert response.error_code == 0, ErrorCode(response.error_code)
+    return {group.group_id: (group.group_state, group.group_type) for group in response.groups}
 
 
 # --- time

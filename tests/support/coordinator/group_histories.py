@@ -151,20 +151,20 @@ class GroupHistory:
         self.asked: list[tuple[type[Message], int]] = []
 
     def _topics_line(self) -> str:
-        found = self.host.topics.partitions.items()
-        return " ".join(["TOPICS", *(f"{name}/{id_of(name)}/{n}" for name, n in found)])
+        result = self.host.topics.partitions.items()
+        return " ".join(["TOPICS", *(f"{name}/{id_of(name)}/{n}" for name, n in result)])
 
     def _note(self, line: str, since: int, responses: dict[int, Message]) -> None:
         self.lines.append(line)
         self.outcomes.append((self.host.log[since:], responses))
 
     def _ask(
-        self, request: Message, answer: type[Message], version: int, client: str
+        self, request: Message, response: type[Message], version: int, client: str
     ) -> Message | None:
         since = len(self.host.log)
         known = set(self.host.responses)
         waiter = self.host.send(request, version, client_id=client)
-        self.asked.append((answer, version))
+        self.asked.append((response, version))
         body = b64encode(encode(request, version)).decode()
         api = type(request).INFO.key
         new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in known}
@@ -338,13 +338,13 @@ class GroupHistory:
         since = len(self.host.log)
         waiting, self.host.regexes = self.host.regexes, []
         for asked in waiting:
-            found = {
+            result = {
                 pattern: frozenset(
                     t for t in self.host.topics.partitions if re.fullmatch(pattern, t)
                 )
                 for pattern in asked.patterns
             }
-            self.host.event(RegexResolved(asked.group_id, found, self.version, self.host.now))
+            self.host.event(RegexResolved(asked.group_id, result, self.version, self.host.now))
         self._note("REGEX", since, {})
 
     def _look(self) -> None:

@@ -99,8 +99,8 @@ class ConsumerMember:
 
     def joined(self) -> "ConsumerMember":
         """Itself, as a member."""
-        answer = self.join()
-        assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
+        response = self.join()
+        assert response.error_code == 0, (ErrorCode(response.error_code), response.error_message)
         return self
 
     def beat(
@@ -118,25 +118,25 @@ class ConsumerMember:
 
     def obey(self) -> Any:
         """Goes on, and owns exactly what it was told to; it must be let."""
-        answer = self.beat(self.assigned)
-        assert answer.error_code == 0, (ErrorCode(answer.error_code), answer.error_message)
-        return answer
+        response = self.beat(self.assigned)
+        assert response.error_code == 0, (ErrorCode(response.error_code), response.error_message)
+        return response
 
     def leave(self, epoch: int = LEAVE) -> Any:
         return self.client.request(self.request(epoch), self.version)
 
     def send(self, request: ConsumerGroupHeartbeatRequest) -> Any:
-        answer = self.client.request(request, self.version)
-        if not answer.error_code:
-            self.take(answer)
-        return answer
+        response = self.client.request(request, self.version)
+        if not response.error_code:
+            self.take(response)
+        return response
 
-    def take(self, answer: Any) -> None:
+    def take(self, response: Any) -> None:
         """Goes on as an answer says."""
-        self.member_id, self.epoch = answer.member_id, answer.member_epoch
-        if answer.assignment is not None:
-            found = answer.assignment.topic_partitions
-            self.assigned = {each.topic_id: sorted(each.partitions) for each in found}
+        self.member_id, self.epoch = response.member_id, response.member_epoch
+        if response.assignment is not None:
+            topic_partitions = response.assignment.topic_partitions
+            self.assigned = {item.topic_id: sorted(item.partitions) for item in topic_partitions}
 
 
 class ClassicMember:
@@ -188,14 +188,14 @@ class ClassicMember:
         return request
 
     def receive_join(self, request: JoinGroupRequest) -> Any:
-        answer: Any = self.client.receive(request, self.version)
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
+        response: Any = self.client.receive(request, self.version)
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
             return self.receive_join(self.send_join())
-        if not answer.error_code:
-            self.member_id, self.generation = answer.member_id, answer.generation_id
-            self.protocol = answer.protocol_name
-        return answer
+        if not response.error_code:
+            self.member_id, self.generation = response.member_id, response.generation_id
+            self.protocol = response.protocol_name
+        return response
 
     def join(self) -> Any:
         return self.receive_join(self.send_join())
@@ -210,22 +210,22 @@ class ClassicMember:
             protocol_type="consumer",
             protocol_name=self.protocol,
             assignments=[
-                SyncGroupRequestAssignment(member_id, encode_assignment(each))
-                for member_id, each in (assignments or {}).items()
+                SyncGroupRequestAssignment(member_id, encode_assignment(assignment))
+                for member_id, assignment in (assignments or {}).items()
             ],
         )
-        answer = self.client.request(request, 5)
-        if not answer.error_code:
-            self.assigned = decode_assignment(answer.assignment)
-        return answer
+        response = self.client.request(request, 5)
+        if not response.error_code:
+            self.assigned = decode_assignment(response.assignment)
+        return response
 
     def joined(self, assigned: Mapping[str, Sequence[int]] | None = None) -> "ClassicMember":
         """Itself, as the only member of a group, or as one of a group that assigns for it."""
-        answer = self.join()
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
-        mine = {self.member_id: assigned or {}} if answer.leader == self.member_id else None
-        answer = self.sync(mine)
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        response = self.join()
+        assert response.error_code == 0, ErrorCode(response.error_code)
+        mine = {self.member_id: assigned or {}} if response.leader == self.member_id else None
+        response = self.sync(mine)
+        assert response.error_code == 0, ErrorCode(response.error_code)
         return self
 
     def beat(self) -> ErrorCode:
@@ -234,14 +234,14 @@ class ClassicMember:
 
     def leave(self) -> ErrorCode:
         gone = MemberIdentity(self.member_id, self.instance)
-        answer = self.client.request(LeaveGroupRequest(self.group, members=[gone]), 5)
-        return ErrorCode(answer.error_code or answer.members[0].error_code)
+        response = self.client.request(LeaveGroupRequest(self.group, members=[gone]), 5)
+        return ErrorCode(response.error_code or response.members[0].error_code)
 
 
 def encode_assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
     parts = [
-        ConsumerProtocolAssignmentTopicPartition(topic, list(each))
-        for topic, each in partitions.items()
+        ConsumerProtocolAssignmentTopicPartition(topic, list(partition))
+        for topic, partition in partitions.items()
     ]
     return encode_versioned(ConsumerProtocolAssignment(parts), 2)
 
@@ -249,18 +249,20 @@ def encode_assignment(partitions: Mapping[str, Sequence[int]]) -> bytes:
 def decode_assignment(data: bytes) -> dict[str, list[int]]:
     if not data:
         return {}
-    found, _ = decode_versioned(ConsumerProtocolAssignment, data)
-    return {each.topic: sorted(each.partitions) for each in found.assigned_partitions}
+    result, _ = decode_versioned(ConsumerProtocolAssignment, data)
+    return {
+        partition.topic: sorted(partition.partitions) for partition in result.assigned_partitions
+    }
 
 
 def settle(*members: ConsumerMember) -> None:
     """Heartbeats until nobody hears anything new."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        before = [(each.epoch, each.assigned) for each in members]
-        for each in members:
-            each.obey()
-        if before == [(each.epoch, each.assigned) for each in members]:
+        before = [(member.epoch, member.assigned) for member in members]
+        for item in members:
+            item.obey()
+        if before == [(member.epoch, member.assigned) for member in members]:
             return
         assert time.monotonic() < deadline, before
 
@@ -268,19 +270,19 @@ def settle(*members: ConsumerMember) -> None:
 def settle_on(wanted: Sequence[Partitions], *members: ConsumerMember) -> None:
     """Heartbeats until the members have what is wanted, each its own."""
     deadline = time.monotonic() + TIMEOUT_S
-    while [each.assigned for each in members] != list(wanted):
-        assert time.monotonic() < deadline, [each.assigned for each in members]
-        for each in members:
-            each.obey()
+    while [member.assigned for member in members] != list(wanted):
+        assert time.monotonic() < deadline, [member.assigned for member in members]
+        for item in members:
+            item.obey()
 
 
 def owned_by(*members: ConsumerMember) -> Partitions:
     """All that they have together; nothing twice."""
-    found: Partitions = {}
-    for each in members:
-        for topic_id, partitions in each.assigned.items():
-            found.setdefault(topic_id, []).extend(partitions)
-    for partitions in found.values():
+    result: Partitions = {}
+    for member in members:
+        for topic_id, partitions in member.assigned.items():
+            result.setdefault(topic_id, []).extend(partitions)
+    for partitions in result.values():
         assert len(partitions) == len(set(partitions)), "a partition has two owners"
         partitions.sort()
-    return found
+    return result

@@ -97,8 +97,8 @@ class TxnProducer:
         """A producer that has found its coordinator and has its id."""
         producer = cls(client, transactional_id, generation, timeout_ms=timeout_ms)
         find_coordinator(client, transactional_id)
-        answer = producer.init()
-        assert answer.error_code == 0, ErrorCode(answer.error_code)
+        response = producer.init()
+        assert response.error_code == 0, ErrorCode(response.error_code)
         return producer
 
     # --- one request each
@@ -107,17 +107,17 @@ class TxnProducer:
         """Asks for an id until there is one; with `keep`, as who has one (KIP-360)."""
         given = (self.producer_id, self.epoch) if keep else (-1, -1)
         request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, *given)
-        answer = until_ready(self.client, request, self.versions.init)
-        if answer.error_code == 0:
-            self.take_over(answer)
-        return answer
+        response = until_ready(self.client, request, self.versions.init)
+        if response.error_code == 0:
+            self.take_over(response)
+        return response
 
-    def take_over(self, answer: Any) -> None:
+    def take_over(self, response: Any) -> None:
         """Goes on with the id and epoch of an answer; with new ones sequences begin anew."""
-        if (self.producer_id, self.epoch) != (answer.producer_id, answer.producer_epoch):
+        if (self.producer_id, self.epoch) != (response.producer_id, response.producer_epoch):
             self._sequences.clear()
         self._added.clear()
-        self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
 
     def add_request(self, topics: Mapping[str, Iterable[int]]) -> AddPartitionsToTxnRequest:
         return AddPartitionsToTxnRequest(
@@ -135,13 +135,13 @@ class TxnProducer:
         request = self.add_request(topics)
         deadline = time.monotonic() + TIMEOUT_S
         while True:
-            answer = self.client.request(request, self.versions.add)
-            first = answer.results_by_topic_v3_and_below[0].results_by_partition[0]
+            response = self.client.request(request, self.versions.add)
+            first = response.results_by_topic_v3_and_below[0].results_by_partition[0]
             code = ErrorCode(first.partition_error_code)
             if code not in _NOT_YET or time.monotonic() > deadline:
                 break
         if code is ErrorCode.NONE:
-            self._added |= {(topic, index) for topic, found in topics.items() for index in found}
+            self._added |= {(topic, index) for topic, result in topics.items() for index in result}
         return code
 
     def add_offsets(self, group: str, version: int = 3) -> ErrorCode:
@@ -159,8 +159,8 @@ class TxnProducer:
         """Produces without anything before it; the partition's part of the answer."""
         batch = self.batch(topic, *values, partition=partition)
         request = produce_request(self.transactional_id, {(topic, partition): batch})
-        answer = self.client.request(request, version or self.versions.produce)
-        part = answer.responses[0].partition_responses[0]
+        response = self.client.request(request, version or self.versions.produce)
+        part = response.responses[0].partition_responses[0]
         if part.error_code == 0:
             key = (topic, partition)
             self._sequences[key] = self._sequences.get(key, 0) + len(values)
@@ -182,12 +182,12 @@ class TxnProducer:
 
     def end(self, *, commit: bool) -> ErrorCode:
         """Ends the transaction; its markers may still be on their way."""
-        answer = until_ready(self.client, self.end_request(commit=commit), self.versions.end)
-        if answer.error_code == 0:
+        response = until_ready(self.client, self.end_request(commit=commit), self.versions.end)
+        if response.error_code == 0:
             self._added.clear()
             if not self.adds_itself:
-                self.take_over(answer)
-        return ErrorCode(answer.error_code)
+                self.take_over(response)
+        return ErrorCode(response.error_code)
 
     # --- what a user does
 
@@ -206,16 +206,16 @@ class TxnProducer:
 
 def find_coordinator(client: WireClient, transactional_id: str) -> None:
     """Has `__transaction_state` made, where it is not there."""
-    answer = client.request(FindCoordinatorRequest(transactional_id, 1), 3)
-    assert answer.error_code == 0, answer.error_message
+    response = client.request(FindCoordinatorRequest(transactional_id, 1), 3)
+    assert response.error_code == 0, response.error_message
 
 
 def until_ready(client: WireClient, request: Any, version: int) -> Any:
     """The answer, once the coordinator is not busy with the transaction before."""
     deadline = time.monotonic() + TIMEOUT_S
-    while (answer := client.request(request, version)).error_code in _NOT_YET:
-        assert time.monotonic() < deadline, ErrorCode(answer.error_code)
-    return answer
+    while (response := client.request(request, version)).error_code in _NOT_YET:
+        assert time.monotonic() < deadline, ErrorCode(response.error_code)
+    return response
 
 
 def txn_batch(producer_id: int, epoch: int, sequence: int, *values: bytes) -> bytes:
@@ -243,17 +243,17 @@ def produce_request(
 
 def described(client: WireClient, transactional_id: str) -> Any:
     """Where a transactional id stands."""
-    answer = client.request(DescribeTransactionsRequest([transactional_id]), 0)
-    return answer.transaction_states[0]
+    response = client.request(DescribeTransactionsRequest([transactional_id]), 0)
+    return response.transaction_states[0]
 
 
 def wait_for_state(client: WireClient, transactional_id: str, state: str) -> Any:
     """What is told of a transactional id once it has come to this state."""
     deadline = time.monotonic() + TIMEOUT_S
-    while (found := described(client, transactional_id)).transaction_state != state:
-        assert time.monotonic() < deadline, found
+    while (result := described(client, transactional_id)).transaction_state != state:
+        assert time.monotonic() < deadline, result
         time.sleep(0.001)
-    return found
+    return result
 
 
 def nowhere(
@@ -274,25 +274,28 @@ def fetched_committed(client: WireClient, topic: str, partition: int = 0, offset
 
 def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
     """The values that a consumer with `read_committed` gets, as clients find them out."""
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
     offset = 0
     while True:
         data = fetched_committed(client, topic, partition, offset)
         assert data.error_code == 0, ErrorCode(data.error_code)
         values, offset = committed_in(data, max(offset, data.log_start_offset))
-        found += values
+        result += values
         if offset >= data.last_stable_offset:
-            return found
+            return result
 
 
 def committed_in(data: Any, offset: int) -> tuple[list[bytes | None], int]:
     """The committed values of one answer, and the offset behind them."""
     waiting = sorted(
-        ((each.first_offset, each.producer_id) for each in data.aborted_transactions),
+        (
+            (transaction.first_offset, transaction.producer_id)
+            for transaction in data.aborted_transactions
+        ),
         reverse=True,
     )
     aborted: set[int] = set()
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
     records = bytes(data.records or b"")
     for position, header in split(records):
         offset = header.next_offset
@@ -302,13 +305,13 @@ def committed_in(data: Any, offset: int) -> tuple[list[bytes | None], int]:
             if not read_end_txn_marker(records, position, header).commits:
                 aborted.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in aborted):
-            found += [each.value for each in read_records(records, position, header)]
-    return found, offset
+            result += [record.value for record in read_records(records, position, header)]
+    return result, offset
 
 
 def uncommitted(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
     """The values of everything that was written."""
-    found: list[bytes | None] = []
+    result: list[bytes | None] = []
     offset = 0
     while True:
         request = fetch_request({topic: {partition: offset}})
@@ -318,16 +321,16 @@ def uncommitted(client: WireClient, topic: str, partition: int = 0) -> list[byte
         for position, header in split(records):
             offset = header.next_offset
             if not header.is_control:
-                found += [each.value for each in read_records(records, position, header)]
+                result += [record.value for record in read_records(records, position, header)]
         if offset >= data.high_watermark:
-            return found
+            return result
 
 
 def latest(client: WireClient, topic: str, isolation: int, partition: int = 0) -> int:
     """The end of a partition as ListOffsets tells it."""
     wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
-    answer = client.request(ListOffsetsRequest(-1, isolation, [wanted]), 5)
-    found = answer.topics[0].partitions[0]
-    assert found.error_code == 0
-    offset: int = found.offset
+    response = client.request(ListOffsetsRequest(-1, isolation, [wanted]), 5)
+    result = response.topics[0].partitions[0]
+    assert result.error_code == 0
+    offset: int = result.offset
     return offset

@@ -146,9 +146,9 @@ class ScriptRunner:
 
     def write(self, transaction: Transaction, partitions: Iterable[int] = PARTITIONS) -> None:
         producer = self.producers[transaction.transactional_id]
-        for each in partitions:
-            self.do(partial(_write, producer, transaction.value, each))
-            self.account.written.append((each, transaction))
+        for partition in partitions:
+            self.do(partial(_write, producer, transaction.value, partition))
+            self.account.written.append((partition, transaction))
 
     def commit_offset(self, transaction: Transaction) -> None:
         producer = self.producers[transaction.transactional_id]
@@ -189,12 +189,12 @@ class ScriptRunner:
 
         With `goes_on`, producers have asked until they were answered, so that all is as they said.
         """
-        found = {
-            each: self.do(partial(committed, topic=TARGET, partition=each)) for each in PARTITIONS
+        result = {
+            item: self.do(partial(committed, topic=TARGET, partition=item)) for item in PARTITIONS
         }
         offsets = self.do(_committed_offsets)
         visible = {number for number, offset in enumerate(offsets) if offset >= 0}
-        visible |= {int(value or b"") for values in found.values() for value in values}
+        visible |= {int(value or b"") for values in result.values() for value in values}
         for transaction in self.account.transactions:
             there = transaction.number in visible
             if transaction.commits is None:
@@ -204,19 +204,19 @@ class ScriptRunner:
             whole = there and transaction.has_offset
             expected_offset = offset_of(transaction.number) if whole else NO_OFFSET
             assert offsets[transaction.number] == expected_offset, transaction
-        for each in PARTITIONS:
-            assert found[each] == [
+        for entry in PARTITIONS:
+            assert result[entry] == [
                 transaction.value
                 for partition, transaction in self.account.written
-                if partition == each and transaction.number in visible
+                if partition == entry and transaction.number in visible
             ]
         for topic, partitions in (
             (TARGET, len(PARTITIONS)),
             (GROUP_METADATA_TOPIC, GROUP_PARTITIONS),
         ):
-            for each in range(partitions):
-                data = self.do(partial(fetched_committed, topic=topic, partition=each))
-                assert data.last_stable_offset == data.high_watermark, (topic, each)
+            for index in range(partitions):
+                data = self.do(partial(fetched_committed, topic=topic, partition=index))
+                assert data.last_stable_offset == data.high_watermark, (topic, index)
 
 
 def offset_of(number: int) -> int:
@@ -239,8 +239,8 @@ def _commit_offset(client: WireClient, producer: TxnProducer, number: int) -> No
     )
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        answer = client.request(request, 4 if producer.adds_itself else 5)
-        code = ErrorCode(answer.topics[0].partitions[0].error_code)
+        response = client.request(request, 4 if producer.adds_itself else 5)
+        code = ErrorCode(response.topics[0].partitions[0].error_code)
         if code not in _NOT_YET or time.monotonic() > deadline:
             break
     assert code is ErrorCode.NONE, code
@@ -252,21 +252,21 @@ def _committed_offsets(client: WireClient) -> list[int]:
     request = OffsetFetchRequest(GROUP, [wanted], require_stable=True)
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        answer = client.request(request, 7)
-        if answer.error_code == 0:
-            partitions = answer.topics[0].partitions
-            if all(each.error_code == 0 for each in partitions):
-                return [each.committed_offset for each in partitions]
-        assert time.monotonic() < deadline, answer
+        response = client.request(request, 7)
+        if response.error_code == 0:
+            partitions = response.topics[0].partitions
+            if all(partition.error_code == 0 for partition in partitions):
+                return [partition.committed_offset for partition in partitions]
+        assert time.monotonic() < deadline, response
 
 
 def _wait_until_decided(client: WireClient) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while True:
-        answer = client.request(ListTransactionsRequest(), 1)
-        states = {each.transaction_state for each in answer.transaction_states}
-        loaded = answer.error_code == 0
+        response = client.request(ListTransactionsRequest(), 1)
+        states = {state.transaction_state for state in response.transaction_states}
+        loaded = response.error_code == 0
         if loaded and not states & {"Ongoing", "PrepareCommit", "PrepareAbort"}:
             return
-        assert time.monotonic() < deadline, answer
+        assert time.monotonic() < deadline, response
         time.sleep(0.002)

@@ -166,10 +166,10 @@ class Producer:
 
     def init(self, version: int = 5, **fields: object) -> ErrorCode:
         request = init_request(**{"transactional_id": self.transactional_id, **fields})
-        answer = self.host.request(request, InitProducerIdResponse, version)
-        if not answer.error_code:
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-        return ErrorCode(answer.error_code)
+        response = self.host.request(request, InitProducerIdResponse, version)
+        if not response.error_code:
+            self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        return ErrorCode(response.error_code)
 
     def bump(self, version: int = 5) -> ErrorCode:
         """Ask for the next epoch, as a producer does that goes on after an error (KIP-360)."""
@@ -196,10 +196,10 @@ class Producer:
         return ErrorCode(self.host.request(request, AddOffsetsToTxnResponse, version).error_code)
 
     def end(self, *, commit: bool, version: int | None = None) -> ErrorCode:
-        answer = self.ended(commit=commit, version=version)
-        if not answer.error_code and answer.producer_id != -1:
-            self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
-        return ErrorCode(answer.error_code)
+        response = self.ended(commit=commit, version=version)
+        if not response.error_code and response.producer_id != -1:
+            self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        return ErrorCode(response.error_code)
 
     def ended(self, *, commit: bool, version: int | None = None) -> EndTxnResponse:
         """The answer, which the producer itself does not hear of."""
@@ -234,10 +234,10 @@ def add_request(
 
 def errors_of(response: AddPartitionsToTxnResponse) -> list[ErrorCode]:
     return [
-        ErrorCode(each.partition_error_code)
+        ErrorCode(item.partition_error_code)
         for transaction in response.results_by_transaction
         for topic in transaction.topic_results
-        for each in topic.results_by_partition
+        for item in topic.results_by_partition
     ]
 
 

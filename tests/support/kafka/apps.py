@@ -36,13 +36,13 @@ class KafkaApps:
     @classmethod
     def find(cls) -> Self:
         parts = KafkaParts.find()
-        folder = ROOT / ".parts" / f"kafka-apps-{parts.version}"
+        directory = ROOT / ".parts" / f"kafka-apps-{parts.version}"
         needed = [f"libs/{jar}-{parts.version}.jar" for jar in ("kafka-streams", "connect-file")]
-        if not all((folder / part).exists() for part in (*needed, "classes/WordCount.class")):
+        if not all((directory / part).exists() for part in (*needed, "classes/WordCount.class")):
             raise MissingPartError(
                 f"Kafka Streams and Connect ({parts.version}) are missing: run make setup"
             )
-        return cls(parts.java, folder)
+        return cls(parts.java, directory)
 
     def command(self, main: str, *arguments: str, scratch: Path) -> list[str]:
         """The command line that runs a class; `scratch` is for what the JVM leaves behind."""

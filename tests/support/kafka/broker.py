@@ -62,16 +62,16 @@ class KafkaParts:
     @classmethod
     def find(cls) -> Self:
         pom = (ROOT / "tools" / "kafka" / "pom.xml").read_text()
-        found = re.search(r"<kafka\.version>(.+?)</kafka\.version>", pom)
-        if found is None:
+        match = re.search(r"<kafka\.version>(.+?)</kafka\.version>", pom)
+        if match is None:
             raise MissingPartError("tools/kafka/pom.xml names no kafka.version")
-        libs = ROOT / ".parts" / f"kafka-{found[1]}" / "libs"
-        if not (libs / f"kafka-clients-{found[1]}.jar").exists():
-            raise MissingPartError(f"Kafka's jars ({found[1]}) are missing: run make setup")
+        libs = ROOT / ".parts" / f"kafka-{match[1]}" / "libs"
+        if not (libs / f"kafka-clients-{match[1]}.jar").exists():
+            raise MissingPartError(f"Kafka's jars ({match[1]}) are missing: run make setup")
         java = shutil.which("java")
         if java is None:
             raise MissingPartError("Java 17 or newer is missing: run make setup")
-        return cls(Path(java), libs, found[1])
+        return cls(Path(java), libs, match[1])
 
     def command(
         self, program: str | Path, *arguments: str, scratch: str | Path, log_level: str = "warn"
@@ -100,11 +100,11 @@ class KafkaParts:
         """The folder with the classes of a program, which stays there until the source changes."""
         made_of = (source.read_bytes(), str(self.libs).encode(), str(self.java.resolve()).encode())
         digest = sha256(b"\0".join(made_of)).hexdigest()[:16]
-        folder = ROOT / ".parts" / "test-classes" / f"{source.stem}-{digest}"
-        if folder.exists():
-            return folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+        directory = ROOT / ".parts" / "test-classes" / f"{source.stem}-{digest}"
+        if directory.exists():
+            return directory
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent) as made:
             # As a module, because a JRE with the compiler has no command of its own for it.
             compiler = (str(self.java), "-m", "jdk.compiler/com.sun.tools.javac.Main")
             jars = ":".join(map(str, self.libs.glob("*.jar")))
@@ -117,11 +117,11 @@ class KafkaParts:
             if done.returncode != 0:
                 raise KafkaToolError(f"{source.name} does not compile:\n{done.stderr}")
             try:
-                Path(made, "classes").rename(folder)
+                Path(made, "classes").rename(directory)
             except OSError:
-                if not folder.exists():  # otherwise another process was quicker
+                if not directory.exists():  # otherwise another process was quicker
                     raise
-        return folder
+        return directory
 
     def run(
         self, program: str | Path, *arguments: str, stdin: str = "", timeout: float = 120
@@ -189,8 +189,8 @@ def dump_log_segments(files: Iterable[Path], *options: str) -> Dump:
                 continue
             pairs = re.findall(r"(-?\d+) is followed by (\d+)", remark)
             # The tool begins each file at -1, and so finds a gap before every base offset but 0.
-            if found := [(int(left), int(right)) for left, right in pairs if left != "-1"]:
-                gaps[Path(remark.splitlines()[0].removeprefix(GAPS))] = found
+            if result := [(int(left), int(right)) for left, right in pairs if left != "-1"]:
+                gaps[Path(remark.splitlines()[0].removeprefix(GAPS))] = result
     return Dump(dumped, complaints, gaps)
 
 
@@ -375,8 +375,8 @@ class KafkaBroker:
 @cache
 def formatted(parts: KafkaParts) -> dict[str, bytes]:
     """The files of an empty data folder of node 1: Kafka's tool takes a second or two for them."""
-    with tempfile.TemporaryDirectory() as folder:
-        data, properties = Path(folder, "data"), Path(folder, "server.properties")
+    with tempfile.TemporaryDirectory() as directory:
+        data, properties = Path(directory, "data"), Path(directory, "server.properties")
         settings = {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -393,7 +393,7 @@ def formatted(parts: KafkaParts) -> dict[str, bytes]:
 def _free_ports(count: int) -> list[int]:
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
-        return [one.getsockname()[1] for one in sockets]
+        return [socket.getsockname()[1] for socket in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for item in sockets:
+            item.close()

@@ -101,12 +101,12 @@ class KafkaCluster:
         """The listeners that `tap` leads to."""
         self._plain = {id_: self._take("PLAINTEXT") for id_ in self.inside}
         self._controllers = {id_: self._take("CONTROLLER") for id_ in self.inside}
-        self._advertised = {id_: each.address for id_, each in self.inside.items()}
+        self._advertised = {id_: item.address for id_, item in self.inside.items()}
         self.nodes: dict[int, Node] = {}
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(each.address for each in self._plain.values())
+        return ",".join(item.address for item in self._plain.values())
 
     def tap(self, addresses: Mapping[int, str]) -> None:
         """Before the start: where clients of the tapped listeners are sent to."""
@@ -114,9 +114,9 @@ class KafkaCluster:
 
     def __enter__(self) -> Self:
         for id_ in range(1, self._size + 1):
-            folder = self._folder / f"node-{id_}"
-            folder.mkdir(parents=True)
-            self.nodes[id_] = Node(self._parts, folder, self._settings(id_, folder / "data"))
+            directory = self._folder / f"node-{id_}"
+            directory.mkdir(parents=True)
+            self.nodes[id_] = Node(self._parts, directory, self._settings(id_, directory / "data"))
         try:
             self._format()
             self.start()
@@ -162,7 +162,9 @@ class KafkaCluster:
 
     def _settings(self, id_: int, data: Path) -> dict[str, str]:
         listeners = (self._plain[id_], self.inside[id_], self._controllers[id_])
-        voters = ",".join(f"{key}@{each.address}" for key, each in self._controllers.items())
+        voters = ",".join(
+            f"{key}@{controller.address}" for key, controller in self._controllers.items()
+        )
         copies, enough = str(self._size), str(self._size // 2 + 1)
         return {
             "process.roles": "broker,controller",

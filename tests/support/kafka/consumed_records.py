@@ -77,5 +77,5 @@ def _timestamp_type(header: BatchHeader) -> str:
     return "NoTimestampType" if header.magic == 0 else TIMESTAMP_TYPES[header.timestamp_type]
 
 
-def _found(answer: TimestampAndOffset | None) -> FoundOffset | None:
-    return None if answer is None else FoundOffset(answer.offset, answer.timestamp)
+def _found(response: TimestampAndOffset | None) -> FoundOffset | None:
+    return None if response is None else FoundOffset(response.offset, response.timestamp)

@@ -137,7 +137,7 @@ def _last_producer(writer: LogWriter) -> Producer:
 def _end_transaction(writer: LogWriter) -> None:
     """Commits the transaction that was left open."""
     entries = writer.log.producers.active_producers().values()
-    (entry,) = (each for each in entries if each.current_txn_first_offset is not None)
+    (entry,) = (entry for entry in entries if entry.current_txn_first_offset is not None)
     writer.end(Producer(entry.producer_id, entry.producer_epoch), commit=True)
 
 
@@ -198,7 +198,7 @@ def compaction_inputs(
     topics = ["append-time", "not-idempotent", "transactions"]
     topics += [f"codec-{codec.codec_name}" for codec in Compression]
     inputs |= {topic: kafka.folder(TopicPartition(topic, 0)) for topic in topics}
-    return {TopicPartition(f"cleaned-{name}", 0): folder for name, folder in inputs.items()}
+    return {TopicPartition(f"cleaned-{name}", 0): directory for name, directory in inputs.items()}
 
 
 def serve_after_clean_stop(

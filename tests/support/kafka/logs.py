@@ -128,7 +128,7 @@ def write_kafka_logs(parts: KafkaParts, folder: Path) -> KafkaWrittenLogs:
                 broker.start()
             written += _write(broker, phase)
             wait_until(lambda: _is_all_compacted(broker.data), "compaction by Kafka")
-        served = read_all(broker, sorted({one.where.topic for one in written}), _times(written))
+        served = read_all(broker, sorted({item.where.topic for item in written}), _times(written))
         crashed = folder / "crashed"
         shutil.copytree(broker.data, crashed, ignore=shutil.ignore_patterns("__cluster_metadata-0"))
         broker.stop()
@@ -253,22 +253,22 @@ def _written(stdout: str) -> list[WrittenRecord]:
 def _times(written: Sequence[WrittenRecord]) -> dict[TopicPartition, list[int]]:
     """Timestamps worth asking about: before, at, between and after those of the records."""
     times: dict[TopicPartition, set[int]] = {}
-    for one in written:
-        times.setdefault(one.where, set()).add(one.record.timestamp)
+    for item in written:
+        times.setdefault(item.where, set()).add(item.record.timestamp)
     return {
-        where: [0, *sorted(found)[::40], sorted(found)[len(found) // 2] + 1, max(found) + 1]
-        for where, found in times.items()
+        where: [0, *sorted(result)[::40], sorted(result)[len(result) // 2] + 1, max(result) + 1]
+        for where, result in times.items()
     }
 
 
 def _is_all_compacted(data: Path) -> bool:
     """Whether Kafka's cleaner has been over everything but the active segments."""
     cleaned = read_checkpoint(data / "cleaner-offset-checkpoint")
-    folders = data.glob("compacted*-0")
+    directories = data.glob("compacted*-0")
     return all(
-        cleaned.get(TopicPartition(folder.name.removesuffix("-0"), 0), 0)
-        == max(int(path.stem) for path in folder.glob("*.log"))
-        for folder in folders
+        cleaned.get(TopicPartition(directory.name.removesuffix("-0"), 0), 0)
+        == max(int(path.stem) for path in directory.glob("*.log"))
+        for directory in directories
     )
 
 

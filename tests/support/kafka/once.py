@@ -23,13 +23,13 @@ def once_per_run(factory: pytest.TempPathFactory, name: str, make: Callable[[Pat
     base = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         base = base.parent  # each worker has a folder of its own in that of the run
-    folder, result = base / name, base / f"{name}.pickle"
+    directory, result = base / name, base / f"{name}.pickle"
     with (base / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not result.exists():
-            shutil.rmtree(folder, ignore_errors=True)  # of a worker that failed
-            folder.mkdir()
-            made = pickle.dumps(make(folder))
+            shutil.rmtree(directory, ignore_errors=True)  # of a worker that failed
+            directory.mkdir()
+            made = pickle.dumps(make(directory))
             result.write_bytes(made)
     loaded: T = pickle.loads(result.read_bytes())
     return loaded

@@ -123,10 +123,10 @@ class KafkaTools:
         assert process.stdin is not None
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()
-        answer = json.loads(self._answer(process, timeout + GRACE_SECONDS))
-        if answer["exit"] is None:  # it is running still, and would print into the next answer
+        response = json.loads(self._answer(process, timeout + GRACE_SECONDS))
+        if response["exit"] is None:  # it is running still, and would print into the next answer
             self.close()
-        return ToolRun(answer["exit"], answer["out"], answer["err"])
+        return ToolRun(response["exit"], response["out"], response["err"])
 
     def _start(self) -> subprocess.Popen[bytes]:
         self._scratch = tempfile.TemporaryDirectory()
@@ -145,9 +145,9 @@ class KafkaTools:
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            answer = process.stdout.readline() if selector.select(timeout) else b""
-        if answer:
-            return answer
+            response = process.stdout.readline() if selector.select(timeout) else b""
+        if response:
+            return response
         assert self._scratch is not None
         said = (Path(self._scratch.name) / "stderr").read_text(errors="replace")[-4000:]
         self.close()

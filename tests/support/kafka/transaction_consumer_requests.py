@@ -49,7 +49,7 @@ def name_of(code: int) -> str:
 
 def offsets(client: WireClient) -> Answers:
     """Offsets in transactions: who may commit them, and who sees them when."""
-    found: Answers = {}
+    result: Answers = {}
     for version in range(_LAST_WITH_NAMES + 1):
         name = f"offsets-{version}"
         producer = TxnProducer.started(client, name, Generation.V1)
@@ -84,11 +84,11 @@ def offsets(client: WireClient) -> Answers:
             )
             if version >= 3:
                 request.member_id, request.generation_id_or_member_epoch = member
-            answer = client.request(request, version)
-            found[f"{what}, {version}"] = [
-                (each.name, part.partition_index, name_of(part.error_code))
-                for each in answer.topics
-                for part in each.partitions
+            response = client.request(request, version)
+            result[f"{what}, {version}"] = [
+                (topic.name, part.partition_index, name_of(part.error_code))
+                for topic in response.topics
+                for part in topic.partitions
             ]
 
         def fetch(what: str, *, name: str = name, version: int = version) -> None:
@@ -96,18 +96,18 @@ def offsets(client: WireClient) -> Answers:
                 for topics in ([OffsetFetchRequestTopic(TOPIC, [0, 1])], None):
                     request = OffsetFetchRequest(name, topics)
                     request.require_stable = stable
-                    answer = client.request(request, 7)
-                    found[f"{what}, {version}, {stable}, {topics is None}"] = sorted(
+                    response = client.request(request, 7)
+                    result[f"{what}, {version}, {stable}, {topics is None}"] = sorted(
                         (
                             topic.name,
-                            each.partition_index,
-                            name_of(each.error_code),
-                            each.committed_offset,
-                            each.committed_leader_epoch,
-                            each.metadata,
+                            partition.partition_index,
+                            name_of(partition.error_code),
+                            partition.committed_offset,
+                            partition.committed_leader_epoch,
+                            partition.metadata,
                         )
-                        for topic in answer.topics
-                        for each in topic.partitions
+                        for topic in response.topics
+                        for partition in topic.partitions
                     )
 
         if version < _LAST_WITH_NAMES:
@@ -142,13 +142,13 @@ def offsets(client: WireClient) -> Answers:
         delete = OffsetDeleteRequest(
             name, [OffsetDeleteRequestTopic(TOPIC, [OffsetDeleteRequestPartition(1)])]
         )
-        found[f"delete, {version}"] = name_of(client.request(delete, 0).error_code)
+        result[f"delete, {version}"] = name_of(client.request(delete, 0).error_code)
         fetch("open, and deleted")
         end = producer.end(commit=version % 2 == 0)
-        found[f"ended, {version}"] = end.name
+        result[f"ended, {version}"] = end.name
         wait_for_state(client, name, "CompleteCommit" if version % 2 == 0 else "CompleteAbort")
         fetch("ended")
-    return found
+    return result
 
 
 def reading(client: WireClient) -> Answers:
@@ -157,18 +157,18 @@ def reading(client: WireClient) -> Answers:
     make_topic(client, topic)
     one = TxnProducer.started(client, "reading-1", Generation.V1)
     two = TxnProducer.started(client, "reading-2", Generation.V2)
-    found: Answers = {}
+    result: Answers = {}
 
     def look(when: str) -> None:
         high_watermark = latest(client, topic, 0)
-        found[f"{when}, latest"] = (high_watermark, latest(client, topic, READ_COMMITTED))
+        result[f"{when}, latest"] = (high_watermark, latest(client, topic, READ_COMMITTED))
         for version in (4, 11, 12):
             for isolation in (0, READ_COMMITTED):
                 for offset in range(high_watermark + 2):
                     request = fetch_request({topic: {0: offset}}, isolation=isolation)
                     data = client.request(request, version).responses[0].partitions[0]
                     aborted = data.aborted_transactions
-                    found[f"{when}, fetch {version} {isolation} {offset}"] = (
+                    result[f"{when}, fetch {version} {isolation} {offset}"] = (
                         name_of(data.error_code),
                         data.high_watermark,
                         data.last_stable_offset,
@@ -181,7 +181,7 @@ def reading(client: WireClient) -> Answers:
                 wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=timestamp)])
                 listing = ListOffsetsRequest(-1, isolation, [wanted])
                 listed = client.request(listing, 7).topics[0].partitions[0]
-                found[f"{when}, list {isolation} {timestamp}"] = (
+                result[f"{when}, list {isolation} {timestamp}"] = (
                     name_of(listed.error_code),
                     listed.offset,
                     listed.leader_epoch,
@@ -203,9 +203,9 @@ def reading(client: WireClient) -> Answers:
     one.write(topic, b"f")
     delete = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, -1)])
     deleted = client.request(DeleteRecordsRequest([delete], 5000), 2).topics[0].partitions[0]
-    found["deleted"] = (name_of(deleted.error_code), deleted.low_watermark)
+    result["deleted"] = (name_of(deleted.error_code), deleted.low_watermark)
     look("the open one is deleted")
     one.write(topic, b"g")
     one.abort()
     look("the deleted one is aborted")
-    return found
+    return result

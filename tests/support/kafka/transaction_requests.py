@@ -52,7 +52,7 @@ def transactions(client: WireClient) -> Answers:
     find = FindCoordinatorRequest("any", 1)
     wait_until(lambda: client.request(find, 3).error_code == 0, "the transaction coordinator")
     wait_until(lambda: client.request(find_group(), 3).error_code == 0, "the group coordinator")
-    found: Answers = {}
+    result: Answers = {}
     questions = (
         _finding,
         _initializing,
@@ -66,8 +66,8 @@ def transactions(client: WireClient) -> Answers:
         reading,
     )
     for question in questions:
-        found |= {f"{question.__name__}: {key}": each for key, each in question(client).items()}
-    return found
+        result |= {f"{question.__name__}: {key}": item for key, item in question(client).items()}
+    return result
 
 
 def find_group() -> FindCoordinatorRequest:
@@ -76,24 +76,25 @@ def find_group() -> FindCoordinatorRequest:
 
 def _finding(client: WireClient) -> Answers:
     """FindCoordinator, of one and of several."""
-    found: Answers = {}
+    result: Answers = {}
     for version in range(4):
         for key in ("x", ""):
             for key_type in (0, 1, 9) if version else (0,):
-                answer = client.request(FindCoordinatorRequest(key, key_type), version)
-                found[f"{key!r} {key_type} {version}"] = (
-                    name_of(answer.error_code),
-                    answer.port > 0,
+                response = client.request(FindCoordinatorRequest(key, key_type), version)
+                result[f"{key!r} {key_type} {version}"] = (
+                    name_of(response.error_code),
+                    response.port > 0,
                 )
     for version in (4, 5, 6):
         for key_type in (0, 1, 9):
-            answer = client.request(
+            response = client.request(
                 FindCoordinatorRequest("", key_type, ["x", "", "y", "x"]), version
             )
-            found[f"several {key_type} {version}"] = [
-                (each.key, name_of(each.error_code), each.port > 0) for each in answer.coordinators
+            result[f"several {key_type} {version}"] = [
+                (coordinator.key, name_of(coordinator.error_code), coordinator.port > 0)
+                for coordinator in response.coordinators
             ]
-    return found
+    return result
 
 
 def _initializing(client: WireClient) -> Answers:
@@ -111,40 +112,40 @@ def _initializing(client: WireClient) -> Answers:
         "negative id and epoch": ("i", 1000, -2, -2),
         "nobody's, with an id": (None, 1000, 77, 3),
     }
-    found: Answers = {}
+    result: Answers = {}
     for version in (0, 2, 3, 4, 5):
         for name, (transactional_id, timeout_ms, producer_id, epoch) in cases.items():
             if version < 3 and (producer_id, epoch) != (-1, -1):
                 continue
             request = InitProducerIdRequest(transactional_id, timeout_ms, producer_id, epoch)
-            answer = client.request(request, version)
-            found[f"{name}, {version}"] = (
-                name_of(answer.error_code),
-                answer.producer_epoch,
-                answer.producer_id >= 0,
+            response = client.request(request, version)
+            result[f"{name}, {version}"] = (
+                name_of(response.error_code),
+                response.producer_epoch,
+                response.producer_id >= 0,
             )
-    return found
+    return result
 
 
 def _told(answer: Any) -> list[tuple[object, ...]]:
     """What a Produce was told, without words."""
     return [
         (
-            name_of(each.error_code),
-            each.base_offset,
-            each.log_append_time_ms,
-            each.log_start_offset,
-            len(each.record_errors),
-            each.current_leader.leader_id,
+            name_of(response.error_code),
+            response.base_offset,
+            response.log_append_time_ms,
+            response.log_start_offset,
+            len(response.record_errors),
+            response.current_leader.leader_id,
         )
         for topic in answer.responses
-        for each in topic.partition_responses
+        for response in topic.partition_responses
     ]
 
 
 def _first_batches(client: WireClient) -> Answers:
     """Batches that the coordinator is asked about, and does not agree."""
-    found: Answers = {}
+    result: Answers = {}
     for version in (8, 10, 11, 12):
         producer = TxnProducer.started(client, f"batches-{version}", Generation.V1)
         epoch, id_ = producer.epoch, producer.producer_id
@@ -172,14 +173,14 @@ def _first_batches(client: WireClient) -> Answers:
                 {(TOPIC, 1): txn_batch(id_, epoch, 0, b"x")},
             )
         for name, (transactional_id, batches) in cases.items():
-            answer = client.request(produce_request(transactional_id, batches), version)
-            found[f"{name}, {version}"] = _told(answer)
-    return found
+            response = client.request(produce_request(transactional_id, batches), version)
+            result[f"{name}, {version}"] = _told(response)
+    return result
 
 
 def _ends(client: WireClient) -> Answers:
     """EndTxn with what does not fit."""
-    found: Answers = {}
+    result: Answers = {}
     for generation, versions in ((Generation.V1, range(5)), (Generation.V2, (5,))):
         for version in versions:
             name = f"ends-{version}"
@@ -201,14 +202,14 @@ def _ends(client: WireClient) -> Answers:
                     producer.epoch + epoch_change,
                     commit,
                 )
-                answer = client.request(request, version)
-                found[f"{what}, {version}"] = (
-                    name_of(answer.error_code),
-                    answer.producer_epoch,
-                    answer.producer_id >= 0,
+                response = client.request(request, version)
+                result[f"{what}, {version}"] = (
+                    name_of(response.error_code),
+                    response.producer_epoch,
+                    response.producer_id >= 0,
                 )
-                if version >= 5 and answer.error_code == 0:
-                    producer.take_over(answer)
+                if version >= 5 and response.error_code == 0:
+                    producer.take_over(response)
                     wait_for_state(
                         client, transactional_id, "CompleteCommit" if commit else "CompleteAbort"
                     )
@@ -228,23 +229,23 @@ def _ends(client: WireClient) -> Answers:
                     end(f"{what}, commit before", name, 0, -1, True)
                     end(f"{what}, abort before", name, 0, -1, False)
                     end(f"{what}, abort", name, 0, 0, False)
-    return found
+    return result
 
 
 def _admin(client: WireClient) -> Answers:
     """DescribeTransactions, ListTransactions and DescribeProducers."""
     producer = TxnProducer.started(client, "admin", timeout_ms=12_345)
-    found: Answers = {"empty": _described(client, "admin")}
+    result: Answers = {"empty": _described(client, "admin")}
     offset = producer.write(TOPIC, b"x", b"y", partition=2)
     producer.write(TOPIC, b"x")
-    found["ongoing"] = _described(client, "admin")
+    result["ongoing"] = _described(client, "admin")
     request = DescribeProducersRequest([DescribeProducersTopicRequest(TOPIC, [2])])
     active = {
-        each.producer_id: each
-        for each in client.request(request, 0).topics[0].partitions[0].active_producers
+        active_producer.producer_id: active_producer
+        for active_producer in client.request(request, 0).topics[0].partitions[0].active_producers
     }
     mine = active[producer.producer_id]
-    found["producers"] = (
+    result["producers"] = (
         mine.producer_epoch,
         mine.last_sequence,
         mine.current_txn_start_offset - offset,
@@ -265,31 +266,31 @@ def _admin(client: WireClient) -> Answers:
         "by nothing": ListTransactionsRequest(["Ongoing"], transactional_id_pattern=""),
         "by no pattern": ListTransactionsRequest(transactional_id_pattern="(adm"),
     }.items():
-        answer = client.request(listing, 2)
-        found[name] = (
-            name_of(answer.error_code),
-            sorted(answer.unknown_state_filters),
-            sorted((e.transactional_id, e.transaction_state) for e in answer.transaction_states),
+        response = client.request(listing, 2)
+        result[name] = (
+            name_of(response.error_code),
+            sorted(response.unknown_state_filters),
+            sorted((e.transactional_id, e.transaction_state) for e in response.transaction_states),
         )
     producer.abort()
-    found["aborted"] = _described(client, "admin")
+    result["aborted"] = _described(client, "admin")
     mine = {
-        each.producer_id: each
-        for each in client.request(request, 0).topics[0].partitions[0].active_producers
+        active_producer.producer_id: active_producer
+        for active_producer in client.request(request, 0).topics[0].partitions[0].active_producers
     }[producer.producer_id]
-    found["producers after"] = (
+    result["producers after"] = (
         mine.producer_epoch,
         mine.last_sequence,
         mine.current_txn_start_offset,
         mine.coordinator_epoch,
     )
     for name in ("", "nobody"):
-        found[f"described {name!r}"] = _described(client, name)
+        result[f"described {name!r}"] = _described(client, name)
     twice = client.request(DescribeTransactionsRequest(["admin", "nobody", "admin"]), 0)
-    found["described twice"] = [
-        (each.transactional_id, name_of(each.error_code)) for each in twice.transaction_states
+    result["described twice"] = [
+        (state.transactional_id, name_of(state.error_code)) for state in twice.transaction_states
     ]
-    return found
+    return result
 
 
 def _described(client: WireClient, name: str) -> tuple[object, ...]:
@@ -301,25 +302,25 @@ def _described(client: WireClient, name: str) -> tuple[object, ...]:
         state.transaction_timeout_ms,
         state.transaction_start_time_ms if state.transaction_start_time_ms <= 0 else "a time",
         state.producer_epoch,
-        sorted((each.topic, sorted(each.partitions)) for each in state.topics),
+        sorted((topic.topic, sorted(topic.partitions)) for topic in state.topics),
     )
 
 
 def _markers(client: WireClient) -> Answers:
     """WriteTxnMarkers of one who is no coordinator."""
-    found: Answers = {}
+    result: Answers = {}
     producer = TxnProducer.started(client, "markers", Generation.V1)
     producer.init()
     producer.write(TOPIC, b"x")
     id_, epoch = producer.producer_id, producer.epoch
 
     def write(name: str, version: int, *markers: WritableTxnMarker) -> None:
-        answer = client.request(WriteTxnMarkersRequest(list(markers)), version)
-        found[name] = [
-            (topic.name, each.partition_index, name_of(each.error_code))
-            for marker in answer.markers
+        response = client.request(WriteTxnMarkersRequest(list(markers)), version)
+        result[name] = [
+            (topic.name, partition.partition_index, name_of(partition.error_code))
+            for marker in response.markers
             for topic in marker.topics
-            for each in sorted(topic.partitions, key=lambda part: part.partition_index)
+            for partition in sorted(topic.partitions, key=lambda part: part.partition_index)
         ]
 
     everywhere = [
@@ -339,16 +340,16 @@ def _markers(client: WireClient) -> Answers:
     write("nowhere", 1, WritableTxnMarker(id_, epoch, False, nowhere, 5))
     groups = [WritableTxnMarkerTopic("__consumer_offsets", [0, 99])]
     write("of groups", 1, WritableTxnMarker(id_ + 10**7, epoch, True, groups, 5))
-    two = [WritableTxnMarker(id_ + each, epoch + 1, True, here, 5) for each in (0, 10**6)]
+    two = [WritableTxnMarker(id_ + item, epoch + 1, True, here, 5) for item in (0, 10**6)]
     write("of two", 1, *two)
     data = fetched_committed(client, TOPIC)
-    found["stable"] = data.last_stable_offset == data.high_watermark
-    return found
+    result["stable"] = data.last_stable_offset == data.high_watermark
+    return result
 
 
 def _adding(client: WireClient) -> Answers:
     """AddPartitionsToTxn and AddOffsetsToTxn with what does not fit."""
-    found: Answers = {}
+    result: Answers = {}
     producer = TxnProducer.started(client, "adding", Generation.V1)
     id_, epoch = producer.producer_id, producer.epoch
     good = [AddPartitionsToTxnTopic(TOPIC, [0, 1])]
@@ -375,89 +376,89 @@ def _adding(client: WireClient) -> Answers:
                 v3_and_below_producer_epoch=its_epoch,
                 v3_and_below_topics=topics,
             )
-            answer = client.request(request, version)
-            found[f"{name}, {version}"] = _results(answer.results_by_topic_v3_and_below)
+            response = client.request(request, version)
+            result[f"{name}, {version}"] = _results(response.results_by_topic_v3_and_below)
     for version in (4, 5):
         for verify_only in (True, False):
             for name, (transactional_id, its_id, its_epoch, topics) in cases.items():
                 transaction = AddPartitionsToTxnTransaction(
                     transactional_id, its_id, its_epoch, verify_only, topics
                 )
-                answer = client.request(AddPartitionsToTxnRequest([transaction]), version)
-                found[f"{name}, {version}, {verify_only}"] = _transactions(answer)
+                response = client.request(AddPartitionsToTxnRequest([transaction]), version)
+                result[f"{name}, {version}, {verify_only}"] = _transactions(response)
     several = [
         AddPartitionsToTxnTransaction("adding", id_, epoch, True, good),
         AddPartitionsToTxnTransaction(
             "adding-too", id_, epoch, True, [AddPartitionsToTxnTopic(TOPIC, [2])]
         ),
     ]
-    found["several"] = _transactions(client.request(AddPartitionsToTxnRequest(several), 5))
+    result["several"] = _transactions(client.request(AddPartitionsToTxnRequest(several), 5))
     unwritten = [
         AddPartitionsToTxnTransaction(
             "adding", id_, epoch, True, [AddPartitionsToTxnTopic(TOPIC, [0, 2])]
         )
     ]
-    found["not in it"] = _transactions(client.request(AddPartitionsToTxnRequest(unwritten), 5))
+    result["not in it"] = _transactions(client.request(AddPartitionsToTxnRequest(unwritten), 5))
     for version in range(5):
         for name, (transactional_id, its_id, its_epoch, _) in cases.items():
             offsets = AddOffsetsToTxnRequest(transactional_id, its_id, its_epoch, "group")
             code = client.request(offsets, version).error_code
-            found[f"offsets, {name}, {version}"] = name_of(code)
+            result[f"offsets, {name}, {version}"] = name_of(code)
     producer.commit()
-    return found
+    return result
 
 
 def _results(topics: Any) -> list[tuple[str, int, str]]:
     return sorted(
-        (topic.name, each.partition_index, name_of(each.partition_error_code))
+        (topic.name, item.partition_index, name_of(item.partition_error_code))
         for topic in topics
-        for each in topic.results_by_partition
+        for item in topic.results_by_partition
     )
 
 
-def _transactions(answer: Any) -> tuple[object, ...]:
+def _transactions(response: Any) -> tuple[object, ...]:
     return (
-        name_of(answer.error_code),
+        name_of(response.error_code),
         sorted(
-            (each.transactional_id, _results(each.topic_results))
-            for each in answer.results_by_transaction
+            (item.transactional_id, _results(item.topic_results))
+            for item in response.results_by_transaction
         ),
     )
 
 
 def _fencing(client: WireClient) -> Answers:
     """What a producer is told after another one has come."""
-    found: Answers = {}
+    result: Answers = {}
     for generation in Generation:
         name = f"fencing-{generation.name}"
         old = TxnProducer.started(client, name, generation)
         old.write(TOPIC, b"x", partition=1)
         new = TxnProducer(client, name, generation)
         first = client.request(InitProducerIdRequest(name, 60_000), new.versions.init)
-        found[f"{name}, first"] = (name_of(first.error_code), first.producer_epoch)
-        answer = new.init()
-        found[f"{name}, then"] = (
-            name_of(answer.error_code),
-            answer.producer_epoch,
-            answer.producer_id == old.producer_id,
+        result[f"{name}, first"] = (name_of(first.error_code), first.producer_epoch)
+        response = new.init()
+        result[f"{name}, then"] = (
+            name_of(response.error_code),
+            response.producer_epoch,
+            response.producer_id == old.producer_id,
         )
         for version in range(6):
             end = client.request(old.end_request(commit=True), version)
-            found[f"{name}, end, {version}"] = (name_of(end.error_code), end.producer_epoch)
+            result[f"{name}, end, {version}"] = (name_of(end.error_code), end.producer_epoch)
         for version in (3, 11, 12):
             batch = old.batch(TOPIC, b"y", partition=1)
             produce = produce_request(name, {(TOPIC, 1): batch})
-            found[f"{name}, produce, {version}"] = [
+            result[f"{name}, produce, {version}"] = [
                 (told[0], told[1]) for told in _told(client.request(produce, version))
             ]
         for version in (3, 4, 5):
             kept = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
             again = client.request(kept, version)
-            found[f"{name}, init, {version}"] = (name_of(again.error_code), again.producer_epoch)
+            result[f"{name}, init, {version}"] = (name_of(again.error_code), again.producer_epoch)
         new.init(keep=True)
-        found[f"{name}, bumped"] = new.epoch
+        result[f"{name}, bumped"] = new.epoch
         new.write(TOPIC, b"z", partition=1)
         bumped = new.init(keep=True)
-        found[f"{name}, in a transaction"] = (name_of(bumped.error_code), bumped.producer_epoch)
-        found[f"{name}, in the end"] = _described(client, name)
-    return found
+        result[f"{name}, in a transaction"] = (name_of(bumped.error_code), bumped.producer_epoch)
+        result[f"{name}, in the end"] = _described(client, name)
+    return result

@@ -70,7 +70,7 @@ class AiokafkaClient(AdminClient):
     ) -> list[Record]:
         async def run() -> list[Record]:
             async with client_errors(), make_consumer(bootstrap, None) as consumer:
-                consumer.assign([TopicPartition(topic, one) for one in partitions])
+                consumer.assign([TopicPartition(topic, partition) for partition in partitions])
                 await consumer.seek_to_beginning()
                 return await read(consumer, count)
 
@@ -83,7 +83,7 @@ class AiokafkaClient(AdminClient):
                 records = await read(consumer, count)
                 await consumer.commit()
                 committed = {
-                    one.partition: await consumer.committed(one) for one in consumer.assignment()
+                    item.partition: await consumer.committed(item) for item in consumer.assignment()
                 }
                 return GroupRead(records, committed)
 
@@ -93,8 +93,8 @@ class AiokafkaClient(AdminClient):
         async def run() -> int:
             asked = TopicPartition(topic, partition)
             async with client_errors(), make_consumer(bootstrap, None) as consumer:
-                found = (await consumer.offsets_for_times({asked: timestamp}))[asked]
-            return NO_OFFSET if found is None else int(found.offset)
+                result = (await consumer.offsets_for_times({asked: timestamp}))[asked]
+            return NO_OFFSET if result is None else int(result.offset)
 
         return asyncio.run(run())
 

@@ -98,7 +98,7 @@ class _Reader(Reader):
         async def start() -> AIOKafkaConsumer:
             consumer = make_consumer(bootstrap, None, isolation)
             await consumer.start()
-            consumer.assign([TopicPartition(topic, one) for one in partitions])
+            consumer.assign([TopicPartition(topic, partition) for partition in partitions])
             await consumer.seek_to_beginning()
             return consumer
 
@@ -138,9 +138,9 @@ class AiokafkaTransactions(TransactionalClient):
                 consumer.subscribe([source])
                 records = await read(consumer, count)
                 await producer.begin_transaction()
-                copies = [one._replace(value=COPY + (one.value or b"")) for one in records]
+                copies = [record._replace(value=COPY + (record.value or b"")) for record in records]
                 await _send(producer, target, copies)
-                reached = {one: await consumer.position(one) for one in consumer.assignment()}
+                reached = {item: await consumer.position(item) for item in consumer.assignment()}
                 await producer.send_offsets_to_transaction(reached, group)
                 if commit:
                     await producer.commit_transaction()

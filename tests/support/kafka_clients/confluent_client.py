@@ -98,7 +98,9 @@ class ConfluentClient(AdminClient):
         try:
             # Without this the first look for a leader finds none, and the next is 0.5 s later.
             consumer.list_topics(topic, timeout=TIMEOUT)
-            consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in partitions])
+            consumer.assign(
+                [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
+            )
             return read(consumer, count)
         finally:
             consumer.close()
@@ -112,17 +114,17 @@ class ConfluentClient(AdminClient):
             committed = consumer.committed(consumer.assignment(), timeout=TIMEOUT)
         finally:
             consumer.close()
-        return GroupRead(records, {one.partition: one.offset for one in committed})
+        return GroupRead(records, {item.partition: item.offset for item in committed})
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
         consumer = make_consumer(bootstrap, "without-a-group")
         try:
-            [found] = consumer.offsets_for_times(
+            [result] = consumer.offsets_for_times(
                 [TopicPartition(topic, partition, timestamp)], timeout=TIMEOUT
             )
         finally:
             consumer.close()
-        return found.offset if found.offset >= 0 else NO_OFFSET
+        return result.offset if result.offset >= 0 else NO_OFFSET
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
@@ -150,11 +152,11 @@ class ConfluentClient(AdminClient):
         """What a group has committed, for clients that cannot ask; without joining it."""
         consumer = make_consumer(bootstrap, group)
         try:
-            asked = [TopicPartition(topic, one) for one in range(partitions)]
-            found = consumer.committed(asked, timeout=TIMEOUT)
+            asked = [TopicPartition(topic, index) for index in range(partitions)]
+            result = consumer.committed(asked, timeout=TIMEOUT)
         finally:
             consumer.close()
-        return {one.partition: one.offset for one in found if one.offset >= 0}
+        return {item.partition: item.offset for item in result if item.offset >= 0}
 
     def topics(self, bootstrap: str) -> set[str]:
         return set(make_admin(bootstrap).list_topics(timeout=TIMEOUT).topics)
@@ -183,7 +185,7 @@ def client_error(error: KafkaError) -> ClientError:
     elif code == KafkaError._FENCED:  # and for a producer that was
         code = PRODUCER_FENCED
     elif code == KafkaError._FATAL:  # which of the broker's errors it was, only its words say
-        code = next(one for one in range(1, 200) if KafkaError(one).str() in error.str())
+        code = next(index for index in range(1, 200) if KafkaError(index).str() in error.str())
     return ClientError(code, error.str())
 
 

@@ -29,8 +29,8 @@ class MemberProcess(PolledMember):
         assert self._process.stdout is not None
         self._process.stdin.write(f"{seconds}\n".encode())
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        self.assignment = frozenset((topic, number) for topic, number in json.loads(answer))
+        response = self._process.stdout.readline()
+        self.assignment = frozenset((topic, number) for topic, number in json.loads(response))
 
     def leave(self) -> None:
         """kill -9, and the process is reaped."""

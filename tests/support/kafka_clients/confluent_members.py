@@ -61,8 +61,8 @@ class _Member(GroupMember):
             self.assignment = frozenset()
 
 
-def _partitions(found: Sequence[TopicPartition]) -> frozenset[Partition]:
-    return frozenset((one.topic, one.partition) for one in found)
+def _partitions(result: Sequence[TopicPartition]) -> frozenset[Partition]:
+    return frozenset((item.topic, item.partition) for item in result)
 
 
 class ConfluentGroups(GroupClient):
@@ -90,25 +90,27 @@ class ConfluentGroups(GroupClient):
     def groups(self, bootstrap: str, of_type: str | None = None) -> dict[str, tuple[str, str]]:
         types = set() if of_type is None else {ConsumerGroupType[of_type.upper()]}
         admin = make_admin(bootstrap)
-        found = result_of(admin.list_consumer_groups(types=types, request_timeout=TIMEOUT))
+        result = result_of(admin.list_consumer_groups(types=types, request_timeout=TIMEOUT))
         return {
-            one.group_id: (one.type.name.title(), one.state.name.title()) for one in found.valid
+            item.group_id: (item.type.name.title(), item.state.name.title())
+            for item in result.valid
         }
 
     def describe(self, bootstrap: str, group: str) -> GroupDescription:
         admin = make_admin(bootstrap)
-        found = result_of(admin.describe_consumer_groups([group], request_timeout=TIMEOUT)[group])
+        result = result_of(admin.describe_consumer_groups([group], request_timeout=TIMEOUT)[group])
         return GroupDescription(
-            found.type.name.title(),
-            found.state.name.title(),
-            found.partition_assignor,
+            result.type.name.title(),
+            result.state.name.title(),
+            result.partition_assignor,
             [
                 MemberDescription(
-                    one.client_id,
-                    one.group_instance_id,
-                    _partitions(one.assignment.topic_partitions),
-                    one.target_assignment and _partitions(one.target_assignment.topic_partitions),
+                    member.client_id,
+                    member.group_instance_id,
+                    _partitions(member.assignment.topic_partitions),
+                    member.target_assignment
+                    and _partitions(member.target_assignment.topic_partitions),
                 )
-                for one in found.members
+                for member in result.members
             ],
         )

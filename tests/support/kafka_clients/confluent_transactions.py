@@ -95,7 +95,9 @@ class _Reader(Reader):
         self._consumer = make_consumer(bootstrap, "without-a-group", {"isolation.level": isolation})
         # Without this the first look for a leader finds none, and the next is 0.5 s later.
         self._consumer.list_topics(topic, timeout=TIMEOUT)
-        self._consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in partitions])
+        self._consumer.assign(
+            [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
+        )
 
     def more(self, count: int) -> list[Record]:
         return read(self._consumer, count)
@@ -129,7 +131,7 @@ class ConfluentTransactions(TransactionalClient):
             records = read(consumer, count)
             producer.begin()
             producer.send(
-                target, [one._replace(value=COPY + (one.value or b"")) for one in records]
+                target, [record._replace(value=COPY + (record.value or b"")) for record in records]
             )
             with _errors():
                 producer.inner.send_offsets_to_transaction(

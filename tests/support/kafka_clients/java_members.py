@@ -47,11 +47,11 @@ class _Member(GroupMember):
         )
 
     def poll(self, seconds: float) -> None:
-        answer = self._program.do(
+        response = self._program.do(
             self._bootstrap, "", "member_poll", handle=self._handle, wait_ms=int(seconds * 1000)
         )
-        self.records += [from_wire(record) for record in answer["records"]]
-        self.assignment = frozenset((topic, one) for topic, one in answer["assignment"])
+        self.records += [from_wire(record) for record in response["records"]]
+        self.assignment = frozenset((topic, item) for topic, item in response["assignment"])
 
     def commit(self) -> None:
         self._program.do(self._bootstrap, "", "member_commit", handle=self._handle)
@@ -96,24 +96,24 @@ class JavaGroups(GroupClient):
         return _DoomedMember(self._make(), bootstrap, group, topics, None, given)
 
     def groups(self, bootstrap: str, of_type: str | None = None) -> dict[str, tuple[str, str]]:
-        found = self._program.do(bootstrap, "", "list_groups", type=of_type)["groups"]
-        return {group: (kind or "", state or "") for group, (kind, state) in found.items()}
+        result = self._program.do(bootstrap, "", "list_groups", type=of_type)["groups"]
+        return {group: (kind or "", state or "") for group, (kind, state) in result.items()}
 
     def describe(self, bootstrap: str, group: str) -> GroupDescription:
-        found = self._program.do(bootstrap, "", "describe_group", group=group)["group"]
+        result = self._program.do(bootstrap, "", "describe_group", group=group)["group"]
         return GroupDescription(
-            found["type"],
-            found["state"],
-            found["assignor"],
+            result["type"],
+            result["state"],
+            result["assignor"],
             [
                 MemberDescription(
-                    one["client_id"],
-                    one["instance_id"],
-                    frozenset((topic, number) for topic, number in one["assignment"]),
-                    frozenset((topic, number) for topic, number in one["target"])
-                    if "target" in one
+                    item["client_id"],
+                    item["instance_id"],
+                    frozenset((topic, number) for topic, number in item["assignment"]),
+                    frozenset((topic, number) for topic, number in item["target"])
+                    if "target" in item
                     else None,
                 )
-                for one in found["members"]
+                for item in result["members"]
             ],
         )

@@ -73,7 +73,7 @@ class KafkaPythonClient(AdminClient):
         self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
     ) -> list[Record]:
         with closing(make_consumer(bootstrap, None)) as consumer, client_errors():
-            consumer.assign([TopicPartition(topic, one) for one in partitions])
+            consumer.assign([TopicPartition(topic, partition) for partition in partitions])
             consumer.seek_to_beginning()
             return read(consumer, count)
 
@@ -82,14 +82,14 @@ class KafkaPythonClient(AdminClient):
             subscribe(consumer, topic)
             records = read(consumer, count)
             consumer.commit()
-            committed = {one.partition: consumer.committed(one) for one in consumer.assignment()}
+            committed = {item.partition: consumer.committed(item) for item in consumer.assignment()}
         return GroupRead(records, committed)
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
         asked = TopicPartition(topic, partition)
         with closing(make_consumer(bootstrap, None)) as consumer, client_errors():
-            found = consumer.offsets_for_times({asked: timestamp})[asked]
-        return NO_OFFSET if found is None else int(found.offset)
+            result = consumer.offsets_for_times({asked: timestamp})[asked]
+        return NO_OFFSET if result is None else int(result.offset)
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
@@ -104,8 +104,8 @@ class KafkaPythonClient(AdminClient):
 
     def topic_configs(self, bootstrap: str, topic: str) -> dict[str, str | None]:
         with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, client_errors():
-            found = admin.describe_configs([ConfigResource("topic", topic)], config_filter="all")
-        return {name: config["value"] for name, config in found["topic"][topic].items()}
+            configs = admin.describe_configs([ConfigResource("topic", topic)], config_filter="all")
+        return {name: config["value"] for name, config in configs["topic"][topic].items()}
 
 
 @contextmanager

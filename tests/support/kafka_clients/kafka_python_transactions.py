@@ -74,7 +74,7 @@ class _Reader(Reader):
     ) -> None:
         super().__init__()
         self._consumer = make_consumer(bootstrap, None, isolation)
-        self._consumer.assign([TopicPartition(topic, one) for one in partitions])
+        self._consumer.assign([TopicPartition(topic, partition) for partition in partitions])
         self._consumer.seek_to_beginning()
 
     def more(self, count: int) -> list[Record]:
@@ -110,11 +110,11 @@ class KafkaPythonTransactions(TransactionalClient):
             records = read(consumer, count)
             producer.begin()
             producer.send(
-                target, [one._replace(value=COPY + (one.value or b"")) for one in records]
+                target, [record._replace(value=COPY + (record.value or b"")) for record in records]
             )
             reached = {
-                one: OffsetAndMetadata(consumer.position(one), "", -1)
-                for one in consumer.assignment()
+                item: OffsetAndMetadata(consumer.position(item), "", -1)
+                for item in consumer.assignment()
             }
             with client_errors():
                 producer.inner.send_offsets_to_transaction(reached, consumer.group_metadata())

@@ -40,10 +40,10 @@ class KcatClient(Client):
     tells_offsets = False
 
     def __init__(self) -> None:
-        found = shutil.which("kcat")
-        if found is None:
+        result = shutil.which("kcat")
+        if result is None:
             raise MissingPartError("kcat is missing: run make setup")
-        self._program = found
+        self._program = result
 
     def produce(
         self,
@@ -83,10 +83,10 @@ class KcatClient(Client):
     def _produce_files(
         self, bootstrap: str, options: list[str | bytes], records: list[Record]
     ) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as directory:
             files: list[str | bytes] = []
             for index, record in enumerate(records):
-                file = Path(folder) / str(index)
+                file = Path(directory) / str(index)
                 file.write_bytes(record.value or b"")
                 files.append(str(file))
             self._run(bootstrap, *options, *files)
@@ -120,9 +120,9 @@ class KcatClient(Client):
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
         printed = self._run(bootstrap, "-Q", "-t", f"{topic}:{partition}:{timestamp}")
-        found = re.search(rb"offset (-?\d+)", printed)
-        assert found is not None, printed
-        return int(found[1])
+        match = re.search(rb"offset (-?\d+)", printed)
+        assert match is not None, printed
+        return int(match[1])
 
     def _run(self, bootstrap: str, *arguments: str | bytes, stdin: bytes = b"") -> bytes:
         command = [self._program, "-b", bootstrap, *arguments]

@@ -148,7 +148,7 @@ def share(members: Sequence[PolledMember], partitions: Iterable[Partition], *cou
     )
 
     def shared() -> bool:
-        had = sorted(one for member in members for one in member.assignment)
+        had = sorted(item for member in members for item in member.assignment)
         return had == wanted and sorted(len(member.assignment) for member in members) == many
 
     settle(members, shared, f"{len(members)} members share {wanted}")

@@ -148,14 +148,14 @@ class ProgramClient(AdminClient):
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
     ) -> list[Record]:
-        answer = self.do(bootstrap, topic, "consume", partitions=partitions, count=count)
-        return [from_wire(record) for record in answer["records"]]
+        response = self.do(bootstrap, topic, "consume", partitions=partitions, count=count)
+        return [from_wire(record) for record in response["records"]]
 
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
-        answer = self.do(bootstrap, topic, "consume_group", group=group, count=count)
+        response = self.do(bootstrap, topic, "consume_group", group=group, count=count)
         return GroupRead(
-            [from_wire(record) for record in answer["records"]],
-            {int(partition): offset for partition, offset in answer["committed"].items()},
+            [from_wire(record) for record in response["records"]],
+            {int(partition): offset for partition, offset in response["committed"].items()},
         )
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
@@ -189,13 +189,13 @@ class ProgramClient(AdminClient):
             assert process.stdin is not None
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
-            answer: Answer = json.loads(self._line(process, op, seconds + GRACE_SECONDS))
+            response: Answer = json.loads(self._line(process, op, seconds + GRACE_SECONDS))
         except BaseException:  # the test's own time limit: the answer must not be the next one's
             self.close()
             raise
-        if "error" in answer:
-            raise ClientError(answer["error"]["code"], answer["error"]["message"])
-        return answer
+        if "error" in response:
+            raise ClientError(response["error"]["code"], response["error"]["message"])
+        return response
 
     def _line(self, process: subprocess.Popen[bytes], op: str, seconds: float) -> bytes:
         assert process.stdout is not None
@@ -215,12 +215,12 @@ class ProgramClient(AdminClient):
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:
             self._scratch = tempfile.TemporaryDirectory()
-            folder = Path(self._scratch.name)
-            command = self._command(folder)
+            directory = Path(self._scratch.name)
+            command = self._command(directory)
             # setpriv lets the kernel end the program if the test process is itself killed.
             if shutil.which("setpriv"):
                 command = ["setpriv", "--pdeathsig", "KILL", *command]
-            with (folder / "stderr").open("wb") as stderr:
+            with (directory / "stderr").open("wb") as stderr:
                 self._process = subprocess.Popen(
                     command,
                     stdin=subprocess.PIPE,
@@ -239,10 +239,10 @@ def java_versions() -> list[str]:
     ]
     versions: set[str] = set()
     for pom, pattern in poms:
-        found = re.search(pattern, pom.read_text())
-        if found is None:
+        match = re.search(pattern, pom.read_text())
+        if match is None:
             raise MissingPartError(f"{pom.relative_to(ROOT)} names no version")
-        versions.update(found[1].split())
+        versions.update(match[1].split())
     return sorted(versions)
 
 
@@ -250,8 +250,8 @@ def the_java_client(version: str) -> Callable[[], ProgramClient]:
     """What makes the Java client of one version."""
 
     def make() -> ProgramClient:
-        folder = PARTS / "java-clients" / version
-        if not (folder / "classes" / "KafkaClient.class").exists():
+        directory = PARTS / "java-clients" / version
+        if not (directory / "classes" / "KafkaClient.class").exists():
             raise MissingPartError(f"the Java client {version} is missing: run make setup")
         java = KafkaParts.find().java
 
@@ -262,7 +262,7 @@ def the_java_client(version: str) -> Callable[[], ProgramClient]:
                 f"-Djava.io.tmpdir={scratch}",
                 f"-Dlog4j2.configurationFile={ROOT / 'tests/compat/java/log4j2.properties'}",
                 "-cp",
-                f"{folder}/classes:{folder}/libs/*",
+                f"{directory}/classes:{directory}/libs/*",
                 "KafkaClient",
             ]
 

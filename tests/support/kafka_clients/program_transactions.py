@@ -125,10 +125,10 @@ class _Reader(Reader):
         )
 
     def more(self, count: int) -> list[Record]:
-        answer = self._program.do(
+        response = self._program.do(
             self._bootstrap, self._topic, "reader_read", handle=self._handle, count=count
         )
-        return [from_wire(record) for record in answer["records"]]
+        return [from_wire(record) for record in response["records"]]
 
     def close(self) -> None:
         self._program.do(self._bootstrap, self._topic, "reader_close", handle=self._handle)
@@ -185,17 +185,17 @@ class JavaTransactions(ProgramTransactions):
         return JavaProducer(self.program, bootstrap, transactional_id, timeout)
 
     def describe(self, bootstrap: str, transactional_id: str) -> TransactionDescription:
-        answer = self.program.do(
+        response = self.program.do(
             bootstrap, "", "describe_transaction", transactional_id=transactional_id
         )
-        found = answer["transaction"]
+        result = response["transaction"]
         return TransactionDescription(
-            found["state"],
-            found["producer_id"],
-            found["producer_epoch"],
-            found["timeout_ms"],
-            found["started"],
-            {(topic, partition) for topic, partition in found["partitions"]},
+            result["state"],
+            result["producer_id"],
+            result["producer_epoch"],
+            result["timeout_ms"],
+            result["started"],
+            {(topic, partition) for topic, partition in result["partitions"]},
         )
 
     def states(
@@ -217,8 +217,8 @@ class JavaTransactions(ProgramTransactions):
         )["states"]
 
     def producers(self, bootstrap: str, topic: str, partition: int) -> list[ActiveProducer]:
-        answer = self.program.do(bootstrap, topic, "describe_producers", partition=partition)
-        return [ActiveProducer(**one) for one in answer["producers"]]
+        response = self.program.do(bootstrap, topic, "describe_producers", partition=partition)
+        return [ActiveProducer(**item) for item in response["producers"]]
 
     def abort(self, bootstrap: str, topic: str, partition: int, hanging: ActiveProducer) -> None:
         """Writes an abort marker into one partition, whatever the coordinator thinks."""

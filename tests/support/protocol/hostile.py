@@ -34,8 +34,8 @@ _INTEGERS = frozenset({Scalar.INT8, Scalar.INT16, Scalar.INT32, Scalar.INT64})
 served = st.sampled_from(
     [
         (key, version)
-        for key, each in HANDLERS.items()
-        for version in range(each.min_version, each.max_version + 1)
+        for key, item in HANDLERS.items()
+        for version in range(item.min_version, item.max_version + 1)
     ]
 )
 
@@ -110,7 +110,7 @@ def _make_sense(message: Struct, version: int, random: Random) -> None:
 def _sensible(wire_type: WireType, value: object, version: int, random: Random) -> object:
     if isinstance(wire_type, Array):
         assert isinstance(value, list)
-        return [_sensible(wire_type.element, each, version, random) for each in value]
+        return [_sensible(wire_type.element, item, version, random) for item in value]
     if not isinstance(wire_type, Scalar):
         assert isinstance(value, Struct)
         # It may be the default of all messages.

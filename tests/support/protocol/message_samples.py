@@ -24,14 +24,14 @@ TEXTS = ("", "a", "topic-1", "größe", "主題", "\U0001f40d", "\0", "x" * 126,
 
 def message_classes() -> list[type[Message]]:
     """All of them, in the order of files and of classes in a file."""
-    found: list[type[Message]] = []
+    result: list[type[Message]] = []
     for package in (messages, stored):
         for module_info in pkgutil.iter_modules(package.__path__):
             module = import_module(f"{package.__name__}.{module_info.name}")
             for value in vars(module).values():
                 if isinstance(value, type) and issubclass(value, Message) and value is not Message:
-                    found.append(value)
-    return found
+                    result.append(value)
+    return result
 
 
 def versions_of(cls: type[Message]) -> range:

@@ -134,9 +134,9 @@ class SparkCluster:
         """Waits until the master has logged this text `count` times; returns the last match."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            found: list[str] = said.findall((self.directory / "master.log").read_text())
-            if len(found) >= times:
-                return found[-1]
+            result: list[str] = said.findall((self.directory / "master.log").read_text())
+            if len(result) >= times:
+                return result[-1]
             processes = [self._master, *self._workers.values()]
             if any(process is not None and process.poll() is not None for process in processes):
                 break
@@ -149,10 +149,10 @@ class SparkCluster:
 
 
 def _spark_home() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise ClusterError('Spark is missing: pip install "penstock[spark]"')
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _scala_version(home: Path) -> str:
@@ -169,15 +169,15 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 def family(root: int) -> list[int]:
     """Returns a process and its descendants, the oldest first."""
-    found = [root]
-    for pid in found:
-        found += _children(pid)
-    return found
+    result = [root]
+    for pid in result:
+        result += _children(pid)
+    return result
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    result: list[int] = []
     for children in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
-            found += [int(part) for part in children.read_text().split()]
-    return found
+            result += [int(part) for part in children.read_text().split()]
+    return result

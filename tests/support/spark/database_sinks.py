@@ -91,22 +91,22 @@ def with_deletes(rows: pa.Table, deletes: Sequence[bool]) -> pa.Table:
 
 def rows_of(engine: Engine, table: str = "results") -> list[dict[str, object]]:
     """Returns all rows of a table, unordered."""
-    found = Table(table, MetaData(), autoload_with=engine)
+    result = Table(table, MetaData(), autoload_with=engine)
     with engine.connect() as connection:
-        return [dict(row) for row in connection.execute(select(found)).mappings()]
+        return [dict(row) for row in connection.execute(select(result)).mappings()]
 
 
 def count_of(engine: Engine, table: str) -> int:
-    found = Table(table, MetaData(), autoload_with=engine)
+    result = Table(table, MetaData(), autoload_with=engine)
     with engine.connect() as connection:
-        return connection.execute(select(func.count()).select_from(found)).scalar_one()
+        return connection.execute(select(func.count()).select_from(result)).scalar_one()
 
 
 def by(rows: Sequence[Mapping[str, object]], column: str) -> dict[object, Mapping[str, object]]:
     """Returns rows by the unique values of a column."""
-    found = {row[column]: row for row in rows}
-    assert len(found) == len(rows)
-    return found
+    result = {row[column]: row for row in rows}
+    assert len(result) == len(rows)
+    return result
 
 
 def letters_at(*offsets: int, reason: str = "not JSON\0") -> pa.Table:

@@ -41,15 +41,15 @@ class DatabaseError(Exception):
 
 def program(name: str, part: str, package: str) -> str:
     """Returns the path of a server's program; Debian does not have all of them on the PATH."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
-    path = os.pathsep.join([*map(str, folders), os.environ.get("PATH", ""), "/usr/sbin"])
-    found = shutil.which(name, path=path)
-    if found is None:
+    directories = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_version, reverse=True)
+    path = os.pathsep.join([*map(str, directories), os.environ.get("PATH", ""), "/usr/sbin"])
+    result = shutil.which(name, path=path)
+    if result is None:
         raise DatabaseError(
             f"{part} is missing ({name} was not found): run `make setup-parts`, or install it "
             f"(on Debian: apt-get install {package})"
         )
-    return found
+    return result
 
 
 def _version(directory: Path) -> int:

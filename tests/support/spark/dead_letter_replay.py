@@ -50,8 +50,8 @@ def table_pipeline(servers: str, name: str, databases: Sequence[str]) -> Pipelin
         bootstrap_servers=servers,
         sources=(SourceSpec(name="clicks", topics=("clicks",), schema="id bigint"),),
         sinks=tuple(
-            DatabaseSinkSpec(name=f"out{number}", view="clicks", database=each, table="clicks")
-            for number, each in enumerate(databases)
+            DatabaseSinkSpec(name=f"out{number}", view="clicks", database=database, table="clicks")
+            for number, database in enumerate(databases)
         ),
         dead_letters=DeadLetterSpec(table=TABLE),
     )
@@ -100,13 +100,16 @@ def read_all(servers: str, topic: str) -> list[ConsumerRecord]:
     with Consumer(
         bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
     ) as consumer:
-        places = [TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)]
+        places = [
+            TopicPartition(topic, partition.partition)
+            for partition in consumer.partitions_for(topic)
+        ]
         ends = consumer.end_offsets(places)
         consumer.assign(places)
-        found: list[ConsumerRecord] = []
+        result: list[ConsumerRecord] = []
         while any(consumer.position(place) < ends[place] for place in places):
-            found += consumer.poll(1)
-        return found
+            result += consumer.poll(1)
+        return result
 
 
 def replay_and_die(spec: PipelineSpec, step: str, time: int) -> int:

@@ -71,9 +71,9 @@ class Workers(Generic[Task]):
         assert self._parent.stdout is not None
         self._parent.stdin.write(json.dumps(question) + "\n")
         self._parent.stdin.flush()
-        answer = self._parent.stdout.readline()
-        assert answer, f"the workers' parent has ended:\n{self.said()}"
-        return int(answer)
+        response = self._parent.stdout.readline()
+        assert response, f"the workers' parent has ended:\n{self.said()}"
+        return int(response)
 
 
 # --- in the worker processes
@@ -91,14 +91,14 @@ def serve(kind: type[Task], work: Callable[[Task], int]) -> None:
         question = json.loads(line)
         if "wait" in question:
             pid = question["wait"]
-            answer = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            response = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             running.discard(pid)
         elif "rehearse" in question:
-            answer = work(msgspec.convert(question["rehearse"], kind))
+            response = work(msgspec.convert(question["rehearse"], kind))
         else:
-            answer = _fork(work, msgspec.convert(question["start"], kind))
-            running.add(answer)
-        sys.stdout.write(f"{answer}\n")
+            response = _fork(work, msgspec.convert(question["start"], kind))
+            running.add(response)
+        sys.stdout.write(f"{response}\n")
         sys.stdout.flush()
     for pid in running:
         os.kill(pid, signal.SIGKILL)

@@ -48,22 +48,22 @@ class MemorySink(Sink):
     def write(
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
     ) -> WriteResult:
-        found: list[Row] = rows.toArrow().to_pylist()
+        result: list[Row] = rows.toArrow().to_pylist()
         letters = None if dead_letters is None else dead_letters()
         bad: list[Row] = [] if letters is None else letters.to_pylist()
         self._check()
         memory = self._memory
-        for row in found:
+        for row in result:
             if self._key:
-                same = tuple(row[each] for each in self._key)
+                same = tuple(row[item] for item in self._key)
                 memory.rows = [
-                    row for row in memory.rows if tuple(row[one] for one in self._key) != same
+                    row for row in memory.rows if tuple(row[item] for item in self._key) != same
                 ]
             memory.rows.append(row)
         memory.dead_letters += bad
         memory.stored = StoredProgress(batch.end, batch.query_id, batch.batch_id)
         memory.batches.append(batch)
-        return WriteResult(len(found), len(bad))
+        return WriteResult(len(result), len(bad))
 
     def clear(self) -> None:
         self._check()

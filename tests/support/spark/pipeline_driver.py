@@ -120,7 +120,7 @@ def killed(orders: Sequence[Order], directory: Path) -> None:
 
 def main(written: str) -> int:
     given = json.loads(written)
-    orders = [Order(Environment(**each.pop("environment")), **each) for each in given["orders"]]
+    orders = [Order(Environment(**item.pop("environment")), **item) for item in given["orders"]]
     with commits_seen(), dying_after_staging(given["worker_dies"]):
         spark = _session(orders[0].environment)
         try:
@@ -185,9 +185,9 @@ def _run_all(orders: Sequence[Order], spark: "SparkSession") -> list[str]:
         is_started.set()
 
     threads: list[Thread] = []
-    for each in orders:
+    for item in orders:
         is_started = Event()
-        threads.append(Thread(target=work, args=(each, is_started)))
+        threads.append(Thread(target=work, args=(item, is_started)))
         threads[-1].start()
         # Spark allows ten seconds for the start of a Python process, so not all start at once.
         is_started.wait()

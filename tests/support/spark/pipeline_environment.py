@@ -202,9 +202,9 @@ class Environment:
         with Producer(bootstrap_servers=self.servers) as producer:
             for partition in range(2):
                 values = [
-                    record(each, at)
-                    for each, at in seconds.items()
-                    if each % PEOPLE % 2 == partition
+                    record(second, at)
+                    for second, at in seconds.items()
+                    if second % PEOPLE % 2 == partition
                 ]
                 if values:
                     producer.send_many(self.topic, values, partition=partition).result(60)
@@ -249,25 +249,25 @@ class Environment:
 
     def expected(self) -> list[Row]:
         if self.kind in ("append", "staged", "topic"):
-            return sorted((each, each % PEOPLE) for each in self.good)
+            return sorted((item, item % PEOPLE) for item in self.good)
         if self.kind == "upsert":
-            newest = {each % PEOPLE: each for each in sorted(self.good)}
+            newest = {item % PEOPLE: item for item in sorted(self.good)}
             return sorted((last, who) for who, last in newest.items() if last % 11)
         n: Counter[Row] = Counter()
         total: Counter[Row] = Counter()
-        for each in self.good:
-            second = self.seconds[each]
+        for entry in self.good:
+            second = self.seconds[entry]
             if self.kind == "closed" and second == LAST_S:
                 continue
-            window = NEW_YEAR + second // WINDOW_S * WINDOW_S, each % PEOPLE
+            window = NEW_YEAR + second // WINDOW_S * WINDOW_S, entry % PEOPLE
             n[window] += 1
-            total[window] += each
+            total[window] += entry
         return sorted((*window, n[window], total[window]) for window in n)
 
     def found(self) -> list[Row]:
         if self.kind == "topic":
             values = [
-                json.loads(each.value or b"") for each in committed(self.servers, self.result_topic)
+                json.loads(item.value or b"") for item in committed(self.servers, self.result_topic)
             ]
             return sorted((row["id"], row["who"]) for row in values)
         columns = ("start", "who", "n", "total") if self.stateful else ("id", "who")
@@ -276,13 +276,13 @@ class Environment:
 
     def found_letters(self) -> list[bytes]:
         if self.letters == "topic":
-            return sorted(each.value or b"" for each in committed(self.servers, self.letter_topic))
-        found: list[bytes] = []
+            return sorted(item.value or b"" for item in committed(self.servers, self.letter_topic))
+        result: list[bytes] = []
         for row in self._rows("letters"):
             value = row["value"]
             assert isinstance(value, bytes)
-            found.append(value)
-        return sorted(found)
+            result.append(value)
+        return sorted(result)
 
     def _rows(self, table: str) -> list[dict[str, object]]:
         with engine_for(make_url(self.database)) as engine:
@@ -290,21 +290,21 @@ class Environment:
 
     def check(self) -> None:
         """Asserts that every produced record is stored exactly once."""
-        found = self.found()
-        assert found == self.expected(), self._difference(found, self.expected())
+        result = self.found()
+        assert result == self.expected(), self._difference(result, self.expected())
         letters = self.found_letters()
         assert letters == self.bad, (
             f"{self.name}: {len(letters)} dead letters, of which {len(set(letters))} are different "
             f"ones, for {len(self.bad)} records that cannot be read"
         )
         if self.kind in ("append", "staged", "topic"):
-            assert len(found) == len(set(found)) == len(self.good)
+            assert len(result) == len(set(result)) == len(self.good)
         if self.kind == "update":
-            assert sum(row[2] for row in found) == len(self.good)
+            assert sum(row[2] for row in result) == len(self.good)
 
-    def _difference(self, found: list[Row], expected: list[Row]) -> str:
-        lost = list((Counter(expected) - Counter(found)).elements())
-        more = list((Counter(found) - Counter(expected)).elements())
+    def _difference(self, result: list[Row], expected: list[Row]) -> str:
+        lost = list((Counter(expected) - Counter(result)).elements())
+        more = list((Counter(result) - Counter(expected)).elements())
         return f"{self.name} ({self.kind}): lost {lost[:10]}, too many {more[:10]}"
 
 

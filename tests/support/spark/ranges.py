@@ -25,7 +25,7 @@ class Row(NamedTuple):
 
 
 def rows_of(batches: "list[pa.RecordBatch]") -> list[Row]:
-    found: list[Row] = []
+    result: list[Row] = []
     for batch in batches:
         batch.validate(full=True)
         columns = [
@@ -36,8 +36,8 @@ def rows_of(batches: "list[pa.RecordBatch]") -> list[Row]:
             fields = list(row)
             if len(fields) == 8:
                 fields[7] = tuple((field["key"], field["value"]) for field in fields[7] or ())
-            found.append(Row(*fields))
-    return found
+            result.append(Row(*fields))
+    return result
 
 
 def settings(
@@ -71,10 +71,10 @@ def polled(consumer: Consumer, topic: str, end: int) -> list[Row]:
     partition = TopicPartition(topic, 0)
     consumer.assign([partition])
     consumer.seek(partition, 0)
-    found: list[Row] = []
+    result: list[Row] = []
     while consumer.position(partition) < end:
         for record in consumer.poll(0.1):
-            found.append(
+            result.append(
                 Row(
                     record.key,
                     record.value,
@@ -86,4 +86,4 @@ def polled(consumer: Consumer, topic: str, end: int) -> list[Row]:
                     tuple(record.headers),
                 )
             )
-    return [row for row in found if row.offset < end]
+    return [row for row in result if row.offset < end]

@@ -33,18 +33,19 @@ def committed(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
         enable_auto_commit=False,
     ) as consumer:
         partitions = [
-            TopicPartition(topic, each.partition) for each in consumer.partitions_for(topic)
+            TopicPartition(topic, partition.partition)
+            for partition in consumer.partitions_for(topic)
         ]
         consumer.assign(partitions)
         ends = consumer.end_offsets(partitions)
-        found: list[ConsumerRecord] = []
+        result: list[ConsumerRecord] = []
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            found += consumer.poll(0.02)
-    return sorted(found, key=lambda each: (each.partition, each.offset))
+            result += consumer.poll(0.02)
+    return sorted(result, key=lambda each: (each.partition, each.offset))
 
 
 def values_of(bootstrap_servers: str, topic: str) -> list[str]:
-    return [(each.value or b"").decode() for each in committed(bootstrap_servers, topic)]
+    return [(item.value or b"").decode() for item in committed(bootstrap_servers, topic)]
 
 
 def at(offset: int) -> Progress:

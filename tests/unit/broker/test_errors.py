@@ -19,19 +19,19 @@ from penstock.protocol.messages.produce import (
 
 def test_an_answer_that_is_nothing_but_an_error() -> None:
     error = KafkaError(ErrorCode.INVALID_REQUEST, "do this instead")
-    answer = error_response(ApiKey.DESCRIBE_CLUSTER, 1, error)
-    assert isinstance(answer, DescribeClusterResponse)
-    assert (answer.error_code, answer.error_message) == (
+    response = error_response(ApiKey.DESCRIBE_CLUSTER, 1, error)
+    assert isinstance(response, DescribeClusterResponse)
+    assert (response.error_code, response.error_message) == (
         ErrorCode.INVALID_REQUEST,
         "do this instead",
     )
 
 
 def test_what_was_not_expected_stays_in_the_log() -> None:
-    answer = error_response(ApiKey.FIND_COORDINATOR, 1, RuntimeError("a secret"))
-    assert isinstance(answer, FindCoordinatorResponse)
-    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "secret" not in str(answer.error_message)
+    response = error_response(ApiKey.FIND_COORDINATOR, 1, RuntimeError("a secret"))
+    assert isinstance(response, FindCoordinatorResponse)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "secret" not in str(response.error_message)
 
 
 def test_an_answer_without_a_place_for_it() -> None:
@@ -69,12 +69,12 @@ def test_long_messages_are_cut_wherever_they_are(letter: str) -> None:
     assert not truncate_error_messages(topics)
     record = BatchIndexAndErrorMessage(0, letter * 40_000)
     partition = PartitionProduceResponse(0, 87, error_message=None, record_errors=[record])
-    answer = ProduceResponse([TopicProduceResponse("t", partition_responses=[partition])])
-    assert truncate_error_messages(answer)
-    assert encode(answer, 8)
+    response = ProduceResponse([TopicProduceResponse("t", partition_responses=[partition])])
+    assert truncate_error_messages(response)
+    assert encode(response, 8)
 
 
 def test_names_are_never_cut() -> None:
-    answer = CreateTopicsResponse(topics=[CreatableTopicResult("n" * 40_000, error_message="")])
-    assert not truncate_error_messages(answer)
-    assert len(answer.topics[0].name) == 40_000
+    response = CreateTopicsResponse(topics=[CreatableTopicResult("n" * 40_000, error_message="")])
+    assert not truncate_error_messages(response)
+    assert len(response.topics[0].name) == 40_000

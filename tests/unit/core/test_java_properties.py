@@ -20,7 +20,7 @@ VALUES = {" k y:": "  lead\ttab\nnl é € 😀 !#=:\\ end ", "e": ""}
 
 
 def values(text: str) -> dict[str, str]:
-    return {key: found.value for key, found in parse_properties(text).items()}
+    return {key: result.value for key, result in parse_properties(text).items()}
 
 
 def test_reads_what_java_wrote() -> None:
@@ -58,8 +58,8 @@ def test_what_the_syntax_allows(text: str, expected: dict[str, str]) -> None:
 
 
 def test_lines_are_told() -> None:
-    found = parse_properties("#\na=1\n\nb=2\\\n3\nc=4\n")
-    assert {key: value.line for key, value in found.items()} == {"a": 2, "b": 4, "c": 6}
+    properties = parse_properties("#\na=1\n\nb=2\\\n3\nc=4\n")
+    assert {key: value.line for key, value in properties.items()} == {"a": 2, "b": 4, "c": 6}
 
 
 @pytest.mark.parametrize("escape", ["\\u", "\\u12", "\\u12g4", "\\u 123"])

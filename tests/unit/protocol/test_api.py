@@ -117,15 +117,15 @@ ZOOKEEPER_ERA = {
 @pytest.mark.parametrize("key", KAFKA_4_4)
 def test_versions_are_those_of_kafka_or_more(key: int) -> None:
     name, lowest, highest = KAFKA_4_4[key]
-    found = api(key)
-    assert (found.key.name, found.max_version) == (name, highest)
-    assert found.min_version == (0 if key in FROM_ZERO else lowest)
+    result = api(key)
+    assert (result.key.name, result.max_version) == (name, highest)
+    assert result.min_version == (0 if key in FROM_ZERO else lowest)
 
 
 @pytest.mark.parametrize("key", ZOOKEEPER_ERA)
 def test_versions_of_the_zookeeper_era(key: int) -> None:
-    found = api(key)
-    assert (found.key.name, found.min_version, found.max_version) == ZOOKEEPER_ERA[key]
+    result = api(key)
+    assert (result.key.name, result.min_version, result.max_version) == ZOOKEEPER_ERA[key]
 
 
 def test_no_key_is_missing() -> None:
@@ -139,21 +139,21 @@ def test_from_zero_says_only_what_differs() -> None:
 
 @pytest.mark.parametrize("key", ApiKey)
 def test_request_and_response_belong_together(key: ApiKey) -> None:
-    found = api(key)
-    assert found.request.INFO.kind is Kind.REQUEST
-    assert found.response.INFO.kind is Kind.RESPONSE
-    assert found.request.INFO.key == found.response.INFO.key == key
-    assert found.request.INFO.versions == found.response.INFO.versions
-    assert found.request.INFO.flexible == found.response.INFO.flexible
-    assert found.request.__name__.removesuffix("Request") == found.response.__name__.removesuffix(
+    result = api(key)
+    assert result.request.INFO.kind is Kind.REQUEST
+    assert result.response.INFO.kind is Kind.RESPONSE
+    assert result.request.INFO.key == result.response.INFO.key == key
+    assert result.request.INFO.versions == result.response.INFO.versions
+    assert result.request.INFO.flexible == result.response.INFO.flexible
+    assert result.request.__name__.removesuffix("Request") == result.response.__name__.removesuffix(
         "Response"
     )
 
 
 def test_an_unstable_version_has_a_codec_but_is_not_offered() -> None:
-    found = api(ApiKey.INIT_PRODUCER_ID)
-    assert found.request.INFO.versions.high == 6
-    assert found.max_version == 5
+    result = api(ApiKey.INIT_PRODUCER_ID)
+    assert result.request.INFO.versions.high == 6
+    assert result.max_version == 5
 
 
 @pytest.mark.parametrize(

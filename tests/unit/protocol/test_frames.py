@@ -42,20 +42,20 @@ def joined(parts: Sequence[object]) -> bytes:
 def test_any_cut_of_the_stream_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
     stream = framed(*frames)
     splitter = FrameSplitter()
-    found: list[bytes] = []
+    result: list[bytes] = []
     position = 0
     for cut in (*cuts, len(stream)):
-        found += map(bytes, splitter.feed(stream[position : position + cut]))
+        result += map(bytes, splitter.feed(stream[position : position + cut]))
         position += cut
-    assert found == frames
+    assert result == frames
     assert splitter.buffered == 0
 
 
 def test_byte_by_byte() -> None:
     splitter = FrameSplitter()
     stream = framed(b"one", b"", b"two")
-    found = [bytes(frame) for byte in stream for frame in splitter.feed(bytes([byte]))]
-    assert found == [b"one", b"", b"two"]
+    result = [bytes(frame) for byte in stream for frame in splitter.feed(bytes([byte]))]
+    assert result == [b"one", b"", b"two"]
 
 
 def test_a_frame_within_the_data_is_not_copied() -> None:

@@ -114,7 +114,7 @@ def _pair_of_values(
             _pair_of_values(wire_type.element, element, metadata, version, random)
             for _ in range(random.choice((0, 1, 2)))
         ]
-        return [mine for mine, _ in pairs], tuple(other for _, other in pairs)
+        return [mine for mine, _ in pairs], tuple(pair for _, pair in pairs)
     if not isinstance(wire_type, Scalar):
         return _pair(wire_type, inner, version, random)
     return _pair_of_scalars(wire_type, metadata["kafka_type"], random)

@@ -51,8 +51,8 @@ RECORD_TYPES = {
     ("kind", "suffix"), [(Kind.RECORD_KEY, "Key"), (Kind.RECORD_VALUE, "Value")]
 )
 def test_every_record_type_has_its_key_and_value(kind: Kind, suffix: str) -> None:
-    found = {cls.__name__: cls.INFO.key for cls in message_classes() if cls.INFO.kind is kind}
-    assert found == {name + suffix: number for name, number in RECORD_TYPES.items()}
+    result = {cls.__name__: cls.INFO.key for cls in message_classes() if cls.INFO.kind is kind}
+    assert result == {name + suffix: number for name, number in RECORD_TYPES.items()}
 
 
 def test_value_there_and_back() -> None:

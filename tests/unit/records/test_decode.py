@@ -23,8 +23,8 @@ WRITING = pytest.mark.parametrize("fill", [_encode, load_plain(_encode)], ids=["
 
 def test_says_whether_it_is_compiled() -> None:
     def is_built(name: str) -> bool:
-        folder = Path(penstock.records.__path__[0])
-        return any(folder.joinpath(name + suffix).exists() for suffix in EXTENSION_SUFFIXES)
+        directory = Path(penstock.records.__path__[0])
+        return any(directory.joinpath(name + suffix).exists() for suffix in EXTENSION_SUFFIXES)
 
     assert is_compiled() is all(map(is_built, ("_encode", "_murmur2", "_decode")))
 

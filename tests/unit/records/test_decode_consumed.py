@@ -32,7 +32,7 @@ def consumed(
     hot: ModuleType, batch: bytes, from_offset: int = 0, *, append_time: int | None = None
 ) -> list[Consumed]:
     header = read_header(batch)
-    found: list[Consumed] = hot.decode_consumed(
+    result: list[Consumed] = hot.decode_consumed(
         batch,
         HEADER_SIZE,
         len(batch),
@@ -48,7 +48,7 @@ def consumed(
         1,
         7,
     )
-    return found
+    return result
 
 
 rows = st.lists(st.tuples(timestamps, payloads, payloads, header_lists), min_size=1, max_size=10)
@@ -66,16 +66,26 @@ def test_the_same_as_records(
     records = [Record(base + index, *row) for index, row in enumerate(rows)]
     batch = bytes(build_batch(records, base_offset=base))
     assert consumed(hot, batch, base + skipped) == [
-        ("topic", 3, each.offset, each.timestamp, 1, each.key, each.value, each.headers, 7)
-        for each in records[skipped:]
+        (
+            "topic",
+            3,
+            record.offset,
+            record.timestamp,
+            1,
+            record.key,
+            record.value,
+            record.headers,
+            7,
+        )
+        for record in records[skipped:]
     ]
 
 
 @BOTH
 def test_append_time(hot: ModuleType) -> None:
-    found = consumed(hot, golden("v2")["plain"], append_time=55)
-    assert [each.timestamp for each in found] == [55] * 5
-    assert type(found[0]) is Consumed
+    result = consumed(hot, golden("v2")["plain"], append_time=55)
+    assert [item.timestamp for item in result] == [55] * 5
+    assert type(result[0]) is Consumed
 
 
 @BOTH

@@ -69,7 +69,7 @@ def test_the_sets_that_kafka_would_write(codec: Compression, magic: int) -> None
     assert mine[:1] + mine[2:6] == expected[:1] + expected[2:6]
     assert mine.value is not None
     assert expected.value is not None
-    unpacked = [decompress(codec, each.value or b"", magic=magic) for each in (mine, expected)]
+    unpacked = [decompress(codec, item.value or b"", magic=magic) for item in (mine, expected)]
     assert bytes(unpacked[0]) == bytes(unpacked[1])
     if codec is Compression.LZ4:
         assert mine.value[:7] == expected.value[:7], "the header checksum differs by magic"

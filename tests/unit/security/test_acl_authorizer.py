@@ -222,10 +222,10 @@ def concerns(acl: Entry, principal: str, host: str) -> bool:
 def oracle(
     acls: Acls, everyone: bool, principal: str, host: str, operation: str, kind: str, name: str
 ) -> bool:
-    found = [e for key, entries in acls.items() if applies(key, kind, name) for e in entries]
-    if not found:
+    result = [e for key, entries in acls.items() if applies(key, kind, name) for e in entries]
+    if not result:
         return everyone
-    mine = [e for e in found if concerns(e, principal, host)]
+    mine = [e for e in result if concerns(e, principal, host)]
     if any(e.permission == "DENY" and e.operation in (operation, "ALL") for e in mine):
         return False
     enough = {operation, "ALL"}
@@ -292,7 +292,7 @@ def test_a_long_history_of_changes() -> None:
             Principal.parse(question[0]), question[1], AclOperation[question[2]], TOPIC, name
         )
         assert decision is oracle(acls, False, *question, "TOPIC", name)
-    left = {k: frozenset(found) for k, found in authorizer.acls(EVERYTHING)}
+    left = {k: frozenset(result) for k, result in authorizer.acls(EVERYTHING)}
     assert left == acls
 
 
@@ -309,8 +309,8 @@ def test_a_filter_finds_what_it_matches(
     for key, entries in acls.items():
         authorizer.put(key, entries)
     acl_filter = EVERYTHING._replace(name=name, pattern_type=pattern_type, principal=principal)
-    found = {(key, e) for key, entries in authorizer.acls(acl_filter) for e in entries}
-    assert found == {
+    result = {(key, e) for key, entries in authorizer.acls(acl_filter) for e in entries}
+    assert result == {
         (key, e)
         for key, entries in acls.items()
         for e in entries

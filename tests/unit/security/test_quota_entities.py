@@ -153,8 +153,8 @@ def test_which_entities_a_filter_finds(
 ) -> None:
     for is_strict, expected in ((False, loose), (True, strict)):
         quota_filter = QuotaFilter.of_wire(components, is_strict)
-        found = [i for i, entity in enumerate(ENTITIES) if quota_filter.matches(entity)]
-        assert found == expected
+        result = [i for i, entity in enumerate(ENTITIES) if quota_filter.matches(entity)]
+        assert result == expected
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from penstock.spark.progress import Batch, Progress, SourceOffsets, StoredProgre
 
 def at(*offsets: int, topic_id: str = "id-1", source: str = "orders") -> Progress:
     """Returns a source with one topic whose partitions are at these offsets."""
-    partitions = {TopicPartition("orders", index): each for index, each in enumerate(offsets)}
+    partitions = {TopicPartition("orders", index): offset for index, offset in enumerate(offsets)}
     return {source: SourceOffsets(partitions, {"orders": topic_id}, source)}
 
 

@@ -18,7 +18,7 @@ NAMES = st.text("abcXYZ019._-", min_size=1, max_size=8)
     NAMES | st.just(""),
 )
 def test_what_is_written_is_read_again(offsets: dict[tuple[str, int], int], source: str) -> None:
-    partitions = {TopicPartition(*each): offset for each, offset in offsets.items()}
+    partitions = {TopicPartition(*item): offset for item, offset in offsets.items()}
     ids = {topic: f"id of {topic}" for topic, _ in offsets}
     written = SourceOffsets(partitions, ids, source)
     assert SourceOffsets.from_json(json.loads(json.dumps(written.to_json()))) == written
@@ -29,8 +29,8 @@ def test_the_same_offsets_are_the_same_text() -> None:
     one = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
     other = dict(reversed(one.items()))
     texts = {
-        json.dumps(SourceOffsets(each, ids, "s").to_json())
-        for each, ids in [(one, {"a": "1", "b": "2"}), (other, {"b": "2", "a": "1"})]
+        json.dumps(SourceOffsets(item, ids, "s").to_json())
+        for item, ids in [(one, {"a": "1", "b": "2"}), (other, {"b": "2", "a": "1"})]
     }
     assert texts == {
         '{"#penstock": {"source": "s", "topicIds": {"a": "1", "b": "2"}}, '
@@ -39,8 +39,10 @@ def test_the_same_offsets_are_the_same_text() -> None:
 
 
 def test_offsets_of_sparks_own_source_are_read() -> None:
-    found = SourceOffsets.from_json({"orders": {"0": 17, "1": 4}})
-    assert found == SourceOffsets({TopicPartition("orders", 0): 17, TopicPartition("orders", 1): 4})
+    result = SourceOffsets.from_json({"orders": {"0": 17, "1": 4}})
+    assert result == SourceOffsets(
+        {TopicPartition("orders", 0): 17, TopicPartition("orders", 1): 4}
+    )
 
 
 @pytest.mark.parametrize("topic_ids", [{}, {"t": "id"}])

@@ -24,11 +24,11 @@ def put(disk: CrashDisk, path: str, data: bytes, *, sync: bool = False) -> None:
 
 def contents(disk: CrashDisk, path: str, mode: CrashMode = CrashMode.TORN) -> set[bytes | None]:
     """All that a file may be after a crash, as far as the seeds show it; None: not there."""
-    found: set[bytes | None] = set()
+    result: set[bytes | None] = set()
     for seed in range(SEEDS):
         image = disk.image(mode, Random(seed))
-        found.add(image.read_file(path) if image.exists(path) else None)
-    return found
+        result.add(image.read_file(path) if image.exists(path) else None)
+    return result
 
 
 def names(disk: CrashDisk, folder: str) -> set[tuple[str, ...]]:
@@ -79,10 +79,10 @@ def test_a_torn_append_keeps_a_part_or_leaves_zeros() -> None:
     disk = with_file(old)
     file = disk.open("/a")
     file.write_at(b"n" * 1500, 700)
-    found = contents(disk, "/a")
-    assert {old, old + b"n" * 1500} < found
-    assert None not in found
-    kept = [content for content in found if content is not None]
+    result = contents(disk, "/a")
+    assert {old, old + b"n" * 1500} < result
+    assert None not in result
+    kept = [content for content in result if content is not None]
     assert all(content.startswith(old) and set(content) <= set(b"on\0") for content in kept)
     assert any(old < content < old + b"n" * 1500 and b"\0" not in content for content in kept)
     assert any(b"\0" in content for content in kept), "sectors may be missing"
@@ -111,9 +111,9 @@ def test_writes_of_a_prefix_are_kept_in_their_order() -> None:
 def test_a_truncation_may_or_may_not_have_happened() -> None:
     disk = with_file(b"abcdef")
     disk.open("/a").truncate(2)
-    found = contents(disk, "/a")
-    assert {b"ab", b"abcdef"} <= found
-    assert all(content is not None and b"abcdef".startswith(content) for content in found)
+    result = contents(disk, "/a")
+    assert {b"ab", b"abcdef"} <= result
+    assert all(content is not None and b"abcdef".startswith(content) for content in result)
 
 
 def test_names_change_in_their_order() -> None:

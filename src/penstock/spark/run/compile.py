@@ -100,13 +100,13 @@ def compile_query(
 
 def views_needed(spec: PipelineSpec, view: str) -> frozenset[str]:
     """Returns the view and all views that it may depend on; rather too many than too few."""
-    steps = {each.name: index for index, each in enumerate(spec.steps)}
+    steps = {step.name: index for index, step in enumerate(spec.steps)}
     inputs = [*(source.name for source in spec.sources), *(table.name for table in spec.tables)]
     needed = {view}
     # Steps read only earlier views, so one pass from the last step to the first is enough.
     for step in reversed(spec.steps):
         if step.name in needed:
-            earlier = [*inputs, *(other.name for other in spec.steps[: steps[step.name]])]
+            earlier = [*inputs, *(item.name for item in spec.steps[: steps[step.name]])]
             needed.update(name for name in earlier if _may_read(step, name))
     return frozenset(needed)
 

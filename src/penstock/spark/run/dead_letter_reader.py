@@ -97,7 +97,7 @@ class DeadLetterReader:
 
 def span(start: SourceOffsets, end: SourceOffsets) -> int:
     """Returns the number of offsets between two positions, an upper bound of the records."""
-    return sum(last - start.offsets.get(each, 0) for each, last in end.offsets.items())
+    return sum(last - start.offsets.get(offset, 0) for offset, last in end.offsets.items())
 
 
 def most_allowed(allowed: DeadLetterSpec | None, records: int) -> int | None:

@@ -153,8 +153,8 @@ class TransactionLives(RuleBasedStateMachine):
     def zombie(self, data: st.DataObject, partition: TopicPartition) -> None:
         """Whoever had an epoch before another was asked for is never let in again."""
         ids = data.draw(st.sampled_from(self.zombies))
-        answer = self.host.request(add_request(*ids, [partition]), AddPartitionsToTxnResponse)
-        assert only_error(answer) != ErrorCode.NONE
+        response = self.host.request(add_request(*ids, [partition]), AddPartitionsToTxnResponse)
+        assert only_error(response) != ErrorCode.NONE
 
     # --- partitions
 

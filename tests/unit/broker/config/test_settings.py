@@ -209,7 +209,7 @@ def test_a_setting_that_is_read_is_not_said_to_have_no_effect() -> None:
     # Clients and commands name settings of brokers, Kafka's own ones among them.
     others = [package / name for name in ("broker/config", "cli", "client", "spark", "testing")]
     for path in package.rglob("*.py"):
-        if not any(path.is_relative_to(other) for other in others):
+        if not any(path.is_relative_to(item) for item in others):
             read |= set(re.findall(r'"([a-z0-9]+\.[a-z0-9.]+)"', path.read_text()))
     known = read & set(BROKER_SETTINGS)
     assert "num.partitions" in known

@@ -35,7 +35,7 @@ def responded_partitions(
     context: FetchContext, ends: dict[tuple[str, int], int]
 ) -> set[tuple[str, int]]:
     """What is told where partitions have these high watermarks and records up to them."""
-    found = [
+    result = [
         (
             entry,
             FetchPartitionData(
@@ -50,7 +50,7 @@ def responded_partitions(
     ]
     return {
         (topic.topic, partition.partition_index)
-        for topic in context.responses(found)
+        for topic in context.responses(result)
         for partition in topic.partitions
     }
 
@@ -97,13 +97,13 @@ def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[s
         context = open_session(sessions, request)
         epoch += 1
         expected = {
-            each
-            for each, offset in wanted.items()
-            if offset < ends[each] or told[each] != ends[each]
+            item
+            for item, offset in wanted.items()
+            if offset < ends[item] or told[item] != ends[item]
         }
         assert {(entry.topic, entry.index) for entry in context.partitions.values()} == set(wanted)
         assert responded_partitions(context, ends) == expected
-        told.update({each: ends[each] for each in wanted})
+        told.update({item: ends[item] for item in wanted})
 
 
 def test_ids_are_told_as_ids() -> None:

@@ -29,9 +29,9 @@ def disk() -> Iterator[GatedDisk]:
 
 @pytest.fixture
 def log(tmp_path: Path, disk: GatedDisk) -> Iterator[Log]:
-    with LogDirectory(tmp_path, disk=disk) as folder:
-        folder.open()
-        yield folder.log
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        directory.open()
+        yield directory.log
 
 
 def append(log: Log) -> None:
@@ -108,9 +108,9 @@ def test_a_flush_that_fails_fails_all_who_wait(
         append(log)
         second = flusher.flush(log)
         disk.gate.set()
-        for each in (first, second):
+        for item in (first, second):
             with pytest.raises(KafkaStorageError):
-                await each
+                await item
         assert log.failure is not None
         with pytest.raises(KafkaStorageError):
             append(log)
@@ -167,8 +167,8 @@ def test_a_log_that_is_held_and_then_moved(log: Log, disk: GatedDisk, tmp_path: 
 
     async def work(flusher: LogFlusher) -> None:
         append(log)
-        with LogDirectory(tmp_path / "other") as folder:
-            new = folder.open()
+        with LogDirectory(tmp_path / "other") as directory:
+            new = directory.open()
             append(new)
             with log.local.lock_files():
                 done = flusher.flush(log)

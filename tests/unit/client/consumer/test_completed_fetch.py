@@ -92,8 +92,8 @@ def fetch(
     aborted: list[AbortedTransaction] | None = None,
     config: FetchConfig | None = None,
 ) -> CompletedFetch:
-    answer = FetchPartitionData(records=data, aborted_transactions=aborted)
-    return CompletedFetch(TP, offset, answer, config or FetchConfig())
+    response = FetchPartitionData(records=data, aborted_transactions=aborted)
+    return CompletedFetch(TP, offset, response, config or FetchConfig())
 
 
 COMMITTED = FetchConfig(read_committed=True)
@@ -154,7 +154,7 @@ def test_every_record_once_and_in_order(
 ) -> None:
     config = FetchConfig(read_committed=read_committed)
     fetched = fetch(log.data, start, aborted=log.aborted, config=config)
-    expected = [each for each in (log.committed if read_committed else log.every) if each >= start]
+    expected = [item for item in (log.committed if read_committed else log.every) if item >= start]
     taken: list[int] = []
     for limit in [*limits, 1000]:
         records = fetched.take(limit)
@@ -163,7 +163,7 @@ def test_every_record_once_and_in_order(
             assert record.value == b"v%d" % record.offset
             assert record.leader_epoch == 5
         taken += [record.offset for record in records]
-        later = [each for each in expected if each not in taken]
+        later = [item for item in expected if item not in taken]
         assert fetched.next_offset <= min(later, default=max(log.end, start))
     assert taken == expected
     assert fetched.is_consumed
@@ -180,20 +180,20 @@ def test_arrow_gives_the_same(log: Log, start: int, before: int, read_committed:
     rows = fetched.take_arrow(decoder)
     columns = decoder.finish().to_pydict()
     assert rows == len(expected) - len(taken)
-    assert columns["offset"] == [each.offset for each in expected[len(taken) :]]
-    assert columns["value"] == [each.value for each in expected[len(taken) :]]
+    assert columns["offset"] == [item.offset for item in expected[len(taken) :]]
+    assert columns["value"] == [item.value for item in expected[len(taken) :]]
     assert fetched.is_consumed
 
 
 def test_what_a_record_says() -> None:
     record = Record(7, T0, b"key", None, (("h", b"x"), ("n", None)))
     data = bytes(build_batch([record], base_offset=7, partition_leader_epoch=2))
-    (found,) = fetch(data, 7).take(10)
-    assert found == ConsumerRecord(
+    (result,) = fetch(data, 7).take(10)
+    assert result == ConsumerRecord(
         "t", 3, 7, T0, 0, b"key", None, (("h", b"x"), ("n", None)), leader_epoch=2
     )
-    assert found.topic_partition == TP
-    assert (found.serialized_key_size, found.serialized_value_size) == (3, -1)
+    assert result.topic_partition == TP
+    assert (result.serialized_key_size, result.serialized_value_size) == (3, -1)
 
 
 def test_timestamps_of_the_broker() -> None:
@@ -204,15 +204,15 @@ def test_timestamps_of_the_broker() -> None:
             max_timestamp=T0 + 99,
         )
     )
-    assert {(each.timestamp, each.timestamp_type) for each in fetch(data).take(9)} == {(T0 + 99, 1)}
+    assert {(item.timestamp, item.timestamp_type) for item in fetch(data).take(9)} == {(T0 + 99, 1)}
 
 
-@pytest.mark.parametrize("name", [each for each in golden("legacy") if "append" not in each])
+@pytest.mark.parametrize("name", [item for item in golden("legacy") if "append" not in item])
 def test_old_formats(name: str) -> None:
     data = golden("legacy")[name]
     first = 0 if name.endswith("from_0") else 500
     fetched = fetch(data, first + 1)
-    assert [(each.offset, each.value) for each in fetched.take(100)] == [
+    assert [(item.offset, item.value) for item in fetched.take(100)] == [
         (first + 1, None),
         (first + 2, b"w" * 100),
     ]
@@ -224,7 +224,7 @@ def test_the_tail_of_a_transaction_that_compaction_left() -> None:
     data = marker(5, 1, commit=False) + batch(6, 2, producer_id=1) + marker(8, 1, commit=True)
     aborted = [AbortedTransaction(producer_id=1, first_offset=3)]
     fetched = fetch(data, 4, aborted=aborted, config=COMMITTED)
-    assert [each.offset for each in fetched.take(10)] == [6, 7]
+    assert [item.offset for item in fetched.take(10)] == [6, 7]
 
 
 def test_a_partial_batch_at_the_end_waits_for_the_next_fetch() -> None:
@@ -290,7 +290,7 @@ def test_a_key_that_cannot_be_deserialized() -> None:
         value=deserialize_with(value, "value_deserializer"),
     )
     fetched = fetch(batch(0, 4), config=config)
-    assert [(each.key, each.value) for each in fetched.take(10)] == [("k0", "v0"), ("k1", "v1")]
+    assert [(item.key, item.value) for item in fetched.take(10)] == [("k0", "v0"), ("k1", "v1")]
     assert fetched.next_offset == 2
     for _ in range(2):
         with pytest.raises(SerializationError, match=r"value .* offset 2 of t-3 .*seek to 3"):

@@ -55,7 +55,7 @@ class Commits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         if isinstance(self.given, KafkaError):
             raise self.given
-        return {each: self.given.get(each) for each in partitions}
+        return {partition: self.given.get(partition) for partition in partitions}
 
 
 class Harness:
@@ -119,15 +119,15 @@ class Harness:
 
 
 def listed(partition: TopicPartition, offset: int, code: int = 0) -> ListOffsetsResponse:
-    found = ListOffsetsPartitionResponse(
+    result = ListOffsetsPartitionResponse(
         partition_index=partition.partition, error_code=code, offset=offset
     )
-    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [found])])
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [result])])
 
 
 def ended(partition: TopicPartition, epoch: int, end: int, code: int = 0) -> Message:
-    found = OffsetForLeaderEpochEndOffset(code, partition.partition, epoch, end)
-    return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [found])])
+    result = OffsetForLeaderEpochEndOffset(code, partition.partition, epoch, end)
+    return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [result])])
 
 
 def timestamp(asked: SentRequest) -> int:
@@ -223,7 +223,7 @@ def test_a_reset_that_is_not_allowed_is_told() -> None:
         await harness.update_positions()
         await harness.update_positions()
         await harness.answer(listed(A, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        assert [type(each) for each in harness.reported] == [AuthorizationError]
+        assert [type(item) for item in harness.reported] == [AuthorizationError]
 
     run(scenario())
 

@@ -134,6 +134,6 @@ def test_offsets_of_all_versions_are_read(version: int) -> None:
     ],
 )
 def test_what_is_not_known_is_left_out(key: bytes | None, value: bytes | None, note: str) -> None:
-    found = decode_record(key, value)
-    assert isinstance(found, Skipped)
-    assert note in found.note
+    record = decode_record(key, value)
+    assert isinstance(record, Skipped)
+    assert note in record.note

@@ -62,8 +62,8 @@ def test_adding_nothing_begins_a_transaction_too(host: TxnHost) -> None:
     producer = Producer(host)
     producer.init()
     request = add_request("x", producer.producer_id, producer.epoch, ())
-    answer = host.request(request, AddPartitionsToTxnResponse, 3)
-    assert errors_of(answer) == []
+    response = host.request(request, AddPartitionsToTxnResponse, 3)
+    assert errors_of(response) == []
     assert host.state() is S.ONGOING
     assert producer.end(commit=True) == ErrorCode.NONE
     assert host.markers == []

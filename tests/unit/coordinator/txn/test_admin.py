@@ -78,8 +78,8 @@ def test_describe(host: TxnHost) -> None:
 
 def test_describe_what_is_not_there(host: TxnHost) -> None:
     request = DescribeTransactionsRequest(["nobody", ""])
-    answer = host.request(request, DescribeTransactionsResponse)
-    assert answer.transaction_states == [
+    response = host.request(request, DescribeTransactionsResponse)
+    assert response.transaction_states == [
         DescribeTransactionsTransactionState(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "nobody"),
         DescribeTransactionsTransactionState(ErrorCode.INVALID_REQUEST, ""),
     ]
@@ -120,22 +120,22 @@ def three(host: TxnHost) -> TxnHost:
     ],
 )
 def test_list(three: TxnHost, request_: ListTransactionsRequest, names: list[str]) -> None:
-    answer = three.request(request_, ListTransactionsResponse)
-    assert [state.transactional_id for state in answer.transaction_states] == names
-    assert answer.unknown_state_filters == []
+    response = three.request(request_, ListTransactionsResponse)
+    assert [state.transactional_id for state in response.transaction_states] == names
+    assert response.unknown_state_filters == []
 
 
 def test_what_is_listed(three: TxnHost) -> None:
-    answer = three.request(ListTransactionsRequest(), ListTransactionsResponse)
-    listed = [(each.producer_id, each.transaction_state) for each in answer.transaction_states]
+    response = three.request(ListTransactionsRequest(), ListTransactionsResponse)
+    listed = [(state.producer_id, state.transaction_state) for state in response.transaction_states]
     assert listed == [(1000, "Empty"), (1001, "Ongoing"), (1002, "PrepareAbort")]
 
 
 def test_states_that_nobody_knows(three: TxnHost) -> None:
     request = ListTransactionsRequest(["Nonsense", "ongoing", "Nonsense"])
-    answer = three.request(request, ListTransactionsResponse)
-    assert answer.unknown_state_filters == ["Nonsense", "ongoing"]
-    assert answer.transaction_states == []
+    response = three.request(request, ListTransactionsResponse)
+    assert response.unknown_state_filters == ["Nonsense", "ongoing"]
+    assert response.transaction_states == []
 
 
 @pytest.mark.parametrize(

@@ -36,8 +36,8 @@ def old_host(request: pytest.FixtureRequest) -> TxnHost:
 @commits
 def test_ending_at_the_same_epoch(old_host: TxnHost, commit: bool) -> None:
     producer = ongoing(old_host, T0, T1, version=1)
-    answer = producer.ended(commit=commit)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, -1, -1)
+    response = producer.ended(commit=commit)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, -1, -1)
     assert old_host.state() is PREPARED[commit]
     both = frozenset({T0, T1})
     marker = WriteMarkers("x", producer.producer_id, 0, commit, both, 0)
@@ -99,17 +99,17 @@ def host() -> TxnHost:
 @commits
 def test_ending_with_the_next_epoch(host: TxnHost, commit: bool) -> None:
     producer = ongoing(host, T0, T1)
-    answer = producer.ended(commit=commit)
-    assert (answer.error_code, answer.producer_id) == (0, producer.producer_id)
-    assert answer.producer_epoch == 1
+    response = producer.ended(commit=commit)
+    assert (response.error_code, response.producer_id) == (0, producer.producer_id)
+    assert response.producer_epoch == 1
     marker = WriteMarkers("x", producer.producer_id, 1, commit, frozenset({T0, T1}), 2)
     assert host.markers == [marker]
     assert producer.ended(commit=commit).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     host.finish()
     assert host.state() is COMPLETE[commit]
-    assert producer.ended(commit=commit) == answer
+    assert producer.ended(commit=commit) == response
     assert producer.ended(commit=not commit).error_code == STATE
-    producer.epoch = answer.producer_epoch
+    producer.epoch = response.producer_epoch
     assert producer.add(T0) == NONE
     assert producer.end(commit=commit) == NONE
     assert producer.epoch == 2
@@ -193,8 +193,8 @@ def test_the_last_epoch_leads_to_a_new_id(host: TxnHost, commit: bool) -> None:
     prepared = host.metadata()
     assert prepared.next_producer_id == producer.producer_id
     assert (prepared.producer_id, prepared.producer_epoch) == (old, MAX_EPOCH)
-    for each in (producer, unheard):
-        assert each.ended(commit=commit).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+    for item in (producer, unheard):
+        assert item.ended(commit=commit).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     assert producer.add(T0) == ErrorCode.CONCURRENT_TRANSACTIONS
     host.finish()
     complete = host.metadata()

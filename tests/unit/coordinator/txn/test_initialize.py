@@ -73,8 +73,8 @@ def test_the_next_producer_gets_the_next_epoch(host: TxnHost) -> None:
     ],
 )
 def test_refused(host: TxnHost, fields: dict[str, object], error: ErrorCode) -> None:
-    answer = host.request(init_request(**fields), InitProducerIdResponse, 6)
-    assert answer == InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+    response = host.request(init_request(**fields), InitProducerIdResponse, 6)
+    assert response == InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
     assert host.log == []
     assert host.next_producer_id == FIRST_PRODUCER_ID
 
@@ -215,8 +215,8 @@ def test_a_new_producer_after_the_last_epoch(host: TxnHost) -> None:
 def test_a_bump_after_the_last_epoch_and_its_retry(host: TxnHost) -> None:
     host.put(producer_id=5, producer_epoch=LAST)
     producer, unheard = Producer(host), Producer(host)
-    for each in (producer, unheard):
-        each.producer_id, each.epoch = 5, LAST
+    for item in (producer, unheard):
+        item.producer_id, item.epoch = 5, LAST
     assert producer.bump() == ErrorCode.NONE
     assert (producer.producer_id, producer.epoch) == (FIRST_PRODUCER_ID, 0)
     assert unheard.bump() == ErrorCode.NONE

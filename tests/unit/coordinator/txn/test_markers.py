@@ -235,10 +235,10 @@ def test_the_last_epoch_of_all_is_nobodys(timed_out: Producer) -> None:
 
 def test_a_timeout_with_the_last_epoch_then_an_abort(timed_out: Producer) -> None:
     """The producer goes on with a new id, as it would with the next epoch of the old one."""
-    answer = timed_out.ended(commit=False)
-    assert (answer.producer_id, answer.producer_epoch) == (FIRST_PRODUCER_ID + 1, 0)
+    response = timed_out.ended(commit=False)
+    assert (response.producer_id, response.producer_epoch) == (FIRST_PRODUCER_ID + 1, 0)
     timed_out.host.advance(0)
-    assert timed_out.ended(commit=False) == answer
+    assert timed_out.ended(commit=False) == response
     assert timed_out.end(commit=False) == ErrorCode.NONE
     assert timed_out.add(T0) == ErrorCode.NONE
 

@@ -44,8 +44,8 @@ ERRORS = [
 @pytest.mark.parametrize(("error", "told"), ERRORS)
 def test_nothing_happens_but_an_error(host: TxnHost, error: ErrorCode, told: ErrorCode) -> None:
     host.append_error = error
-    answer = host.request(init_request(), InitProducerIdResponse)
-    assert answer == InitProducerIdResponse(error_code=told, producer_id=-1, producer_epoch=-1)
+    response = host.request(init_request(), InitProducerIdResponse)
+    assert response == InitProducerIdResponse(error_code=told, producer_id=-1, producer_epoch=-1)
     assert host.shard.transactions == {}
     producer = Producer(host)
     assert producer.init() == ErrorCode.NONE

@@ -23,9 +23,9 @@ penstock.spark.errors.DataLossError: orders-0 starts at offset 5 now. Records ma
 
 
 def test_an_error_of_penstock_in_another_process_is_restored() -> None:
-    found = failure_of("p.s", SparkSaysError(PLANNING))
-    assert isinstance(found, DataLossError)
-    assert str(found) == "orders-0 starts at offset 5 now. Records may be missing"
+    result = failure_of("p.s", SparkSaysError(PLANNING))
+    assert isinstance(result, DataLossError)
+    assert str(result) == "orders-0 starts at offset 5 now. Records may be missing"
 
 
 def test_an_error_of_ours_stays_as_it_is() -> None:
@@ -46,9 +46,9 @@ def test_a_second_driver_on_the_same_checkpoint(said: str) -> None:
 
 def test_spark_stopped_by_its_cluster() -> None:
     said = "Job 3 cancelled because SparkContext was shut down\n at x"
-    found = failure_of("p.s", SparkSaysError(said))
-    assert isinstance(found, SparkStoppedError)
-    assert str(found).startswith("p.s: Spark was stopped while the query ran")
+    result = failure_of("p.s", SparkSaysError(said))
+    assert isinstance(result, SparkStoppedError)
+    assert str(result).startswith("p.s: Spark was stopped while the query ran")
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_spark_whose_process_has_ended(error: Exception) -> None:
 
 
 def test_a_batch_whose_spark_has_ended_has_one_clear_error() -> None:
-    found = failure_of("p.s", Py4JNetworkError("Answer from Java side is empty"))
-    assert isinstance(found, SparkStoppedError)
-    assert str(found).startswith("p.s: the Java process of Spark has ended")
+    result = failure_of("p.s", Py4JNetworkError("Answer from Java side is empty"))
+    assert isinstance(result, SparkStoppedError)
+    assert str(result).startswith("p.s: the Java process of Spark has ended")
 
 
 def test_the_message_of_a_client_error_is_kept() -> None:
@@ -74,9 +74,9 @@ def test_the_message_of_a_python_error_is_kept() -> None:
     cause = ValueError("Traceback\nKeyError: 'x'\n")
     error = SparkSaysError("An exception was raised by the Python Proxy")
     error.__cause__ = cause
-    found = failure_of("p.s", error)
-    assert type(found) is PipelineError
-    assert str(found) == "p.s: KeyError: 'x'"
+    result = failure_of("p.s", error)
+    assert type(result) is PipelineError
+    assert str(result) == "p.s: KeyError: 'x'"
 
 
 def test_of_anything_else_the_first_line() -> None:
@@ -86,8 +86,8 @@ def test_of_anything_else_the_first_line() -> None:
 
 def test_what_goes_wrong_in_the_driver_is_named() -> None:
     error = KeyError("x")
-    found = failure_of("p.s", error)
-    assert str(found) == "p.s: KeyError: 'x'"
-    assert found.__cause__ is error
+    result = failure_of("p.s", error)
+    assert str(result) == "p.s: KeyError: 'x'"
+    assert result.__cause__ is error
     refused = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed")
     assert "not allowed" in str(failure_of("p.s", refused))

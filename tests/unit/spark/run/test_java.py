@@ -36,8 +36,8 @@ def test_java_home_takes_precedence_over_the_path(tmp_path: Path) -> None:
     home = runtime(tmp_path / "home", "21.0.2")
     other = runtime(tmp_path / "other", "17.0.1")
     environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
-    found = find_java(environment, tmp_path / "cache")
-    assert (found.version, found.origin) == (21, "JAVA_HOME")
+    result = find_java(environment, tmp_path / "cache")
+    assert (result.version, result.origin) == (21, "JAVA_HOME")
 
 
 @pytest.mark.parametrize(
@@ -49,8 +49,8 @@ def test_one_that_is_too_old_is_passed_over(
     home = runtime(tmp_path / "old", version, release=says_release)
     other = runtime(tmp_path / "new", "25")
     environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
-    found = find_java(environment, tmp_path / "cache")
-    assert found.version == (17 if version.startswith("17") else 25)
+    result = find_java(environment, tmp_path / "cache")
+    assert result.version == (17 if version.startswith("17") else 25)
 
 
 def test_java_that_is_too_old_is_named_in_the_error(tmp_path: Path) -> None:
@@ -80,12 +80,12 @@ def test_it_starts_without_what_spark_need_not_ask_for(
 ) -> None:
     home = runtime(tmp_path / "a home's", version)
     environment = {"JAVA_HOME": str(home), "HOME": str(tmp_path)}
-    found = find_java(environment)
-    assert found == find_java(environment)
+    result = find_java(environment)
+    assert result == find_java(environment)
     opens = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
     given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", opens, "a b", "*"]
     printed = subprocess.run(
-        [found.home / "bin" / "java", *given], check=True, capture_output=True, text=True
+        [result.home / "bin" / "java", *given], check=True, capture_output=True, text=True
     ).stdout.splitlines()
     assert printed == ["-Xmx1g", *[opens] * kept, "a b", "*"]
 
@@ -122,8 +122,8 @@ def test_only_the_jvm_of_a_driver_ignores_sigterm(
 ) -> None:
     home = runtime(tmp_path / "home", "17.0.1")
     (home / "bin" / "java").write_text("#!/bin/sh\nkill -TERM $$\n")
-    found = find_java({"JAVA_HOME": str(home)}, tmp_path / "cache")
-    command = [str(found.home / "bin" / "java"), "-Xmx1g", class_name]
+    result = find_java({"JAVA_HOME": str(home)}, tmp_path / "cache")
+    command = [str(result.home / "bin" / "java"), "-Xmx1g", class_name]
     assert subprocess.run(command, check=False).returncode == code
 
 

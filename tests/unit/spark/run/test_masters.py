@@ -21,8 +21,8 @@ def free_port() -> int:
 
 
 def test_what_runs_on_this_machine() -> None:
-    assert all(is_local(each) for each in ("local", "local[*]", "local[4]", "local[2,3]"))
-    assert not any(is_local(each) for each in ("local-cluster[2,1,1024]", "yarn", "spark://a:1"))
+    assert all(is_local(name) for name in ("local", "local[*]", "local[4]", "local[2,3]"))
+    assert not any(is_local(name) for name in ("local-cluster[2,1,1024]", "yarn", "spark://a:1"))
 
 
 @pytest.mark.parametrize("master", ["local[2]", "k8s://https://nowhere:6443", "something else"])

@@ -21,8 +21,8 @@ METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{"a":"{\\"-\\":1}"
 
 
 def offsets(source: str, *numbers: int) -> SourceOffsets:
-    found = {TopicPartition(source, index): each for index, each in enumerate(numbers)}
-    return SourceOffsets(found, {source: f"id-{source}"}, source)
+    result = {TopicPartition(source, index): number for index, number in enumerate(numbers)}
+    return SourceOffsets(result, {source: f"id-{source}"}, source)
 
 
 def written(*sources: SourceOffsets) -> str:
@@ -31,7 +31,7 @@ def written(*sources: SourceOffsets) -> str:
 
 @given(st.lists(st.lists(st.integers(0, 2**62), max_size=4), min_size=1, max_size=4))
 def test_offsets_of_the_source_are_read_back(numbers: list[list[int]]) -> None:
-    sources = [offsets(f"s{index}", *each) for index, each in enumerate(numbers)]
+    sources = [offsets(f"s{index}", *number) for index, number in enumerate(numbers)]
     assert [source.offsets for source in parse_offsets(written(*sources))] == [
         source.offsets for source in sources
     ]

@@ -107,9 +107,9 @@ def play(
 def test_a_run_that_is_stopped_ends_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Event()
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    calls, found = play(monkeypatch, stop)
-    assert isinstance(found, RunResult)
-    assert found.rows == 10
+    calls, result = play(monkeypatch, stop)
+    assert isinstance(result, RunResult)
+    assert result.rows == 10
     last = ["last batch of a", "last batch of b"]
     assert calls[:6] == ["start a", "start b", *last, "stop a", "stop b"]
     assert calls[-2:] == ["stop a", "close a"]
@@ -128,26 +128,26 @@ def test_spark_that_ends_with_the_same_signal_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, gone: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    _, found = play(monkeypatch, Event(), gone)
-    assert isinstance(found, RunResult)
+    _, result = play(monkeypatch, Event(), gone)
+    assert isinstance(result, RunResult)
     assert "the current batch was not finished" in caplog.text
 
 
 def test_spark_that_ends_without_a_signal_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_wait", lambda queries, asked: None)
-    _, found = play(monkeypatch, Event(), ConnectionRefusedError())
-    assert isinstance(found, SparkStoppedError)
-    assert str(found).startswith("p: the Java process of Spark has ended")
+    _, result = play(monkeypatch, Event(), ConnectionRefusedError())
+    assert isinstance(result, SparkStoppedError)
+    assert str(result).startswith("p: the Java process of Spark has ended")
 
 
 def test_other_errors_after_a_signal_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    _, found = play(monkeypatch, Event(), FencedError("taken over"))
-    assert isinstance(found, FencedError)
+    _, result = play(monkeypatch, Event(), FencedError("taken over"))
+    assert isinstance(result, FencedError)
 
 
 def test_a_second_signal_cancels_the_current_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    calls, found = play(monkeypatch, Event(), KeyboardInterrupt())
-    assert isinstance(found, KeyboardInterrupt)
+    calls, result = play(monkeypatch, Event(), KeyboardInterrupt())
+    assert isinstance(result, KeyboardInterrupt)
     assert calls[4:] == ["stop a", "stop b now", "close b", "stop a now", "close a"]

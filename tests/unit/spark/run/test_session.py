@@ -24,12 +24,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_state_is_stored_in_rocksdb_with_a_changelog() -> None:
-    found = settings(pipeline())
-    assert found["spark.sql.streaming.stateStore.providerClass"].endswith(
+    result = settings(pipeline())
+    assert result["spark.sql.streaming.stateStore.providerClass"].endswith(
         "RocksDBStateStoreProvider"
     )
     changelog = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
-    assert found[changelog] == "true"
+    assert result[changelog] == "true"
 
 
 def test_there_are_as_many_partitions_as_cores() -> None:
@@ -54,18 +54,20 @@ def test_a_master_is_passed_on_as_it_is(master: str) -> None:
         "spark.kubernetes.container.image": "registry/penstock:1",
         "spark.executor.instances": "3",
     }
-    for found in (
+    for result in (
         settings(pipeline(**given), master),
         settings(pipeline(**given, **{"spark.master": master})),
     ):
-        assert found["spark.master"] == master
-        assert {name: found[name] for name in given} == given
+        assert result["spark.master"] == master
+        assert {name: result[name] for name in given} == given
 
 
 @pytest.mark.parametrize("master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443"])
 def test_on_a_cluster_addresses_and_memory_are_left_to_spark(master: str) -> None:
-    found = settings(pipeline(), master)
-    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.driver.memory"} & set(found)
+    result = settings(pipeline(), master)
+    assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.driver.memory"} & set(
+        result
+    )
 
 
 def test_settings_of_the_pipeline_win() -> None:
@@ -76,11 +78,11 @@ def test_settings_of_the_pipeline_win() -> None:
             "spark.driver.extraJavaOptions": "-Dmine=1",
         }
     )
-    found = settings(spec)
-    assert found["spark.master"] == "local[1]"
+    result = settings(spec)
+    assert result["spark.master"] == "local[1]"
     assert settings(spec, "local[4]")["spark.master"] == "local[4]"
-    assert found["spark.sql.shuffle.partitions"] == "7"
-    assert found["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
+    assert result["spark.sql.shuffle.partitions"] == "7"
+    assert result["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
 
 
 def test_short_jobs_do_without_the_second_compiler() -> None:

@@ -44,12 +44,12 @@ AT = SourceOffsets({TopicPartition("a", 0): 5}, {"a": "id-a"}, "clicks")
 
 
 def test_the_client_is_that_of_the_pipeline_and_reads_what_is_committed() -> None:
-    found = options_of(SPEC, CLICKS)
-    assert found["kafka.bootstrap.servers"] == "one:9092"
-    assert found["kafka.security.protocol"] == "SSL"
-    assert found["kafka.isolation.level"] == "read_committed"
-    assert (found["subscribe"], found["minPartitions"]) == ("a,b", "3")
-    assert (found["failOnDataLoss"], found["sourceName"]) == ("true", "clicks")
+    result = options_of(SPEC, CLICKS)
+    assert result["kafka.bootstrap.servers"] == "one:9092"
+    assert result["kafka.security.protocol"] == "SSL"
+    assert result["kafka.isolation.level"] == "read_committed"
+    assert (result["subscribe"], result["minPartitions"]) == ("a,b", "3")
+    assert (result["failOnDataLoss"], result["sourceName"]) == ("true", "clicks")
     assert options_of(SPEC, SPEC.sources[1])["subscribePattern"] == "orders-.*"
     assert options_of(SPEC, SPEC.sources[1])["includeHeaders"] == "true"
 
@@ -86,9 +86,9 @@ def test_options_are_such_as_the_source_understands() -> None:
 )
 def test_where_a_source_begins(starting: str, option: str, value: str) -> None:
     source = SourceSpec(name="s", topics=("a",), starting=starting)
-    found = starting_options_of(SPEC, source)
-    assert found[option] == value
-    stream_options(found)
+    result = starting_options_of(SPEC, source)
+    assert result[option] == value
+    stream_options(result)
 
 
 def test_a_beginning_that_is_no_time() -> None:

@@ -31,14 +31,14 @@ def test_python_processes_import_what_is_installed_and_compiled(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [home]
     said = subprocess.run(
         [sys.executable, "-S", "-c", "import py4j, sys; print(py4j.__cached__)"],
-        env={"PYTHONPATH": os.pathsep.join(str(home / "python" / "lib" / each) for each in zips)},
+        env={"PYTHONPATH": os.pathsep.join(str(home / "python" / "lib" / item) for item in zips)},
         capture_output=True,
         text=True,
         check=True,
     )
     assert Path(said.stdout.strip()).is_relative_to(home)
-    for name, each in zip(("py4j", "pyspark"), zips, strict=True):
-        [link] = (home / "python" / "lib" / each).iterdir()
+    for name, value in zip(("py4j", "pyspark"), zips, strict=True):
+        [link] = (home / "python" / "lib" / value).iterdir()
         assert link.name == name
         assert link.samefile(installed.parent / name)
 

@@ -37,8 +37,8 @@ def database(tmp_path: Path) -> str:
 
 def test_a_table_of_a_database_has_the_types_of_its_columns(database: str) -> None:
     table = StaticTable({"database": database, "table": "people"})
-    found = pa.Table.from_batches(list(table.batches(table.schema())))
-    assert [str(each.type) for each in found.schema] == [
+    batches = pa.Table.from_batches(list(table.batches(table.schema())))
+    assert [str(item.type) for item in batches.schema] == [
         "int64",
         "string",
         "date32[day]",
@@ -48,7 +48,7 @@ def test_a_table_of_a_database_has_the_types_of_its_columns(database: str) -> No
         "binary",
         "bool",
     ]
-    first, second = found.to_pylist()
+    first, second = batches.to_pylist()
     assert (first["name"], first["balance"]) == ("Ada", Decimal("12.50"))
     assert first["seen"].isoformat() == "2026-01-01T12:00:00+00:00"
     assert (first["photo"], first["is_new"]) == (b"\x00\xff", True)
@@ -92,8 +92,8 @@ def test_files_are_read_by_the_ending_of_their_names(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text(lines)
     for name in ("directory", "t.csv", "t.jsonl"):
         table = StaticTable({"path": str(tmp_path / name)})
-        found = pa.Table.from_batches(list(table.batches(table.schema())))
-        assert found.to_pylist() == rows.to_pylist(), name
+        batches = pa.Table.from_batches(list(table.batches(table.schema())))
+        assert batches.to_pylist() == rows.to_pylist(), name
         assert table.count() == 2
     pq.write_table(rows, tmp_path / "directory" / "part-1.parquet")
     assert StaticTable({"path": str(tmp_path / "directory")}).count() == 4

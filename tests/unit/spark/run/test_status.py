@@ -88,15 +88,15 @@ def test_the_state_of_each_kind_of_sink_is_read(spec: PipelineSpec, tmp_path: Pa
         place.mkdir(parents=True)
         (place / "00000000000000000001.json").write_bytes(commit.to_bytes(datetime.now(UTC)))
 
-        found = status(spec)
-    assert [query.lag for query in found.queries] == [7, 3, 0]
-    assert found.lag == 7
-    states = [query.state for query in found.queries]
+        result = status(spec)
+    assert [query.lag for query in result.queries] == [7, 3, 0]
+    assert result.lag == 7
+    states = [query.state for query in result.queries]
     assert [state.owner for state in states if state] == ["ann", "bob", "cleo"]
     assert [state.last_batch.rows for state in states if state and state.last_batch] == [3, 2, 10]
     assert [state.stored.batch_id for state in states if state and state.stored] == [0, 4, 2]
-    assert found.queries[1].partitions == (PartitionStatus("orders", PARTITION, 7, 10, 3),)
-    assert [query.problems for query in found.queries] == [(), (), ()]
+    assert result.queries[1].partitions == (PartitionStatus("orders", PARTITION, 7, 10, 3),)
+    assert [query.problems for query in result.queries] == [(), (), ()]
 
 
 def test_a_broker_that_does_not_respond_is_waited_for_once(spec: PipelineSpec) -> None:
@@ -108,11 +108,13 @@ def test_a_broker_that_does_not_respond_is_waited_for_once(spec: PipelineSpec) -
     sink.open("ann")
     sink.begin_at(at(0))
     sink.close()
-    found = status(spec)
-    assert [bool(query.state) for query in found.queries] == [True, False, False]
-    assert [len(query.problems) for query in found.queries] == [1, 2, 1]
-    [answer] = {problem.partition(": ")[2] for query in found.queries for problem in query.problems}
-    assert "127.0.0.1:1" in answer
+    result = status(spec)
+    assert [bool(query.state) for query in result.queries] == [True, False, False]
+    assert [len(query.problems) for query in result.queries] == [1, 2, 1]
+    [response] = {
+        problem.partition(": ")[2] for query in result.queries for problem in query.problems
+    }
+    assert "127.0.0.1:1" in response
 
 
 def test_a_file_system_that_is_not_known_is_a_problem_and_no_traceback(spec: PipelineSpec) -> None:

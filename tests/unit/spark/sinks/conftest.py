@@ -21,6 +21,6 @@ def client(broker: Broker) -> dict[str, str]:
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     """A topic with one partition, so that all records are ordered."""
-    name = "".join(each if each.isalnum() else "-" for each in request.node.name)[:100]
+    name = "".join(item if item.isalnum() else "-" for item in request.node.name)[:100]
     broker.create_topic(name)
     return name

@@ -96,11 +96,11 @@ def test_ids_that_came_with_offsets_stay(topics: Topics, name: str) -> None:
 
 
 def test_a_pattern_is_found_anywhere_in_the_name(topics: Topics, name: str) -> None:
-    for each in ("orders", "old-orders", "clicks"):
-        topics.create(f"{name}-{each}")
+    for item in ("orders", "old-orders", "clicks"):
+        topics.create(f"{name}-{item}")
     with asking(topics, subscribePattern=f"{name}-.*ord") as broker:
-        found = {partition.topic for partition in broker.current_partitions().partitions}
-        assert found == {f"{name}-orders", f"{name}-old-orders"}
+        result = {partition.topic for partition in broker.current_partitions().partitions}
+        assert result == {f"{name}-orders", f"{name}-old-orders"}
         topics.create(f"{name}-ord")
         assert f"{name}-ord" in broker.current_partitions().topic_ids
     with asking(topics, subscribePattern=f"{name}-nothing") as broker:
@@ -163,11 +163,11 @@ def test_end_offsets_that_decrease_are_read_again(
         stale = [3, 4]
 
         def answer(admin: Admin, *args: object, **options: object) -> object:
-            found = ask(admin, *args, **options)  # type: ignore[arg-type]
+            result = ask(admin, *args, **options)  # type: ignore[arg-type]
             if stale:
                 end = stale.pop(0)
-                return {each: listed._replace(offset=end) for each, listed in found.items()}
-            return found
+                return {item: listed._replace(offset=end) for item, listed in result.items()}
+            return result
 
         monkeypatch.setattr(Admin, "list_offsets", answer)
         assert broker.latest(there) == there

@@ -39,7 +39,7 @@ def test_those_not_used_for_longest_go() -> None:
         with client_for(properties(0)) as first:
             assert first is made[0]
     assert len(clients._clients) == MOST_CLIENTS
-    assert [each.thread.loop.is_closed() for each in made] == [False, True, True] + [False] * 3
+    assert [item.thread.loop.is_closed() for item in made] == [False, True, True] + [False] * 3
 
 
 def test_those_in_use_stay() -> None:

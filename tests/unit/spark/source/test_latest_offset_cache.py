@@ -28,8 +28,8 @@ class Environment:
         """Calls the cache as Spark does for an idle query: 90 times a second."""
         for _ in range(times):
             self.now += 1 / 90
-            found = self.watch.latest(NOTHING)
-        return found
+            result = self.watch.latest(NOTHING)
+        return result
 
 
 def test_an_idle_query_sends_ten_requests_a_second() -> None:

@@ -34,23 +34,23 @@ partitions = st.dictionaries(
 def test_never_past_the_limit_or_the_end_and_always_further(
     wanted: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
-    begin = {each: start for each, (start, _) in wanted.items()}
-    end = {each: start + size for each, (start, size) in wanted.items()}
-    found = limit_ends(limit, begin, end)
+    begin = {item: start for item, (start, _) in wanted.items()}
+    end = {item: start + size for item, (start, size) in wanted.items()}
+    ends = limit_ends(limit, begin, end)
     total = sum(size for _, size in wanted.values())
     small = sum(0 < limit * size < total for _, size in wanted.values())
-    assert sum(found.values()) - sum(begin.values()) <= limit + small
-    for each, (start, size) in wanted.items():
-        assert start <= found[each] <= end[each]
-        assert found[each] > start or not size
+    assert sum(ends.values()) - sum(begin.values()) <= limit + small
+    for value, (start, size) in wanted.items():
+        assert start <= ends[value] <= end[value]
+        assert ends[value] > start or not size
 
 
 @given(partitions, st.integers(1, 1_000))
 def test_batch_after_batch_everything_is_read(
     wanted: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
-    begin = {each: start for each, (start, _) in wanted.items()}
-    end = {each: start + size % 3_000 for each, (start, size) in wanted.items()}
+    begin = {item: start for item, (start, _) in wanted.items()}
+    end = {item: start + size % 3_000 for item, (start, size) in wanted.items()}
     batches = 0
     while begin != end:
         begin = limit_ends(limit, begin, end)

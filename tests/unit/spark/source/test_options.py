@@ -44,8 +44,8 @@ def without_subscribe(**options: str) -> SourceOptions:
 
 
 def test_defaults() -> None:
-    found = stream()
-    assert found == SourceOptions(
+    result = stream()
+    assert result == SourceOptions(
         topics=Subscribe(("t",)),
         client={"bootstrap.servers": "h:1"},
         starting=LogBoundary.LATEST,
@@ -63,11 +63,11 @@ def test_defaults() -> None:
         source_name="",
     )
     assert batch().starting is LogBoundary.EARLIEST
-    assert not found.read_committed
+    assert not result.read_committed
 
 
 def test_every_option_is_read_whatever_its_case() -> None:
-    found = stream_options(
+    options = stream_options(
         {
             "KAFKA.BOOTSTRAP.SERVERS": "h:1",
             "kafka.isolation.level": "READ_COMMITTED",
@@ -88,7 +88,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
             "kafka.group.id": "g",
         }
     )
-    assert found == SourceOptions(
+    assert options == SourceOptions(
         topics=Subscribe(("a", "b")),
         client={"bootstrap.servers": "h:1", "isolation.level": "READ_COMMITTED"},
         starting=LogBoundary.EARLIEST,
@@ -105,7 +105,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         fetch_offset_retry_interval_ms=0,
         source_name="clicks",
     )
-    assert found.read_committed
+    assert options.read_committed
     assert wants_headers({"INCLUDEHEADERS": "true"})
 
 
@@ -194,8 +194,8 @@ def test_a_batch_that_reads_nothing_is_refused(options: dict[str, str], words: s
 
 
 def test_ends_by_name_are_not_compared() -> None:
-    found = batch(startingOffsets='{"t": {"0": 5}}', endingOffsets='{"t": {"0": -1}}')
-    assert found.ending == AtOffsets(SourceOffsets({A: -1}))
+    result = batch(startingOffsets='{"t": {"0": 5}}', endingOffsets='{"t": {"0": -1}}')
+    assert result.ending == AtOffsets(SourceOffsets({A: -1}))
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
@@ -281,8 +281,8 @@ def test_settings_of_java_alone_have_no_effect(caplog: pytest.LogCaptureFixture)
     more = {"ssl__protocol": "TLSv1.3", "client__dns__lookup": "use_all_dns_ips"}
     unused = {"auto__commit__interval__ms": "5", "group__id": "g"}
     with caplog.at_level(logging.WARNING):
-        found = stream(**{f"kafka__{name}": value for name, value in {**more, **unused}.items()})
-    assert found == stream()
+        result = stream(**{f"kafka__{name}": value for name, value in {**more, **unused}.items()})
+    assert result == stream()
     assert "kafka.ssl.protocol has no effect" in caplog.text
     with pytest.raises(ConfigError, match=r"no setting kafka\.sasl\.login\.class"):
         stream(kafka__sasl__login__class="x")

@@ -192,20 +192,20 @@ def test_brokers_that_are_away_for_longer_than_a_topic_may_be_missing(
     wanted = range_of(admin, topic, 0, COUNT)
     close_clients()
     ask = NetworkClient.request_metadata
-    answers = ["down"] * 40 + ["unknown"]
+    responses = ["down"] * 40 + ["unknown"]
 
     async def asked(
         network: NetworkClient, node_id: int, make: Callable[[int], MetadataRequest]
     ) -> MetadataResponse:
-        how = answers.pop(0) if answers else "known"
+        how = responses.pop(0) if responses else "known"
         if how == "down":
             raise DisconnectError("the broker is down")
-        answer = await ask(network, node_id, make)
+        response = await ask(network, node_id, make)
         if how == "unknown":
-            for each in answer.topics:
-                each.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                each.partitions = []
-        return answer
+            for item in response.topics:
+                item.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                item.partitions = []
+        return response
 
     monkeypatch.setattr(NetworkClient, "request_metadata", asked)
     how = settings(
@@ -215,7 +215,7 @@ def test_brokers_that_are_away_for_longer_than_a_topic_may_be_missing(
         retry_backoff_max_ms="10",
     )
     assert len(read(wanted, how)) == COUNT
-    assert not answers
+    assert not responses
 
 
 def test_connections_that_are_cut(broker: Broker, admin: Admin, topic: str) -> None:

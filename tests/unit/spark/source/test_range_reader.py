@@ -53,8 +53,8 @@ class Environment:
         self._topics = 0
 
     def close(self) -> None:
-        for each in (*self.plain.values(), *self.in_transactions.values()):
-            each.close()
+        for in_transaction in (*self.plain.values(), *self.in_transactions.values()):
+            in_transaction.close()
         for consumer in self.consumers.values():
             consumer.close()
         self.admin.close()
@@ -138,8 +138,8 @@ def test_rows_are_those_of_a_consumer(
         start = data.draw(st.integers(0, end))
         stop = data.draw(st.integers(start, end))
         for wanted in ((0, end), (start, stop), (stop, end)):
-            found = read(range_of(environment.admin, topic, *wanted), how)
-            assert found == [row for row in expected if wanted[0] <= row.offset < wanted[1]]
+            result = read(range_of(environment.admin, topic, *wanted), how)
+            assert result == [row for row in expected if wanted[0] <= row.offset < wanted[1]]
 
 
 @pytest.mark.parametrize("headers", [False, True])
@@ -255,5 +255,5 @@ def test_two_ranges_at_once(environment: Environment) -> None:
     how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
     one = read_range(range_of(environment.admin, topic, 0, 50), how)
     two = read_range(range_of(environment.admin, topic, 50, 100), how)
-    offsets = [[row.offset for row in rows_of(list(each))] for each in (one, two)]
+    offsets = [[row.offset for row in rows_of(list(item))] for item in (one, two)]
     assert offsets == [list(range(50)), list(range(50, 100))]

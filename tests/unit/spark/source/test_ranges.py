@@ -61,9 +61,9 @@ def test_every_offset_is_read_once(
         assert part.topic_id == "id"
         assert max_records is None or part.size <= max_records
         read[part.topic_partition].append(part)
-    for each in whole:
-        at = each.start
-        for part in sorted(read[each.topic_partition], key=lambda found: found.start):
+    for item in whole:
+        at = item.start
+        for part in sorted(read[item.topic_partition], key=lambda found: found.start):
             assert part.start == at
             at = part.end
-        assert at == each.end
+        assert at == item.end

@@ -68,13 +68,13 @@ def ranges(
     ]
 
 
-def spans(found: list[OffsetRange]) -> list[tuple[int, int, int]]:
-    return [(each.partition, each.start, each.end) for each in found]
+def spans(result: list[OffsetRange]) -> list[tuple[int, int, int]]:
+    return [(item.partition, item.start, item.end) for item in result]
 
 
 def offsets(name: str, *values: int, topic_id: str = "") -> dict[str, Json]:
-    found: dict[str, Json] = {name: {str(number): each for number, each in enumerate(values)}}
-    return {"#penstock": {"topicIds": {name: topic_id}}, **found} if topic_id else found
+    result: dict[str, Json] = {name: {str(number): value for number, value in enumerate(values)}}
+    return {"#penstock": {"topicIds": {name: topic_id}}, **result} if topic_id else result
 
 
 def test_a_stream_from_batch_to_batch(topics: Topics, name: str) -> None:
@@ -142,7 +142,7 @@ def test_a_reader_travels_without_its_connections(topics: Topics, name: str) -> 
         other = pickle.loads(pickle.dumps(reader))
         [task] = other.partitions(start, reader.latestOffset(start, ALL))
         other.stop()
-        rows = [row for found in other.read(pickle.loads(pickle.dumps(task))) for row in found[1]]
+        rows = [row for result in other.read(pickle.loads(pickle.dumps(task))) for row in result[1]]
         assert [row.as_py() for row in rows] == [b"0-0", b"0-1"]
 
 
@@ -318,9 +318,9 @@ def test_a_topic_that_is_recreated_after_the_plan(topics: Topics, name: str) -> 
 
 def test_a_deleted_topic(topics: Topics, name: str) -> None:
     other = f"{name}-other"
-    for each in (name, other):
-        topics.create(each)
-        topics.fill(each, {0: 3})
+    for item in (name, other):
+        topics.create(item)
+        topics.fill(item, {0: 3})
     both = f"{name},{other}"
     with reading(topics, subscribe=both) as reader:
         start = reader.initialOffset()
@@ -371,8 +371,8 @@ def test_gaps_of_transactions_are_part_of_ranges(topics: Topics, name: str) -> N
     topics.in_transaction(name, 0, 2)
     topics.in_transaction(name, 0, 2, commit=False)
     committed = {"kafka.isolation.level": "read_committed"}
-    [found] = batch(topics, subscribe=name, **committed)
-    assert (found.start, found.end) == (0, 6)
+    [result] = batch(topics, subscribe=name, **committed)
+    assert (result.start, result.end) == (0, 6)
     with Producer(
         bootstrap_servers=topics.bootstrap_servers, transactional_id=f"{name}-open"
     ) as producer:
@@ -435,7 +435,7 @@ def test_a_login(name: str) -> None:
         right = {**options, "kafka.sasl.jaas.config": f"{login} password=ann-secret;"}
         reader = PenstockReader(batch_options(right))
         [task] = reader.partitions()
-        assert sum(found.num_rows for found in reader.read(task)) == 2
+        assert sum(result.num_rows for result in reader.read(task)) == 2
         wrong = {**options, "kafka.sasl.jaas.config": f"{login} password=guess;"}
         with pytest.raises(AuthenticationError):
             PenstockReader(batch_options(wrong)).partitions()

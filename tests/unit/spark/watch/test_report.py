@@ -28,7 +28,7 @@ ORDERS_1 = TopicPartition("orders", 1)
 
 
 def offsets(*values: int, source: str = "orders", topic: str = "orders") -> SourceOffsets:
-    partitions = {TopicPartition(topic, index): each for index, each in enumerate(values)}
+    partitions = {TopicPartition(topic, index): value for index, value in enumerate(values)}
     return SourceOffsets(partitions, {}, source)
 
 
@@ -133,8 +133,8 @@ def test_metrics_are_served_for_prometheus() -> None:
         metrics.finished(REPORT)
         metrics.finished(REPORT)
         metrics.stored("shop.main", Batch("id", 3, {}, {}), WriteResult(rows=70, dead_letters=3))
-        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            lines = answer.read().decode().splitlines()
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as response:
+            lines = response.read().decode().splitlines()
         of = 'pipeline="shop",query="shop.main"'
         expected = {
             f"penstock_pipeline_records_total{{{of}}} 10000.0",
@@ -181,28 +181,28 @@ def test_prometheus_understands_what_is_served() -> None:
             "penstock_pipeline_lag_records": "gauge",
         }
         every = [sample for sample in samples if not sample.name.endswith("_created")]
-        assert {(each.labels["pipeline"], each.labels["query"]) for each in every} == {(odd, odd)}
-        values = {each.name: each.value for each in every}
+        assert {(item.labels["pipeline"], item.labels["query"]) for item in every} == {(odd, odd)}
+        values = {item.name: item.value for item in every}
         assert values["penstock_pipeline_records_total"] == 5_000
         assert values["penstock_pipeline_batch_seconds_sum"] == 0.5
         buckets = {
-            float(each.labels["le"]): each.value for each in every if each.name.endswith("_bucket")
+            float(item.labels["le"]): item.value for item in every if item.name.endswith("_bucket")
         }
         assert (buckets[0.25], buckets[0.5], buckets[float("inf")]) == (0, 1, 1)
-        lag = {each.labels["partition"]: each.value for each in every if "lag_records" in each.name}
+        lag = {item.labels["partition"]: item.value for item in every if "lag_records" in item.name}
         assert lag == {"0": 2_000, "1": 0, "2": 40}
 
 
 def scraped(port: int, accept: str) -> tuple[dict[str, str], list[Sample]]:
     """Returns the types of all metrics, and their samples."""
     asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
-    with urlopen(asked) as answer:
-        assert answer.headers["Content-Type"].startswith(accept.partition(";")[0])
-        text = answer.read().decode()
+    with urlopen(asked) as response:
+        assert response.headers["Content-Type"].startswith(accept.partition(";")[0])
+        text = response.read().decode()
     parse = text_string_to_metric_families
     if accept.startswith("application/"):
         parse = openmetrics_parser.text_string_to_metric_families
-    families = [each for each in parse(text) if not each.name.endswith("_created")]
+    families = [item for item in parse(text) if not item.name.endswith("_created")]
     kinds = {family.name: family.type for family in families}
     assert all(family.documentation for family in families)
     return kinds, [sample for family in families for sample in family.samples]
@@ -249,8 +249,8 @@ def test_every_kafka_tool_sees_the_lag() -> None:
                 lag.begins("shop.slow", at(6))
                 for end in (at(5, 9), at(7, 9), {}):
                     lag.finished(replace(REPORT, end=end))
-            found = admin.list_group_offsets(["shop"])["shop"]
-    assert {each: found[each].offset for each in found if found[each]} == {  # type: ignore[union-attr]
+            result = admin.list_group_offsets(["shop"])["shop"]
+    assert {item: result[item].offset for item in result if result[item]} == {  # type: ignore[union-attr]
         ORDERS_0: 6,
         ORDERS_1: 9,
     }

@@ -172,12 +172,12 @@ def test_two_replicas_that_diverged_agree_again(tmp_path: Path) -> None:
             leader.append_as_leader(batch(b"kept %d" % n), 3)
         requested = follower.epochs.latest_epoch
         assert requested == 2
-        answer = leader.end_offset_for_epoch(requested)
-        assert answer is not None
-        assert (answer.leader_epoch, answer.offset) == (1, 12)
-        own_end = follower.end_offset_for_epoch(answer.leader_epoch)
+        response = leader.end_offset_for_epoch(requested)
+        assert response is not None
+        assert (response.leader_epoch, response.offset) == (1, 12)
+        own_end = follower.end_offset_for_epoch(response.leader_epoch)
         assert own_end is not None
-        begin_truncation(follower, min(answer.offset, own_end.offset)).complete()
+        begin_truncation(follower, min(response.offset, own_end.offset)).complete()
         for n in range(3):
             follower.append_as_follower(batch(b"kept %d" % n, base_offset=12 + n, leader_epoch=3))
         assert values(follower) == values(leader)

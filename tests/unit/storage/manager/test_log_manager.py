@@ -265,9 +265,9 @@ def test_the_same_directory_twice(tmp_path: Path) -> None:
     """S1: however the path is written."""
     (tmp_path / "logs").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "logs")
-    for other in (tmp_path / "logs", tmp_path / "link", tmp_path / "x" / ".." / "logs"):
+    for item in (tmp_path / "logs", tmp_path / "link", tmp_path / "x" / ".." / "logs"):
         (tmp_path / "x").mkdir(exist_ok=True)
-        manager = Broker(tmp_path / "logs", other).make()
+        manager = Broker(tmp_path / "logs", item).make()
         with pytest.raises(KafkaStorageError, match="in use"):
             manager.startup(lambda topic: SMALL, node_id=1)
         manager.shutdown()

@@ -139,7 +139,7 @@ class ResultTable:
             # The columns of the primary key come first, in the order of the key.
             for field in [
                 *(schema.field(name) for name in key),
-                *(each for each in schema if each.name not in key),
+                *(item for item in schema if item.name not in key),
             ]
             if field.name != DELETE_COLUMN
         ]
@@ -199,7 +199,7 @@ class ResultTable:
                 f"({shown}), which `mode: upsert` needs: "
                 f"CREATE UNIQUE INDEX … ON {self._spec.table} ({shown})"
             )
-        others = [each for each in unique if each != key]
+        others = [item for item in unique if item != key]
         if self._kind is DatabaseKind.MYSQL and others and not self._are_generated(others):
             raise PipelineError(
                 f"the table {self._spec.table} has, besides the key ({shown}), a unique index on "
@@ -214,19 +214,19 @@ class ResultTable:
             for column in self._columns()
             if column.get("autoincrement") is True
         }
-        return all(each <= counted for each in sets)
+        return all(item <= counted for item in sets)
 
     def _unique_sets(self) -> list[set[str]]:
         inspector = inspect(self._engine)
-        found = [inspector.get_pk_constraint(self._table, self._schema)["constrained_columns"]]
-        found += [
+        result = [inspector.get_pk_constraint(self._table, self._schema)["constrained_columns"]]
+        result += [
             constraint["column_names"]
             for constraint in inspector.get_unique_constraints(self._table, self._schema)
         ]
         indexes = inspector.get_indexes(self._table, self._schema)
-        found += [_whole_index(index) for index in indexes]
+        result += [_whole_index(index) for index in indexes]
         sets: list[set[str]] = []
-        for names in found:
+        for names in result:
             folded = {self._fold(name) for name in names}
             if folded and folded not in sets:
                 sets.append(folded)

@@ -35,8 +35,8 @@ class Mine(Assignor):
 
 def test_names() -> None:
     java = "org.apache.kafka.clients.consumer.StickyAssignor"
-    found = assignors_of(["range", java, "roundrobin"])
-    assert [assignor.name for assignor in found] == ["range", "sticky", "roundrobin"]
+    result = assignors_of(["range", java, "roundrobin"])
+    assert [assignor.name for assignor in result] == ["range", "sticky", "roundrobin"]
     assert [a.name for a in assignors_of("range, cooperative-sticky")] == [
         "range",
         "cooperative-sticky",

@@ -86,7 +86,10 @@ class ConsumerProtocolDriver(MachineDriver):
 def told(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, list[int]] | None:
     if request.topic_partitions is None:
         return None
-    return {each.topic_id: each.partitions for each in request.topic_partitions}
+    return {
+        topic_partition.topic_id: topic_partition.partitions
+        for topic_partition in request.topic_partitions
+    }
 
 
 def test_the_first_assignment() -> None:

@@ -64,8 +64,8 @@ def one_member(host: GroupHost, *, names: list[str] | None = None) -> Consumer:
 
 def described(host: GroupHost, group: str = "g") -> ConsumerGroupDescribeDescribedGroup:
     request = ConsumerGroupDescribeRequest([group])
-    (found,) = host.request(request, ConsumerGroupDescribeResponse, 1).groups
-    return found
+    (result,) = host.request(request, ConsumerGroupDescribeResponse, 1).groups
+    return result
 
 
 def partitions(topic: str, *numbers: int) -> ConsumerGroupDescribeAssignment:
@@ -84,7 +84,7 @@ def test_a_group_is_described() -> None:
     group = described(host)
     assert (group.error_code, group.group_state, group.assignor_name) == (0, "Reconciling", "range")
     assert (group.group_epoch, group.assignment_epoch) == (3, 3)
-    member = next(each for each in group.members if each.member_id == "a")
+    member = next(member for member in group.members if member.member_id == "a")
     assert (member.member_epoch, member.instance_id, member.member_type) == (2, "i", 1)
     assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
     assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (["t"], "")
@@ -105,22 +105,22 @@ def test_groups_that_are_no_consumer_groups() -> None:
     host = consumer_host()
     host.request(commit_request({("t", 0): 1}, group="simple"), OffsetCommitResponse, 9)
     for group in ("simple", "nobody"):
-        found = described(host, group)
-        assert found.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert group in (found.error_message or "")
+        result = described(host, group)
+        assert result.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert group in (result.error_message or "")
     assert described(host, "").error_code == ErrorCode.INVALID_GROUP_ID
 
 
 def test_the_groups_of_several_shards_are_described_in_order() -> None:
     request = ConsumerGroupDescribeRequest(["a", "b", "c"], include_authorized_operations=True)
     parts = split(request, 1, 2)
-    answers = []
+    responses = []
     for part in parts:
         assert isinstance(part.request, ConsumerGroupDescribeRequest)
         assert part.request.include_authorized_operations
         groups = [ConsumerGroupDescribeDescribedGroup(group_id=g) for g in part.request.group_ids]
-        answers.append(ConsumerGroupDescribeResponse(groups=groups))
-    merged = merge(request, 1, answers)
+        responses.append(ConsumerGroupDescribeResponse(groups=groups))
+    merged = merge(request, 1, responses)
     assert isinstance(merged, ConsumerGroupDescribeResponse)
     assert [group.group_id for group in merged.groups] == ["a", "b", "c"]
     assert len(parts) == 2
@@ -170,10 +170,10 @@ def test_groups_are_listed_with_their_types() -> None:
 def test_the_old_way_to_describe_does_not_see_it() -> None:
     host = consumer_host()
     one_member(host)
-    (found,) = host.request(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 6).groups
-    assert (found.error_code, found.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
-    (found,) = host.request(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 5).groups
-    assert (found.error_code, found.group_state) == (ErrorCode.NONE, "Dead")
+    (result,) = host.request(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 6).groups
+    assert (result.error_code, result.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
+    (result,) = host.request(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 5).groups
+    assert (result.error_code, result.group_state) == (ErrorCode.NONE, "Dead")
 
 
 def test_a_group_is_deleted_with_everything() -> None:
@@ -231,8 +231,8 @@ def test_an_epoch_of_the_past_is_good_for_what_the_member_has_had_since() -> Non
     assert errors(host, "a", old, partition=3) == [ErrorCode.STALE_MEMBER_EPOCH]
     assert errors(host, "b", old, partition=3) == [ErrorCode.STALE_MEMBER_EPOCH]
     both = commit_request({("t", 0): 9, ("t", 3): 9}, member_id="a", generation=old)
-    answers = commit_errors(host.request(both, OffsetCommitResponse, 9))
-    assert answers == [ErrorCode.STALE_MEMBER_EPOCH] * 2
+    responses = commit_errors(host.request(both, OffsetCommitResponse, 9))
+    assert responses == [ErrorCode.STALE_MEMBER_EPOCH] * 2
     assert committed(host) == {("t", 0): 1}
 
 

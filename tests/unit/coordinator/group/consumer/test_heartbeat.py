@@ -143,8 +143,8 @@ def test_version_0_lets_the_coordinator_choose_the_id() -> None:
     request = beat_request("", 0, names=["t"], owned={}, rebalance_ms=REBALANCE_MS)
     ids = {ask(host, request, 0).member_id or "" for _ in range(200)}
     assert len(ids) == 200
-    assert {len(each) for each in ids} == {22}
-    assert not any(each.startswith("-") for each in ids)
+    assert {len(id_) for id_ in ids} == {22}
+    assert not any(id_.startswith("-") for id_ in ids)
 
 
 def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:

@@ -118,8 +118,8 @@ def test_who_waits_for_a_generation_is_sent_to_join_again() -> None:
     waiter = waiting_join(host)
     assert waiter not in host.responses
     Consumer(host, "new").join()
-    answer = host.response(waiter, JoinGroupResponse)
-    assert answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    response = host.response(waiter, JoinGroupResponse)
+    assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert len(host.consumer().members) == 3
 
 

@@ -218,7 +218,7 @@ def test_the_hash_is_kafkas(
 ) -> None:
     """As Kafka 4.3.1's own classes give it."""
     topics = OneTopic({name: partitions})
-    topics.racks = {(name, partition): found for partition, found in racks.items()}
+    topics.racks = {(name, partition): result for partition, result in racks.items()}
     assert metadata_hash([name, "not there"], topics) == expected
 
 

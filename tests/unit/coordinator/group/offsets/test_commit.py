@@ -93,8 +93,8 @@ def test_errors_of_commit_come_in_kafkas_order(host: GroupHost) -> None:
         request = commit_request(
             offsets, member_id=member_id, generation=generation, instance=instance
         )
-        (found,) = commit(host, request)
-        return found
+        (result,) = commit(host, request)
+        return result
 
     assert error("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert error("x", 9) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -191,12 +191,12 @@ def test_a_partition_without_a_commit_is_minus_one(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 5}, metadata="note"))
     response = host.request(fetch_request({"t": [0, 1], "zz": [0]}), OffsetFetchResponse, 9)
     (group,) = response.groups
-    found = [
+    result = [
         (topic.name, p.partition_index, p.committed_offset, p.metadata, p.error_code)
         for topic in group.topics
         for p in topic.partitions
     ]
-    assert found == [("t", 0, 5, "note", 0), ("t", 1, -1, "", 0), ("zz", 0, -1, "", 0)]
+    assert result == [("t", 0, 5, "note", 0), ("t", 1, -1, "", 0), ("zz", 0, -1, "", 0)]
 
 
 def test_a_group_that_is_not_there_has_no_offsets(host: GroupHost) -> None:

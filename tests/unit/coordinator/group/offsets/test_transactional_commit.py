@@ -77,8 +77,8 @@ def txn_commit(
             )
         ],
     )
-    answer = host.request(request, TxnOffsetCommitResponse, version)
-    return answer.topics[0].partitions[0].error_code
+    response = host.request(request, TxnOffsetCommitResponse, version)
+    return response.topics[0].partitions[0].error_code
 
 
 def end(host: GroupHost, *, commit: bool, producer_id: int = PRODUCER) -> None:
@@ -92,10 +92,10 @@ def stable(host: GroupHost, *partitions: int) -> list[tuple[int, int]]:
         groups=[OffsetFetchRequestGroup("g", topics=topics if partitions else None)],
         require_stable=True,
     )
-    answer = host.request(request, OffsetFetchResponse, 9)
+    response = host.request(request, OffsetFetchResponse, 9)
     return [
         (p.committed_offset, p.error_code)
-        for topic in answer.groups[0].topics
+        for topic in response.groups[0].topics
         for p in topic.partitions
     ]
 
@@ -214,8 +214,8 @@ def test_who_asks_for_a_topic_by_its_id_hears_what_is_unstable(host: GroupHost) 
     group = OffsetFetchRequestGroup("g", topics=topics)
     for require_stable, error in ((True, UNSTABLE), (False, 0)):
         request = OffsetFetchRequest(groups=[group], require_stable=require_stable)
-        answer = host.request(request, OffsetFetchResponse, 10)
-        assert answer.groups[0].topics[0].partitions[0].error_code == error
+        response = host.request(request, OffsetFetchResponse, 10)
+        assert response.groups[0].topics[0].partitions[0].error_code == error
 
 
 def test_a_write_that_fails_leaves_nothing_pending(host: GroupHost) -> None:

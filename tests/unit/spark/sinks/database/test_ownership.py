@@ -69,9 +69,9 @@ def test_a_batch_that_is_stored_is_not_stored_again(database_url: URL, engine: E
 
 def test_partitions_and_topics_are_added_and_removed(database_url: URL, engine: Engine) -> None:
     def progress(**offsets: int) -> dict[str, SourceOffsets]:
-        found = {TopicPartition(name[0], int(name[1])): at for name, at in offsets.items()}
+        result = {TopicPartition(name[0], int(name[1])): at for name, at in offsets.items()}
         ids = {name[0]: f"id of {name[0]}" for name in offsets}
-        return {"s": SourceOffsets(found, ids, "s"), "t": SourceOffsets(found, {}, "t")}
+        return {"s": SourceOffsets(result, ids, "s"), "t": SourceOffsets(result, {}, "t")}
 
     steps = [progress(a0=1), progress(a0=1, a1=2, b0=0), progress(a1=5), progress(a1=5, B0=1)]
     with sink_for(spec_for(database_url)) as sink:
@@ -225,10 +225,10 @@ def test_drivers_that_start_together_and_one_of_them_dies(
         others = [sinks.enter_context(sink_for(spec_for(database_url))) for _ in range(3)]
         with first._engine.connect() as dying:
             first._bookkeeping.add(dying)
-            opening = [pool.submit(other.open, "driver") for other in others]
+            opening = [pool.submit(item.open, "driver") for item in others]
             if engine.dialect.name == "mysql":
                 await_locks(engine, 3)
-        assert [each.result(30) for each in opening] == [None] * 3
+        assert [item.result(30) for item in opening] == [None] * 3
     (row,) = rows_of(engine, "penstock_pipeline")
     assert row["epoch"] == 3
 
@@ -276,13 +276,13 @@ def test_dead_letters_are_stored_with_the_results(database_url: URL, engine: Eng
         sink.write_table(ROWS, batch_of(1), letters_at(4, 11, reason="again"))
         with pytest.raises(ProgressError):
             sink.write_table(ROWS, batch_of(5), letters_at(50))
-    found = by(rows_of(engine, "letters"), "offset")
-    assert {offset: row["reason"] for offset, row in found.items()} == {
+    result = by(rows_of(engine, "letters"), "offset")
+    assert {offset: row["reason"] for offset, row in result.items()} == {
         3: "not JSON\N{REPLACEMENT CHARACTER}",
         4: "again",
         11: "again",
     }
-    row = found[3]
+    row = result[3]
     assert (row["pipeline"], row["source"], row["topic"]) == (KEY, "orders", "orders")
     assert (row["topic_id"], row["partition"]) == ("id-1", 0)
     assert (row["key"], row["value"], row["replayed_at"]) == (None, b"\x00\xff{", None)

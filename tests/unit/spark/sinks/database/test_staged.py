@@ -51,7 +51,7 @@ class Driver:
         address = (url or self._url).render_as_string(hide_password=False)
         key = self.sink._spec.key
         stager = Stager(address, "q", self.staging.table, key, 20, 20)
-        handed = [row for found in stager(batches(*parts)) for row in found.to_pylist()]
+        handed = [row for result in stager(batches(*parts)) for row in result.to_pylist()]
         assert [row["error"] for row in handed] == [None] * len(handed)
         return StagedRows(tuple(row["token"] for row in handed), sum(row["rows"] for row in handed))
 

@@ -92,11 +92,11 @@ def in_utc(value: datetime) -> datetime:
 
 def comparable_text(value: str) -> object:
     try:
-        found = json.loads(value)
+        loads = json.loads(value)
     except ValueError:
         return value.removesuffix(".000000")
-    if isinstance(found, dict | list):
-        return found
+    if isinstance(loads, dict | list):
+        return loads
     try:
         return Decimal(value)
     except ArithmeticError:
@@ -112,8 +112,8 @@ def expected(value: object) -> object:
         return dict(value)
     if isinstance(value, dict):
         return {
-            name: each.isoformat().replace("+00:00", "Z") if isinstance(each, datetime) else each
-            for name, each in value.items()
+            name: item.isoformat().replace("+00:00", "Z") if isinstance(item, datetime) else item
+            for name, item in value.items()
         }
     if isinstance(value, list | bytes):
         return value
@@ -235,8 +235,8 @@ def test_a_table_with_more_columns(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url)) as sink:
         begin(sink)
         sink.write_table(pa.table({name: [5, 6]}), batch_of(0))
-    found = [(row["n"], row.get("ID", row.get("id")), row["d"]) for row in rows_of(engine)]
-    assert sorted(found) == [(1, 5, 7), (2, 6, 7)]
+    result = [(row["n"], row.get("ID", row.get("id")), row["d"]) for row in rows_of(engine)]
+    assert sorted(result) == [(1, 5, 7), (2, 6, 7)]
 
 
 def test_a_table_is_only_made_if_wanted(database_url: URL) -> None:

@@ -82,8 +82,8 @@ def test_upserts_and_deletes_are_those_of_a_dict(
                     model.pop((text_, n), None)
                 else:
                     model[text_, n] = (at, value)
-    found = {(row["name"], row["n"]): (row["at"], row["value"]) for row in rows_of(engine, name)}
-    assert found == model
+    result = {(row["name"], row["n"]): (row["at"], row["value"]) for row in rows_of(engine, name)}
+    assert result == model
     assert count_of(engine, name) == len(model)
 
 
@@ -108,8 +108,8 @@ def test_many_rows(database_url: URL, engine: Engine) -> None:
         sink.write_table(with_deletes(rows, [False] * size), batch_of(0))
         again = sink.write_table(with_deletes(rows, [n % 3 == 0 for n in range(size)]), batch_of(1))
     assert again.rows == size
-    found = by(rows_of(engine), "id")
-    assert found.keys() == {n for n in range(size) if n % 3}
+    result = by(rows_of(engine), "id")
+    assert result.keys() == {n for n in range(size) if n % 3}
 
 
 def test_a_key_twice_without_an_order(database_url: URL, engine: Engine) -> None:

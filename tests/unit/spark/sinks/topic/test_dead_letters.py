@@ -34,8 +34,8 @@ def new_topic(client: dict[str, str], topic: str) -> Iterator[Callable[[], DeadL
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for item in made:
+        item.close()
 
 
 def letters(*offsets: int, topic_id: str = "id-1", partition: int = 0) -> pa.Table:
@@ -182,9 +182,9 @@ def test_a_dead_letter_with_a_time_that_is_none(
     number = letter.schema.get_field_index("timestamp")
     assert new_topic().write(letter.set_column(number, "timestamp", times), batch(0, 9)) == 1
     (record,) = committed(broker.bootstrap_servers, topic)
-    found = from_record(record)
-    assert found is not None
-    assert (found.timestamp, found.origin) == (None, ("in", "id-1", 0, 7))
+    result = from_record(record)
+    assert result is not None
+    assert (result.timestamp, result.origin) == (None, ("in", "id-1", 0, 7))
 
 
 def test_a_topic_sink_stores_them_with_its_rows(

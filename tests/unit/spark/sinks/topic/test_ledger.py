@@ -55,9 +55,9 @@ def entry(batch_id: int, owner: str = "me") -> LedgerEntry:
 
 
 def put(producer: Producer, ledger: Ledger, key: str, *given: LedgerEntry | None) -> None:
-    for each in given:
+    for item in given:
         producer.begin_transaction()
-        ledger.put(producer, key, each)
+        ledger.put(producer, key, item)
         producer.commit_transaction()
 
 

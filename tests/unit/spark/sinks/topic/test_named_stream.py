@@ -28,8 +28,8 @@ def new_stream(broker: Broker, topic: str) -> Iterator[Callable[..., NamedStream
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for item in made:
+        item.close()
 
 
 @pytest.fixture

@@ -46,8 +46,8 @@ def new_sink(client: dict[str, str], topic: str) -> Iterator[NewSink]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for item in made:
+        item.close()
 
 
 def numbers(start: int, end: int) -> pa.Table:
