@@ -182,7 +182,8 @@ class ClientTelemetry:
         if body.subscription_id != instance.subscription_id:
             raise KafkaError(
                 ErrorCode.UNKNOWN_SUBSCRIPTION_ID,
-                "the subscriptions have changed: send GetTelemetrySubscriptions again",
+                "the subscriptions have changed",
+                remedy="send GetTelemetrySubscriptions again",
             )
         if body.compression_type not in (Compression.NONE, *COMPRESSION_TYPES):
             raise KafkaError(

@@ -79,11 +79,14 @@ def _plan_level(config: IncrementalAlterConfigsAlterableConfig) -> Callable[[], 
         if level is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"{config.value!r} is not a level of logger {name}: use {', '.join(_LEVELS)}",
+                f"{config.value!r} is not a level of logger {name}",
+                remedy=f"use {', '.join(_LEVELS)}",
             )
     elif name == ROOT:
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "the root logger must have a level: set another one"
+            ErrorCode.INVALID_REQUEST,
+            "the root logger must have a level",
+            remedy="set another one",
         )
     else:
         level = logging.NOTSET

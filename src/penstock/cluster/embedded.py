@@ -156,13 +156,14 @@ class EmbeddedStore:
         tables = self._number("SELECT count(*) FROM sqlite_master")
         if owner != _APPLICATION_ID and (owner or version or tables):
             raise KafkaStorageError(
-                f"{self._path} is an SQLite file of another program, not a metadata store: "
-                "move it away or use another data directory"
+                f"{self._path} is an SQLite file of another program, not a metadata store",
+                remedy="move it away or use another data directory",
             )
         if version > SCHEMA_VERSION:
             raise KafkaStorageError(
                 f"metadata store {self._path} has schema version {version}, this release knows "
-                f"versions up to {SCHEMA_VERSION}: use the release that wrote it, or a newer one"
+                f"versions up to {SCHEMA_VERSION}",
+                remedy="use the release that wrote it, or a newer one",
             )
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
@@ -233,8 +234,8 @@ class EmbeddedStore:
         match _code(error):
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return KafkaStorageError(
-                    f"metadata store {self._path} is in use by another process: "
-                    "stop that process, or use another data directory"
+                    f"metadata store {self._path} is in use by another process",
+                    remedy="stop that process, or use another data directory",
                 )
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                 return KafkaStorageError(
@@ -244,7 +245,8 @@ class EmbeddedStore:
                 )
             case sqlite3.SQLITE_FULL:
                 return KafkaStorageError(
-                    f"the disk of metadata store {self._path} is full: free some space and retry"
+                    f"the disk of metadata store {self._path} is full",
+                    remedy="free some space and retry",
                 )
         return KafkaStorageError(f"metadata store {self._path} failed: {error}")
 

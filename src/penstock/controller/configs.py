@@ -119,8 +119,8 @@ def _check_once(count: int, resource_id: tuple[int, str]) -> None:
         resource_type, name = resource_id
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"resource {name!r} of type {resource_type} is in the request more than once: "
-            "name it once",
+            f"resource {name!r} of type {resource_type} is in the request more than once",
+            remedy="name it once",
         )
 
 
@@ -181,8 +181,8 @@ def _checked_resource(image: ClusterImage, number: int, name: str) -> ConfigReso
     if kind not in _KINDS:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"resources of type {number} have no settings that can be changed here: "
-            "use 2 (topic), 4 (broker), 16 (client metrics) or 32 (group)",
+            f"resources of type {number} have no settings that can be changed here",
+            remedy="use 2 (topic), 4 (broker), 16 (client metrics) or 32 (group)",
         )
     if kind is ConfigResourceType.BROKER:
         _check_broker(image, name)
@@ -202,12 +202,14 @@ def _check_broker(image: ClusterImage, name: str) -> None:
     if not (name.isascii() and name.isdigit()):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"{name!r} is no broker id: use the id of a broker, or an empty name for all brokers",
+            f"{name!r} is no broker id",
+            remedy="use the id of a broker, or an empty name for all brokers",
         )
     if str(int(name)) != name or int(name) not in image.brokers:
         raise KafkaError(
             ErrorCode.BROKER_ID_NOT_REGISTERED,
-            f"broker {name} is not registered in this cluster: use one of {sorted(image.brokers)}",
+            f"broker {name} is not registered in this cluster",
+            remedy=f"use one of {sorted(image.brokers)}",
         )
 
 
@@ -216,7 +218,8 @@ def _check_names(configs: Sequence[_NamedConfig]) -> None:
     if duplicates:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"settings {duplicates} are in the request more than once: name each once",
+            f"settings {duplicates} are in the request more than once",
+            remedy="name each once",
         )
 
 
@@ -225,7 +228,8 @@ def _check_values(configs: Sequence[_NamedConfig]) -> None:
     if missing:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"settings {missing} have no value: give them one, or delete them",
+            f"settings {missing} have no value",
+            remedy="give them one, or delete them",
         )
 
 
@@ -235,8 +239,8 @@ def _operation(config: IncrementalAlterConfigsAlterableConfig) -> ConfigOpType:
     except ValueError:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"operation {config.config_operation} on {config.name} is unknown: "
-            "use 0 (set), 1 (delete), 2 (append) or 3 (subtract)",
+            f"operation {config.config_operation} on {config.name} is unknown",
+            remedy="use 0 (set), 1 (delete), 2 (append) or 3 (subtract)",
         ) from None
 
 
@@ -250,7 +254,8 @@ def _items(
     if not rules.is_list(kind, name):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{name} is not a list, so {op.name} is not possible: set it instead",
+            f"{name} is not a list, so {op.name} is not possible",
+            remedy="set it instead",
         )
     return _split(rules.default(kind, name) if value is None else value)
 

@@ -81,8 +81,8 @@ def broker_up(image: ClusterImage, broker: BrokerRecord, rules: ElectionRules) -
     if registered is not None and broker.epoch <= registered.epoch:
         raise KafkaError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"broker {broker.broker_id} is already registered with epoch {registered.epoch}: "
-            "stop the other broker with this id, or give this one another broker.id",
+            f"broker {broker.broker_id} is already registered with epoch {registered.epoch}",
+            remedy="stop the other broker with this id, or give this one another broker.id",
         )
     registration: list[Change] = [Put(broker)]
     live = image.brokers.keys() | {broker.broker_id}
@@ -139,7 +139,8 @@ def elect_leaders(
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"election type {request.election_type} is unknown: use 0 (preferred) or 1 (unclean)",
+            f"election type {request.election_type} is unknown",
+            remedy="use 0 (preferred) or 1 (unclean)",
         )
     if request.topic_partitions is None:
         requested = [(topic, sorted(record.assignments)) for topic, record in image.topics.items()]
@@ -178,7 +179,8 @@ def _elect(
     if before is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"partition {key} does not exist: check the topic and the partition number",
+            f"partition {key} does not exist",
+            remedy="check the topic and the partition number",
         )
     preferred = before.assignment.replicas[0]
     leader = before.record.leader
@@ -190,9 +192,9 @@ def _elect(
         if after is None or after.record.leader != preferred:
             raise KafkaError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-                f"the preferred leader {preferred} of {key} is not up or not in sync "
-                f"(ISR {list(before.record.isr)}): start it, wait until it has caught up, and "
-                "retry",
+                f"the preferred leader {preferred} of {key} is not up or not in sync (ISR "
+                f"{list(before.record.isr)})",
+                remedy="start it, wait until it has caught up, and retry",
             )
         return after
     after = next_partition_state(
@@ -201,7 +203,8 @@ def _elect(
     if after is None:
         raise KafkaError(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-            f"no replica of {key} is up: start one of {list(before.assignment.replicas)}",
+            f"no replica of {key} is up",
+            remedy=f"start one of {list(before.assignment.replicas)}",
         )
     return after
 

@@ -26,8 +26,11 @@ def require_supported(broker: BrokerRecord, levels: Mapping[str, int]) -> None:
         if reason is not None:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"the cluster has the feature {name} at level {level}, but {reason}: start a "
-                "release that supports it, or lower the level with the release that set it",
+                f"the cluster has the feature {name} at level {level}, but {reason}",
+                remedy=(
+                    "start a release that supports it, or lower the level with the release that "
+                    "set it"
+                ),
             )
 
 

@@ -47,15 +47,17 @@ def place_replicas(
     if replication_factor < 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {replication_factor} is not possible: use at least 1, "
-            "or -1 for the default of the broker",
+            f"replication factor {replication_factor} is not possible",
+            remedy="use at least 1, or -1 for the default of the broker",
         )
     if replication_factor > len(racks):
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replication_factor} is larger than the {len(racks)} "
-            f"{'broker that is' if len(racks) == 1 else 'brokers that are'} up: start more "
-            f"brokers, or use a replication factor of {max(len(racks), 1)} or less",
+            f"{'broker that is' if len(racks) == 1 else 'brokers that are'} up",
+            remedy=(
+                f"start more brokers, or use a replication factor of {max(len(racks), 1)} or less"
+            ),
         )
     order = interleave_racks(racks)
     stride = len({rack or "" for rack in racks.values()})

@@ -50,7 +50,8 @@ def alter_partition_reassignments(
                 if key in handled:
                     raise KafkaError(
                         ErrorCode.INVALID_REQUEST,
-                        f"{key} is in the request more than once: name it once",
+                        f"{key} is in the request more than once",
+                        remedy="name it once",
                     )
                 after = _alter(
                     image, key, requested, request.allow_replication_factor_change, rules
@@ -81,7 +82,8 @@ def _alter(
     if before is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"partition {key} does not exist: check the topic and the partition number",
+            f"partition {key} does not exist",
+            remedy="check the topic and the partition number",
         )
     current = before.assignment
     origin = tuple(replica for replica in current.replicas if replica not in current.adding)
@@ -146,8 +148,11 @@ def _check_in_sync(
     raise KafkaError(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         f"{state.key} cannot drop its in-sync replicas {list(state.isr)}, because none of "
-        f"{list(target.replicas)} is up and has all records: wait until one has caught up, or set "
-        "unclean.leader.election.enable for the topic, which may lose records",
+        f"{list(target.replicas)} is up and has all records",
+        remedy=(
+            "wait until one has caught up, or set unclean.leader.election.enable for the topic, "
+            "which may lose records"
+        ),
     )
 
 

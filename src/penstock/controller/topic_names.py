@@ -36,13 +36,16 @@ def check_topic_name(name: str) -> None:
 def unknown_topic_error(name: str) -> KafkaError:
     return KafkaError(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"topic '{name}' does not exist: check the name, or create it",
+        f"topic '{name}' does not exist",
+        remedy="check the name, or create it",
     )
 
 
 def duplicate_topic_error(name: str) -> KafkaError:
     return KafkaError(
-        ErrorCode.INVALID_REQUEST, f"topic '{name}' is in the request more than once: name it once"
+        ErrorCode.INVALID_REQUEST,
+        f"topic '{name}' is in the request more than once",
+        remedy="name it once",
     )
 
 
@@ -64,6 +67,7 @@ class NameCollisions:
         if existing != topic:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic '{topic}' collides with topic '{existing}', whose name differs only in '.' "
-                "and '_': choose another name",
+                f"topic '{topic}' collides with topic '{existing}', whose name differs only in "
+                "'.' and '_'",
+                remedy="choose another name",
             )

@@ -42,16 +42,17 @@ def recover_topics(
         if topic_id in ids:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"the directories of topic '{topic}' have the id {topic_id} of another topic: move "
-                "the directories of one of them out of log.dirs",
+                f"the directories of topic '{topic}' have the id {topic_id} of another topic",
+                remedy="move the directories of one of them out of log.dirs",
             )
         ids.add(topic_id)
         count = max(partitions) + 1
         if count - len(partitions) > MAX_PARTITIONS_PER_REQUEST:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"the directory {topic}-{count - 1} would give topic '{topic}' {count} partitions, "
-                f"but only {len(partitions)} have directories: move it out of log.dirs",
+                f"the directory {topic}-{count - 1} would give topic '{topic}' {count} "
+                f"partitions, but only {len(partitions)} have directories",
+                remedy="move it out of log.dirs",
             )
         replicas = (broker_id,)
         assignments = dict.fromkeys(range(count), Assignment(replicas))
@@ -70,7 +71,7 @@ def _topic_id(topic: str, logged_ids: Iterable[TopicId | None]) -> TopicId | Non
     if len(ids) > 1:
         raise KafkaError(
             ErrorCode.INCONSISTENT_TOPIC_ID,
-            f"the directories of topic '{topic}' have several topic ids, {sorted(map(str, ids))}: "
-            "move those that do not belong to it out of log.dirs",
+            f"the directories of topic '{topic}' have several topic ids, {sorted(map(str, ids))}",
+            remedy="move those that do not belong to it out of log.dirs",
         )
     return ids.pop() if ids else None

@@ -86,8 +86,9 @@ class _PartitionBudget:
         if partitions > self._remaining:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
-                f"{partitions} more partitions exceed the limit of {MAX_PARTITIONS_PER_REQUEST} in "
-                "one request: create fewer, or use several requests",
+                f"{partitions} more partitions exceed the limit of {MAX_PARTITIONS_PER_REQUEST} "
+                "in one request",
+                remedy="create fewer, or use several requests",
             )
         self._remaining -= partitions
 
@@ -168,7 +169,8 @@ def _check_new_name(image: ClusterImage, name: str) -> None:
     if name == CLUSTER_METADATA_TOPIC:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"topic name {name} is reserved for the cluster: choose another name",
+            f"topic name {name} is reserved for the cluster",
+            remedy="choose another name",
         )
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
@@ -182,7 +184,8 @@ def _configs(
         if config.value is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                f"setting {config.name} has no value: give it one, or leave it out",
+                f"setting {config.name} has no value",
+                remedy="give it one, or leave it out",
             )
         values[config.name] = config.value
     validate(values)
@@ -197,14 +200,14 @@ def _replicas(
     if topic.replication_factor == 0 or topic.replication_factor < -1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"replication factor {topic.replication_factor} is not possible: use at least 1, "
-            "or -1 for the default of the broker",
+            f"replication factor {topic.replication_factor} is not possible",
+            remedy="use at least 1, or -1 for the default of the broker",
         )
     if topic.num_partitions == 0 or topic.num_partitions < -1:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS,
-            f"{topic.num_partitions} partitions are not possible: use at least 1, or -1 for the "
-            "default of the broker",
+            f"{topic.num_partitions} partitions are not possible",
+            remedy="use at least 1, or -1 for the default of the broker",
         )
     count = rules.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = (
@@ -224,7 +227,8 @@ def _assigned_replicas(
         if value != -1:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{name} is {value} although the replicas are assigned explicitly: use -1",
+                f"{name} is {value} although the replicas are assigned explicitly",
+                remedy="use -1",
             )
     budget.take(len(topic.assignments))
     replicas: dict[int, tuple[int, ...]] = {}
@@ -233,7 +237,8 @@ def _assigned_replicas(
         if assignment.partition_index in replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partition {assignment.partition_index} has two assignments: remove one",
+                f"partition {assignment.partition_index} has two assignments",
+                remedy="remove one",
             )
         check_assignment(image, assignment.broker_ids, factor)
         replicas[assignment.partition_index] = tuple(assignment.broker_ids)
@@ -281,7 +286,8 @@ def _add_partitions(
     if any(current.adding or current.removing for current in record.assignments.values()):
         raise KafkaError(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
-            f"topic '{topic.name}' is being reassigned: add partitions when that is complete",
+            f"topic '{topic.name}' is being reassigned",
+            remedy="add partitions when that is complete",
         )
     first = len(record.assignments)
     if topic.count <= first:
@@ -298,8 +304,8 @@ def _add_partitions(
         if len(topic.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{added} partitions are added, but {len(topic.assignments)} are assigned: "
-                "assign each new partition, or none",
+                f"{added} partitions are added, but {len(topic.assignments)} are assigned",
+                remedy="assign each new partition, or none",
             )
         factor = len(record.assignments[0].replicas)
         for assignment in topic.assignments:

@@ -117,15 +117,17 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
         if "consumer" not in self._config.list("group.coordinator.rebalance.protocols"):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                "group.coordinator.rebalance.protocols lacks consumer: consume with "
-                "group.protocol=classic, or add it to the setting",
+                "group.coordinator.rebalance.protocols lacks consumer",
+                remedy="consume with group.protocol=classic, or add it to the setting",
             )
         features = self._image.features
         if features is None or not features.levels.get(GROUP_VERSION):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                "the cluster has group.version 0: consume with group.protocol=classic, or raise "
-                "the level with kafka-features.sh",
+                "the cluster has group.version 0",
+                remedy=(
+                    "consume with group.protocol=classic, or raise the level with kafka-features.sh"
+                ),
             )
 
     async def ensure_topic(self) -> None:
@@ -201,7 +203,8 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
         if shard is None:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{GROUP_METADATA_TOPIC}-{partition} is not loaded yet: retry",
+                f"{GROUP_METADATA_TOPIC}-{partition} is not loaded yet",
+                remedy="retry",
             )
         info = self._replicas.find(GROUP_METADATA_TOPIC, partition).append(
             marker, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version

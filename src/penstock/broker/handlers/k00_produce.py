@@ -307,14 +307,18 @@ def single_batch(version: int, records: bytes | memoryview | None) -> memoryview
     From version 3 on they must be exactly one record batch; raises KafkaError if they are not.
     """
     if not records:
-        raise InvalidRecordError("no record batch: send at least one for each partition")
+        raise InvalidRecordError(
+            "no record batch",
+            remedy="send at least one for each partition",
+        )
     assert isinstance(records, memoryview)
     if version < _FIRST_WITH_BATCHES:
         return records
     size = len(records)
     if size <= FLAGS_AT or _LENGTH.unpack_from(records, _LENGTH_AT)[0] + LOG_OVERHEAD != size:
         raise InvalidRecordError(
-            f"{size} bytes that are not one whole record batch: send exactly one for each partition"
+            f"{size} bytes that are not one whole record batch",
+            remedy="send exactly one for each partition",
         )
     magic, attributes = records[MAGIC_AT], records[FLAGS_AT]
     if magic > MAGIC:
@@ -327,8 +331,8 @@ def single_batch(version: int, records: bytes | memoryview | None) -> memoryview
     if version < _FIRST_WITH_ZSTD and attributes & CODEC_MASK == Compression.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"zstd needs Produce version {_FIRST_WITH_ZSTD}, the client sent {version}: "
-            f"use a newer client or another codec",
+            f"zstd needs Produce version {_FIRST_WITH_ZSTD}, the client sent {version}",
+            remedy="use a newer client or another codec",
         )
     return records
 

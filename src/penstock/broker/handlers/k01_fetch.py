@@ -308,8 +308,10 @@ class _Fetch:
             )
         return KafkaError(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-            f"{session.principal} at {session.host} may not fetch as broker {self._replica_id}: "
-            f"add an ACL that allows CLUSTER_ACTION, or fetch as a consumer, with replica id -1",
+            f"{session.principal} at {session.host} may not fetch as broker {self._replica_id}",
+            remedy=(
+                "add an ACL that allows CLUSTER_ACTION, or fetch as a consumer, with replica id -1"
+            ),
         )
 
     def _log_of(self, partition: CachedPartition) -> Log:
@@ -323,8 +325,8 @@ class _Fetch:
             if replica.partition.topic_id != partition.topic_id != ZERO_UUID:
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_TOPIC_ID,
-                    f"topic {partition.topic!r} was deleted and created again: refresh the "
-                    f"metadata",
+                    f"topic {partition.topic!r} was deleted and created again",
+                    remedy="refresh the metadata",
                 )
             partition.verified_replica = replica
         log = replica.leader_log(partition.leader_epoch)
@@ -438,7 +440,8 @@ def _divergence(log: Log, partition: CachedPartition) -> FetchEpochEndOffset | N
     end = log.end_offset_for_epoch(partition.last_fetched_epoch)
     if end is None:
         raise OffsetOutOfRangeError(
-            f"{log.partition} has no epoch {partition.last_fetched_epoch}: reset the offset"
+            f"{log.partition} has no epoch {partition.last_fetched_epoch}",
+            remedy="reset the offset",
         )
     if end.leader_epoch < partition.last_fetched_epoch or end.offset < partition.fetch_offset:
         return FetchEpochEndOffset(end.leader_epoch, end.offset)

@@ -134,8 +134,11 @@ async def _find(context: Context, log: Log, timestamp: int, bound: int) -> Times
         case _ if timestamp < 0:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"timestamp {timestamp} is not valid: use -1 (latest), -2 (earliest), -3 (the "
-                f"largest timestamp), or milliseconds since 1970",
+                f"timestamp {timestamp} is not valid",
+                remedy=(
+                    "use -1 (latest), -2 (earliest), -3 (the largest timestamp), or milliseconds "
+                    "since 1970"
+                ),
             )
         case _:
             match = await _search(context, log, timestamp)

@@ -56,7 +56,8 @@ async def _find(context: Context, request: Request, key_type: int, key: str) -> 
                 return Coordinator(key, leader, endpoint.host, endpoint.port, error_message=None)
         raise KafkaError(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            f"the coordinator of {key!r} is not available: retry",
+            f"the coordinator of {key!r} is not available",
+            remedy="retry",
         )
     except KafkaError as error:
         return Coordinator(key, -1, "", -1, error.code, error.message)
@@ -75,6 +76,6 @@ async def _leader(context: Context, request: Request, key_type: int, key: str) -
         return context.transactions.coordinator_of(key)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST,
-        f"coordinators of type {key_type} are not supported: use type {_GROUP} (a group) or "
-        f"{_TRANSACTION} (a transactional id)",
+        f"coordinators of type {key_type} are not supported",
+        remedy=f"use type {_GROUP} (a group) or {_TRANSACTION} (a transactional id)",
     )

@@ -69,7 +69,8 @@ def _check(
         knows_the_error = request.version >= _FIRST_WITH_DELETION_DISABLED
         raise KafkaError(
             ErrorCode.TOPIC_DELETION_DISABLED if knows_the_error else ErrorCode.INVALID_REQUEST,
-            "topics cannot be deleted here: set delete.topic.enable=true in the broker's settings",
+            "topics cannot be deleted here",
+            remedy="set delete.topic.enable=true in the broker's settings",
         )
     name = topic.name
     if name is None:

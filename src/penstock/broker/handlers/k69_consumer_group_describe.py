@@ -69,7 +69,8 @@ def _check_topics(
         return group
     error = KafkaError(
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        "the group reads topics that this client may not DESCRIBE: add ACLs that allow it",
+        "the group reads topics that this client may not DESCRIBE",
+        remedy="add ACLs that allow it",
     )
     return _error(group.group_id, error)
 

@@ -65,8 +65,11 @@ def check_access(
     if kind is ConfigResourceType.UNKNOWN:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"resources of type {number} have no settings: use 2 (topic), 4 (broker), "
-            "8 (loggers of a broker), 16 (client metrics) or 32 (group)",
+            f"resources of type {number} have no settings",
+            remedy=(
+                "use 2 (topic), 4 (broker), 8 (loggers of a broker), 16 (client metrics) or 32 "
+                "(group)"
+            ),
         )
     if kind is ConfigResourceType.TOPIC:
         context.authorizer.require(session, operation, ResourceType.TOPIC, name)
@@ -91,7 +94,8 @@ def check_name(context: ConfigContext, kind: ConfigResourceType, name: str) -> N
     if name not in allowed.get(kind, (name,)):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"this is broker {context.broker_id}, not {name!r}: send the request to that broker",
+            f"this is broker {context.broker_id}, not {name!r}",
+            remedy="send the request to that broker",
         )
 
 
@@ -111,8 +115,8 @@ def check_alterations(
             if counts[key] > 1:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST,
-                    f"resource {name!r} of type {number} is in the request {counts[key]} times: "
-                    "name it once, with all its settings",
+                    f"resource {name!r} of type {number} is in the request {counts[key]} times",
+                    remedy="name it once, with all its settings",
                 )
             kind = check_access(context, session, AclOperation.ALTER_CONFIGS, number, name)
             check_name(context, kind, name)

@@ -177,5 +177,6 @@ def _too_many_conflicts(conflict: StoreConflictError) -> KafkaError:
     return KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,
         f"other brokers changed the same metadata {MAX_ATTEMPTS} times in a row, last "
-        f"{conflict.path}; nothing was changed: retry the request",
+        f"{conflict.path}; nothing was changed",
+        remedy="retry the request",
     )

@@ -62,15 +62,18 @@ def check_topic(config: BrokerConfig, image: ClusterImage, topic: str) -> None:
     if topic_config(config, own).log.compression_type == Compression.ZSTD.codec_name:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
-            f"topic {topic!r} is compressed with zstd, which this client does not read: use one "
-            f"that fetches with version 10 (Kafka 2.1) or newer, or another compression.type",
+            f"topic {topic!r} is compressed with zstd, which this client does not read",
+            remedy=(
+                "use one that fetches with version 10 (Kafka 2.1) or newer, or another "
+                "compression.type"
+            ),
         )
     setting = "message.downconversion.enable"
     if not effective_value(config, own, setting):
         raise KafkaError(
             ErrorCode.UNSUPPORTED_VERSION,
-            f"{setting} is false for topic {topic!r}: use a client that fetches with version 4 "
-            f"(Kafka 0.11) or newer",
+            f"{setting} is false for topic {topic!r}",
+            remedy="use a client that fetches with version 4 (Kafka 0.11) or newer",
         )
 
 

@@ -56,8 +56,8 @@ class Replica:
         log = self._log
         if log is None or log.failure is not None:
             raise KafkaStorageError(
-                f"the log directory of {self.partition.key} is offline: see the broker's log, fix "
-                f"the disk and restart the broker"
+                f"the log directory of {self.partition.key} is offline",
+                remedy="see the broker's log, fix the disk and restart the broker",
             )
         return log
 
@@ -180,11 +180,13 @@ class ReplicaManager:
         if TopicPartition(topic, index) in self._image.partitions:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"this broker has no replica of {topic}-{index}: refresh the client's metadata",
+                f"this broker has no replica of {topic}-{index}",
+                remedy="refresh the client's metadata",
             )
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"there is no partition {index} of topic {topic!r}: create it, or check the name",
+            f"there is no partition {index} of topic {topic!r}",
+            remedy="create it, or check the name",
         )
 
     async def create_logs(self, changes: Sequence[Change]) -> None:

@@ -21,8 +21,12 @@ def authorizer_for(
     if acl_authorizer is None:
         raise KafkaError(
             ErrorCode.SECURITY_DISABLED,
-            "this broker has no authorizer, so there are no ACLs: set authorizer.class.name="
-            "org.apache.kafka.metadata.authorizer.StandardAuthorizer and restart it",
+            "this broker has no authorizer, so there are no ACLs",
+            remedy=(
+                "set "
+                "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer "
+                "and restart it"
+            ),
         )
     return acl_authorizer
 

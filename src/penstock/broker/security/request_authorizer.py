@@ -41,7 +41,8 @@ class RequestAuthorizer:
         return KafkaError(
             _CODES[resource],
             f"{session.principal} at {session.host} may not {operation.name} "
-            f"{resource.name.lower()} {name!r}: add an ACL that allows it",
+            f"{resource.name.lower()} {name!r}",
+            remedy="add an ACL that allows it",
         )
 
     def require(

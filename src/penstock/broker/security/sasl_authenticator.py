@@ -70,12 +70,14 @@ class SaslServerAuthenticator:
         if new_server is None:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-                f"this listener offers {', '.join(sorted(self.mechanisms))}, not {mechanism}: set "
-                f"sasl.mechanism in the client",
+                f"this listener offers {', '.join(sorted(self.mechanisms))}, not {mechanism}",
+                remedy="set sasl.mechanism in the client",
             )
         if self._is_refused:
             raise KafkaError(
-                ErrorCode.ILLEGAL_SASL_STATE, "the login was refused: try on a new connection"
+                ErrorCode.ILLEGAL_SASL_STATE,
+                "the login was refused",
+                remedy="try on a new connection",
             )
         if self.user is not None and not self._lifetime_ms:
             raise KafkaError(

@@ -379,7 +379,8 @@ async def _listen(
     except socket.gaierror as error:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"{where}: the host cannot be resolved ({error.strerror}): change it in `listeners`",
+            f"{where}: the host cannot be resolved ({error.strerror})",
+            remedy="change it in `listeners`",
         ) from None
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -294,7 +294,8 @@ class Log:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{len(data)} bytes for {self.partition} are more than its segment.bytes "
-                f"{config.segment_bytes}: send smaller batches or raise segment.bytes",
+                f"{config.segment_bytes}",
+                remedy="send smaller batches or raise segment.bytes",
             )
         analysis = None
         if headers[0].producer_id >= 0 or len(headers) > 1:

@@ -442,5 +442,8 @@ class _Loader:
 def _offset(name: str) -> int:
     offset = base_offset_of(name)
     if offset is None:
-        raise CorruptRecordError(f"{name} is not a segment file: remove it")
+        raise CorruptRecordError(
+            f"{name} is not a segment file",
+            remedy="remove it",
+        )
     return offset

@@ -27,8 +27,8 @@ def lock_log_dir(disk: Disk, path: str) -> Lock:
     lock = disk.lock(f"{path}/.lock")
     if lock is None:
         raise KafkaStorageError(
-            f"{path} is in use by another process, or named twice in log.dirs: stop that "
-            f"process, or name another directory"
+            f"{path} is in use by another process, or named twice in log.dirs",
+            remedy="stop that process, or name another directory",
         )
     return lock
 
@@ -46,8 +46,8 @@ def check_owner(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> 
         store_meta_properties(disk, path, owner)
     if owner.node_id is not None and owner.node_id != node_id:
         raise KafkaStorageError(
-            f"{path} belongs to node {owner.node_id}, this is node {node_id}: "
-            f"set node.id={owner.node_id}, or name another directory in log.dirs"
+            f"{path} belongs to node {owner.node_id}, this is node {node_id}",
+            remedy=f"set node.id={owner.node_id}, or name another directory in log.dirs",
         )
     if None not in (cluster_id, owner.cluster_id) and owner.cluster_id != cluster_id:
         raise KafkaStorageError(

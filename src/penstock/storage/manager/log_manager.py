@@ -123,8 +123,8 @@ class LogManager:
             for partition in log_dir.logs:
                 if partition in log_dirs:
                     raise KafkaStorageError(
-                        f"{partition} is in {log_dirs[partition].path} and in {log_dir.path}: "
-                        f"move one of the two directories away"
+                        f"{partition} is in {log_dirs[partition].path} and in {log_dir.path}",
+                        remedy="move one of the two directories away",
                     )
                 log_dirs[partition] = log_dir
 
@@ -183,13 +183,14 @@ class LogManager:
         online_dirs = self.online_dirs
         if not online_dirs:
             raise KafkaStorageError(
-                "every directory of log.dirs is offline: repair a disk and restart the broker"
+                "every directory of log.dirs is offline",
+                remedy="repair a disk and restart the broker",
             )
         unloaded = [log_dir.path for log_dir in self.dirs if not log_dir.is_loaded]
         if unloaded and not is_new:
             raise KafkaStorageError(
-                f"{partition} may be in {', '.join(unloaded)}, which could not be opened: repair "
-                f"the disk and restart the broker"
+                f"{partition} may be in {', '.join(unloaded)}, which could not be opened",
+                remedy="repair the disk and restart the broker",
             )
         preferred = self._preferred_dirs.get(partition)
         if preferred is not None and preferred.is_online:
@@ -339,8 +340,8 @@ class LogManager:
                 return log_dir
         raise KafkaError(
             ErrorCode.LOG_DIR_NOT_FOUND,
-            f"{path} is not in log.dirs: use one of "
-            f"{', '.join(log_dir.path for log_dir in self.dirs)}",
+            f"{path} is not in log.dirs",
+            remedy=f"use one of {', '.join(log_dir.path for log_dir in self.dirs)}",
         )
 
     def begin_move(self, partition: TopicPartition, path: str) -> LogMove | None:

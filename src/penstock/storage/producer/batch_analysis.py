@@ -126,8 +126,8 @@ def _require_verified(
     if guard is None or verification is None or verification.guard is not guard:
         raise KafkaError(
             ErrorCode.INVALID_TXN_STATE,
-            f"producer {header.producer_id} has no open transaction in "
-            f"{producers.topic_partition}: begin one, or abort and begin again",
+            f"producer {header.producer_id} has no open transaction in {producers.topic_partition}",
+            remedy="begin one, or abort and begin again",
         )
 
 

@@ -66,7 +66,8 @@ def check_request(
         available = ", ".join(config.group_consumer_assignors)
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ASSIGNOR,
-            f"the broker has no assignor {assignor!r}, only {available}: set group.remote.assignor",
+            f"the broker has no assignor {assignor!r}, only {available}",
+            remedy="set group.remote.assignor",
         )
 
 
@@ -130,7 +131,8 @@ def check_room(group: ConsumerGroup, member_id: str, config: GroupConfig) -> Non
     if len(group.members) >= limit and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
-            f"the group has {limit} members, the limit of group.consumer.max.size: raise it",
+            f"the group has {limit} members, the limit of group.consumer.max.size",
+            remedy="raise it",
         )
 
 
@@ -171,8 +173,8 @@ def _static_member(
     ):
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
-            f"member {existing.member_id} has the instance id {instance_id}: stop that member, or "
-            "wait until its session expires",
+            f"member {existing.member_id} has the instance id {instance_id}",
+            remedy="stop that member, or wait until its session expires",
         )
     return replace_member(update, existing, member_id)
 
@@ -220,8 +222,8 @@ def _check_epoch(member: ConsumerGroupMember, epoch: int, owned: Owned) -> None:
         return
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
-        f"member {member.member_id} has epoch {member.member_epoch}, not {epoch}: give up all "
-        "partitions and join again",
+        f"member {member.member_id} has epoch {member.member_epoch}, not {epoch}",
+        remedy="give up all partitions and join again",
     )
 
 

@@ -68,8 +68,8 @@ class Reconciliation:
                 if self.owned is None or self.owned:
                     raise KafkaError(
                         ErrorCode.FENCED_MEMBER_EPOCH,
-                        f"the partitions of member {member.member_id} are unknown: give up all "
-                        "partitions and join again",
+                        f"the partitions of member {member.member_id} are unknown",
+                        remedy="give up all partitions and join again",
                     )
                 return self._next_assignment(self.epoch)
 
