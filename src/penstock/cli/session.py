@@ -7,7 +7,6 @@ Ctrl-C.
 
 import inspect
 import os
-import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from penstock.cli.output import Output, UsageError, fail, fail_many
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, format_error
 
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
@@ -251,12 +250,12 @@ def with_errors(as_json: bool, work: Callable[[], None]) -> None:
         errors: dict[object, KafkaError] = getattr(error, "errors", {})
         if errors:
             reasons = {
-                str(item): (error.code.name, in_commands(error.message))
+                str(item): (error.code.name, describe_error(error))
                 for item, error in errors.items()
             }
             done = [str(item) for item in getattr(error, "results", {})]
             fail_many(reasons, done, as_json=as_json)
-        fail(in_commands(error.message), code=error.code.name, as_json=as_json)
+        fail(describe_error(error), code=error.code.name, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):  # the second: at a question
         raise SystemExit(130) from None
     except BrokenPipeError:
@@ -265,17 +264,20 @@ def with_errors(as_json: bool, work: Callable[[], None]) -> None:
         raise SystemExit(0) from None
 
 
-def in_commands(message: str) -> str:
-    """An error of the client as a user of the command line can act on it.
+def describe_error(error: KafkaError) -> str:
+    """Returns the text of an error, with commands and the names of settings after -X."""
+    return format_error(error, command_name)
 
-    Calls become commands, settings get the names that they have in property files and after -X.
+
+def command_name(name: str) -> str:
+    """Returns the command line's name for a call or a setting of the Python API.
+
+    Calls become commands; settings get the names that they have in property files and after -X.
     """
     from penstock.client.settings import ConsumerOptions, ProducerOptions, settings_of
 
-    words = dict(_COMMANDS)
-    for name in (*settings_of(ProducerOptions), *settings_of(ConsumerOptions)):
-        if "_" in name:
-            words.setdefault(name, name.replace("_", "."))
-    return re.sub(
-        r"\b[a-z]+(?:_[a-z]+)+\b", lambda result: words.get(result[0], result[0]), message
-    )
+    if name in _COMMANDS:
+        return _COMMANDS[name]
+    if name in settings_of(ProducerOptions) or name in settings_of(ConsumerOptions):
+        return name.replace("_", ".")
+    return name

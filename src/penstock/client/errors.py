@@ -138,10 +138,10 @@ _TYPES: Final[Mapping[ErrorCode, type[ClientError]]] = {
 }
 
 
-def error_of(code: ErrorCode | int, message: str) -> ClientError:
+def error_of(code: ErrorCode | int, cause: str, **details: Unpack[ErrorDetails]) -> ClientError:
     """Returns the exception for an error code of a response.
 
     A code that this version does not know becomes UNKNOWN_SERVER_ERROR, with the number in the
-    message.
+    cause.
     """
-    return connection_errors.error_of(code, message, _TYPES)
+    return connection_errors.error_of(code, cause, _TYPES, **details)

@@ -67,9 +67,11 @@ def _bootstrap_nodes(addresses: list[str]) -> list[Node]:
             host = host.split("://", 1)[1]
         if not colon or not port.isdigit() or not 0 < int(port) < 65536 or not host:
             raise ConfigError(
-                f"bootstrap_servers has {address!r}: it must be host:port, such as localhost:9092"
+                f"`bootstrap_servers` has {address!r}: it must be host:port, such as localhost:9092"
             )
         nodes.append(Node(-1 - index, host.removeprefix("[").removesuffix("]"), int(port)))
     if not nodes:
-        raise ConfigError("bootstrap_servers is empty: name a broker, such as localhost:9092")
+        raise ConfigError(
+            "`bootstrap_servers` is empty", remedy="name a broker, such as localhost:9092"
+        )
     return nodes

@@ -7,7 +7,7 @@ from typing import Final
 
 from penstock.client.errors import ConfigError
 from penstock.client.settings import CommonOptions, items
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, nested_text
 from penstock.net.client.sasl import mechanisms
 from penstock.net.client.sasl.client import SaslClient, SaslSettings
 from penstock.net.tls.key_stores import read_store
@@ -35,7 +35,7 @@ def tls_context(settings: CommonOptions) -> ssl.SSLContext | None:
     context: object = settings["ssl_context"]
     if context is not None:
         if not isinstance(context, ssl.SSLContext):
-            raise ConfigError(f"ssl_context is a {type(context).__name__}, not an ssl.SSLContext")
+            raise ConfigError(f"`ssl_context` is a {type(context).__name__}, not an ssl.SSLContext")
         return context
     tls = _tls_settings(settings)
     try:
@@ -43,7 +43,7 @@ def tls_context(settings: CommonOptions) -> ssl.SSLContext | None:
         _load_trusted(new, settings, tls)
         _load_key(new, settings, tls)
     except KafkaError as error:
-        raise ConfigError(_with_argument_names(error.message)) from None
+        raise ConfigError(_with_argument_names(nested_text(error))) from None
     return new
 
 
@@ -83,7 +83,7 @@ def _checks_hostname(settings: CommonOptions) -> bool:
     algorithm = settings["ssl_endpoint_identification_algorithm"]
     if algorithm.lower() not in ("https", ""):
         raise ConfigError(
-            f"ssl_endpoint_identification_algorithm={algorithm}: use https, or an empty "
+            f"`ssl_endpoint_identification_algorithm`={algorithm}: use https, or an empty "
             "text for no check"
         )
     return bool(algorithm) and settings["ssl_check_hostname"]
@@ -95,24 +95,24 @@ def _load_trusted(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSett
         load_trusted(context, tls)
         return
     if tls.truststore_location is not None or tls.truststore_certificates is not None:
-        raise ConfigError("set ssl_cafile or ssl_truststore_…, not both")
-    use_trusted(context, f"ssl_cafile={path}", _read_pem("ssl_cafile", path))
+        raise ConfigError("set `ssl_cafile` or ssl_truststore_…, not both")
+    use_trusted(context, f"`ssl_cafile`={path}", _read_pem("`ssl_cafile`", path))
 
 
 def _load_key(context: ssl.SSLContext, settings: CommonOptions, tls: TlsSettings) -> None:
     certificate, key = settings["ssl_certfile"], settings["ssl_keyfile"]
     if not certificate:
         if key:
-            raise ConfigError("ssl_keyfile is set, ssl_certfile is missing")
+            raise ConfigError("`ssl_keyfile` is set, `ssl_certfile` is missing")
         load_key(context, tls)
         return
     if tls.keystore_location is not None or tls.keystore_key is not None:
-        raise ConfigError("set ssl_certfile and ssl_keyfile, or ssl_keystore_…, not both")
-    source = f"ssl_certfile={certificate}"
-    pem = _read_pem("ssl_certfile", certificate)
+        raise ConfigError("set `ssl_certfile` and `ssl_keyfile`, or ssl_keystore_…, not both")
+    source = f"`ssl_certfile`={certificate}"
+    pem = _read_pem("`ssl_certfile`", certificate)
     if key:
-        source += f" with ssl_keyfile={key}"
-        pem = _read_pem("ssl_keyfile", key) + b"\n" + pem
+        source += f" with `ssl_keyfile`={key}"
+        pem = _read_pem("`ssl_keyfile`", key) + b"\n" + pem
     use_key(context, source, pem, tls.key_password)
 
 
@@ -125,4 +125,4 @@ def _read_pem(setting: str, path: str) -> bytes:
 
 def _with_argument_names(message: str) -> str:
     """Replaces names such as `ssl.key.password` with those of the keyword arguments."""
-    return _SETTING.sub(lambda match: match[0].replace(".", "_"), message)
+    return _SETTING.sub(lambda match: f"`{match[0].replace('.', '_')}`", message)

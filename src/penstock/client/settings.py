@@ -331,7 +331,7 @@ def resolve(kind: type[Options], options: Mapping[str, object]) -> Options:
     for name, (base, spec) in declared.items():
         value = options.get(name, spec.default)
         if value is _REQUIRED:
-            raise ConfigError(f"{name} is missing: {spec.doc}")
+            raise ConfigError(f"`{name}` is missing: {spec.doc}")
         resolved[name] = value if value is spec.default else _parse(name, value, base, spec)
     return cast("Options", resolved)
 
@@ -383,14 +383,14 @@ def _parse(name: str, value: object, base: Any, spec: Setting) -> object:
         value = _int(name, value, spec)
     elif types == (str,) or types == (str, type(None)):
         if not isinstance(value, str):
-            raise ConfigError(f"{name}={value!r}: it must be text")
+            raise ConfigError(f"`{name}`={value!r}: it must be text")
     elif isinstance(value, bytes | Mapping) or not isinstance(value, int | str | Sequence):
-        raise ConfigError(f"{name}={value!r} is not valid: {spec.doc}")
+        raise ConfigError(f"`{name}`={value!r} is not valid: {spec.doc}")
     if spec.one_of:
         choices = {choice.lower(): choice for choice in spec.one_of}
         choice = choices.get(str(value).lower())
         if choice is None:
-            raise ConfigError(f"{name}={value}: it must be one of {', '.join(spec.one_of)}")
+            raise ConfigError(f"`{name}`={value}: it must be one of {', '.join(spec.one_of)}")
         value = choice
     return value
 
@@ -400,7 +400,7 @@ def _bool(name: str, value: object) -> bool:
         return value
     text = value.lower() if isinstance(value, str) else ""
     if text not in ("true", "false"):
-        raise ConfigError(f"{name}={value!r}: it must be true or false")
+        raise ConfigError(f"`{name}`={value!r}: it must be true or false")
     return text == "true"
 
 
@@ -409,12 +409,12 @@ def _int(name: str, value: object, spec: Setting) -> int:
         try:
             value = int(value)
         except ValueError:
-            raise ConfigError(f"{name}={value!r}: it must be a whole number") from None
+            raise ConfigError(f"`{name}`={value!r}: it must be a whole number") from None
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name}={value!r}: it must be a whole number")
+        raise ConfigError(f"`{name}`={value!r}: it must be a whole number")
     low, high = spec.at_least, spec.at_most
     if (low is not None and value < low) or (high is not None and value > high):
         bounds = [f"at least {low}"] if low is not None else []
         bounds += [f"at most {high}"] if high is not None else []
-        raise ConfigError(f"{name}={value}: it must be {' and '.join(bounds)}")
+        raise ConfigError(f"`{name}`={value}: it must be {' and '.join(bounds)}")
     return value

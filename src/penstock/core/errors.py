@@ -215,6 +215,9 @@ class KafkaError(Exception):
     the cause and the optional details.
     """
 
+    names_in_cause = False
+    """Whether names in backticks in the cause are calls and settings, as in the remedy."""
+
     def __init__(self, code: ErrorCode, cause: str, **details: Unpack[ErrorDetails]) -> None:
         self.code = code
         self.cause = cause
@@ -231,23 +234,41 @@ class KafkaError(Exception):
 def format_error(error: KafkaError, rename: Callable[[str], str] = str) -> str:
     """Returns the text of an error for users.
 
-    The operation, and names in backticks in the remedy, are calls and settings of the Python API.
-    They are written as `rename` returns them, because the command line has other names.
+    The operation, and names in backticks in the subject and the remedy, are calls and
+    settings of the Python API. They are written as `rename` returns them, because the command line
+    has other names. The cause is written as it is unless `names_in_cause`.
     """
     separator = ": "
-    text = error.cause
+    text = replace_names(error.cause, rename) if error.names_in_cause else error.cause
     if error.subject:
         # A colon follows the subject, so the remedy needs another separator.
         separator = "; "
-        text = f"{error.subject}: {text}"
+        text = f"{replace_names(error.subject, rename)}: {text}"
     if error.operation:
         text = f"{rename(error.operation)} {text}"
     if error.remedy:
-        text += separator + _NAME.sub(lambda match: rename(match[1]), error.remedy)
+        text += separator + replace_names(error.remedy, rename)
     return text
 
 
-_NAME = re.compile("`([a-z][a-z0-9]*(?:_[a-z0-9]+)+)`")
+def nested_text(error: KafkaError) -> str:
+    """Returns the text of an error for the cause of another one, with its names in backticks."""
+    return format_error(error, _quote_name)
+
+
+def _quote_name(name: str) -> str:
+    quoted = f"`{name}`"
+    return quoted if _NAME.fullmatch(quoted) else name
+
+
+def replace_names(text: str, rename: Callable[[str], str]) -> str:
+    """Writes each name in backticks as `rename` returns it, without the backticks."""
+    if "`" not in text:
+        return text
+    return _NAME.sub(lambda match: rename(match[1]), text)
+
+
+_NAME = re.compile("`([a-z][a-z0-9_]*)`")
 
 
 class ProtocolError(KafkaError):

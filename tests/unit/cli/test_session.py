@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from penstock.cli import complete, session
 from penstock.cli.app import new_group
 from penstock.cli.output import UsageError
-from penstock.cli.session import DEFAULT_TIMEOUT_MS, Session, command, in_commands, with_errors
+from penstock.cli.session import DEFAULT_TIMEOUT_MS, Session, command, describe_error, with_errors
 from penstock.client.admin import AdminError
 from penstock.client.admin.admin import Admin
 from penstock.client.settings import AdminOptions
@@ -32,9 +32,9 @@ def failing(error: BaseException) -> Callable[[], None]:
     [
         (UsageError("say which"), 2, "penstock: say which\n"),
         (
-            KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "no group; see list_groups"),
+            KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, "no group", remedy="see `list_groups`"),
             1,
-            "penstock: no group; see penstock group list (GROUP_ID_NOT_FOUND)\n",
+            "penstock: no group: see penstock group list (GROUP_ID_NOT_FOUND)\n",
         ),
         (
             AdminError(
@@ -73,8 +73,13 @@ def test_every_call_of_the_client_has_a_command() -> None:
 
 
 def test_settings_get_the_names_of_property_files() -> None:
-    assert in_commands("set security_protocol, check bootstrap_servers") == (
-        "set security.protocol, check --bootstrap-server"
+    error = KafkaError(
+        ErrorCode.NETWORK_EXCEPTION,
+        "no connection",
+        remedy="set `security_protocol`, check `bootstrap_servers`",
+    )
+    assert describe_error(error) == (
+        "no connection: set security.protocol, check --bootstrap-server"
     )
 
 

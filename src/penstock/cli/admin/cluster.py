@@ -11,7 +11,7 @@ import typer
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
 from penstock.cli.output import Marked, UsageError, moment
-from penstock.cli.session import DryRun, Session, Yes, command
+from penstock.cli.session import DryRun, Session, Yes, command, describe_error
 
 app = new_group("Brokers, features, and which versions they serve.")
 
@@ -68,7 +68,7 @@ def versions(
     rows = []
     for number, value in sorted(served.items()):
         if value.error is not None:
-            session.out.note(f"penstock: {value.node}: {value.error.message}")
+            session.out.note(f"penstock: {value.node}: {describe_error(value.error)}")
         for api in value.apis:
             used = Marked("none", "red") if api.usable is None else api.usable
             rows.append((number, api.api_key, api.name, api.min_version, api.max_version, used))

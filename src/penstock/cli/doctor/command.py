@@ -8,7 +8,8 @@ import typer
 
 from penstock.cli import complete
 from penstock.cli.output import Output
-from penstock.cli.session import Session, in_commands, with_session
+from penstock.cli.session import Session, command_name, with_session
+from penstock.core.errors import replace_names
 
 if TYPE_CHECKING:
     from penstock.cli.doctor.diagnosis import StepResult
@@ -55,8 +56,8 @@ def doctor(
 
     def report(result: "StepResult") -> None:
         result = result._replace(
-            text=in_commands(result.text),
-            remedy=None if result.remedy is None else in_commands(result.remedy),
+            text=replace_names(result.text, command_name),
+            remedy=result.remedy and replace_names(result.remedy, command_name),
         )
         results.append(result)
         if not session.out.as_json:

@@ -49,7 +49,7 @@ from penstock.client.settings import (
     settings_of,
 )
 from penstock.client.settings import resolve as resolve_settings
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, nested_text
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.core.system_clock import SystemClock
@@ -242,7 +242,7 @@ class Diagnosis:
                 raise
             service, greeting = (Service.SILENT, b"") if self._has_tls else await identify(address)
             raise explain_other_service(
-                address, settings["security_protocol"], service, greeting, error.message
+                address, settings["security_protocol"], service, greeting, nested_text(error)
             ) from None
 
     async def _check_login(self) -> Success:
@@ -297,7 +297,7 @@ class Diagnosis:
                         broker.node_id, advertised, self._first, problem
                     ) from None
                 except KafkaError as error:
-                    failure = Problem(error.message, "see the message", error.code.name)
+                    failure = Problem(nested_text(error), "see the message", error.code.name)
                     raise explain_advertised(
                         broker.node_id, advertised, self._first, failure
                     ) from None
@@ -339,7 +339,7 @@ class Diagnosis:
             await admin.create_topics([new])
         except KafkaError as error:
             raise Problem(
-                f"no temporary topic can be created: {error.message}",
+                f"no temporary topic can be created: {nested_text(error)}",
                 "name a topic with --topic, or write nothing with --read-only",
                 error.code.name,
             ) from None
@@ -454,9 +454,9 @@ def _coordinator_problem(error: KafkaError) -> Problem:
             "use a group that this user may describe, or grant it: penstock acl add "
             f"--allow-principal User:NAME --group {_GROUP} --operation Describe"
         )
-        return Problem(error.message, remedy, error.code.name)
+        return Problem(nested_text(error), remedy, error.code.name)
     return Problem(
-        error.message,
+        nested_text(error),
         f"check {GROUP_METADATA_TOPIC}: it needs as many brokers as "
         "offsets.topic.replication.factor, and a leader for every partition",
         error.code.name,
@@ -476,8 +476,8 @@ async def _fetch_metadata(
 
 
 def _problem_of(error: KafkaError) -> Problem:
-    cause, _, remedy = error.message.partition(": ")
-    return Problem(cause, remedy, error.code.name)
+    cause = f"{error.subject}: {error.cause}" if error.subject else error.cause
+    return Problem(cause, error.remedy, error.code.name)
 
 
 def _select_options(kind: Hashable, options: Mapping[str, Any]) -> dict[str, Any]:

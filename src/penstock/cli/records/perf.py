@@ -14,7 +14,7 @@ from penstock.cli.app import new_group
 from penstock.cli.output import UsageError
 from penstock.cli.records.measures import Latencies, Pace, latency_fields, rates
 from penstock.cli.records.produce import Acks, Compression
-from penstock.cli.session import Session, command
+from penstock.cli.session import Session, command, describe_error
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 
@@ -105,7 +105,7 @@ def produce(
     if run.error is not None:
         raise KafkaError(
             run.error.code,
-            f"{run.failed} of {records} records were not acknowledged: {run.error.message}",
+            f"{run.failed} of {records} records were not acknowledged: {describe_error(run.error)}",
         )
     session.out.fields(
         {

@@ -22,7 +22,7 @@ from penstock.cli.records.record_input import (
     Reading,
     read_bulks,
 )
-from penstock.cli.session import Session, in_commands, with_session
+from penstock.cli.session import Session, describe_error, with_session
 
 if TYPE_CHECKING:
     from penstock.cli.records.record_sender import Sender
@@ -311,7 +311,7 @@ class _Work:
                         {
                             "where": failure.where,
                             "error": failure.error.code.name,
-                            "message": in_commands(failure.error.message),
+                            "message": describe_error(failure.error),
                         }
                         for failure in failures
                     ],
@@ -329,7 +329,7 @@ class _Work:
         assert sender is not None
         failures = sender.failures
         for where, error in failures[:_FAILURES_SHOWN]:
-            out.note(f"penstock: {where}: {in_commands(error.message)} ({error.code.name})")
+            out.note(f"penstock: {where}: {describe_error(error)} ({error.code.name})")
         if len(failures) > _FAILURES_SHOWN:
             out.note(f"penstock: {len(failures) - _FAILURES_SHOWN} more failed")
         if self._problem is not None:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from penstock.cli.records.reading_plan import Span, Start, StartKind, start_offsets
-from penstock.cli.session import Session, in_commands
+from penstock.cli.session import Session, describe_error
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 
@@ -188,7 +188,7 @@ class Reader:
         errors: list[KafkaError] = []
         data = self._show(records, errors)
         for error in errors:
-            print(f"penstock: {in_commands(error.message)}", file=sys.stderr)
+            print(f"penstock: {describe_error(error)}", file=sys.stderr)
         self._errors += len(errors)
         _write(data)
         if self._left is not None:

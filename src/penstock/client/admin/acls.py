@@ -144,7 +144,7 @@ def _binding(
 
 def _deleted(result: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
     if result.error_code != ErrorCode.NONE:
-        return broker_error(result.error_code, "delete_acls", result.error_message)
+        return broker_error(result.error_code, "`delete_acls`", result.error_message)
     deleted: list[AclBinding] = []
     for acl in result.matching_acls:
         binding = _binding(

@@ -9,9 +9,12 @@ from penstock.protocol.api_key import ApiKey
 _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
         "there is no such topic or partition, or this user may not describe it",
-        "check the name against list_topics, or create the topic",
+        "check the name against `list_topics`, or create the topic",
     ),
-    ErrorCode.UNKNOWN_TOPIC_ID: ("there is no topic with this id", "check it against list_topics"),
+    ErrorCode.UNKNOWN_TOPIC_ID: (
+        "there is no topic with this id",
+        "check it against `list_topics`",
+    ),
     ErrorCode.TOPIC_ALREADY_EXISTS: ("it exists", "choose another name, or delete it first"),
     ErrorCode.INVALID_TOPIC_EXCEPTION: (
         "the name is not allowed",
@@ -23,7 +26,7 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.INVALID_REPLICATION_FACTOR: (
         "the replication factor is larger than the number of brokers",
-        "use at most one replica per broker that is up (see describe_cluster), or start more",
+        "use at most one replica per broker that is up (see `describe_cluster`), or start more",
     ),
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
         "the replicas are not possible",
@@ -31,7 +34,7 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.INVALID_CONFIG: (
         "the setting is not valid",
-        "check its name and value (describe_configs shows them)",
+        "check its name and value (`describe_configs` shows them)",
     ),
     ErrorCode.POLICY_VIOLATION: ("a policy forbids it", "ask the administrator of the cluster"),
     ErrorCode.TOPIC_DELETION_DISABLED: (
@@ -44,7 +47,7 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: (
         "no reassignment is under way",
-        "list_partition_reassignments shows those that are",
+        "`list_partition_reassignments` shows those that are",
     ),
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: (
         "the preferred leader is down or not in sync",
@@ -57,7 +60,7 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ErrorCode.LEADER_NOT_AVAILABLE: ("there is no leader now", "start one of its brokers"),
     ErrorCode.OFFSET_OUT_OF_RANGE: (
         "the offset is beyond the high watermark, or below the log start offset",
-        "list_offsets shows both",
+        "`list_offsets` shows both",
     ),
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
         "this user may not do that with the topic",
@@ -79,44 +82,47 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
         "the brokers have no authorizer",
         "set authorizer.class.name on them to use ACLs",
     ),
-    ErrorCode.GROUP_ID_NOT_FOUND: ("there is no such group", "check the name against list_groups"),
+    ErrorCode.GROUP_ID_NOT_FOUND: (
+        "there is no such group",
+        "check the name against `list_groups`",
+    ),
     ErrorCode.NON_EMPTY_GROUP: (
         "the group has members",
-        "stop them first (describe_groups shows them)",
+        "stop them first (`describe_groups` shows them)",
     ),
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: (
         "members of the group are subscribed to the topic",
-        "stop them first (describe_groups shows them)",
+        "stop them first (`describe_groups` shows them)",
     ),
     ErrorCode.INVALID_GROUP_ID: ("the group id is not allowed", "it must not be empty"),
     ErrorCode.UNKNOWN_MEMBER_ID: (
         "the group has no such member, or members of its own that commit its offsets",
-        "stop them first (describe_groups shows them)",
+        "stop them first (`describe_groups` shows them)",
     ),
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: (
         "there is no such transactional id",
-        "check it against list_transactions",
+        "check it against `list_transactions`",
     ),
     ErrorCode.INVALID_PRODUCER_EPOCH: (
         "the producer has a newer epoch",
-        "describe_producers shows the current one",
+        "`describe_producers` shows the current one",
     ),
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: (
         "the coordinator epoch is older than the partition's",
-        "describe_producers shows the current one",
+        "`describe_producers` shows the current one",
     ),
     ErrorCode.LOG_DIR_NOT_FOUND: (
         "the broker has no such directory",
-        "describe_log_dirs shows those of log.dirs",
+        "`describe_log_dirs` shows those of log.dirs",
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: ("the broker cannot use its disk", "see the broker's log"),
     ErrorCode.REPLICA_NOT_AVAILABLE: (
         "the broker has no replica of the partition",
-        "describe_topics shows which brokers have",
+        "`describe_topics` shows which brokers have",
     ),
     ErrorCode.RESOURCE_NOT_FOUND: (
         "there is no such user or credential",
-        "describe_user_scram_credentials shows them",
+        "`describe_user_scram_credentials` shows them",
     ),
     ErrorCode.DUPLICATE_RESOURCE: ("it is named more than once", "name it once"),
     ErrorCode.UNACCEPTABLE_CREDENTIAL: (
@@ -125,11 +131,11 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.INVALID_UPDATE_VERSION: (
         "the level cannot be set",
-        "describe_features shows the possible levels; a lower level needs a downgrade",
+        "`describe_features` shows the possible levels; a lower level needs a downgrade",
     ),
     ErrorCode.FEATURE_UPDATE_FAILED: (
         "the level was not set",
-        "describe_features shows the possible levels",
+        "`describe_features` shows the possible levels",
     ),
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: (
         "the quota controller_mutation_rate is used up",
@@ -141,10 +147,10 @@ _ADVICE: Final[dict[ErrorCode, tuple[str, str]]] = {
     ),
     ErrorCode.BROKER_ID_NOT_REGISTERED: (
         "there is no such broker",
-        "describe_cluster shows the brokers",
+        "`describe_cluster` shows the brokers",
     ),
 }
-"""The meaning of an error, if the broker sends no message, and the remedy."""
+"""The cause of an error, if the broker sends no message, and the remedy."""
 
 _SINCE: Final[dict[ApiKey, str]] = {
     ApiKey.DESCRIBE_ACLS: "0.11",
@@ -198,11 +204,11 @@ def broker_error(code: ErrorCode | int, subject: str, message: str | None = None
     except ValueError:
         error_code = ErrorCode.UNKNOWN_SERVER_ERROR
     default = (f"the broker responded with {error_code.name}", "")
-    meaning, action = _ADVICE.get(error_code, default)
-    text = (message or "").strip().rstrip(".:;") or meaning
-    if ". " in text:
-        action = ""
-    return error_of(code, f"{subject}: {text}; {action}" if action else f"{subject}: {text}")
+    usual_cause, remedy = _ADVICE.get(error_code, default)
+    cause = (message or "").strip().rstrip(".:;") or usual_cause
+    if ". " in cause:
+        remedy = ""
+    return error_of(code, cause, subject=subject, remedy=remedy)
 
 
 def error_or_none(code: int, subject: str, message: str | None = None) -> ClientError | None:
@@ -219,13 +225,18 @@ def unsupported_error(
     """
     api = ApiKey(key)
     name = f"{api.name.title().replace('_', '')} (API key {key})"
+    remedy = "upgrade the broker"
     if required is not None:
         name = f"version {required[0]} of {name}"
-        reason = f"Kafka {required[1]} and newer have it: upgrade the broker"
+        reason = f"Kafka {required[1]} and newer have it"
     elif api in _ONLY_KRAFT:
         reason = f"only KRaft clusters of Kafka {_SINCE[api]} and newer have it, and this is none"
+        remedy = ""
     elif api in _SINCE:
-        reason = f"Kafka {_SINCE[api]} and newer have it: upgrade the broker"
+        reason = f"Kafka {_SINCE[api]} and newer have it"
     else:
-        reason = "client and broker have no version of it in common: upgrade the older one"
-    return BrokerTooOldError(f"{call} needs {name}, which {broker} does not serve: {reason}")
+        reason = "client and broker have no version of it in common"
+        remedy = "upgrade the older one"
+    return BrokerTooOldError(
+        f"needs {name}, which {broker} does not serve: {reason}", operation=call, remedy=remedy
+    )

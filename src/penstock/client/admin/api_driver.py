@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from penstock.client.admin.advice import BrokerTooOldError, broker_error, unsupported_error
 from penstock.client.admin.errors import AdminError
 from penstock.client.errors import ClientError, DisconnectError, KafkaTimeoutError
-from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
+from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError, nested_text
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster
 from penstock.net.client.network_client import NetworkClient, RequestBuilder
@@ -156,7 +156,7 @@ class AdminApiDriver:
                 code, text = (0, None) if get_error is None else get_error(response)
                 if code == ErrorCode.NONE:
                     return response
-                error = broker_error(code, call, text)
+                error = broker_error(code, f"`{call}`", text)
                 if not error.retriable or error.code in UNKNOWN_TOPIC_CODES:
                     raise error
             attempts += 1
@@ -404,7 +404,8 @@ class AdminApiDriver:
 def _retries_exhausted(call: str, attempts: int, error: KafkaError) -> KafkaTimeoutError:
     count = "1 attempt" if attempts == 1 else f"{attempts} attempts"
     return KafkaTimeoutError(
-        f"{call} was not done in time, after {count}; the last one: {error.message}"
+        f"was not done in time, after {count}; the last one: {nested_text(error)}",
+        operation=call,
     )
 
 
@@ -412,7 +413,7 @@ def _timeout_error(timeout: KafkaTimeoutError, cause: DisconnectError | None) ->
     """Returns the timeout with the reason why the broker cannot be reached."""
     if cause is None or cause.message in timeout.message:
         return timeout
-    return KafkaTimeoutError(f"{timeout.message}: {cause.message}")
+    return KafkaTimeoutError(f"{nested_text(timeout)}: {nested_text(cause)}")
 
 
 def unique_keys(call: str, items: Iterable[K]) -> list[K]:

@@ -217,10 +217,10 @@ class ClusterCalls(AdminApiDriver):
         )
         partitions = [partition for topic in response.topics for partition in topic.partitions]
         if len(partitions) != 1:
-            raise ClientError(f"describe_quorum: expected one partition, got {len(partitions)}")
+            raise ClientError(f"`describe_quorum`: expected one partition, got {len(partitions)}")
         quorum = partitions[0]
         if quorum.error_code != ErrorCode.NONE:
-            raise broker_error(quorum.error_code, "describe_quorum", quorum.error_message)
+            raise broker_error(quorum.error_code, "`describe_quorum`", quorum.error_message)
         return QuorumInfo(
             quorum.leader_id,
             quorum.leader_epoch,

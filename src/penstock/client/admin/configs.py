@@ -223,8 +223,9 @@ class ConfigCalls(AdminApiDriver):
                 return ListConfigResourcesRequest([int(item) for item in requested])
             if requested != [ConfigResourceType.CLIENT_METRICS]:
                 raise BrokerTooOldError(
-                    "list_config_resources: this broker is older than Kafka 4.1 and only lists "
-                    "resources of type CLIENT_METRICS"
+                    "this broker is older than Kafka 4.1 and only lists resources of type "
+                    "CLIENT_METRICS",
+                    subject="`list_config_resources`",
                 )
             return ListConfigResourcesRequest()
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.client.errors import ClientError
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, nested_text
 
 
 class AdminError(ClientError):
@@ -19,9 +19,9 @@ class AdminError(ClientError):
     ) -> None:
         first = next(iter(errors.values()))
         more = len(errors) - 1
-        message = first.message
+        cause = nested_text(first)
         if more:
-            message += f" (and {more} more of {len(errors) + len(results)} failed in {call})"
-        super().__init__(message, first.code)
+            cause += f" (and {more} more of {len(errors) + len(results)} failed in `{call}`)"
+        super().__init__(cause, first.code)
         self.errors: dict[Any, KafkaError] = dict(errors)
         self.results: dict[Any, Any] = dict(results)

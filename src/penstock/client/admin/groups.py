@@ -58,7 +58,8 @@ class GroupCalls(AdminApiLookup):
             request = ListGroupsRequest()
             if wanted_states and version < 4:
                 raise BrokerTooOldError(
-                    "list_groups: the broker is older than Kafka 2.6 and cannot list by state"
+                    "the broker is older than Kafka 2.6 and cannot list by state",
+                    subject="`list_groups`",
                 )
             if version >= 4:
                 request.states_filter = [str(state) for state in wanted_states]
@@ -66,7 +67,8 @@ class GroupCalls(AdminApiLookup):
                 request.types_filter = [str(kind) for kind in wanted_types]
             elif wanted_types not in ([], [GroupType.CLASSIC]):
                 raise BrokerTooOldError(
-                    "list_groups: the broker is older than Kafka 3.8 and has classic groups only"
+                    "the broker is older than Kafka 3.8 and has classic groups only",
+                    subject="`list_groups`",
                 )
             return request
 

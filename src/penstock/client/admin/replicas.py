@@ -55,8 +55,8 @@ class ReplicaCalls(AdminApiDriver):
         def make(version: int) -> ElectLeadersRequest:
             if version < 1 and election_type is not ElectionType.PREFERRED:
                 raise BrokerTooOldError(
-                    "elect_leaders: this broker is older than Kafka 2.4 and only has preferred "
-                    "elections"
+                    "this broker is older than Kafka 2.4 and only has preferred elections",
+                    subject="`elect_leaders`",
                 )
             topics = None
             if requested is not None:

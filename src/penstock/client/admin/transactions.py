@@ -298,8 +298,8 @@ class TransactionCalls(AdminApiLookup):
 
 def _too_old_error(since: str, filter_name: str) -> BrokerTooOldError:
     return BrokerTooOldError(
-        f"list_transactions: the broker is older than Kafka {since} and cannot filter by "
-        f"{filter_name}"
+        f"the broker is older than Kafka {since} and cannot filter by {filter_name}",
+        subject="`list_transactions`",
     )
 
 

@@ -280,7 +280,7 @@ class CompletedFetch:
         if self._position == 0 and self.size > 0:
             raise RecordTooLargeError(
                 f"{self.partition}: the batch at offset {self.next_offset} does not fit into "
-                f"the {self.size} bytes that were fetched; raise max_partition_fetch_bytes"
+                f"the {self.size} bytes that were fetched; raise `max_partition_fetch_bytes`"
             )
 
     def _is_hidden(self, view: memoryview, header: BatchHeader) -> bool:

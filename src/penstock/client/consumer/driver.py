@@ -73,7 +73,7 @@ class ConsumerDriver:
         try:
             reset = parse_offset_reset(settings["auto_offset_reset"])
         except ValueError as error:
-            raise ConfigError(f"auto_offset_reset: {error}") from None
+            raise ConfigError(f"`auto_offset_reset`: {error}") from None
         read_committed = settings["isolation_level"] == "read_committed"
         config = FetchConfig(
             check_crcs=settings["check_crcs"],
@@ -316,7 +316,7 @@ class ConsumerDriver:
     def require_group(self) -> Membership:
         if self.group is None:
             raise IllegalStateError(
-                "this consumer has no group; give it a group_id to subscribe and to commit"
+                "this consumer has no group; give it a `group_id` to subscribe and to commit"
             )
         return self.group
 

@@ -160,7 +160,8 @@ class FetchBuffer:
                 return
             raise OffsetOutOfRangeError(
                 f"offset {offset} of {partition} does not exist (any more) and auto_offset_reset "
-                "is none; seek() to another offset, or set auto_offset_reset"
+                "is none",
+                remedy="seek() to another offset, or set `auto_offset_reset`",
             )
         if code == ErrorCode.CORRUPT_MESSAGE:
             raise CorruptRecordError(

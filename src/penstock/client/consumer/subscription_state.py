@@ -276,7 +276,7 @@ class SubscriptionState:
         if without_offset:
             raise NoOffsetForPartitionError(
                 f"no offset is committed for {', '.join(map(str, without_offset))} and "
-                "auto_offset_reset is none; seek() to a start, or set auto_offset_reset",
+                "`auto_offset_reset` is none; seek() to a start, or set `auto_offset_reset`",
                 without_offset,
             )
 

@@ -153,8 +153,8 @@ class BufferPool:
             raise IllegalStateError("the producer is closed: create a new one to send more records")
         if size > self.total_memory:
             raise RecordTooLargeError(
-                f"a batch for this record takes {size} bytes, more than buffer_memory "
-                f"({self.total_memory} bytes) as a whole: raise buffer_memory, or send less"
+                f"a batch for this record takes {size} bytes, more than `buffer_memory` "
+                f"({self.total_memory} bytes) as a whole: raise `buffer_memory`, or send less"
             )
 
     def _take(self, size: int) -> bytearray:
@@ -198,10 +198,10 @@ class BufferPool:
             available = self._available()
         self._record_exhausted()
         raise BufferExhaustedError(
-            f"no {waiter.size} bytes of memory within max_block_ms ({max_block_ms} ms): "
-            f"{available} of buffer_memory ({self.total_memory} bytes) are free. The brokers store "
-            "records more slowly than they are sent: send fewer, wait longer (max_block_ms) or "
-            "raise buffer_memory"
+            f"no {waiter.size} bytes of memory within `max_block_ms` ({max_block_ms} ms): "
+            f"{available} of `buffer_memory` ({self.total_memory} bytes) are free. The brokers "
+            "store records more slowly than they are sent: send fewer, wait longer "
+            "(`max_block_ms`) or raise `buffer_memory`"
         )
 
     def _cancel_wait(self, waiter: _Waiter) -> None:

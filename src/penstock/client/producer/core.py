@@ -191,8 +191,9 @@ class ProducerCore:
         for name, limit in limits.items():
             if size > limit:
                 raise RecordTooLargeError(
-                    f"a record of {size} bytes is larger than {name}={limit}: raise {name} (and "
-                    "max.message.bytes of the topic), or send less at a time"
+                    f"a record of {size} bytes is larger than `{name}`={limit}",
+                    remedy=f"raise `{name}` (and max.message.bytes of the topic), or send less at "
+                    "a time",
                 )
 
     def report_send_error(
@@ -237,7 +238,7 @@ class ProducerCore:
             while partition is not None and partition >= (cluster.partition_count(topic) or 0):
                 missing = UnknownTopicError(
                     f"topic {topic} has {cluster.partition_count(topic)} partitions and did not "
-                    f"get a partition {partition} within max_block_ms={self.max_block_ms}"
+                    f"get a partition {partition} within `max_block_ms`={self.max_block_ms}"
                 )
                 await network.wait_before_retry(missing, attempts, deadline_ms)
                 attempts += 1
@@ -254,7 +255,7 @@ class ProducerCore:
     def transactional(self) -> TransactionManager:
         self.check_open()
         if self.manager is None:
-            raise IllegalStateError("transactions need a producer with a transactional_id")
+            raise IllegalStateError("transactions need a producer with a `transactional_id`")
         self.manager.ensure_transactional()
         return self.manager
 

@@ -322,7 +322,7 @@ def wake_loop(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[None]") -
 def not_acknowledged(what: str, timeout: float | None) -> KafkaTimeoutError:
     return KafkaTimeoutError(
         f"{what} was not acknowledged within {timeout} s. It is still being sent: wait longer, or "
-        "lower delivery_timeout_ms to have it fail earlier"
+        "lower `delivery_timeout_ms` to have it fail earlier"
     )
 
 

@@ -20,8 +20,8 @@ def producer_settings(options: Mapping[str, object]) -> ProducerOptions:
     if settings["delivery_timeout_ms"] < minimum:
         if "delivery_timeout_ms" in options:
             raise ConfigError(
-                f"delivery_timeout_ms={settings['delivery_timeout_ms']} is too short: it must be "
-                f"at least linger_ms + request_timeout_ms, which is {minimum}"
+                f"`delivery_timeout_ms`={settings['delivery_timeout_ms']} is too short: it must be "
+                f"at least `linger_ms` + `request_timeout_ms`, which is {minimum}"
             )
         settings["delivery_timeout_ms"] = minimum
     settings["batch_size"] = max(1, settings["batch_size"])
@@ -54,13 +54,13 @@ def _idempotence(settings: ProducerOptions, options: Mapping[str, object]) -> bo
     if is_enabled and problem is not None:
         if is_explicit or settings["transactional_id"] is not None:
             name = "enable_idempotence" if is_explicit else "transactional_id"
-            raise ConfigError(f"{name} contradicts {problem}")
+            raise ConfigError(f"`{name}` contradicts {problem}")
         is_enabled = False
     if is_enabled and in_flight > _MAX_IN_FLIGHT:
         raise ConfigError(
-            f"max_in_flight_requests_per_connection={in_flight}: with idempotence at most "
-            f"{_MAX_IN_FLIGHT}; lower it, or set enable_idempotence=False"
+            f"`max_in_flight_requests_per_connection`={in_flight}: with idempotence at most "
+            f"{_MAX_IN_FLIGHT}; lower it, or set `enable_idempotence`=False"
         )
     if not is_enabled and settings["transactional_id"] is not None:
-        raise ConfigError("transactional_id needs enable_idempotence")
+        raise ConfigError("`transactional_id` needs `enable_idempotence`")
     return is_enabled

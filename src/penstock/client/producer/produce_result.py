@@ -69,7 +69,7 @@ def batch_error(partition: TopicPartition, result: ProduceResult) -> KafkaError:
             message = (
                 f"records for {partition} were not stored, because this producer's epoch is old: "
                 "abort the transaction; if that raises ProducerFencedError, another producer with "
-                "the same transactional_id has replaced this one, which must be closed"
+                "the same `transactional_id` has replaced this one, which must be closed"
             )
         case _:
             message = f"records for {partition} were not stored: {describe(result)}"

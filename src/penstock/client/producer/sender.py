@@ -16,7 +16,7 @@ from penstock.client.producer.sender_metrics import SenderMetrics
 from penstock.client.producer.transaction_manager import TransactionManager
 from penstock.client.producer.transaction_request import TxnRequest
 from penstock.client.settings import ProducerOptions
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, nested_text
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster, Node
 from penstock.net.client.metadata import ClusterMetadata
@@ -75,7 +75,7 @@ class OutgoingProduce(NamedTuple):
                 raise error_of(
                     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
                     f"broker {self.node_id} is older than Kafka 2.1 and does not support "
-                    "compression_type=zstd: use another type",
+                    "`compression_type`=zstd: use another type",
                 )
             name, index = batch.topic_partition
             topic = topics.get(name)
@@ -308,7 +308,7 @@ class Sender:
     def handle_failure(self, request: OutgoingProduce, error: KafkaError, now_ms: int) -> None:
         """Handles a request without a response: disconnected, timed out, or not sent at all."""
         for batch in request.batches:
-            self._complete_attempt(batch, ProduceResult(error.code, error.message), now_ms)
+            self._complete_attempt(batch, ProduceResult(error.code, nested_text(error)), now_ms)
 
     def _complete_attempt(self, batch: ProducerBatch, result: ProduceResult, now_ms: int) -> None:
         batch.is_in_flight = False
@@ -369,10 +369,11 @@ class Sender:
         if result.record_errors:
             code = result.code if len(result.record_errors) == 1 else ErrorCode.INVALID_RECORD
             for index, message in result.record_errors.items():
-                record_errors[index] = error_of(code, message or error.message)
+                record_errors[index] = error_of(code, message or nested_text(error))
             error = error_of(
                 ErrorCode.INVALID_RECORD,
-                f"not stored, because other records of the same batch are invalid: {error.message}",
+                f"not stored, because other records of the same batch are invalid: "
+                f"{nested_text(error)}",
             )
         self._fail(batch, error, record_errors, adjust_sequences=batch.attempts < self._retries)
 
@@ -421,7 +422,7 @@ class Sender:
                 batch,
                 KafkaTimeoutError(
                     f"{batch.records_count} record(s) for {batch.topic_partition} were not "
-                    f"acknowledged within delivery_timeout_ms ({now_ms - batch.created_ms} ms "
+                    f"acknowledged within `delivery_timeout_ms` ({now_ms - batch.created_ms} ms "
                     f"since they were sent, {batch.attempts} attempts): {reason}"
                 ),
                 adjust_sequences=False,

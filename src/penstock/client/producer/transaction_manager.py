@@ -31,7 +31,7 @@ from penstock.client.producer.transaction_requests import (
     TxnOffsetCommit,
 )
 from penstock.client.producer.transaction_state import SOURCES, State, illegal_call
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, nested_text
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node
 
@@ -177,7 +177,7 @@ class TransactionManager:
             raise IllegalStateError("call init_transactions before anything is sent")
         if self.state is not State.IN_TRANSACTION:
             raise IllegalStateError(
-                f"the producer is {self.state.value}: with a transactional_id records are sent "
+                f"the producer is {self.state.value}: with a `transactional_id` records are sent "
                 "in transactions only, call begin_transaction first"
             )
 
@@ -378,7 +378,7 @@ class TransactionManager:
                     error,
                     error_of(
                         ErrorCode.TRANSACTION_ABORTABLE,
-                        f"records of the transaction could not be sent: {error.message}; "
+                        f"records of the transaction could not be sent: {nested_text(error)}; "
                         "abort it (abort_transaction) and do it again",
                     ),
                 )
@@ -409,7 +409,7 @@ class TransactionManager:
         if error.code is ErrorCode.PRODUCER_FENCED:
             raise self.fenced_error()
         remedy = "close the producer" if self.has_fatal_error else "call abort_transaction"
-        message = f"{error.message} [{remedy}]"
+        message = f"{nested_text(error)} [{remedy}]"
         if isinstance(error, ClientError):
             raise type(error)(message, error.code) from error
         raise error_of(error.code, message) from error
@@ -475,4 +475,4 @@ class TransactionManager:
 
     def ensure_transactional(self) -> None:
         if not self.is_transactional:
-            raise IllegalStateError("transactions need a producer with a transactional_id")
+            raise IllegalStateError("transactions need a producer with a `transactional_id`")

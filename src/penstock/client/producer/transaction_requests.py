@@ -110,7 +110,7 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
                 error_of(
                     code,
                     "not authorized to produce idempotently: allow this user IDEMPOTENT_WRITE on "
-                    "the cluster or WRITE on a topic, or set enable_idempotence=False",
+                    "the cluster or WRITE on a topic, or set `enable_idempotence`=False",
                 )
             )
         elif code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
@@ -276,7 +276,7 @@ class EndTxn(TxnRequest[EndTxnResponse]):
                 error_of(
                     ErrorCode.UNKNOWN_SERVER_ERROR,
                     "the coordinator cannot abort the transaction; close the producer and create a "
-                    "new one with the same transactional_id, which aborts it",
+                    "new one with the same `transactional_id`, which aborts it",
                 )
             )
         else:

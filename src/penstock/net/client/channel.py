@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final, TypeVar, cast
 
-from penstock.core.errors import KafkaError, ProtocolError
+from penstock.core.errors import KafkaError, ProtocolError, nested_text
 from penstock.net.client.connection import ClientConnection, State
 from penstock.net.client.context import ConnectionContext
 from penstock.net.client.errors import ClientError, DisconnectError, KafkaTimeoutError
@@ -121,8 +121,9 @@ class Channel(asyncio.BufferedProtocol):
         name = type(message).__name__.removesuffix("Request")
         self.close(
             KafkaTimeoutError(
-                f"broker {self.address} did not respond to {name} within {timeout_ms} ms: it is "
-                "overloaded or unreachable; raise request_timeout_ms if it needs longer"
+                f"broker {self.address} did not respond to {name} within {timeout_ms} ms",
+                remedy="it is overloaded or unreachable; raise `request_timeout_ms` if it needs "
+                "longer",
             )
         )
 
@@ -184,29 +185,34 @@ class Channel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self.opened.done():
             cause = f": {exc}" if exc is not None else ""
-            hint = (
-                ""
-                if self._has_responses or self.connection.has_login
-                else " at the first request: if this listener demands a login, set "
-                "security_protocol to SASL_PLAINTEXT or SASL_SSL"
+            text = f"broker {self.address} closed the connection{cause}"
+            if self._has_responses or self.connection.has_login:
+                self.close(DisconnectError(text))
+                return
+            self.close(
+                DisconnectError(
+                    f"{text} at the first request",
+                    remedy="if this listener demands a login, set `security_protocol` to "
+                    "SASL_PLAINTEXT or SASL_SSL",
+                )
             )
-            self.close(DisconnectError(f"broker {self.address} closed the connection{cause}{hint}"))
             return
         if isinstance(exc, ssl.SSLError):
             self.close(handshake_error(exc, self.address))
             return
         self.close(
             DisconnectError(
-                f"{self.address} closed the connection before it was open: check that "
-                "security_protocol is that of this listener (TLS or not, login or not), and that "
-                "the broker allows one more connection"
+                f"{self.address} closed the connection before it was open",
+                remedy="check that `security_protocol` is that of this listener (TLS or not, login "
+                "or not), and that the broker allows one more connection",
             )
         )
 
     def _protocol_violation(self, error: ProtocolError) -> ClientError:
         if self.opened.done():
-            return ClientError(error.message, error.code)
+            return ClientError(nested_text(error), error.code)
         return DisconnectError(
-            f"the response of {self.address} is not Kafka's protocol: check the port, and whether "
-            f"security_protocol must be SSL or SASL_SSL ({error.message})"
+            f"the response of {self.address} is not Kafka's protocol",
+            remedy="check the port, and whether `security_protocol` must be SSL or SASL_SSL "
+            f"({nested_text(error)})",
         )

@@ -203,16 +203,17 @@ class ClientConnection:
         assert self._login is not None
         if message.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             raise AuthenticationError(
-                f"the listener {self._address} expects no login: set security_protocol to "
-                "PLAINTEXT or SSL, or use the port of a SASL listener",
+                f"the listener {self._address} expects no login",
                 ErrorCode.ILLEGAL_SASL_STATE,
+                remedy="set `security_protocol` to PLAINTEXT or SSL, or use the port of a SASL "
+                "listener",
             )
         if message.error_code:
             offered = ", ".join(message.mechanisms) or "none"
             raise AuthenticationError(
-                f"broker {self._address} does not accept sasl_mechanism={self._login.mechanism}: "
-                f"it supports {offered}",
+                f"broker {self._address} does not accept `sasl_mechanism`={self._login.mechanism}",
                 error_code_of(message.error_code, ErrorCode.SASL_AUTHENTICATION_FAILED),
+                remedy=f"it supports {offered}",
             )
         self.state = State.LOGIN
         return self._send_token(self._login.initial_response())

@@ -12,6 +12,7 @@ from penstock.core.errors import ErrorCode, ErrorDetails, KafkaError
 class ClientError(KafkaError):
     """A failure of the client itself, or an error that a broker responded with."""
 
+    names_in_cause = True
     default_code: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
 
     def __init__(
@@ -87,18 +88,19 @@ ERROR_TYPES: Final[Mapping[ErrorCode, type[ClientError]]] = {
 
 def error_of(
     code: ErrorCode | int,
-    message: str,
+    cause: str,
     types: Mapping[ErrorCode, type[ClientError]] = ERROR_TYPES,
+    **details: Unpack[ErrorDetails],
 ) -> ClientError:
     """Returns the exception for an error code of a response.
 
     A code that this version does not know becomes UNKNOWN_SERVER_ERROR, with the number in the
-    message.
+    cause.
     """
     error_code = error_code_of(code)
     if error_code != code:
-        message = f"{message} (error code {int(code)}, which is newer than this client)"
-    return types.get(error_code, ClientError)(message, error_code)
+        cause = f"{cause} (error code {int(code)}, which is newer than this client)"
+    return types.get(error_code, ClientError)(cause, error_code, **details)
 
 
 def error_code_of(code: int, unknown: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR) -> ErrorCode:

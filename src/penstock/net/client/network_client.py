@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple, TypeVar
 
 from penstock.core.clock import Clock
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, nested_text
 from penstock.net.client.backoff import Backoff
 from penstock.net.client.channel import Channel
 from penstock.net.client.cluster import Cluster, Node
@@ -237,7 +237,7 @@ class NetworkClient:
     def timeout_error(self, message: str) -> KafkaTimeoutError:
         """Returns the error of a call that ran out of time, with the reasons why brokers cannot be
         reached."""
-        reasons = " ".join(error.message for error in self._connection_errors.values())
+        reasons = " ".join(nested_text(error) for error in self._connection_errors.values())
         return KafkaTimeoutError(f"{message}: {reasons}" if reasons else message)
 
     async def wait_before_retry(self, error: KafkaError, attempts: int, deadline_ms: int) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, nested_text
 from penstock.net.client.channel import Channel
 from penstock.net.client.cluster import Node
 from penstock.net.client.connection import ClientConnection, is_fatal
@@ -188,21 +188,23 @@ def _connection_error(
     if isinstance(error, KafkaError):
         if is_fatal(error) or isinstance(error, DisconnectError):
             return error
-        return DisconnectError(error.message, error.code)
-    target = (
-        f"broker {node}, an address that the cluster advertises: check advertised.listeners of "
-        "the broker and whether this machine can reach it"
-        if node.id >= 0
-        else f"{node}: check bootstrap_servers, that the broker runs, and that no firewall blocks "
-        "the port"
-    )
+        return DisconnectError(nested_text(error), error.code)
+    if node.id >= 0:
+        target = f"broker {node}, an address that the cluster advertises"
+        remedy = "check advertised.listeners of the broker and whether this machine can reach it"
+    else:
+        target = str(node)
+        remedy = (
+            "check `bootstrap_servers`, that the broker runs, and that no firewall blocks the port"
+        )
     if isinstance(error, ssl.SSLError):
         return handshake_error(error, str(node))
     if tls and isinstance(error, ConnectionResetError | ConnectionAbortedError):
         return DisconnectError(
-            f"{node} closed the connection during the TLS handshake: if this listener has no TLS, "
-            "set security_protocol to PLAINTEXT or SASL_PLAINTEXT, or use the port of one that has"
+            f"{node} closed the connection during the TLS handshake",
+            remedy="if this listener has no TLS, set `security_protocol` to PLAINTEXT or "
+            "SASL_PLAINTEXT, or use the port of one that has",
         )
     if isinstance(error, TimeoutError):
-        return DisconnectError(f"no connection within {timeout_ms} ms to {target}")
-    return DisconnectError(f"cannot connect ({error}) to {target}")
+        return DisconnectError(f"no connection within {timeout_ms} ms to {target}", remedy=remedy)
+    return DisconnectError(f"cannot connect ({error}) to {target}", remedy=remedy)

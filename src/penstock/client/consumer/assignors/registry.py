@@ -32,13 +32,13 @@ def assignors_of(choices: str | Iterable[AssignorChoice]) -> list[Assignor]:
     assignors = [_assignor(choice) for choice in choice_list]
     if not assignors:
         raise ConfigError(
-            "partition_assignment_strategy is empty; name an assignor, such as 'range'"
+            "`partition_assignment_strategy` is empty; name an assignor, such as 'range'"
         )
     names = [assignor.name for assignor in assignors]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"partition_assignment_strategy has two assignors named {name!r}; give each "
+                f"`partition_assignment_strategy` has two assignors named {name!r}; give each "
                 "a name of its own, by which the group chooses"
             )
     common_protocol(assignors)
@@ -52,8 +52,8 @@ def common_protocol(assignors: Iterable[Assignor]) -> RebalanceProtocol:
         common &= set(assignor.protocols)
     if not common:
         raise ConfigError(
-            "the assignors in partition_assignment_strategy have no rebalance protocol in common; "
-            "all must support EAGER, or all COOPERATIVE"
+            "the assignors in `partition_assignment_strategy` have no rebalance protocol in "
+            "common; all must support EAGER, or all COOPERATIVE"
         )
     return max(common)
 
@@ -65,7 +65,7 @@ def _assignor(choice: AssignorChoice) -> Assignor:
         built_in = _BY_NAME.get(choice.strip())
         if built_in is None:
             raise ConfigError(
-                f"partition_assignment_strategy: there is no assignor {choice.strip()!r}; use "
+                f"`partition_assignment_strategy`: there is no assignor {choice.strip()!r}; use "
                 f"{', '.join(a.name for a in _BUILT_IN)}, or a class of your own that extends "
                 "penstock.client.consumer.assignors.Assignor"
             )
@@ -73,7 +73,7 @@ def _assignor(choice: AssignorChoice) -> Assignor:
     assignor = choice()
     if not isinstance(assignor, Assignor):
         raise ConfigError(
-            f"partition_assignment_strategy: {choice!r} is neither the name of an assignor nor a "
+            f"`partition_assignment_strategy`: {choice!r} is neither the name of an assignor nor a "
             "class that extends penstock.client.consumer.assignors.Assignor"
         )
     return assignor

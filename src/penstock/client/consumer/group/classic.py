@@ -44,7 +44,7 @@ from penstock.client.consumer.group.explain import (
 )
 from penstock.client.consumer.group.member import NO_PARTITIONS, Member
 from penstock.client.errors import CommitFailedError, IllegalStateError
-from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
+from penstock.core.errors import ErrorCode, KafkaError, ProtocolError, nested_text
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.heartbeat import HeartbeatResponse
@@ -130,7 +130,7 @@ class ClassicMember(Member):
     def subscribe_regex(self, regex: str, now: int) -> None:
         raise IllegalStateError(
             "a SubscriptionPattern is resolved by the broker, which needs "
-            'group_protocol="consumer"; with "classic", subscribe to a compiled re.Pattern'
+            '`group_protocol`="consumer"; with "classic", subscribe to a compiled re.Pattern'
         )
 
     def polled(self, at: int, now: int) -> None:
@@ -282,7 +282,7 @@ class ClassicMember(Member):
         if error.code.retriable:
             self.actions.append(ForgetCoordinator())
         elif error.code is ErrorCode.UNSUPPORTED_VERSION:
-            self._report(coordinator_error(error.code, self._settings, error.message))
+            self._report(coordinator_error(error.code, self._settings, nested_text(error)))
         else:
             self._report(error)
         if is_heartbeat:

@@ -24,7 +24,7 @@ from penstock.client.consumer.group.actions import (
 from penstock.client.consumer.group.explain import code_of, coordinator_error, not_a_member_message
 from penstock.client.consumer.group.member import NO_PARTITIONS, Member
 from penstock.client.errors import CommitFailedError
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, nested_text
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_heartbeat import (
@@ -327,7 +327,7 @@ class ConsumerMember(Member):
         if error.code.retriable:
             self.actions.append(ForgetCoordinator())
         elif error.code is ErrorCode.UNSUPPORTED_VERSION:
-            self._fail(coordinator_error(error.code, self._settings, error.message))
+            self._fail(coordinator_error(error.code, self._settings, nested_text(error)))
         else:
             self._fail(error)
         self._advance(now)

@@ -28,24 +28,26 @@ def coordinator_error(
         case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:
             text = (
                 f"the members of {group} have no assignor in common with this one, or are not "
-                "consumers; give all members a common partition_assignment_strategy"
+                "consumers; give all members a common `partition_assignment_strategy`"
             )
         case ErrorCode.INVALID_SESSION_TIMEOUT:
             text = (
-                f"{group}: session_timeout_ms={settings.session_timeout_ms} is outside of the "
+                f"{group}: `session_timeout_ms`={settings.session_timeout_ms} is outside of the "
                 "broker's limits (group.min.session.timeout.ms to group.max.session.timeout.ms)"
             )
         case ErrorCode.INVALID_GROUP_ID:
-            text = f"{settings.group_id!r} is not a valid name of a group; choose another group_id"
+            text = (
+                f"{settings.group_id!r} is not a valid name of a group; choose another `group_id`"
+            )
         case ErrorCode.FENCED_INSTANCE_ID | ErrorCode.UNRELEASED_INSTANCE_ID:
             text = (
-                f"{group}: another consumer has group_instance_id={settings.group_instance_id!r}; "
-                "give each its own, and close this consumer"
+                f"{group}: another consumer has `group_instance_id`={settings.group_instance_id!r}"
+                "; give each its own, and close this consumer"
             )
         case ErrorCode.UNSUPPORTED_VERSION:
             text = (
                 f"{group}: the broker does not support this protocol: its version is too old for "
-                'group_protocol="consumer" (4.0 has it), or for group_instance_id (2.3)'
+                '`group_protocol`="consumer" (4.0 has it), or for `group_instance_id` (2.3)'
             )
         case ErrorCode.UNSUPPORTED_ASSIGNOR:
             text = (
@@ -63,8 +65,8 @@ def not_a_member_message(settings: MemberSettings) -> str:
     return (
         f"the offsets are not committed: group {settings.group_id} has rebalanced and assigned the "
         "partitions to other members. Either poll was not called for longer than "
-        f"max_poll_interval_ms={settings.max_poll_interval_ms}: raise it, or lower "
-        "max_poll_records; or no heartbeat was received within the session timeout. The records "
+        f"`max_poll_interval_ms`={settings.max_poll_interval_ms}: raise it, or lower "
+        "`max_poll_records`; or no heartbeat was received within the session timeout. The records "
         "since the last commit are read again by other members"
     )
 

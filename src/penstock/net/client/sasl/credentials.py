@@ -34,41 +34,46 @@ def password_credentials(settings: SaslSettings, login_module: str) -> Credentia
     if settings.jaas_config is not None:
         if values != (None, None):
             raise ConfigError(
-                "set sasl_jaas_config, or sasl_plain_username and sasl_plain_password, not both"
+                "set `sasl_jaas_config`, or `sasl_plain_username` and `sasl_plain_password`, "
+                "not both"
             )
         return _from_jaas(settings.jaas_config, login_module)
     for setting, value in zip(PASSWORD_SETTINGS, values, strict=True):
         if not value:
-            raise ConfigError(f"{setting} is missing: sasl_mechanism={settings.mechanism} needs it")
+            raise ConfigError(
+                f"`{setting}` is missing: `sasl_mechanism`={settings.mechanism} needs it"
+            )
     user, password = values
-    return _validate(Credentials(user or "", password or ""), "sasl_plain_username/password")
+    return _validate(Credentials(user or "", password or ""), "`sasl_plain_username`/password")
 
 
 def _from_jaas(text: str, expected_module: str) -> Credentials:
     module = _parse_module(text)
     if module.name != expected_module:
         raise ConfigError(
-            f"sasl_jaas_config has {module.name}, but sasl_mechanism needs {expected_module}: "
-            "change one"
+            f"`sasl_jaas_config` has {module.name}, but `sasl_mechanism` needs {expected_module}",
+            remedy="change one",
         )
     values = []
     for option in ("username", "password"):
         value = module.options.get(option)
         if not value:
-            raise ConfigError(f'sasl_jaas_config has no {option}: write {option}="…" before the ;')
+            raise ConfigError(
+                f"`sasl_jaas_config` has no {option}", remedy=f'write {option}="…" before the ;'
+            )
         values.append(value)
     is_token = module.options.get("tokenauth", "").lower() == "true"
-    return _validate(Credentials(values[0], values[1], is_token), "sasl_jaas_config")
+    return _validate(Credentials(values[0], values[1], is_token), "`sasl_jaas_config`")
 
 
 def _parse_module(text: str) -> LoginModule:
     try:
         modules = parse_jaas(text)
     except KafkaError as error:
-        message = error.message.replace("sasl.jaas.config", "sasl_jaas_config", 1)
+        message = error.message.replace("sasl.jaas.config", "`sasl_jaas_config`", 1)
         raise ConfigError(message) from None
     if len(modules) != 1:
-        raise ConfigError(f"sasl_jaas_config has {len(modules)} login modules: one is expected")
+        raise ConfigError(f"`sasl_jaas_config` has {len(modules)} login modules: one is expected")
     return modules[0]
 
 

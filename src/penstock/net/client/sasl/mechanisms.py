@@ -23,11 +23,11 @@ def login_factory(settings: SaslSettings) -> Callable[[str], SaslClient]:
     if mechanism is None:
         hint = " (Kafka's default)" if name == "GSSAPI" else ""
         choices = "; ".join(
-            f"{entry.name} with {' and '.join(entry.required_settings)}"
+            f"{entry.name} with `{'` and `'.join(entry.required_settings)}`"
             for entry in MECHANISMS.values()
         )
         raise ConfigError(
-            f"sasl_mechanism={name}{hint} is not supported yet: set sasl_mechanism to one of "
-            f"{choices}"
+            f"`sasl_mechanism`={name}{hint} is not supported yet",
+            remedy=f"set `sasl_mechanism` to one of {choices}",
         )
     return mechanism.create(settings)

@@ -109,7 +109,7 @@ class ScramClient:
         if not compare_digest(self._decode_base64(match["verifier"]), expected):
             raise self._error(
                 "the broker does not know the password and may be an impostor: "
-                "check bootstrap_servers, and use security_protocol=SASL_SSL"
+                "check `bootstrap_servers`, and use `security_protocol`=SASL_SSL"
             )
 
     def _decode_base64(self, text: str) -> bytes:
