@@ -27,7 +27,7 @@ DECLARATIONS := $(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd)
 BUILD_INPUTS := pyproject.toml constraints.txt tools/setup.sh $(wildcard setup.py) \
 	$(DECLARATIONS) $(wildcard $(DECLARATIONS:.pxd=.py))
 
-.PHONY: help setup setup-python setup-parts demo test test-long lint format bench diagrams lock clean distclean
+.PHONY: help setup setup-python setup-parts demo test test-long lint format bench generate lock clean distclean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -98,7 +98,8 @@ format: setup-python ## put every file in the project's format
 bench: setup-python ## the speed figures
 	$(BIN)/python -m bench $(ARGS)
 
-diagrams: setup-python ## draw docs/diagrams/*.txt as SVG files
+generate: setup-python ## generated files: the blocking clients, and the diagrams of docs/
+	$(BIN)/python tools/unasync.py
 	$(BIN)/python -m tools.diagrams
 
 lock: setup-python ## write constraints.txt from what .venv has now

@@ -1,4 +1,4 @@
-"""Draws docs/diagrams/*.txt as SVG files beside them: `make diagrams`.
+"""Draws docs/diagrams/*.txt as SVG files beside them: `make generate`.
 
 A diagram is a column of rows. A line of the text is one of these:
 

@@ -10,7 +10,7 @@ from tools import unasync
 
 
 def test_generated_files_are_up_to_date() -> None:
-    assert not unasync.stale_files(), "run tools/unasync.py"
+    assert not unasync.stale_files(), "run `make generate`"
 
 
 def public_calls(client: type) -> dict[str, inspect.Signature]:

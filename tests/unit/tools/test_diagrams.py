@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "penstock"
 @pytest.mark.parametrize("source", sorted(DIAGRAMS.glob("*.txt")), ids=lambda path: path.stem)
 def test_the_committed_drawing_is_that_of_the_text(source: Path) -> None:
     drawing = source.with_suffix(".svg").read_text()
-    assert drawing == render(parse(source.read_text())), "run `make diagrams`"
+    assert drawing == render(parse(source.read_text())), "run `make generate`"
 
 
 def test_the_layers_are_those_that_import_linter_enforces() -> None:
