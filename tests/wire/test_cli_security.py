@@ -41,7 +41,7 @@ def logged_in(broker: RunningBroker, folder: Path, user: str, password: str, mec
     return Cli(f"{address.host}:{address.port}", "--command-config", str(file))
 
 
-def test_rules_are_added_listed_and_removed(cli: Cli) -> None:
+def test_acls_are_added_listed_and_removed(cli: Cli) -> None:
     """X3."""
     ann = ("--allow-principal", "User:ann")
     added = cli.json("acl", "add", *ann, "--topic", "t", "--producer", "--transactional-id", "x")
@@ -68,18 +68,18 @@ def test_rules_are_added_listed_and_removed(cli: Cli) -> None:
     assert "--yes" in cli.refused("acl", "remove", "--topic", "t", status=2)
     assert len(cli.json("acl", "remove", "--topic", "t", "--operation", "write", "--yes")) == 1
     shown = cli("acl", "remove", "--topic", "t", "--yes")
-    assert (len(shown.stdout.splitlines()), shown.stderr) == (1 + 3, "removed 3 rules\n")
+    assert (len(shown.stdout.splitlines()), shown.stderr) == (1 + 3, "removed 3 ACLs\n")
     assert len(cli.json("acl", "remove", *ann, "--yes")) == 4
     assert len(cli.json("acl", "remove", "--cluster", "--yes")) == 1
     assert cli.json("acl", "list") == []
-    assert "no rule fits" in cli("acl", "remove", "--topic", "t").stderr
+    assert "no ACL matches" in cli("acl", "remove", "--topic", "t").stderr
 
 
-def test_what_makes_no_rule(cli: Cli) -> None:
+def test_options_that_make_no_acl(cli: Cli) -> None:
     for options, reason in (
         (["--topic", "a"], "--allow-principal"),
         (["--topic", "a", "--allow-principal", "ann"], "write User:ann"),
-        (["--allow-principal", "User:a"], "say what the rule is about"),
+        (["--allow-principal", "User:a"], "name a resource"),
         (["--group", "g", "--allow-principal", "User:a", "--operation", "write"], "it has all"),
         (["--topic", "a", "--allow-principal", "User:a", "--operation", "fly"], "fly"),
     ):

@@ -9,6 +9,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -213,14 +214,28 @@ def command(
 
 
 def with_session(function: Callable[..., None]) -> Callable[..., None]:
-    """The function as typer calls it: the common options instead of the session."""
+    """Returns the function that typer calls, with the common options instead of the session.
+
+    A parameter that is a dataclass stands for the options that are its fields.
+    """
     common = inspect.signature(_common, eval_str=True).parameters
-    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    own: list[inspect.Parameter] = []
+    shared: dict[str, tuple[type, list[str]]] = {}
+    for parameter in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
+        kind = parameter.annotation
+        if is_dataclass(kind) and isinstance(kind, type):
+            options = inspect.signature(kind).parameters
+            shared[parameter.name] = kind, list(options)
+            own += options.values()
+        else:
+            own.append(parameter)
 
     @wraps(function)
-    def run(**given: Any) -> None:
-        session = Session(**{name: given.pop(name) for name in common})
-        with_errors(session.out.as_json, lambda: function(session, **given))
+    def run(**values: Any) -> None:
+        session = Session(**{name: values.pop(name) for name in common})
+        for name, (kind, options) in shared.items():
+            values[name] = kind(**{option: values.pop(option) for option in options})
+        with_errors(session.out.as_json, lambda: function(session, **values))
 
     parameters = [
         item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*own, *common.values())

@@ -1,4 +1,4 @@
-"""`penstock acl`: who may do what (kafka-acls.sh; X3)."""
+"""`penstock acl`: lists, adds and removes ACLs (kafka-acls.sh; X3)."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli import complete
-from penstock.cli.admin.acl_words import Resources, Roles, Who, bindings, filters, word
+from penstock.cli.admin.acl_options import (
+    Principals,
+    Resources,
+    Roles,
+    bindings,
+    filters,
+    option_value,
+)
 from penstock.cli.app import new_group
 from penstock.cli.names import count_of
 from penstock.cli.output import Marked
 from penstock.cli.session import Session, Yes, command
 
 if TYPE_CHECKING:
-    from penstock.client.admin import AclBinding, AclOperation
+    from penstock.client.admin import AclBinding, AclBindingFilter, AclOperation
+    from penstock.client.admin.admin import Admin
 
-app = new_group("Rules that say who may do what: list, add, remove.")
+app = new_group("ACLs, which allow or deny operations: list, add, remove.")
 
 
 class Pattern(StrEnum):
@@ -26,7 +33,7 @@ class Pattern(StrEnum):
     PREFIXED = "prefixed"
 
 
-class RulePattern(StrEnum):
+class NewPattern(StrEnum):
     LITERAL = "literal"
     PREFIXED = "prefixed"
 
@@ -48,219 +55,130 @@ class Operation(StrEnum):
     TWO_PHASE_COMMIT = "two-phase-commit"
 
 
-Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", help="A topic; * for all.", autocompletion=complete.topics),
-]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--group", help="A group; * for all.", autocompletion=complete.groups),
-]
-Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-Ids = Annotated[
-    list[str] | None, typer.Option("--transactional-id", help="A transactional id; * for all.")
-]
-Tokens = Annotated[list[str] | None, typer.Option("--delegation-token", help="A token.")]
-Users = Annotated[
-    list[str] | None,
-    typer.Option("--user-principal", help="A principal whose tokens the rule is about."),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option("--allow-principal", metavar="User:NAME", help="Who may; User:* for all."),
-]
-Deny = Annotated[
-    list[str] | None,
-    typer.Option("--deny-principal", metavar="User:NAME", help="Who may not."),
-]
-AllowHosts = Annotated[
-    list[str] | None, typer.Option("--allow-host", help="From this address only; * without.")
-]
-DenyHosts = Annotated[
-    list[str] | None, typer.Option("--deny-host", help="Not from this address; * without.")
-]
 Operations = Annotated[
     list[Operation] | None,
-    typer.Option("--operation", help="What may (not) be done; may be repeated. all without."),
-]
-Producer = Annotated[bool, typer.Option("--producer", help="All that a producer needs on --topic.")]
-Consumer = Annotated[
-    bool, typer.Option("--consumer", help="All that a consumer needs on --topic and --group.")
-]
-Idempotent = Annotated[
-    bool,
-    typer.Option("--idempotent", help="With --producer: idempotence too, for brokers before 3.0."),
+    typer.Option("--operation", help="An operation; may be repeated. Default: all."),
 ]
 
 
 @command(app, "list")
 def list_acls(
     session: Session,
-    topic: Topics = None,
-    group: Groups = None,
-    cluster: Cluster = False,
-    transactional_id: Ids = None,
-    delegation_token: Tokens = None,
-    user_principal: Users = None,
+    resources: Resources,
+    *,
     pattern: Annotated[
         Pattern,
-        typer.Option("--resource-pattern-type", help="match: every rule that applies to the name."),
+        typer.Option("--resource-pattern-type", help="match: every ACL that applies to the name."),
     ] = Pattern.LITERAL,
     principal: Annotated[
         list[str] | None,
-        typer.Option("--principal", metavar="User:NAME", help="Only rules for this principal."),
+        typer.Option("--principal", metavar="User:NAME", help="Only ACLs of this principal."),
     ] = None,
 ) -> None:
-    """List rules: all, or those about some resource or principal."""
+    """List ACLs: all, or those of some resources or principals."""
     from penstock.client.admin import AclBindingFilter, PatternType
 
-    named = _resources(
-        topic, group, cluster, transactional_id, delegation_token, user_principal
-    ).named()
-    chosen = [AclBindingFilter(kind, name, PatternType[pattern.name]) for kind, name in named]
-    chosen = chosen or [AclBindingFilter()]
+    acl_filters = [
+        AclBindingFilter(kind, name, PatternType[pattern.name]) for kind, name in resources.named()
+    ] or [AclBindingFilter()]
     if principal:
-        chosen = [item._replace(principal=entry) for item in chosen for entry in principal]
+        acl_filters = [
+            acl_filter._replace(principal=name) for acl_filter in acl_filters for name in principal
+        ]
     with session.admin() as admin:
-        result = {acl: None for item in chosen for acl in admin.describe_acls(item)}
-    _print(session, list(result), empty="there are no such rules")
+        acls = _describe(admin, acl_filters)
+    _print(session, acls, empty="there are no such ACLs")
 
 
 @command(app, "add")
 def add(
     session: Session,
-    topic: Topics = None,
-    group: Groups = None,
-    cluster: Cluster = False,
-    transactional_id: Ids = None,
-    delegation_token: Tokens = None,
-    user_principal: Users = None,
+    resources: Resources,
+    *,
     pattern: Annotated[
-        RulePattern,
-        typer.Option("--resource-pattern-type", help="prefixed: all names that begin like this."),
-    ] = RulePattern.LITERAL,
-    allow_principal: Allow = None,
-    deny_principal: Deny = None,
-    allow_host: AllowHosts = None,
-    deny_host: DenyHosts = None,
+        NewPattern,
+        typer.Option(
+            "--resource-pattern-type", help="prefixed: all names that start with the given one."
+        ),
+    ] = NewPattern.LITERAL,
+    principals: Principals,
     operation: Operations = None,
-    producer: Producer = False,
-    consumer: Consumer = False,
-    idempotent: Idempotent = False,
+    roles: Roles,
 ) -> None:
-    """Add rules."""
+    """Add ACLs."""
     from penstock.client.admin import PatternType
 
-    new = bindings(
-        _resources(topic, group, cluster, transactional_id, delegation_token, user_principal),
-        PatternType[pattern.name],
-        Who(allow_principal or (), deny_principal or (), allow_host or (), deny_host or ()),
-        _operations(operation),
-        Roles(producer, consumer, idempotent),
-    )
+    acls = bindings(resources, PatternType[pattern.name], principals, _operations(operation), roles)
     with session.admin() as admin:
-        admin.create_acls(new)
-    session.out.note(f"added {count_of(len(new), 'rule')}:")
-    _print(session, new)
+        admin.create_acls(acls)
+    session.out.note(f"added {count_of(len(acls), 'ACL')}:")
+    _print(session, acls)
 
 
 @command(app, "remove")
 def remove(
     session: Session,
-    topic: Topics = None,
-    group: Groups = None,
-    cluster: Cluster = False,
-    transactional_id: Ids = None,
-    delegation_token: Tokens = None,
-    user_principal: Users = None,
+    resources: Resources,
+    *,
     pattern: Annotated[
         Pattern,
-        typer.Option("--resource-pattern-type", help="match: every rule that applies to the name."),
+        typer.Option("--resource-pattern-type", help="match: every ACL that applies to the name."),
     ] = Pattern.LITERAL,
-    allow_principal: Allow = None,
-    deny_principal: Deny = None,
-    allow_host: AllowHosts = None,
-    deny_host: DenyHosts = None,
+    principals: Principals,
     operation: Operations = None,
-    producer: Producer = False,
-    consumer: Consumer = False,
-    idempotent: Idempotent = False,
+    roles: Roles,
     yes: Yes = False,
 ) -> None:
-    """Remove rules; those that fit are shown first."""
+    """Remove ACLs; those that match are shown first."""
     from penstock.client.admin import PatternType
 
-    chosen = filters(
-        _resources(topic, group, cluster, transactional_id, delegation_token, user_principal),
-        PatternType[pattern.name],
-        Who(allow_principal or (), deny_principal or (), allow_host or (), deny_host or ()),
-        _operations(operation),
-        Roles(producer, consumer, idempotent),
+    acl_filters = filters(
+        resources, PatternType[pattern.name], principals, _operations(operation), roles
     )
+    removed: list[AclBinding] = []
     with session.admin() as admin:
-        result = {acl: None for item in chosen for acl in admin.describe_acls(item)}
-        if result:
-            _print(session, list(result), only_people=True)
-            session.confirm(f"Remove {count_of(len(result), 'rule')}?", yes=yes)
-            deleted = admin.delete_acls(chosen)
-            gone = list(dict.fromkeys(item for some in deleted.values() for item in some))
-            session.out.note(f"removed {count_of(len(gone), 'rule')}")
+        matches = _describe(admin, acl_filters)
+        if matches:
+            if not session.out.as_json:
+                _print(session, matches)
+            session.confirm(f"Remove {count_of(len(matches), 'ACL')}?", yes=yes)
+            deleted = admin.delete_acls(acl_filters)
+            removed = list(dict.fromkeys(acl for acls in deleted.values() for acl in acls))
+            session.out.note(f"removed {count_of(len(removed), 'ACL')}")
         else:
-            gone = []
-            session.out.note("no rule fits: nothing was removed")
+            session.out.note("no ACL matches: nothing was removed")
     if session.out.as_json:
-        _print(session, gone)
+        _print(session, removed)
 
 
-def _resources(
-    topic: list[str] | None,
-    group: list[str] | None,
-    cluster: bool,
-    transactional_id: list[str] | None,
-    delegation_token: list[str] | None,
-    user_principal: list[str] | None,
-) -> Resources:
-    return Resources(
-        topic or (),
-        group or (),
-        cluster,
-        transactional_id or (),
-        delegation_token or (),
-        user_principal or (),
-    )
+def _describe(admin: "Admin", acl_filters: "list[AclBindingFilter]") -> "list[AclBinding]":
+    """Returns the ACLs that match any of the filters, each once."""
+    return list(dict.fromkeys(acl for item in acl_filters for acl in admin.describe_acls(item)))
 
 
-def _operations(chosen: list[Operation] | None) -> "list[AclOperation]":
+def _operations(options: list[Operation] | None) -> "list[AclOperation]":
     from penstock.client.admin import AclOperation
 
-    return [AclOperation[item.name] for item in dict.fromkeys(chosen or ())]
+    return [AclOperation[option.name] for option in dict.fromkeys(options or ())]
 
 
-def _print(
-    session: Session,
-    rules: "Sequence[AclBinding]",
-    *,
-    empty: str = "",
-    only_people: bool = False,
-) -> None:
+def _print(session: Session, acls: "Sequence[AclBinding]", *, empty: str = "") -> None:
     from penstock.client.admin import AclPermission
 
-    if only_people and session.out.as_json:
-        return
     styles = {AclPermission.ALLOW: "green", AclPermission.DENY: "red"}
     session.out.table(
         ["Resource", "Name", "Pattern", "Principal", "Host", "Operation", "Permission"],
         [
             (
-                word(rule.resource_type),
-                rule.resource_name,
-                word(rule.pattern_type),
-                rule.principal,
-                rule.host,
-                word(rule.operation),
-                Marked(word(rule.permission), styles.get(rule.permission, "")),
+                option_value(acl.resource_type),
+                acl.resource_name,
+                option_value(acl.pattern_type),
+                acl.principal,
+                acl.host,
+                option_value(acl.operation),
+                Marked(option_value(acl.permission), styles.get(acl.permission, "")),
             )
-            for rule in rules
+            for acl in acls
         ],
         empty=empty,
     )

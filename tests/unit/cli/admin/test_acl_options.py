@@ -1,8 +1,8 @@
-"""From options to rules: who may do what (X3)."""
+"""The ACLs and filters that options stand for (X3)."""
 
 import pytest
 
-from penstock.cli.admin.acl_words import Resources, Roles, Who, bindings, filters
+from penstock.cli.admin.acl_options import Principals, Resources, Roles, bindings, filters
 from penstock.cli.output import UsageError
 from penstock.client.admin import (
     AclBinding,
@@ -17,7 +17,7 @@ LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE
-ANN = Who(allow=["User:ann"])
+ANN = Principals(allow=["User:ann"])
 NO_ROLES = Roles()
 
 
@@ -29,8 +29,8 @@ def pairs(result: list[AclBinding]) -> set[tuple[str, str, str, str]]:
 
 
 def test_every_principal_host_and_operation() -> None:
-    who = Who(["User:a", "User:b"], ["User:c"], ["10.0.0.1"], [])
-    result = bindings(Resources(topics=["t"]), LITERAL, who, [READ, WRITE], NO_ROLES)
+    principals = Principals(["User:a", "User:b"], ["User:c"], ["10.0.0.1"], [])
+    result = bindings(Resources(topics=["t"]), LITERAL, principals, [READ, WRITE], NO_ROLES)
     assert len(result) == 6
     assert AclBinding(TOPIC, "t", LITERAL, "User:a", "10.0.0.1", READ, ALLOW) in result
     assert AclBinding(TOPIC, "t", LITERAL, "User:c", "*", WRITE, DENY) in result
@@ -69,34 +69,50 @@ def test_what_a_consumer_needs_and_both() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resources", "who", "operations", "roles", "reason"),
+    ("resources", "principals", "operations", "roles", "reason"),
     [
-        (Resources(topics=["t"]), Who(), [], NO_ROLES, "--allow-principal or --deny-principal"),
-        (Resources(), ANN, [], NO_ROLES, "say what the rule is about"),
-        (Resources(topics=["t"]), Who(allow=["ann"]), [], NO_ROLES, "write User:ann"),
-        (Resources(topics=["t"]), Who(deny=["User:a"], allow_hosts=["h"]), [], NO_ROLES, "needs"),
+        (
+            Resources(topics=["t"]),
+            Principals(),
+            [],
+            NO_ROLES,
+            "--allow-principal or --deny-principal",
+        ),
+        (Resources(), ANN, [], NO_ROLES, "name a resource"),
+        (Resources(topics=["t"]), Principals(allow=["ann"]), [], NO_ROLES, "write User:ann"),
+        (
+            Resources(topics=["t"]),
+            Principals(deny=["User:a"], allow_hosts=["h"]),
+            [],
+            NO_ROLES,
+            "needs",
+        ),
         (Resources(groups=["g"]), ANN, [WRITE], NO_ROLES, "a group has no operation write: it has"),
         (Resources(topics=["t"]), ANN, [], Roles(idempotent=True), "goes with --producer"),
-        (Resources(topics=["t"]), ANN, [READ], Roles(producer=True), "leave --operation away"),
+        (Resources(topics=["t"]), ANN, [READ], Roles(producer=True), "leave out --operation"),
         (Resources(groups=["g"]), ANN, [], Roles(producer=True), "--producer needs --topic"),
         (Resources(topics=["t"]), ANN, [], Roles(consumer=True), "needs --topic and --group"),
         (Resources(cluster=True), ANN, [], Roles(producer=True), "go with --topic"),
     ],
 )
-def test_options_that_make_no_rule(
-    resources: Resources, who: Who, operations: list[AclOperation], roles: Roles, reason: str
+def test_options_that_make_no_acl(
+    resources: Resources,
+    principals: Principals,
+    operations: list[AclOperation],
+    roles: Roles,
+    reason: str,
 ) -> None:
     with pytest.raises(UsageError, match=reason):
-        bindings(resources, LITERAL, who, operations, roles)
+        bindings(resources, LITERAL, principals, operations, roles)
 
 
-def test_a_rule_needs_a_name_or_the_beginning_of_one() -> None:
-    with pytest.raises(UsageError, match="literal or for a prefixed name"):
+def test_an_acl_needs_a_name_or_the_beginning_of_one() -> None:
+    with pytest.raises(UsageError, match="literal or a prefixed name"):
         bindings(Resources(topics=["t"]), PatternType.MATCH, ANN, [], NO_ROLES)
 
 
 def test_filters_leave_open_what_is_not_said() -> None:
-    nobody = Who()
+    nobody = Principals()
     assert filters(Resources(topics=["t"]), LITERAL, nobody, [], NO_ROLES) == [
         AclBindingFilter(TOPIC, "t", LITERAL)
     ]
@@ -116,5 +132,5 @@ def test_filters_leave_open_what_is_not_said() -> None:
         AclBindingFilter(TOPIC, "t", PREFIXED, operation=DESCRIBE),
         AclBindingFilter(GROUP, "*", LITERAL, operation=READ),
     ]
-    with pytest.raises(UsageError, match="say which rules"):
+    with pytest.raises(UsageError, match="name the ACLs"):
         filters(Resources(), LITERAL, nobody, [], NO_ROLES)

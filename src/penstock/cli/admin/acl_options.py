@@ -1,8 +1,12 @@
-"""From the options of `penstock acl` to rules and filters: pure decisions (X3)."""
+"""The options of `penstock acl`, and the ACLs and filters that they stand for (X3)."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from penstock.cli import complete
 from penstock.cli.output import UsageError
 
 if TYPE_CHECKING:
@@ -19,49 +23,100 @@ CLUSTER = "kafka-cluster"
 WILDCARD = "*"
 
 
-class Resources(NamedTuple):
-    """What rules are about."""
+_Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="A topic; * for all.", autocompletion=complete.topics),
+]
+_Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="A group; * for all.", autocompletion=complete.groups),
+]
+_Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
+_Ids = Annotated[
+    list[str] | None, typer.Option("--transactional-id", help="A transactional id; * for all.")
+]
+_Tokens = Annotated[
+    list[str] | None, typer.Option("--delegation-token", help="A delegation token.")
+]
+_Users = Annotated[
+    list[str] | None,
+    typer.Option("--user-principal", help="A principal whose delegation tokens the ACL is for."),
+]
+_Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-principal",
+        metavar="User:NAME",
+        help="A principal that is allowed; User:* for all.",
+    ),
+]
+_Deny = Annotated[
+    list[str] | None,
+    typer.Option("--deny-principal", metavar="User:NAME", help="A principal that is denied."),
+]
+_AllowHosts = Annotated[
+    list[str] | None, typer.Option("--allow-host", help="Only from this address. Default: any.")
+]
+_DenyHosts = Annotated[
+    list[str] | None, typer.Option("--deny-host", help="Denied from this address. Default: any.")
+]
+_Producer = Annotated[
+    bool, typer.Option("--producer", help="All operations that a producer needs on --topic.")
+]
+_Consumer = Annotated[
+    bool,
+    typer.Option("--consumer", help="All operations that a consumer needs on --topic and --group."),
+]
+_Idempotent = Annotated[
+    bool,
+    typer.Option("--idempotent", help="With --producer: idempotence too, for brokers before 3.0."),
+]
 
-    topics: Sequence[str] = ()
-    groups: Sequence[str] = ()
-    cluster: bool = False
-    transactional_ids: Sequence[str] = ()
-    delegation_tokens: Sequence[str] = ()
-    users: Sequence[str] = ()
+
+@dataclass(frozen=True)
+class Resources:
+    """The options that name the resources of ACLs."""
+
+    topics: _Topics = None
+    groups: _Groups = None
+    cluster: _Cluster = False
+    transactional_ids: _Ids = None
+    delegation_tokens: _Tokens = None
+    users: _Users = None
 
     def named(self) -> "list[tuple[ResourceType, str]]":
         from penstock.client.admin import ResourceType
 
-        return [
-            *((ResourceType.TOPIC, topic) for topic in self.topics),
-            *((ResourceType.GROUP, group) for group in self.groups),
-            *([(ResourceType.CLUSTER, CLUSTER)] if self.cluster else []),
-            *(
-                (ResourceType.TRANSACTIONAL_ID, transactional_id)
-                for transactional_id in self.transactional_ids
-            ),
-            *(
-                (ResourceType.DELEGATION_TOKEN, delegation_token)
-                for delegation_token in self.delegation_tokens
-            ),
-            *((ResourceType.USER, user) for user in self.users),
-        ]
+        names = {
+            ResourceType.TOPIC: self.topics,
+            ResourceType.GROUP: self.groups,
+            ResourceType.CLUSTER: [CLUSTER] if self.cluster else None,
+            ResourceType.TRANSACTIONAL_ID: self.transactional_ids,
+            ResourceType.DELEGATION_TOKEN: self.delegation_tokens,
+            ResourceType.USER: self.users,
+        }
+        return [(kind, name) for kind, of_kind in names.items() for name in of_kind or ()]
 
 
-class Who(NamedTuple):
-    """Principals and the hosts that they come from; hosts only count with principals."""
+@dataclass(frozen=True)
+class Principals:
+    """The options that name principals and the hosts that they connect from."""
 
-    allow: Sequence[str] = ()
-    deny: Sequence[str] = ()
-    allow_hosts: Sequence[str] = ()
-    deny_hosts: Sequence[str] = ()
+    allow: _Allow = None
+    deny: _Deny = None
+    allow_hosts: _AllowHosts = None
+    deny_hosts: _DenyHosts = None
 
     def entries(self) -> "list[tuple[str, str, AclPermission]]":
+        """Returns principal, host and permission of each ACL.
+
+        Raises UsageError for hosts without principals, and for names without a type.
+        """
         from penstock.client.admin import AclPermission
 
-        for principal in (*self.allow, *self.deny):
+        for principal in (*(self.allow or ()), *(self.deny or ())):
             if ":" not in principal:
-                raise UsageError(f"'{principal}' is no principal: write User:{principal}")
+                raise UsageError(f"'{principal}' is not a principal: write User:{principal}")
         for option, hosts, principals in (
             ("allow", self.allow_hosts, self.allow),
             ("deny", self.deny_hosts, self.deny),
@@ -74,23 +129,24 @@ class Who(NamedTuple):
                 (self.allow, self.allow_hosts, AclPermission.ALLOW),
                 (self.deny, self.deny_hosts, AclPermission.DENY),
             )
-            for principal in principals
+            for principal in principals or ()
             for host in (hosts or [WILDCARD])
         ]
 
 
-class Roles(NamedTuple):
-    """Short words for what a kind of client needs."""
+@dataclass(frozen=True)
+class Roles:
+    """The options that stand for all operations that a kind of client needs."""
 
-    producer: bool = False
-    consumer: bool = False
-    idempotent: bool = False
+    producer: _Producer = False
+    consumer: _Consumer = False
+    idempotent: _Idempotent = False
 
 
-def grants(
+def _permitted_operations(
     resources: Resources, operations: "Sequence[AclOperation]", roles: Roles
 ) -> "list[tuple[ResourceType, str, AclOperation]]":
-    """What may be done with which resource, as the options say it. Each once."""
+    """Returns each pair of a resource and an operation that the options name, once."""
     from penstock.client.admin import AclOperation, ResourceType
 
     op = AclOperation
@@ -101,13 +157,13 @@ def grants(
             raise UsageError("--idempotent goes with --producer")
         if not named:
             raise UsageError(
-                "say what the rule is about: --topic, --group, --cluster, --transactional-id, "
+                "name a resource: --topic, --group, --cluster, --transactional-id, "
                 "--delegation-token or --user-principal"
             )
         _check_operations(named, operations)
         result = [(*item, operation) for item in named for operation in operations or (op.ALL,)]
     elif operations:
-        raise UsageError("--producer and --consumer say the operations: leave --operation away")
+        raise UsageError("--producer and --consumer set the operations: leave out --operation")
     elif resources.cluster or resources.delegation_tokens or resources.users:
         raise UsageError("--producer and --consumer go with --topic, --group, --transactional-id")
     if roles.producer:
@@ -141,29 +197,30 @@ def _check_operations(
         possible = (*SUPPORTED_OPERATIONS.get(kind, ()), AclOperation.ALL)
         for operation in operations:
             if operation not in possible:
-                words = ", ".join(sorted(word(item) for item in possible))
+                supported = ", ".join(sorted(option_value(item) for item in possible))
                 raise UsageError(
-                    f"a {word(kind)} has no operation {word(operation)}: it has {words}"
+                    f"a {option_value(kind)} has no operation {option_value(operation)}: it has "
+                    f"{supported}"
                 )
 
 
 def bindings(
     resources: Resources,
     pattern: "PatternType",
-    who: Who,
+    principals: Principals,
     operations: "Sequence[AclOperation]",
     roles: Roles,
 ) -> "list[AclBinding]":
-    """The rules to add. `*` always stands for every name, whatever the pattern."""
+    """Returns the ACLs to add. The name `*` is literal with any pattern type: it means all."""
     from penstock.client.admin import AclBinding, PatternType
 
     if pattern not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise UsageError("a rule is for a literal or for a prefixed name")
-    entries = who.entries()
+        raise UsageError("an ACL has a literal or a prefixed name")
+    entries = principals.entries()
     if not entries:
-        raise UsageError("say whom the rule is for: --allow-principal or --deny-principal")
+        raise UsageError("name a principal: --allow-principal or --deny-principal")
     result = []
-    for kind, name, operation in grants(resources, operations, roles):
+    for kind, name, operation in _permitted_operations(resources, operations, roles):
         of_kind = PatternType.LITERAL if name in (CLUSTER, WILDCARD) else pattern
         for principal, host, permission in entries:
             result.append(AclBinding(kind, name, of_kind, principal, host, operation, permission))
@@ -173,18 +230,18 @@ def bindings(
 def filters(
     resources: Resources,
     pattern: "PatternType",
-    who: Who,
+    principals: Principals,
     operations: "Sequence[AclOperation]",
     roles: Roles,
 ) -> "list[AclBindingFilter]":
-    """Which rules to remove: what the options leave open may be anything."""
+    """Returns the filters of the ACLs to remove. They match anything that no option restricts."""
     from penstock.client.admin import AclBindingFilter, AclOperation, PatternType, ResourceType
 
-    entries = who.entries()
+    entries = principals.entries()
     named = resources.named()
     triples: list[tuple[ResourceType, str | None, AclOperation]]
     if roles.producer or roles.consumer or (named and operations):
-        triples = list(grants(resources, operations, roles))
+        triples = list(_permitted_operations(resources, operations, roles))
     elif named:
         triples = [(kind, name, AclOperation.ANY) for kind, name in named]
     elif entries or operations:
@@ -193,7 +250,7 @@ def filters(
             (ResourceType.ANY, None, operation) for operation in operations or (AclOperation.ANY,)
         ]
     else:
-        raise UsageError("say which rules: --topic, --group, --cluster, … or a principal")
+        raise UsageError("name the ACLs to remove: --topic, --group, --cluster, … or a principal")
     result = []
     for kind, name, operation in triples:
         is_literal = kind is ResourceType.CLUSTER or (name, pattern) == (
@@ -209,6 +266,6 @@ def filters(
     return result
 
 
-def word(value: "ResourceType | AclOperation | PatternType | AclPermission") -> str:
-    """`transactional-id`, `describe-configs`."""
+def option_value(value: "ResourceType | AclOperation | PatternType | AclPermission") -> str:
+    """Returns the name that options and tables have for it: `describe-configs`."""
     return value.name.lower().replace("_", "-")
