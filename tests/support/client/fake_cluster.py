@@ -34,10 +34,10 @@ from penstock.protocol.messages.metadata import (
 )
 
 R = TypeVar("R", bound=Message)
-Answer = Callable[[int, Any], Message]
+Handler = Callable[[int, Any], Message]
 """Returns the response of a broker to a request, or raises an error for the client."""
 
-GONE = -1
+UNSUPPORTED = -1
 """Stands for an API that is not supported, in place of a version."""
 
 
@@ -63,11 +63,11 @@ class FakeCluster(NetworkClient):
         self.controller = 1
         self.leaders: dict[TopicPartition, int] = {}
         self.coordinators: dict[str, int] = {}
-        self.answers: dict[type[Message], Answer] = {
+        self.handlers: dict[type[Message], Handler] = {
             MetadataRequest: self._describe,
             FindCoordinatorRequest: self._coordinators,
         }
-        self.asked: list[tuple[int, Any]] = []
+        self.requests: list[tuple[int, Any]] = []
         """The node id and request of each request that is not a lookup."""
         self.lookups: list[Any] = []
 
@@ -93,8 +93,8 @@ class FakeCluster(NetworkClient):
         if is_lookup:
             self.lookups.append(request)
         else:
-            self.asked.append((node_id, request))
-        response = self.answers[kind](node_id, request)
+            self.requests.append((node_id, request))
+        response = self.handlers[kind](node_id, request)
         assert isinstance(response, response_type)
         return decode(response_type, version, encode(response, version))[0]
 
@@ -135,17 +135,17 @@ class FakeCluster(NetworkClient):
         return FindCoordinatorResponse(node_id=coordinators[0].node_id, host="b", port=9092)
 
 
-def in_turn(*answers: Answer | Exception) -> Answer:
+def in_turn(*handlers: Handler | Exception) -> Handler:
     """Returns the responses in turn; the last one is repeated."""
-    remaining = list(answers)
+    remaining = list(handlers)
 
-    def answer(node_id: int, request: Any) -> Message:
+    def respond(node_id: int, request: Any) -> Message:
         response = remaining.pop(0) if len(remaining) > 1 else remaining[0]
         if isinstance(response, Exception):
             raise response
         return response(node_id, request)
 
-    return answer
+    return respond
 
 
 def admin_of(cluster: FakeCluster, *, retries: int = 2**31 - 1) -> AdminCalls:

@@ -1,4 +1,4 @@
-"""How failures are told to clients."""
+"""Error responses of the broker: codes, messages and their lengths."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from penstock.protocol.messages.produce import (
 )
 
 
-def test_an_answer_that_is_nothing_but_an_error() -> None:
+def test_an_error_response_has_code_and_message() -> None:
     error = KafkaError(ErrorCode.INVALID_REQUEST, "do this instead")
     response = error_response(ApiKey.DESCRIBE_CLUSTER, 1, error)
     assert isinstance(response, DescribeClusterResponse)
@@ -27,18 +27,18 @@ def test_an_answer_that_is_nothing_but_an_error() -> None:
     )
 
 
-def test_what_was_not_expected_stays_in_the_log() -> None:
+def test_details_of_an_unexpected_error_are_not_sent() -> None:
     response = error_response(ApiKey.FIND_COORDINATOR, 1, RuntimeError("a secret"))
     assert isinstance(response, FindCoordinatorResponse)
     assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert "secret" not in str(response.error_message)
 
 
-def test_an_answer_without_a_place_for_it() -> None:
+def test_a_response_type_without_an_error_field_has_no_error_response() -> None:
     assert error_response(ApiKey.PRODUCE, 9, RuntimeError()) is None
 
 
-def test_an_error_that_is_kept_lets_go_of_what_it_passed() -> None:
+def test_drop_traceback_removes_traceback_context_and_cause() -> None:
     def fail() -> None:
         try:
             raise OSError("first")
@@ -50,13 +50,13 @@ def test_an_error_that_is_kept_lets_go_of_what_it_passed() -> None:
     error = caught.value
     assert error.__context__ is not None
     drop_traceback(error)
-    kept: list[object] = [error.__traceback__, error.__context__, error.__cause__]
-    assert kept == [None, None, None]
+    references: list[object] = [error.__traceback__, error.__context__, error.__cause__]
+    assert references == [None, None, None]
     assert error.message == "then"
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\N{SNAKE}"])
-def test_long_messages_are_cut_wherever_they_are(letter: str) -> None:
+def test_long_error_messages_are_truncated_at_any_depth(letter: str) -> None:
     topics = CreateTopicsResponse(
         topics=[
             CreatableTopicResult("short", error_message="short"),
@@ -74,7 +74,7 @@ def test_long_messages_are_cut_wherever_they_are(letter: str) -> None:
     assert encode(response, 8)
 
 
-def test_names_are_never_cut() -> None:
+def test_names_are_never_truncated() -> None:
     response = CreateTopicsResponse(topics=[CreatableTopicResult("n" * 40_000, error_message="")])
     assert not truncate_error_messages(response)
     assert len(response.topics[0].name) == 40_000

@@ -13,21 +13,21 @@ from penstock.storage.staged_operation import StagedOperation, Steps
 
 @pytest.fixture
 def workers() -> Iterator[Workers]:
-    made = Workers()
-    yield made
-    made.close()
+    workers = Workers()
+    yield workers
+    workers.close()
 
 
-def test_the_first_turn_is_at_once_and_the_work_on_a_thread(workers: Workers) -> None:
+def test_the_first_step_runs_immediately_and_blocking_work_on_a_thread(workers: Workers) -> None:
     threads: list[int] = []
 
-    def note() -> None:
+    def record_thread() -> None:
         threads.append(threading.get_ident())
 
     def steps() -> Steps[str]:
-        note()
-        yield note
-        note()
+        record_thread()
+        yield record_thread
+        record_thread()
         return "done"
 
     async def work() -> str:
@@ -40,7 +40,7 @@ def test_the_first_turn_is_at_once_and_the_work_on_a_thread(workers: Workers) ->
     assert first == third == threading.get_ident() != second
 
 
-def test_it_goes_on_when_nobody_waits_any_more(workers: Workers) -> None:
+def test_an_operation_completes_after_its_waiter_is_cancelled(workers: Workers) -> None:
     gate = threading.Event()
     ended: list[bool] = []
 
@@ -61,7 +61,7 @@ def test_it_goes_on_when_nobody_waits_any_more(workers: Workers) -> None:
     assert ended == [False, True]
 
 
-def test_an_error_reaches_who_waits(workers: Workers) -> None:
+def test_an_error_is_raised_to_the_waiter(workers: Workers) -> None:
     def fail() -> None:
         raise OSError(errno.EIO, "broken")
 

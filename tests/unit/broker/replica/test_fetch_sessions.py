@@ -1,4 +1,4 @@
-"""Fetch sessions without a broker: a model says what each response must contain."""
+"""Fetch sessions without a broker: a model predicts the contents of each response."""
 
 import itertools
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def open_session(
 def responded_partitions(
     context: FetchContext, ends: dict[tuple[str, int], int]
 ) -> set[tuple[str, int]]:
-    """What is told where partitions have these high watermarks and records up to them."""
+    """Returns the partitions of a response for these log end offsets and high watermarks."""
     result = [
         (
             entry,
@@ -66,15 +66,17 @@ KEYS = [("a", 0), ("a", 1), ("b", 0)]
         max_size=30,
     )
 )
-def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[str, int]]]) -> None:
+def test_a_response_contains_exactly_the_changed_partitions(
+    steps: list[tuple[str, tuple[str, int]]],
+) -> None:
     sessions = FetchSessionCache(10, counting())
     ends = dict.fromkeys(KEYS, 0)
-    wanted = dict.fromkeys(KEYS, 0)
+    fetch_offsets = dict.fromkeys(KEYS, 0)
     context = open_session(
         sessions, fetch_request({"a": {0: 0, 1: 0}, "b": {0: 0}}, session=(0, 0))
     )
     assert responded_partitions(context, ends) == set(KEYS)
-    told = dict(ends)
+    sent_high_watermarks = dict(ends)
     epoch = 1
     for step, key in steps:
         topic, index = key
@@ -83,30 +85,32 @@ def test_a_client_hears_all_news_and_nothing_else(steps: list[tuple[str, tuple[s
         if step == "produce":
             ends[key] += 1
             continue
-        if step == "move" and key in wanted:
-            wanted[key] = ends[key]
+        if step == "move" and key in fetch_offsets:
+            fetch_offsets[key] = ends[key]
             updates = {topic: {index: ends[key]}}
-        if step == "add" and key not in wanted:
-            wanted[key] = 0
-            told[key] = -1
+        if step == "add" and key not in fetch_offsets:
+            fetch_offsets[key] = 0
+            sent_high_watermarks[key] = -1
             updates = {topic: {index: 0}}
-        if step == "forget" and key in wanted and len(wanted) > 1:
-            del wanted[key]
+        if step == "forget" and key in fetch_offsets and len(fetch_offsets) > 1:
+            del fetch_offsets[key]
             forgotten = {topic: [index]}
         request = fetch_request(updates, session=(context.session_id, epoch), forgotten=forgotten)
         context = open_session(sessions, request)
         epoch += 1
         expected = {
             item
-            for item, offset in wanted.items()
-            if offset < ends[item] or told[item] != ends[item]
+            for item, offset in fetch_offsets.items()
+            if offset < ends[item] or sent_high_watermarks[item] != ends[item]
         }
-        assert {(entry.topic, entry.index) for entry in context.partitions.values()} == set(wanted)
+        assert {(entry.topic, entry.index) for entry in context.partitions.values()} == set(
+            fetch_offsets
+        )
         assert responded_partitions(context, ends) == expected
-        told.update({item: ends[item] for item in wanted})
+        sent_high_watermarks.update({item: ends[item] for item in fetch_offsets})
 
 
-def test_ids_are_told_as_ids() -> None:
+def test_partitions_of_unknown_topic_ids_have_no_name() -> None:
     sessions = FetchSessionCache(10, counting())
     request = fetch_request({UUID(int=1): {0: 0}, UUID(int=9): {0: 0}}, session=(0, 0))
     context = open_session(sessions, request, ids=True)
@@ -119,7 +123,7 @@ def test_ids_are_told_as_ids() -> None:
     assert [partition.topic for partition in context.partitions.values()] == ["a"]
 
 
-def test_the_epoch_starts_over_after_the_largest() -> None:
+def test_the_epoch_wraps_to_1_after_the_maximum() -> None:
     sessions = FetchSessionCache(10, counting())
     open_session(sessions, fetch_request({"a": {0: 0}}, session=(0, 0)))
     sessions._sessions[1].epoch = 2**31 - 1
@@ -130,13 +134,15 @@ def test_the_epoch_starts_over_after_the_largest() -> None:
     assert caught.value.code is ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_the_one_that_was_silent_longest_makes_room() -> None:
+def test_the_session_that_was_idle_longest_is_evicted() -> None:
     sessions = FetchSessionCache(2, counting(), eviction_ms=100)
     full = fetch_request({"a": {0: 0}}, session=(0, 0))
     assert open_session(sessions, full, now_ms=0).session_id == 1
     assert open_session(sessions, full, now_ms=0).session_id == 2
     open_session(sessions, fetch_request({}, session=(1, 1)), now_ms=90)
-    assert open_session(sessions, full, now_ms=100).session_id == 0, "nobody was silent for long"
+    assert open_session(sessions, full, now_ms=100).session_id == 0, (
+        "no session was idle for long enough"
+    )
     assert open_session(sessions, full, now_ms=101).session_id == 3
     with pytest.raises(KafkaError) as caught:
         open_session(sessions, fetch_request({}, session=(2, 1)), now_ms=101)
@@ -145,9 +151,9 @@ def test_the_one_that_was_silent_longest_makes_room() -> None:
     assert len(sessions) == 2
 
 
-def test_an_id_that_is_taken_is_drawn_again() -> None:
-    drawn = iter([7, 7, 0, 8])
-    sessions = FetchSessionCache(10, lambda: next(drawn))
+def test_a_session_id_in_use_is_not_assigned_again() -> None:
+    random_ids = iter([7, 7, 0, 8])
+    sessions = FetchSessionCache(10, lambda: next(random_ids))
     full = fetch_request({"a": {0: 0}}, session=(0, 0))
     assert [open_session(sessions, full).session_id for _ in range(2)] == [7, 8]
 
@@ -155,11 +161,11 @@ def test_an_id_that_is_taken_is_drawn_again() -> None:
 def test_no_session_without_partitions_or_slots() -> None:
     sessions = FetchSessionCache(10, counting())
     assert open_session(sessions, fetch_request({}, session=(0, 0))).session_id == 0
-    none = FetchSessionCache(0, counting())
-    assert open_session(none, fetch_request({"a": {0: 0}}, session=(0, 0))).session_id == 0
+    no_slots = FetchSessionCache(0, counting())
+    assert open_session(no_slots, fetch_request({"a": {0: 0}}, session=(0, 0))).session_id == 0
 
 
-def test_an_error_is_told_and_so_is_its_end() -> None:
+def test_an_error_and_its_end_are_both_sent() -> None:
     sessions = FetchSessionCache(10, counting())
     context = open_session(sessions, fetch_request({"a": {0: 0}}, session=(0, 0)))
     (entry,) = context.partitions.values()

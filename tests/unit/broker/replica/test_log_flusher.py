@@ -1,4 +1,4 @@
-"""Flushes on threads: one at a time for each log, shared by all who wait (S6)."""
+"""Flushes on threads: one at a time for each log, shared by all waiters (S6)."""
 
 import asyncio
 import errno
@@ -22,9 +22,9 @@ Work = Callable[[LogFlusher], Coroutine[None, None, None]]
 
 @pytest.fixture
 def disk() -> Iterator[GatedDisk]:
-    made = GatedDisk()
-    yield made
-    made.gate.set()
+    disk = GatedDisk()
+    yield disk
+    disk.gate.set()
 
 
 @pytest.fixture
@@ -46,18 +46,18 @@ def run(work: Work) -> None:
         workers.close()
 
 
-async def reached(disk: GatedDisk) -> None:
-    """A flush has got to the disk and waits there."""
+async def wait_for_flush(disk: GatedDisk) -> None:
+    """Waits until a flush has reached the disk and is held there."""
     await asyncio.to_thread(disk.reached.wait, 10)
     assert disk.reached.is_set()
     disk.reached.clear()
 
 
-def test_what_is_in_the_log_becomes_durable(log: Log, disk: GatedDisk) -> None:
+def test_a_flush_makes_the_log_durable(log: Log, disk: GatedDisk) -> None:
     async def work(flusher: LogFlusher) -> None:
         append(log)
         done = flusher.flush(log)
-        await reached(disk)
+        await wait_for_flush(disk)
         assert not done.done()
         assert log.local.recovery_point == 0
         disk.gate.set()
@@ -67,7 +67,7 @@ def test_what_is_in_the_log_becomes_durable(log: Log, disk: GatedDisk) -> None:
     run(work)
 
 
-def test_where_everything_is_durable_nobody_waits(log: Log, disk: GatedDisk) -> None:
+def test_a_flush_of_a_durable_log_is_done_immediately(log: Log, disk: GatedDisk) -> None:
     async def work(flusher: LogFlusher) -> None:
         disk.gate.set()
         append(log)
@@ -77,13 +77,13 @@ def test_where_everything_is_durable_nobody_waits(log: Log, disk: GatedDisk) -> 
     run(work)
 
 
-def test_who_comes_while_a_flush_runs_shares_the_next(log: Log, disk: GatedDisk) -> None:
-    """The running one may have begun before the later records came: it does not cover them."""
+def test_calls_during_a_flush_share_the_next_flush(log: Log, disk: GatedDisk) -> None:
+    """The running flush may have begun before later records were appended."""
 
     async def work(flusher: LogFlusher) -> None:
         append(log)
         first = flusher.flush(log)
-        await reached(disk)
+        await wait_for_flush(disk)
         append(log)
         second, third = flusher.flush(log), flusher.flush(log)
         assert second is third
@@ -98,19 +98,19 @@ def test_who_comes_while_a_flush_runs_shares_the_next(log: Log, disk: GatedDisk)
     run(work)
 
 
-def test_a_flush_that_fails_fails_all_who_wait(
+def test_a_failed_flush_fails_all_waiters(
     log: Log, disk: GatedDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(flusher: LogFlusher) -> None:
         append(log)
         first = flusher.flush(log)
-        await reached(disk)
+        await wait_for_flush(disk)
         append(log)
         second = flusher.flush(log)
         disk.gate.set()
-        for item in (first, second):
+        for flush in (first, second):
             with pytest.raises(KafkaStorageError):
-                await item
+                await flush
         assert log.failure is not None
         with pytest.raises(KafkaStorageError):
             append(log)
@@ -125,10 +125,10 @@ def test_a_flush_that_fails_fails_all_who_wait(
     run(work)
 
 
-def test_a_log_that_is_deleted_meanwhile_is_no_failure(
+def test_a_log_that_is_deleted_during_a_flush_is_not_logged_as_a_failure(
     log: Log, disk: GatedDisk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its folder has another name by then; whoever waits is told, and nobody else."""
+    """Its directory has been renamed by then; only the waiters receive the error."""
 
     async def work(flusher: LogFlusher) -> None:
         append(log)
@@ -138,44 +138,46 @@ def test_a_log_that_is_deleted_meanwhile_is_no_failure(
         with pytest.raises(KafkaStorageError, match="was deleted"):
             await done
 
-    def gone(task: FlushTask) -> None:
-        raise FileNotFoundError(errno.ENOENT, "no such folder")
+    def fail(task: FlushTask) -> None:
+        raise FileNotFoundError(errno.ENOENT, "no such directory")
 
-    monkeypatch.setattr(FlushTask, "run", gone)
+    monkeypatch.setattr(FlushTask, "run", fail)
     run(work)
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
-def test_settle_waits_for_what_is_under_way(log: Log, disk: GatedDisk) -> None:
+def test_wait_idle_waits_for_the_running_flush(log: Log, disk: GatedDisk) -> None:
     async def work(flusher: LogFlusher) -> None:
         append(log)
         flusher.flush(log)
-        await reached(disk)
-        settling = asyncio.create_task(flusher.wait_idle())
+        await wait_for_flush(disk)
+        idle = asyncio.create_task(flusher.wait_idle())
         await asyncio.sleep(0)
-        assert not settling.done()
+        assert not idle.done()
         disk.gate.set()
-        await settling
+        await idle
         assert log.local.recovery_point == 1
 
     run(work)
 
 
-def test_a_log_that_is_held_and_then_moved(log: Log, disk: GatedDisk, tmp_path: Path) -> None:
-    """S1: the flush waits, and is then one of the log that has the records now."""
+def test_a_flush_of_a_log_that_is_being_moved_flushes_its_successor(
+    log: Log, disk: GatedDisk, tmp_path: Path
+) -> None:
+    """S1: the flush waits for the move, then flushes the log that has the records now."""
     disk.gate.set()
 
     async def work(flusher: LogFlusher) -> None:
         append(log)
         with LogDirectory(tmp_path / "other") as directory:
-            new = directory.open()
-            append(new)
+            successor = directory.open()
+            append(successor)
             with log.local.lock_files():
                 done = flusher.flush(log)
                 await asyncio.sleep(0)
                 assert not done.done()
-                log.successor = new
+                log.successor = successor
             await done
-            assert (log.recovery_point, new.recovery_point) == (0, 1)
+            assert (log.recovery_point, successor.recovery_point) == (0, 1)
 
     run(work)

@@ -1,4 +1,4 @@
-"""How long listeners wait, and who is closed for connecting too often (X4)."""
+"""Connection rate quotas: delays of listeners and of closed connections (X4)."""
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.security.connection_quotas import ConnectionQuotas, protected_listener
@@ -36,21 +36,21 @@ def quota(address: str, rate: str) -> Put:
     return Put(ConfigRecord((("ips", address),), {"connection_creation_rate": rate}))
 
 
-def test_without_limits_nobody_waits() -> None:
+def test_without_limits_no_listener_waits() -> None:
     rates = rates_of(config_of())
     assert rates.limits == {}
     assert waits(rates, "OUT", 1000) == [0] * 1000
     assert rates.close_delay_ms("OUT", "10.0.0.1") == 0
 
 
-def test_a_listener_waits_for_a_window_at_most() -> None:
+def test_a_listener_waits_for_at_most_one_window() -> None:
     rates = rates_of(config_of(**{RATE: "2"}))
     assert waits(rates, "OUT", 2) == [0, 0]
     assert waits(rates, "OUT", 5)[-1] == 1000
 
 
-def test_the_listener_of_brokers_has_a_limit_of_its_own_only() -> None:
-    """It neither waits for those of clients nor makes them wait."""
+def test_the_inter_broker_listener_has_a_separate_limit() -> None:
+    """Its connections and those of clients do not delay each other."""
     config = config_of(**{RATE: "2"})
     assert protected_listener(config) == "IN"
     rates = rates_of(config)
@@ -65,7 +65,7 @@ def test_an_only_listener_is_not_protected() -> None:
     assert protected_listener(config) is None
 
 
-def test_the_longer_wait_counts() -> None:
+def test_the_longer_of_two_delays_applies() -> None:
     config = config_of(**{RATE: "1000", f"listener.name.out.{RATE}": "1"})
     rates = rates_of(config)
     assert rates.limits == {None: 1000, "IN": 1000, "OUT": 1}
@@ -74,24 +74,24 @@ def test_the_longer_wait_counts() -> None:
     assert waits(rates, "IN", 100) == [0] * 100
 
 
-def test_a_rate_of_nothing_makes_everybody_wait_for_a_window() -> None:
+def test_a_rate_of_zero_delays_every_connection_by_one_window() -> None:
     assert waits(rates_of(config_of(**{RATE: "0"})), "OUT", 2) == [1000, 1000]
 
 
-def test_who_is_beyond_the_quota_of_its_address_does_not_count() -> None:
+def test_connections_over_the_quota_of_their_address_do_not_count_for_the_listener() -> None:
     image = ClusterImage()
     image.apply([quota("10.0.0.1", "1")])
     rates = rates_of(config_of(**{RATE: "3"}), image)
-    kept = []
+    delays = []
     for _ in range(20):
         assert rates.accept_delay_ms("OUT") == 0
-        kept.append(rates.close_delay_ms("OUT", "10.0.0.1"))
-    assert kept[0] == 0
-    assert set(kept[2:]) == {1000}
+        delays.append(rates.close_delay_ms("OUT", "10.0.0.1"))
+    assert delays[0] == 0
+    assert set(delays[2:]) == {1000}
     assert rates.close_delay_ms("OUT", "10.0.0.2") == 0
 
 
-def test_quotas_of_addresses_change_at_once() -> None:
+def test_quotas_of_addresses_take_effect_immediately() -> None:
     image = ClusterImage()
     rates = rates_of(config_of(), image)
     assert {rates.close_delay_ms("OUT", "10.0.0.1") for _ in range(10)} == {0}

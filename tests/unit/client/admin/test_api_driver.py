@@ -59,7 +59,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from tests.support.client.fake_cluster import GONE, FakeCluster, admin_of, in_turn
+from tests.support.client.fake_cluster import UNSUPPORTED, FakeCluster, admin_of, in_turn
 
 NONE = ErrorCode.NONE
 
@@ -75,7 +75,7 @@ def refused(code: ErrorCode) -> Message:
 
 
 def offsets(node_id: int, request: ListOffsetsRequest) -> Message:
-    """Each offset tells who was asked."""
+    """Responds with the id of the broker as each offset."""
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(
@@ -95,7 +95,7 @@ def offset_error(code: ErrorCode) -> Message:
     return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("t", [partition])])
 
 
-def test_the_controller_is_asked_and_the_next_one_when_it_has_moved() -> None:
+def test_requests_go_to_the_new_controller_after_it_has_moved() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
 
@@ -103,43 +103,45 @@ def test_the_controller_is_asked_and_the_next_one_when_it_has_moved() -> None:
             cluster.controller = 3
             return refused(ErrorCode.NOT_CONTROLLER)
 
-        cluster.answers[CreateTopicsRequest] = in_turn(moved, created)
+        cluster.handlers[CreateTopicsRequest] = in_turn(moved, created)
         result = await admin_of(cluster).create_topics([NewTopic("t", 1, 1)])
         assert list(result) == ["t"]
-        assert [node for node, _ in cluster.asked] == [1, 3]
+        assert [node for node, _ in cluster.requests] == [1, 3]
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
-    "lost", [DisconnectError("gone"), KafkaTimeoutError("silent")], ids=["gone", "silent"]
+    "error",
+    [DisconnectError("disconnected"), KafkaTimeoutError("silent")],
+    ids=["disconnected", "timeout"],
 )
-def test_a_lost_answer_is_asked_for_again(lost: ClientError) -> None:
+def test_a_request_without_a_response_is_retried(error: ClientError) -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
-        cluster.answers[CreateTopicsRequest] = in_turn(lost, lost, created)
+        cluster.handlers[CreateTopicsRequest] = in_turn(error, error, created)
         await admin_of(cluster).create_topics([NewTopic("t", 1, 1)])
-        assert len(cluster.asked) == 3
+        assert len(cluster.requests) == 3
 
     asyncio.run(scenario())
 
 
-def test_what_will_not_change_is_not_tried_again() -> None:
+def test_a_permanent_error_is_not_retried() -> None:
     """E1: and the error says what to do."""
 
     async def scenario() -> None:
         cluster = FakeCluster()
         response = refused(ErrorCode.INVALID_REPLICATION_FACTOR)
-        cluster.answers[CreateTopicsRequest] = lambda *_: response
+        cluster.handlers[CreateTopicsRequest] = lambda *_: response
         with pytest.raises(AdminError, match="start more") as failed:
             await admin_of(cluster).create_topics([NewTopic("t", 1, 5)])
         assert failed.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
-        assert len(cluster.asked) == 1
+        assert len(cluster.requests) == 1
 
     asyncio.run(scenario())
 
 
-def test_some_fail_and_the_others_are_done() -> None:
+def test_the_error_has_failures_and_successful_results() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         response = CreateTopicsResponse(
@@ -149,7 +151,7 @@ def test_some_fail_and_the_others_are_done() -> None:
                 CreatableTopicResult("mine", error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
             ]
         )
-        cluster.answers[CreateTopicsRequest] = lambda *_: response
+        cluster.handlers[CreateTopicsRequest] = lambda *_: response
         requested = [NewTopic(name, 1, 1) for name in ("good", "bad", "silent", "mine")]
         with pytest.raises(AdminError, match="2 more of 4 failed in create_topics") as failed:
             await admin_of(cluster).create_topics(requested)
@@ -164,44 +166,44 @@ def test_some_fail_and_the_others_are_done() -> None:
     asyncio.run(scenario())
 
 
-def test_each_leader_is_asked_once_about_all_of_its_partitions() -> None:
+def test_each_leader_gets_one_request_for_all_of_its_partitions() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         partitions = [TopicPartition("t", index) for index in range(6)]
         cluster.leaders = {partition: partition.partition % 3 + 1 for partition in partitions}
-        cluster.answers[ListOffsetsRequest] = offsets
+        cluster.handlers[ListOffsetsRequest] = offsets
         results = await admin_of(cluster).list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
         assert {key: offset.offset for key, offset in results.items()} == cluster.leaders
-        assert sorted(node for node, _ in cluster.asked) == [1, 2, 3]
+        assert sorted(node for node, _ in cluster.requests) == [1, 2, 3]
         assert len(cluster.lookups) == 1
 
     asyncio.run(scenario())
 
 
-def test_a_partition_whose_leader_moved_is_looked_up_again_alone() -> None:
+def test_only_a_partition_whose_leader_moved_is_looked_up_again() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
-        here, there = TopicPartition("t", 0), TopicPartition("u", 0)
-        cluster.leaders = {here: 1, there: 2}
+        moved_partition, partition = TopicPartition("t", 0), TopicPartition("u", 0)
+        cluster.leaders = {moved_partition: 1, partition: 2}
 
         def moved(node_id: int, request: ListOffsetsRequest) -> Message:
             if node_id == 1:
-                cluster.leaders[here] = 3
+                cluster.leaders[moved_partition] = 3
                 return offset_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return offsets(node_id, request)
 
-        cluster.answers[ListOffsetsRequest] = moved
-        results = await admin_of(cluster).list_offsets({here: 0, there: 0})
-        assert (results[here].offset, results[there].offset) == (3, 2)
-        assert sorted(node for node, _ in cluster.asked) == [1, 2, 3]
+        cluster.handlers[ListOffsetsRequest] = moved
+        results = await admin_of(cluster).list_offsets({moved_partition: 0, partition: 0})
+        assert (results[moved_partition].offset, results[partition].offset) == (3, 2)
+        assert sorted(node for node, _ in cluster.requests) == [1, 2, 3]
 
     asyncio.run(scenario())
 
 
-def test_a_topic_that_nobody_knows_is_given_up_after_a_while(
+def test_an_unknown_topic_is_an_error_after_the_grace_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """E5: it may just have been made, but nobody waits for a minute."""
+    """E5: it may just have been created, but the call does not wait for its whole timeout."""
     monkeypatch.setattr(api_driver, "UNKNOWN_TOPIC_GRACE_MS", 20)
 
     async def scenario() -> None:
@@ -214,17 +216,17 @@ def test_a_topic_that_nobody_knows_is_given_up_after_a_while(
     asyncio.run(scenario())
 
 
-def test_time_runs_out() -> None:
-    """E6: the error says what was in the way."""
+def test_the_error_of_a_timeout_has_the_last_failure() -> None:
+    """E6: the error has the reason of the delay."""
 
     async def scenario() -> None:
         cluster = FakeCluster()
-        cluster.answers[CreateTopicsRequest] = in_turn(
+        cluster.handlers[CreateTopicsRequest] = in_turn(
             DisconnectError("cannot connect to b1"), KafkaTimeoutError("late")
         )
         with pytest.raises(KafkaTimeoutError, match=r"create_topics.*cannot connect to b1"):
             await admin_of(cluster).create_topics([NewTopic("t", 1, 1)], timeout_ms=20)
-        cluster.answers[ListPartitionReassignmentsRequest] = in_turn(
+        cluster.handlers[ListPartitionReassignmentsRequest] = in_turn(
             DisconnectError("cannot connect to b1"), KafkaTimeoutError("late")
         )
         with pytest.raises(KafkaTimeoutError, match="cannot connect to b1"):
@@ -233,22 +235,22 @@ def test_time_runs_out() -> None:
     asyncio.run(scenario())
 
 
-def test_one_broker_does_not_answer() -> None:
+def test_results_of_other_brokers_are_kept_if_one_is_unreachable() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
-        here, there = TopicPartition("t", 0), TopicPartition("t", 1)
-        cluster.leaders = {here: 1, there: 2}
+        reachable, unreachable = TopicPartition("t", 0), TopicPartition("t", 1)
+        cluster.leaders = {reachable: 1, unreachable: 2}
 
         def half(node_id: int, request: ListOffsetsRequest) -> Message:
             if node_id == 2:
                 raise DisconnectError("cannot connect to b2")
             return offsets(node_id, request)
 
-        cluster.answers[ListOffsetsRequest] = half
+        cluster.handlers[ListOffsetsRequest] = half
         with pytest.raises(AdminError, match="cannot connect to b2") as failed:
-            await admin_of(cluster).list_offsets({here: 0, there: 0}, timeout_ms=20)
-        assert list(failed.value.errors) == [there]
-        assert list(failed.value.results) == [here]
+            await admin_of(cluster).list_offsets({reachable: 0, unreachable: 0}, timeout_ms=20)
+        assert list(failed.value.errors) == [unreachable]
+        assert list(failed.value.results) == [reachable]
 
     asyncio.run(scenario())
 
@@ -256,15 +258,15 @@ def test_one_broker_does_not_answer() -> None:
 def test_retries_are_limited() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
-        cluster.answers[CreateTopicsRequest] = in_turn(DisconnectError("gone"))
+        cluster.handlers[CreateTopicsRequest] = in_turn(DisconnectError("disconnected"))
         with pytest.raises(KafkaTimeoutError, match="after 3 attempts"):
             await admin_of(cluster, retries=2).create_topics([NewTopic("t", 1, 1)])
-        assert len(cluster.asked) == 3
+        assert len(cluster.requests) == 3
 
     asyncio.run(scenario())
 
 
-def test_coordinators_are_found_together_and_asked_together() -> None:
+def test_lookups_and_requests_of_groups_are_batched() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         cluster.coordinators = {"a": 1, "b": 2, "c": 2}
@@ -278,24 +280,24 @@ def test_coordinators_are_found_together_and_asked_together() -> None:
                 results=[DeletableGroupResult(name, code) for name in request.groups_names]
             )
 
-        cluster.answers[DeleteGroupsRequest] = moving
+        cluster.handlers[DeleteGroupsRequest] = moving
         await admin_of(cluster).delete_groups(["a", "b", "c"])
-        requested = {node: request.groups_names for node, request in cluster.asked}
+        requested = {node: request.groups_names for node, request in cluster.requests}
         assert requested == {1: ["a"], 2: ["b", "c"], 3: ["a"]}
         assert [lookup.coordinator_keys for lookup in cluster.lookups] == [["a", "b", "c"], ["a"]]
 
     asyncio.run(scenario())
 
 
-def test_old_brokers_find_coordinators_one_by_one() -> None:
+def test_old_brokers_look_up_one_coordinator_per_request() -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.FIND_COORDINATOR: 3})
         cluster.coordinators = {"a": 1, "b": 2}
-        cluster.answers[DeleteGroupsRequest] = lambda _, request: DeleteGroupsResponse(
+        cluster.handlers[DeleteGroupsRequest] = lambda _, request: DeleteGroupsResponse(
             results=[DeletableGroupResult(name) for name in request.groups_names]
         )
         await admin_of(cluster).delete_groups(["a", "b"])
-        assert {node: request.groups_names for node, request in cluster.asked} == {
+        assert {node: request.groups_names for node, request in cluster.requests} == {
             1: ["a"],
             2: ["b"],
         }
@@ -303,42 +305,41 @@ def test_old_brokers_find_coordinators_one_by_one() -> None:
     asyncio.run(scenario())
 
 
-def test_all_brokers_are_asked() -> None:
+def test_groups_are_listed_from_all_brokers() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         loading = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         is_loading = {2}
 
-        def answer(node_id: int, request: ListGroupsRequest) -> Message:
+        def list_groups(node_id: int, request: ListGroupsRequest) -> Message:
             if node_id in is_loading:
                 is_loading.clear()
                 return loading
             return ListGroupsResponse(groups=[ListedGroup(f"of-{node_id}", "consumer", "Stable")])
 
-        cluster.answers[ListGroupsRequest] = answer
+        cluster.handlers[ListGroupsRequest] = list_groups
         results = await admin_of(cluster).list_groups()
         assert [group.group_id for group in results] == ["of-1", "of-2", "of-3"]
-        assert sorted(node for node, _ in cluster.asked) == [1, 2, 2, 3]
+        assert sorted(node for node, _ in cluster.requests) == [1, 2, 2, 3]
 
     asyncio.run(scenario())
 
 
-def test_a_broker_is_asked_about_its_own_settings() -> None:
+def test_settings_of_a_broker_are_requested_from_that_broker() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         kind = ConfigResourceType.BROKER
-        cluster.answers[DescribeConfigsRequest] = lambda node, request: DescribeConfigsResponse(
+        cluster.handlers[DescribeConfigsRequest] = lambda node, request: DescribeConfigsResponse(
             results=[
-                DescribeConfigsResult(
-                    0, None, resource_item.resource_type, resource_item.resource_name
-                )
-                for resource_item in request.resources
+                DescribeConfigsResult(0, None, resource.resource_type, resource.resource_name)
+                for resource in request.resources
             ]
         )
         resources = [ConfigResource(kind, name) for name in ("", "2", "3")]
         await admin_of(cluster).describe_configs(resources)
         requested = {
-            node: [resource.resource_name for resource in r.resources] for node, r in cluster.asked
+            node: [resource.resource_name for resource in r.resources]
+            for node, r in cluster.requests
         }
         assert [requested[2], requested[3]] == [["2"], ["3"]]
         with pytest.raises(AdminError, match=r"there is no broker 9 .*\(1, 2, 3\)") as failed:
@@ -350,16 +351,16 @@ def test_a_broker_is_asked_about_its_own_settings() -> None:
     asyncio.run(scenario())
 
 
-def test_replicas_are_moved_by_their_brokers() -> None:
+def test_replicas_are_moved_by_requests_to_their_brokers() -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         done = AlterReplicaLogDirsResponse(
             results=[AlterReplicaLogDirTopicResult("t", [AlterReplicaLogDirPartitionResult(0)])]
         )
-        cluster.answers[AlterReplicaLogDirsRequest] = lambda *_: done
+        cluster.handlers[AlterReplicaLogDirsRequest] = lambda *_: done
         moves = {TopicPartitionReplica("t", 0, node): "/data" for node in (2, 3)}
         await admin_of(cluster).alter_replica_log_dirs(moves)
-        assert sorted(node for node, _ in cluster.asked) == [2, 3]
+        assert sorted(node for node, _ in cluster.requests) == [2, 3]
         with pytest.raises(AdminError, match="there is no broker 9"):
             await admin_of(cluster).alter_replica_log_dirs(
                 {TopicPartitionReplica("t", 0, 9): "/data"}
@@ -368,11 +369,11 @@ def test_replicas_are_moved_by_their_brokers() -> None:
     asyncio.run(scenario())
 
 
-def test_an_api_that_is_not_served_names_the_kafka_that_has_it() -> None:
+def test_the_error_of_an_unsupported_api_names_the_kafka_version_that_has_it() -> None:
     """E4."""
 
     async def scenario() -> None:
-        cluster = FakeCluster({ApiKey.LIST_PARTITION_REASSIGNMENTS: GONE})
+        cluster = FakeCluster({ApiKey.LIST_PARTITION_REASSIGNMENTS: UNSUPPORTED})
         with pytest.raises(
             UnsupportedVersionError,
             match=r"ListPartitionReassignments \(API key 46\), which broker b1:9092 \(id 1\) does "
@@ -383,12 +384,12 @@ def test_an_api_that_is_not_served_names_the_kafka_that_has_it() -> None:
     asyncio.run(scenario())
 
 
-def test_an_error_of_the_whole_call_is_raised_as_itself() -> None:
+def test_an_error_of_the_whole_request_is_raised_unchanged() -> None:
     """E3."""
 
     async def scenario() -> None:
         cluster = FakeCluster()
-        cluster.answers[ListPartitionReassignmentsRequest] = in_turn(
+        cluster.handlers[ListPartitionReassignmentsRequest] = in_turn(
             lambda *_: ListPartitionReassignmentsResponse(
                 error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             )
@@ -399,8 +400,8 @@ def test_an_error_of_the_whole_call_is_raised_as_itself() -> None:
     asyncio.run(scenario())
 
 
-def test_one_alone_is_refused() -> None:
-    """A text would be taken for its letters: delete_topics("orders") for the topics o, r, d …"""
+def test_a_single_value_in_place_of_a_list_is_refused() -> None:
+    """A string would be iterated: delete_topics("orders") would delete the topics o, r, d …"""
 
     async def scenario() -> None:
         admin = admin_of(cluster := FakeCluster())
@@ -414,18 +415,18 @@ def test_one_alone_is_refused() -> None:
         ):
             with pytest.raises(TypeError, match="put it into a list"):
                 await call
-        assert not cluster.asked
+        assert not cluster.requests
         assert not cluster.lookups
 
     asyncio.run(scenario())
 
 
-def test_a_broker_that_cannot_be_reached_is_remembered() -> None:
+def test_the_error_of_a_later_timeout_has_the_failed_connection() -> None:
     """E6: a call that only waits for the next attempt says why it waits."""
 
     async def scenario() -> None:
         cluster = FakeCluster()
-        cluster.answers[CreateTopicsRequest] = in_turn(
+        cluster.handlers[CreateTopicsRequest] = in_turn(
             DisconnectError("cannot connect to b1"),
             KafkaTimeoutError("time is up"),
             created,

@@ -72,7 +72,7 @@ from penstock.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from tests.support.client.fake_cluster import GONE, FakeCluster, admin_of
+from tests.support.client.fake_cluster import UNSUPPORTED, FakeCluster, admin_of
 
 TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")
 T0 = TopicPartition("t", 0)
@@ -80,7 +80,7 @@ T0 = TopicPartition("t", 0)
 
 def test_topics_are_described_with_metadata() -> None:
     async def scenario() -> None:
-        cluster = FakeCluster({ApiKey.DESCRIBE_TOPIC_PARTITIONS: GONE, ApiKey.METADATA: 9})
+        cluster = FakeCluster({ApiKey.DESCRIBE_TOPIC_PARTITIONS: UNSUPPORTED, ApiKey.METADATA: 9})
         cluster.leaders = {TopicPartition("t", 1): 2, T0: 1}
         results = await admin_of(cluster).describe_topics(["t"])
         described = results["t"]
@@ -100,7 +100,7 @@ def test_topics_are_described_with_metadata() -> None:
 
 def test_the_cluster_is_described_with_metadata() -> None:
     async def scenario() -> None:
-        cluster = FakeCluster({ApiKey.DESCRIBE_CLUSTER: GONE, ApiKey.METADATA: 8})
+        cluster = FakeCluster({ApiKey.DESCRIBE_CLUSTER: UNSUPPORTED, ApiKey.METADATA: 8})
         results = await admin_of(cluster).describe_cluster(include_authorized_operations=True)
         assert [node.id for node in results.nodes] == [1, 2, 3]
         assert (results.cluster_id, results.controller) == ("fake", results.nodes[0])
@@ -113,7 +113,7 @@ def test_topics_are_created_with_numbers_only() -> None:
         cluster = FakeCluster({ApiKey.CREATE_TOPICS: 3})
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.4.*give both"):
             await admin_of(cluster).create_topics([NewTopic("t")])
-        assert not cluster.asked
+        assert not cluster.requests
 
     asyncio.run(scenario())
 
@@ -121,11 +121,11 @@ def test_topics_are_created_with_numbers_only() -> None:
 def test_topics_are_deleted_by_name_only() -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.DELETE_TOPICS: 3})
-        cluster.answers[DeleteTopicsRequest] = lambda _, request: DeleteTopicsResponse(
+        cluster.handlers[DeleteTopicsRequest] = lambda _, request: DeleteTopicsResponse(
             responses=[DeletableTopicResult(name) for name in request.topic_names]
         )
         await admin_of(cluster).delete_topics(["t"])
-        assert cluster.asked[0][1].topic_names == ["t"]
+        assert cluster.requests[0][1].topic_names == ["t"]
         with pytest.raises(UnsupportedVersionError, match=r"DeleteTopics .*Kafka 2\.8"):
             await admin_of(cluster).delete_topics([UUID(int=5)])
 
@@ -134,16 +134,18 @@ def test_topics_are_deleted_by_name_only() -> None:
 
 def test_single_settings_are_changed_by_replacing_all() -> None:
     async def scenario() -> None:
-        cluster = FakeCluster({ApiKey.INCREMENTAL_ALTER_CONFIGS: GONE, ApiKey.DESCRIBE_CONFIGS: 2})
+        cluster = FakeCluster(
+            {ApiKey.INCREMENTAL_ALTER_CONFIGS: UNSUPPORTED, ApiKey.DESCRIBE_CONFIGS: 2}
+        )
         present = [
             DescribeConfigsResourceResult("retention.ms", "5", config_source=1),
             DescribeConfigsResourceResult("segment.ms", "6", config_source=1),
             DescribeConfigsResourceResult("flush.ms", "7", config_source=5),
         ]
-        cluster.answers[DescribeConfigsRequest] = lambda *_: DescribeConfigsResponse(
+        cluster.handlers[DescribeConfigsRequest] = lambda *_: DescribeConfigsResponse(
             results=[DescribeConfigsResult(0, None, 2, "t", present)]
         )
-        cluster.answers[AlterConfigsRequest] = lambda *_: AlterConfigsResponse(
+        cluster.handlers[AlterConfigsRequest] = lambda *_: AlterConfigsResponse(
             responses=[AlterConfigsResourceResponse(0, None, 2, "t")]
         )
         ops = [
@@ -151,7 +153,7 @@ def test_single_settings_are_changed_by_replacing_all() -> None:
             ConfigOp("max.message.bytes", "9"),
         ]
         await admin_of(cluster).incremental_alter_configs({TOPIC: ops})
-        replaced = cluster.asked[-1][1].resources[0].configs
+        replaced = cluster.requests[-1][1].resources[0].configs
         assert {item.name: item.value for item in replaced} == {
             "segment.ms": "6",
             "max.message.bytes": "9",
@@ -180,7 +182,7 @@ def test_lists_are_appended_to_and_taken_from() -> None:
 def test_groups_are_listed_without_filters() -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.LIST_GROUPS: 3})
-        cluster.answers[ListGroupsRequest] = lambda *_: ListGroupsResponse(
+        cluster.handlers[ListGroupsRequest] = lambda *_: ListGroupsResponse(
             groups=[ListedGroup("g", "consumer")]
         )
         admin = admin_of(cluster)
@@ -196,9 +198,11 @@ def test_groups_are_listed_without_filters() -> None:
 
 def test_a_dead_group_is_none() -> None:
     async def scenario() -> None:
-        cluster = FakeCluster({ApiKey.CONSUMER_GROUP_DESCRIBE: GONE, ApiKey.DESCRIBE_GROUPS: 5})
+        cluster = FakeCluster(
+            {ApiKey.CONSUMER_GROUP_DESCRIBE: UNSUPPORTED, ApiKey.DESCRIBE_GROUPS: 5}
+        )
         cluster.coordinators = {"g": 2, "h": 2}
-        cluster.answers[DescribeGroupsRequest] = lambda *_: DescribeGroupsResponse(
+        cluster.handlers[DescribeGroupsRequest] = lambda *_: DescribeGroupsResponse(
             groups=[
                 DescribeGroupsDescribedGroup(0, None, "g", "Stable", "connect", "default"),
                 DescribeGroupsDescribedGroup(0, None, "h", "Dead"),
@@ -223,10 +227,10 @@ def test_offsets_are_fetched_group_by_group() -> None:
             partition = OffsetFetchResponsePartition(0, offset, 1, "note")
             return OffsetFetchResponse(topics=[OffsetFetchResponseTopic("t", [partition])])
 
-        cluster.answers[OffsetFetchRequest] = fetched
+        cluster.handlers[OffsetFetchRequest] = fetched
         results = await admin_of(cluster).list_group_offsets({"g": None, "h": [T0]})
         assert results == {"g": {T0: OffsetAndMetadata(5, "note", 1)}, "h": {T0: None}}
-        assert cluster.asked[0][1].topics is None
+        assert cluster.requests[0][1].topics is None
         with pytest.raises(UnsupportedVersionError, match=r"OffsetFetch .*Kafka 2\.5"):
             await admin_of(cluster).list_group_offsets(["g"], require_stable=True)
 
@@ -238,7 +242,7 @@ def test_some_offsets_are_too_new_for_the_broker() -> None:
         cluster = FakeCluster({ApiKey.LIST_OFFSETS: 6})
         t1 = TopicPartition("t", 1)
         cluster.leaders = {T0: 1, t1: 1}
-        cluster.answers[ListOffsetsRequest] = lambda _, request: ListOffsetsResponse(
+        cluster.handlers[ListOffsetsRequest] = lambda _, request: ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(
                     topic.name,
@@ -267,7 +271,7 @@ def test_features_are_updated(version: int) -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.UPDATE_FEATURES: version})
         results = [UpdatableFeatureResult("a"), UpdatableFeatureResult("b", 95, "too new")]
-        cluster.answers[UpdateFeaturesRequest] = lambda *_: UpdateFeaturesResponse(
+        cluster.handlers[UpdateFeaturesRequest] = lambda *_: UpdateFeaturesResponse(
             results=[] if version == 2 else results
         )
         updates = {
@@ -281,7 +285,7 @@ def test_features_are_updated(version: int) -> None:
             with pytest.raises(AdminError, match="feature b: too new") as failed:
                 await admin.update_features(updates)
             assert failed.value.code is ErrorCode.INVALID_UPDATE_VERSION
-        sent = cluster.asked[0][1].feature_updates[1]
+        sent = cluster.requests[0][1].feature_updates[1]
         assert sent.allow_downgrade if version == 0 else sent.upgrade_type == 3
 
     asyncio.run(scenario())
@@ -296,7 +300,7 @@ def test_what_old_brokers_cannot_do_is_said() -> None:
                 ApiKey.LIST_CONFIG_RESOURCES: 0,
                 ApiKey.LIST_TRANSACTIONS: 0,
                 ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
-                ApiKey.DESCRIBE_QUORUM: GONE,
+                ApiKey.DESCRIBE_QUORUM: UNSUPPORTED,
             }
         )
         cluster.coordinators = {"g": 1}
@@ -317,7 +321,7 @@ def test_what_old_brokers_cannot_do_is_said() -> None:
             )
         with pytest.raises(UnsupportedVersionError, match="only KRaft clusters"):
             await admin.describe_quorum()
-        assert not cluster.asked
+        assert not cluster.requests
 
     asyncio.run(scenario())
 

@@ -32,7 +32,7 @@ T0 = 1_700_000_000_000
 
 
 class Log(NamedTuple):
-    """A log as bytes, what was aborted in it, and the records that may be seen."""
+    """A log as bytes, its aborted transactions, and the offsets of its records."""
 
     data: bytes
     aborted: list[AbortedTransaction]
@@ -45,16 +45,16 @@ def batch(
     first: int,
     count: int,
     *,
-    kept: set[int] | None = None,
+    retained: set[int] | None = None,
     producer_id: int = -1,
     codec: Compression = Compression.NONE,
     epoch: int = 5,
 ) -> bytes:
-    """Records `first` and on; of those only `kept`, as compaction would leave them."""
+    """A batch of records from `first` on; with `retained`, only those, as after compaction."""
     records = [
         Record(offset, T0 + offset, b"k%d" % offset, b"v%d" % offset)
         for offset in range(first, first + count)
-        if kept is None or offset in kept
+        if retained is None or offset in retained
     ]
     return bytes(
         build_batch(
@@ -104,44 +104,44 @@ def logs(draw: st.DrawFn) -> Log:
     """Plain batches and transactions of three producers, mixed; some records compacted away."""
     parts: list[bytes] = []
     open_since: dict[int, int] = {}
-    written: dict[int, list[int]] = {}
+    open_offsets: dict[int, list[int]] = {}
     aborted: list[AbortedTransaction] = []
     committed: list[int] = []
     every: list[int] = []
     offset = 0
     for _ in range(draw(st.integers(0, 12))):
-        what = draw(st.sampled_from(["plain", "txn", "txn", "commit", "abort"]))
+        kind = draw(st.sampled_from(["plain", "txn", "txn", "commit", "abort"]))
         producer = draw(st.integers(1, 3))
-        if what in ("commit", "abort"):
+        if kind in ("commit", "abort"):
             if producer not in open_since:
                 continue
-            first, records = open_since.pop(producer), written.pop(producer)
-            parts.append(marker(offset, producer, commit=what == "commit"))
-            if what == "abort":
+            first, records = open_since.pop(producer), open_offsets.pop(producer)
+            parts.append(marker(offset, producer, commit=kind == "commit"))
+            if kind == "abort":
                 aborted.append(AbortedTransaction(producer_id=producer, first_offset=first))
             else:
                 committed += records
             offset += 1
             continue
         count = draw(st.integers(1, 4))
-        kept = draw(st.sets(st.sampled_from(range(offset, offset + count))))
-        is_gone = draw(st.integers(0, 4)) == 0
+        retained = draw(st.sets(st.sampled_from(range(offset, offset + count))))
+        is_removed = draw(st.integers(0, 4)) == 0
         codec = draw(st.sampled_from([Compression.NONE, Compression.NONE, Compression.LZ4]))
-        number = producer if what == "txn" else -1
-        if not is_gone:
-            if not kept:
+        number = producer if kind == "txn" else -1
+        if not is_removed:
+            if not retained:
                 codec = Compression.NONE
-            parts.append(batch(offset, count, kept=kept, producer_id=number, codec=codec))
-            every += sorted(kept)
-        records = [] if is_gone else sorted(kept)
-        if what == "txn":
+            parts.append(batch(offset, count, retained=retained, producer_id=number, codec=codec))
+            every += sorted(retained)
+        records = [] if is_removed else sorted(retained)
+        if kind == "txn":
             open_since.setdefault(producer, offset)
-            written.setdefault(producer, []).extend(records)
+            open_offsets.setdefault(producer, []).extend(records)
         else:
             committed += records
         offset += count
     for producer, first in open_since.items():
-        # The last stable offset is the reader's bound; here everything ends in the end.
+        # A reader stops at the last stable offset; here every transaction ends.
         parts.append(marker(offset, producer, commit=False))
         aborted.append(AbortedTransaction(producer_id=producer, first_offset=first))
         offset += 1
@@ -149,43 +149,45 @@ def logs(draw: st.DrawFn) -> Log:
 
 
 @given(logs(), st.integers(0, 20), st.lists(st.integers(1, 5), max_size=5), st.booleans())
-def test_every_record_once_and_in_order(
+def test_every_record_is_returned_once_and_in_order(
     log: Log, start: int, limits: list[int], read_committed: bool
 ) -> None:
     config = FetchConfig(read_committed=read_committed)
     fetched = fetch(log.data, start, aborted=log.aborted, config=config)
     expected = [item for item in (log.committed if read_committed else log.every) if item >= start]
-    taken: list[int] = []
+    offsets: list[int] = []
     for limit in [*limits, 1000]:
         records = fetched.take(limit)
         assert len(records) <= limit
         for record in records:
             assert record.value == b"v%d" % record.offset
             assert record.leader_epoch == 5
-        taken += [record.offset for record in records]
-        later = [item for item in expected if item not in taken]
-        assert fetched.next_offset <= min(later, default=max(log.end, start))
-    assert taken == expected
+        offsets += [record.offset for record in records]
+        remaining = [offset for offset in expected if offset not in offsets]
+        assert fetched.next_offset <= min(remaining, default=max(log.end, start))
+    assert offsets == expected
     assert fetched.is_consumed
     assert fetched.next_offset == fetched.end_offset
 
 
 @given(logs(), st.integers(0, 20), st.integers(0, 5), st.booleans())
-def test_arrow_gives_the_same(log: Log, start: int, before: int, read_committed: bool) -> None:
+def test_arrow_returns_the_same_records(
+    log: Log, start: int, before: int, read_committed: bool
+) -> None:
     config = FetchConfig(read_committed=read_committed)
     expected = fetch(log.data, start, aborted=log.aborted, config=config).take(1000)
     fetched = fetch(log.data, start, aborted=log.aborted, config=config)
-    taken = fetched.take(before) if before else []
+    records = fetched.take(before) if before else []
     decoder = ArrowDecoder(check_crcs=False)
     rows = fetched.take_arrow(decoder)
     columns = decoder.finish().to_pydict()
-    assert rows == len(expected) - len(taken)
-    assert columns["offset"] == [item.offset for item in expected[len(taken) :]]
-    assert columns["value"] == [item.value for item in expected[len(taken) :]]
+    assert rows == len(expected) - len(records)
+    assert columns["offset"] == [item.offset for item in expected[len(records) :]]
+    assert columns["value"] == [item.value for item in expected[len(records) :]]
     assert fetched.is_consumed
 
 
-def test_what_a_record_says() -> None:
+def test_all_fields_of_a_record() -> None:
     record = Record(7, T0, b"key", None, (("h", b"x"), ("n", None)))
     data = bytes(build_batch([record], base_offset=7, partition_leader_epoch=2))
     (result,) = fetch(data, 7).take(10)
@@ -196,7 +198,7 @@ def test_what_a_record_says() -> None:
     assert (result.serialized_key_size, result.serialized_value_size) == (3, -1)
 
 
-def test_timestamps_of_the_broker() -> None:
+def test_log_append_time() -> None:
     data = bytes(
         build_batch(
             [Record(0, T0, None, b"a"), Record(1, T0 + 5, None, b"b")],
@@ -219,8 +221,8 @@ def test_old_formats(name: str) -> None:
     assert fetched.end_offset == fetched.next_offset == first + 3
 
 
-def test_the_tail_of_a_transaction_that_compaction_left() -> None:
-    """Only the marker is there: what its producer commits later must be seen."""
+def test_an_abort_marker_without_records_does_not_hide_the_next_transaction() -> None:
+    """Compaction has removed the aborted records; later commits of the producer are returned."""
     data = marker(5, 1, commit=False) + batch(6, 2, producer_id=1) + marker(8, 1, commit=True)
     aborted = [AbortedTransaction(producer_id=1, first_offset=3)]
     fetched = fetch(data, 4, aborted=aborted, config=COMMITTED)
@@ -228,14 +230,14 @@ def test_the_tail_of_a_transaction_that_compaction_left() -> None:
 
 
 def test_a_partial_batch_at_the_end_waits_for_the_next_fetch() -> None:
-    whole = batch(0, 3)
-    fetched = fetch(whole + batch(3, 3)[:-1])
+    complete_batch = batch(0, 3)
+    fetched = fetch(complete_batch + batch(3, 3)[:-1])
     assert (fetched.end_offset, len(fetched.take(100))) == (3, 3)
     with pytest.raises(RecordTooLargeError, match="raise max_partition_fetch_bytes"):
-        fetch(whole[:-1]).take(1)
+        fetch(complete_batch[:-1]).take(1)
 
 
-# --- what cannot be read
+# --- invalid data
 
 
 def broken(data: bytes) -> bytes:
@@ -244,16 +246,16 @@ def broken(data: bytes) -> bytes:
     return bytes(changed)
 
 
-def takes_all(fetched: CompletedFetch) -> object:
+def take_records(fetched: CompletedFetch) -> object:
     return fetched.take(100)
 
 
-def takes_arrow(fetched: CompletedFetch) -> object:
+def take_arrow_rows(fetched: CompletedFetch) -> object:
     return fetched.take_arrow(ArrowDecoder(check_crcs=False))
 
 
-@pytest.mark.parametrize("take", [takes_all, takes_arrow])
-def test_a_broken_batch_is_not_passed_by(take: Callable[[CompletedFetch], object]) -> None:
+@pytest.mark.parametrize("take", [take_records, take_arrow_rows])
+def test_a_corrupt_batch_is_not_skipped(take: Callable[[CompletedFetch], object]) -> None:
     fetched = fetch(batch(0, 2) + broken(batch(2, 2)) + batch(4, 2))
     assert take(fetched)
     assert fetched.next_offset == 2
@@ -263,7 +265,7 @@ def test_a_broken_batch_is_not_passed_by(take: Callable[[CompletedFetch], object
     assert fetched.next_offset == 2
 
 
-def test_broken_batches_are_noticed_without_a_crc_check_too() -> None:
+def test_corrupt_batches_are_detected_without_a_crc_check_too() -> None:
     data = bytearray(batch(0, 2))
     data[61] = 0x7F  # the length of the first record
     with pytest.raises(
@@ -272,13 +274,13 @@ def test_broken_batches_are_noticed_without_a_crc_check_too() -> None:
         fetch(bytes(data), config=FetchConfig(check_crcs=False)).take(1)
 
 
-def test_garbage_is_no_batch() -> None:
+def test_arbitrary_bytes_are_refused() -> None:
     with pytest.raises(CorruptRecordError, match="magic"):
         fetch(b"\xff" * 80).take(1)
 
 
-def test_a_key_that_cannot_be_deserialized() -> None:
-    """Those before it come first; then it is told, as long as nobody seeks past it."""
+def test_a_value_that_cannot_be_deserialized_is_an_error() -> None:
+    """Earlier records are returned first; the error is raised until the consumer seeks past it."""
 
     def value(data: bytes) -> str:
         if data == b"v2":
@@ -314,8 +316,10 @@ def test_deserializers() -> None:
 
 @pytest.mark.parametrize("codec", list(Compression))
 @given(start=st.integers(0, 30), end=st.integers(0, 40), max_bytes=st.integers(1, 60))
-def test_a_part_as_arrow(codec: Compression, start: int, end: int, max_bytes: int) -> None:
-    """D1: nothing from the end on, and no batch more once there is enough."""
+def test_a_range_of_offsets_as_arrow(
+    codec: Compression, start: int, end: int, max_bytes: int
+) -> None:
+    """D1: no records from the end offset on, and no more batches than `max_bytes` needs."""
     log = b"".join(batch(first, 6, codec=codec) for first in range(0, 30, 6))
     fetch = CompletedFetch(TP, start, FetchPartitionData(records=memoryview(log)), FetchConfig())
     offsets: list[int] = []

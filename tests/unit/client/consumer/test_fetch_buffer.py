@@ -1,4 +1,4 @@
-"""What was fetched ahead and what poll takes of it: seeks, pauses, errors, order."""
+"""Fetched data that waits for poll: seeks, pauses, errors, order."""
 
 import pytest
 from hypothesis import given
@@ -37,19 +37,19 @@ def failed(partition: TopicPartition, offset: int, code: ErrorCode) -> Completed
 
 
 class Reader:
-    """A buffer whose partitions are assigned and at offset 0."""
+    """A buffer of two partitions that are assigned and at offset 0."""
 
     def __init__(self, reset: str = "earliest") -> None:
         self.subscriptions = SubscriptionState(parse_offset_reset(reset))
         self.subscriptions.assign_from_user([A, B])
-        for item in (A, B):
-            self.subscriptions.seek_validated(item, FetchPosition(0))
+        for partition in (A, B):
+            self.subscriptions.seek_validated(partition, FetchPosition(0))
         self.buffer = FetchBuffer(self.subscriptions)
-        self.rooms = 0
-        self.buffer.on_space = self.note_room
+        self.space_events = 0
+        self.buffer.on_space = self.count_space_event
 
-    def note_room(self) -> None:
-        self.rooms += 1
+    def count_space_event(self) -> None:
+        self.space_events += 1
 
     def poll(self, limit: int = 100) -> list[tuple[str, int]]:
         return [(item.topic, item.offset) for item in self.buffer.collect(limit)]
@@ -66,16 +66,16 @@ def test_limits_and_positions() -> None:
     reader.buffer.add(fetch(B, 0, 2))
     reader.buffer.add(fetch(A, 3, 1))
     assert reader.poll(2) == [("a", 0), ("a", 1)]
-    assert (reader.offset(A), reader.rooms) == (2, 0)
+    assert (reader.offset(A), reader.space_events) == (2, 0)
     assert reader.poll(3) == [("a", 2), ("b", 0), ("b", 1)]
     assert reader.subscriptions.valid_position(A) == FetchPosition(3, 4)
     assert reader.poll() == [("a", 3)]
     assert reader.buffer.size == 0
-    assert reader.rooms > 0
+    assert reader.space_events > 0
     assert reader.poll() == []
 
 
-def test_a_seek_drops_what_is_stale() -> None:
+def test_a_seek_drops_fetched_data() -> None:
     reader = Reader()
     reader.buffer.add(fetch(A, 0, 3))
     reader.buffer.add(fetch(A, 3, 3))
@@ -87,7 +87,7 @@ def test_a_seek_drops_what_is_stale() -> None:
     assert reader.poll() == [("a", 0), ("a", 1)]
 
 
-def test_a_seek_to_what_is_there_uses_it() -> None:
+def test_a_seek_within_fetched_data_uses_it() -> None:
     reader = Reader()
     reader.buffer.add(fetch(A, 0, 3))
     reader.buffer.add(fetch(A, 3, 2))
@@ -95,7 +95,7 @@ def test_a_seek_to_what_is_there_uses_it() -> None:
     assert reader.poll() == [("a", 3), ("a", 4)]
 
 
-def test_paused_partitions_keep_what_was_fetched() -> None:
+def test_paused_partitions_keep_fetched_data() -> None:
     reader = Reader()
     reader.buffer.add(fetch(A, 0, 2))
     reader.buffer.add(fetch(B, 0, 1))
@@ -106,7 +106,7 @@ def test_paused_partitions_keep_what_was_fetched() -> None:
     assert reader.poll() == [("a", 0), ("a", 1), ("a", 2)]
 
 
-def test_partitions_that_went_are_dropped() -> None:
+def test_data_of_removed_partitions_is_dropped() -> None:
     reader = Reader()
     reader.buffer.add(fetch(A, 0, 2))
     reader.subscriptions.assign_from_user([B])
@@ -114,7 +114,7 @@ def test_partitions_that_went_are_dropped() -> None:
     assert reader.buffer.size == 0
 
 
-def test_what_is_being_reset_is_dropped() -> None:
+def test_data_of_partitions_that_await_a_reset_is_dropped() -> None:
     reader = Reader()
     reader.buffer.add(fetch(A, 0, 2))
     reader.subscriptions.request_offset_reset(A)
@@ -122,7 +122,7 @@ def test_what_is_being_reset_is_dropped() -> None:
     assert reader.buffer.by_partition() == {}
 
 
-def test_arrow_takes_whole_fetches() -> None:
+def test_arrow_collects_complete_fetches() -> None:
     reader = Reader()
     for item in (fetch(A, 0, 3), fetch(B, 0, 2), fetch(A, 3, 2)):
         reader.buffer.add(item)
@@ -136,15 +136,15 @@ def test_arrow_takes_whole_fetches() -> None:
 # --- errors
 
 
-def test_out_of_range_resets() -> None:
+def test_an_offset_out_of_range_resets_the_position() -> None:
     reader = Reader()
     reader.buffer.add(failed(A, 0, ErrorCode.OFFSET_OUT_OF_RANGE))
     assert reader.poll() == []
     assert reader.subscriptions.partitions_needing_reset(0) == [A]
 
 
-def test_out_of_range_without_a_policy_is_told() -> None:
-    """The position stays, so the next poll finds the same."""
+def test_an_offset_out_of_range_without_a_policy_is_an_error() -> None:
+    """The position stays, so the next poll raises it again."""
     reader = Reader("none")
     for _ in range(2):
         reader.buffer.add(failed(A, 0, ErrorCode.OFFSET_OUT_OF_RANGE))
@@ -153,7 +153,7 @@ def test_out_of_range_without_a_policy_is_told() -> None:
     assert reader.offset(A) == 0
 
 
-def test_a_follower_that_lags_is_left_for_the_leader() -> None:
+def test_an_offset_out_of_range_on_a_follower_returns_to_the_leader() -> None:
     reader = Reader("none")
     reader.subscriptions.set_preferred_replica(A, 7, 1000)
     reader.buffer.add(failed(A, 0, ErrorCode.OFFSET_OUT_OF_RANGE))
@@ -162,7 +162,7 @@ def test_a_follower_that_lags_is_left_for_the_leader() -> None:
     assert reader.subscriptions.preferred_replica(A, 0) == -1
 
 
-def test_an_old_error_is_forgotten_with_its_offset() -> None:
+def test_a_seek_drops_the_error_of_the_old_offset() -> None:
     reader = Reader("none")
     reader.buffer.add(failed(A, 0, ErrorCode.OFFSET_OUT_OF_RANGE))
     reader.subscriptions.seek_validated(A, FetchPosition(5))
@@ -170,22 +170,22 @@ def test_an_old_error_is_forgotten_with_its_offset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind", "says"),
+    ("code", "kind", "message"),
     [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, AuthorizationError, "ACL READ"),
         (ErrorCode.CORRUPT_MESSAGE, CorruptRecordError, "offset 0 of a-0 is corrupt"),
         (ErrorCode.INVALID_REQUEST, KafkaError, "offset 0 of a-0"),
     ],
 )
-def test_errors_of_brokers(code: ErrorCode, kind: type[KafkaError], says: str) -> None:
-    """E3 among them."""
+def test_errors_of_brokers(code: ErrorCode, kind: type[KafkaError], message: str) -> None:
+    """E3."""
     reader = Reader()
     reader.buffer.add(failed(A, 0, code))
-    with pytest.raises(kind, match=says):
+    with pytest.raises(kind, match=message):
         reader.poll()
 
 
-def test_errors_wait_until_what_is_before_them_was_given_out() -> None:
+def test_errors_are_raised_after_earlier_records_were_returned() -> None:
     reader = Reader()
     reader.buffer.add(fetch(B, 0, 2))
     reader.buffer.add(failed(A, 0, ErrorCode.CORRUPT_MESSAGE))
@@ -194,7 +194,7 @@ def test_errors_wait_until_what_is_before_them_was_given_out() -> None:
         reader.poll()
 
 
-def test_a_broken_batch_is_fetched_again() -> None:
+def test_a_corrupt_batch_is_fetched_again() -> None:
     reader = Reader()
     bytes_ = bytearray(data(0, 2))
     bytes_[-1] ^= 1
@@ -212,7 +212,7 @@ def test_a_broken_batch_is_fetched_again() -> None:
 # --- fetching ahead
 
 
-def test_where_to_fetch_on() -> None:
+def test_the_next_fetch_offset_follows_the_buffered_fetches() -> None:
     assert end_of_chain(5, []) == (5, 0)
     assert end_of_chain(0, [fetch(A, 0, 3), fetch(A, 3, 2)]) == (5, 2)
     assert end_of_chain(1, [fetch(A, 0, 3)]) == (3, 1)
@@ -228,29 +228,29 @@ def test_where_to_fetch_on() -> None:
         max_size=60,
     )
 )
-def test_whatever_happens_records_come_in_order(history: list[tuple[str, int]]) -> None:
-    """A log of 30 records, fetched ahead of a reader that seeks and pauses as it likes."""
+def test_records_are_returned_in_order_in_any_history(history: list[tuple[str, int]]) -> None:
+    """A log of 30 records, fetched ahead of a reader that seeks and pauses at random."""
     reader = Reader()
     expected = 0
-    for what, number in history:
-        if what == "fetch":
+    for step, number in history:
+        if step == "fetch":
             offset, waiting = end_of_chain(
                 reader.offset(A), reader.buffer.by_partition().get(A, [])
             )
             if 0 <= waiting < 2 and offset < 30:
                 reader.buffer.add(fetch(A, offset, min(3, 30 - offset)))
-        elif what == "seek":
+        elif step == "seek":
             reader.subscriptions.seek_validated(A, FetchPosition(number * 3))
             expected = number * 3
-        elif what == "pause":
+        elif step == "pause":
             (reader.subscriptions.pause if number % 2 else reader.subscriptions.resume)(A)
         else:
-            taken = reader.poll(number + 1)
-            assert taken == [("a", expected + index) for index in range(len(taken))]
-            assert not (taken and reader.subscriptions.is_paused(A))
-            expected += len(taken)
+            records = reader.poll(number + 1)
+            assert records == [("a", expected + index) for index in range(len(records))]
+            assert not (records and reader.subscriptions.is_paused(A))
+            expected += len(records)
         assert reader.offset(A) == expected
-    # And nothing stands still for ever.
+    # All records are returned in the end.
     reader.subscriptions.resume(A)
     for _ in range(100):
         offset, waiting = end_of_chain(reader.offset(A), reader.buffer.by_partition().get(A, []))
@@ -276,12 +276,12 @@ class Broken(ConsumerInterceptor):
         raise RuntimeError("no good")
 
 
-def test_interceptors_see_records_and_their_errors_change_nothing() -> None:
-    chosen = Interceptors([Upper, Broken()])
+def test_interceptors_change_records_and_their_errors_are_ignored() -> None:
+    interceptors = Interceptors([Upper, Broken()])
     record = ConsumerRecord("t", 0, 0, 0, 0, None, b"v")
-    assert [item.value for item in chosen.on_consume([record])] == [b"V"]
-    chosen.on_commit({A: OffsetAndMetadata(1)})
-    chosen.close()
+    assert [item.value for item in interceptors.on_consume([record])] == [b"V"]
+    interceptors.on_commit({A: OffsetAndMetadata(1)})
+    interceptors.close()
     assert not Interceptors([])
     with pytest.raises(ConfigError, match="no ConsumerInterceptor"):
         Interceptors([object()])

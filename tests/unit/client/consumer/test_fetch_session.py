@@ -1,4 +1,4 @@
-"""KIP-227 from the consumer's side, against a model of the broker's."""
+"""KIP-227: the consumer's fetch session against a model of the broker's."""
 
 from collections.abc import Iterable
 from uuid import UUID
@@ -25,16 +25,18 @@ IDS = {"a": UUID(int=1), "b": UUID(int=2), "c": UUID(int=3)}
 PARTITIONS = [TopicPartition(topic, index) for topic in IDS for index in range(3)]
 
 
-def ask(offset: int = 0, topic_id: UUID = ZERO_UUID) -> PartitionRequest:
+def partition_request(offset: int = 0, topic_id: UUID = ZERO_UUID) -> PartitionRequest:
     return PartitionRequest(topic_id, offset, 1000, 0)
 
 
-def wanted(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, PartitionRequest]:
-    return {key: ask(offset, IDS[key.topic]) for key, offset in offsets.items()}
+def partition_requests(
+    offsets: dict[TopicPartition, int],
+) -> dict[TopicPartition, PartitionRequest]:
+    return {key: partition_request(offset, IDS[key.topic]) for key, offset in offsets.items()}
 
 
 class BrokerSession:
-    """What a broker remembers, and how it answers."""
+    """A model of the fetch sessions of a broker."""
 
     def __init__(self) -> None:
         self.sessions: dict[int, tuple[int, dict[tuple[UUID, int], int]]] = {}
@@ -61,18 +63,18 @@ class BrokerSession:
         if epoch == 0 and self.has_room:
             session_id, self.next_id = self.next_id, self.next_id + 1
         elif epoch == 0:
-            return answer(partitions, 0)
+            return fetch_response(partitions, 0)
         self.sessions[session_id] = (epoch + 1, partitions)
-        # Of an old session only what has changed is told: here, what has even offsets.
+        # An incremental response has only changed partitions; here, those with even offsets.
         received = [
             partition_data
             for partition_data in partitions
             if epoch == 0 or partitions[partition_data] % 2 == 0
         ]
-        return answer(received, session_id)
+        return fetch_response(received, session_id)
 
 
-def answer(partitions: Iterable[tuple[UUID, int]], session_id: int) -> FetchResponse:
+def fetch_response(partitions: Iterable[tuple[UUID, int]], session_id: int) -> FetchResponse:
     topics: dict[UUID, FetchableTopicResponse] = {}
     for topic_id, index in partitions:
         topics.setdefault(
@@ -84,33 +86,33 @@ def answer(partitions: Iterable[tuple[UUID, int]], session_id: int) -> FetchResp
 steps = st.tuples(
     st.dictionaries(st.sampled_from(PARTITIONS), st.integers(0, 5)),
     st.sampled_from(
-        ["answered", "answered", "answered", "lost", "request lost", "evicted", "full"]
+        ["delivered", "delivered", "delivered", "lost", "request lost", "evicted", "full"]
     ),
 )
 
 
 @given(st.lists(steps, max_size=30))
-def test_both_sides_agree_whatever_is_lost(
+def test_both_sides_agree_on_the_session_whatever_is_lost(
     history: list[tuple[dict[TopicPartition, int], str]],
 ) -> None:
     session, broker = FetchSessionHandler(), BrokerSession()
     agreed = False
-    for offsets, fate in history:
-        broker.has_room = fate != "full"
-        if fate == "evicted":
+    for offsets, outcome in history:
+        broker.has_room = outcome != "full"
+        if outcome == "evicted":
             broker.sessions.clear()
-        request = session.build(wanted(offsets))
-        if fate == "request lost":
+        request = session.build(partition_requests(offsets))
+        if outcome == "request lost":
             session.handle_error()
             continue
         response = broker.serve(request)
-        if fate == "lost":
+        if outcome == "lost":
             session.handle_error()
             agreed = False
             continue
-        info = request.session_id in broker.sessions or request.epoch == 0
+        is_accepted = request.session_id in broker.sessions or request.epoch == 0
         results = session.handle_response(response)
-        if not info:
+        if not is_accepted:
             assert results is None
             agreed = False
         elif results is not None:
@@ -128,47 +130,51 @@ def test_both_sides_agree_whatever_is_lost(
 def test_only_changes_are_sent() -> None:
     session = FetchSessionHandler()
     first = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
-    request = session.build(wanted(dict.fromkeys(first, 0)))
+    request = session.build(partition_requests(dict.fromkeys(first, 0)))
     assert (request.session_id, request.epoch) == (0, 0)
     assert list(request.to_send) == list(first)
-    results = session.handle_response(answer([(IDS["a"], 0), (IDS["a"], 1), (IDS["b"], 0)], 7))
+    results = session.handle_response(
+        fetch_response([(IDS["a"], 0), (IDS["a"], 1), (IDS["b"], 0)], 7)
+    )
     assert results is not None
     assert set(results) == set(first)
-    request = session.build(wanted({first[0]: 5, first[1]: 0, TopicPartition("c", 0): 0}))
+    request = session.build(
+        partition_requests({first[0]: 5, first[1]: 0, TopicPartition("c", 0): 0})
+    )
     assert (request.session_id, request.epoch) == (7, 1)
     assert list(request.to_send) == [TopicPartition("c", 0), first[0]]
     assert request.to_forget == ((IDS["b"], first[2]),)
     assert set(request.partitions) == {first[0], first[1], TopicPartition("c", 0)}
-    assert session.handle_response(answer([], 7)) == {}
+    assert session.handle_response(fetch_response([], 7)) == {}
     assert session.build(session.partitions).to_send == {}
 
 
-def test_a_topic_made_anew_is_replaced() -> None:
+def test_a_recreated_topic_is_replaced() -> None:
     session = FetchSessionHandler()
     partition = TopicPartition("a", 0)
-    session.build({partition: ask(4, UUID(int=1))})
-    session.handle_response(answer([(UUID(int=1), 0)], 7))
-    request = session.build({partition: ask(0, UUID(int=9))})
+    session.build({partition: partition_request(4, UUID(int=1))})
+    session.handle_response(fetch_response([(UUID(int=1), 0)], 7))
+    request = session.build({partition: partition_request(0, UUID(int=9))})
     assert request.to_replace == ((UUID(int=1), partition),)
     assert [topic.topic_id for topic in request.forgotten_topics(13)] == [UUID(int=1)]
     assert request.forgotten_topics(12) == []
     assert [topic_data.topic_id for topic_data in request.topics()] == [UUID(int=9)]
 
 
-@pytest.mark.parametrize(("given_ids", "uses"), [((1, 2), True), ((1, 0), False), ((0, 0), False)])
-def test_topic_ids_are_used_where_all_are_known(given_ids: tuple[int, int], uses: bool) -> None:
+@pytest.mark.parametrize(("topic_ids", "uses"), [((1, 2), True), ((1, 0), False), ((0, 0), False)])
+def test_topic_ids_are_used_if_all_are_known(topic_ids: tuple[int, int], uses: bool) -> None:
     session = FetchSessionHandler()
     requested = {
-        TopicPartition(topic, 0): ask(0, UUID(int=number))
-        for topic, number in zip("ab", given_ids, strict=True)
+        TopicPartition(topic, 0): partition_request(0, UUID(int=number))
+        for topic, number in zip("ab", topic_ids, strict=True)
     }
     assert session.build(requested).uses_topic_ids is uses
 
 
-def test_answers_by_name_of_old_brokers() -> None:
+def test_responses_of_old_brokers_have_topic_names() -> None:
     session = FetchSessionHandler()
     partition = TopicPartition("a", 3)
-    session.build({partition: ask()})
+    session.build({partition: partition_request()})
     data = FetchPartitionData(partition_index=3)
     results = session.handle_response(
         FetchResponse(responses=[FetchableTopicResponse(topic="a", partitions=[data])])
@@ -177,27 +183,27 @@ def test_answers_by_name_of_old_brokers() -> None:
     assert session.is_full  # a broker without sessions gets everything each time
 
 
-def test_a_throttled_or_foreign_answer_is_asked_again() -> None:
+def test_a_throttled_or_unexpected_response_restarts_the_session() -> None:
     session = FetchSessionHandler()
-    session.build(wanted({TopicPartition("a", 0): 0}))
+    session.build(partition_requests({TopicPartition("a", 0): 0}))
     assert session.handle_response(FetchResponse(throttle_time_ms=10)) is None
     assert (session.session_id, session.epoch) == (0, 0)
-    session.build(wanted({TopicPartition("a", 0): 0}))
-    assert session.handle_response(answer([(UUID(int=77), 0)], 5)) is None
+    session.build(partition_requests({TopicPartition("a", 0): 0}))
+    assert session.handle_response(fetch_response([(UUID(int=77), 0)], 5)) is None
 
 
 def test_epochs_wrap() -> None:
     session = FetchSessionHandler()
-    session.build(wanted({TopicPartition("a", 0): 0}))
-    session.handle_response(answer([(IDS["a"], 0)], 7))
+    session.build(partition_requests({TopicPartition("a", 0): 0}))
+    session.handle_response(fetch_response([(IDS["a"], 0)], 7))
     session.epoch = 2**31 - 1
-    session.handle_response(answer([], 7))
+    session.handle_response(fetch_response([], 7))
     assert session.epoch == 1
 
 
 def test_closing_ends_the_session() -> None:
     session = FetchSessionHandler()
-    session.build(wanted({TopicPartition("a", 0): 0}))
-    session.handle_response(answer([(IDS["a"], 0)], 7))
+    session.build(partition_requests({TopicPartition("a", 0): 0}))
+    session.handle_response(fetch_response([(IDS["a"], 0)], 7))
     request = session.closing_request()
     assert (request.session_id, request.epoch, dict(request.to_send)) == (7, -1, {})

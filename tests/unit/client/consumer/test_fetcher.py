@@ -73,13 +73,13 @@ class Harness:
         )
 
     async def send_fetches(self) -> tuple[dict[int, SentRequest], int | None]:
-        """The new requests by broker, and when to come back."""
+        """Returns the new requests by broker, and the time to wait."""
         self.network.requests.clear()
         wait = self.fetcher.send_fetches(self.network.clock.monotonic_ms())
         await asyncio.sleep(0)
         return {request.node: request for request in self.network.requests}, wait
 
-    async def answer(
+    async def respond(
         self,
         requested: SentRequest,
         *partitions: FetchPartitionData,
@@ -100,10 +100,10 @@ class Harness:
             await asyncio.sleep(0)
 
 
-def run(play: Callable[[Harness], Coroutine[Any, Any, None]], **options: int) -> None:
+def run(scenario: Callable[[Harness], Coroutine[Any, Any, None]], **options: int) -> None:
     async def main() -> None:
         harness = Harness(**options)
-        await play(harness)
+        await scenario(harness)
         await harness.fetcher.close()
 
     asyncio.run(main())
@@ -124,7 +124,7 @@ def empty(partition: TopicPartition) -> FetchPartitionData:
 
 
 def test_one_request_for_each_leader() -> None:
-    async def play(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
         assert {node: offsets_of(item) for node, item in requested.items()} == {
             0: {0: 0, 1: 0},
@@ -135,89 +135,89 @@ def test_one_request_for_each_leader() -> None:
         assert (request.max_wait_ms, request.min_bytes, request.rack_id) == (500, 1, "here")
         assert await harness.send_fetches() == ({}, None)
 
-    run(play)
+    run(scenario)
 
 
-def test_fetching_goes_on_ahead_of_the_reader_and_stops() -> None:
-    """Two answers of a partition wait at most; then its broker is left alone."""
+def test_fetching_ahead_of_the_reader_is_limited() -> None:
+    """At most two responses of a partition are buffered; then it is no longer fetched."""
 
-    async def play(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
-        await harness.answer(requested[0], records(A, 0, 3), empty(B), session_id=5)
+        await harness.respond(requested[0], records(A, 0, 3), empty(B), session_id=5)
         assert harness.added == [True]
         assert harness.subscriptions.lag(A, read_committed=False) == 3
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[0]) == {0: 3}  # B is in the session, and has not changed
-        await harness.answer(requested[0], records(A, 3, 2), session_id=5)
+        await harness.respond(requested[0], records(A, 3, 2), session_id=5)
         assert (await harness.send_fetches())[0] == {}
         assert len(harness.buffer.collect(3)) == 3
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[0]) == {0: 5}
 
-    run(play)
+    run(scenario)
 
 
-def test_what_waits_is_bounded_in_bytes() -> None:
-    async def play(harness: Harness) -> None:
+def test_the_buffer_is_limited_in_bytes() -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
-        await harness.answer(requested[0], records(A, 0, 3), empty(B), session_id=5)
+        await harness.respond(requested[0], records(A, 0, 3), empty(B), session_id=5)
         assert harness.buffer.size > 300
         assert (await harness.send_fetches())[0] == {}
         harness.buffer.collect(10)
         assert set((await harness.send_fetches())[0]) == {0}
 
-    run(play, fetch_max_bytes=300)
+    run(scenario, fetch_max_bytes=300)
 
 
 def test_paused_partitions_are_not_fetched() -> None:
-    async def play(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         harness.subscriptions.pause(A)
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[0]) == {1: 0}
 
-    run(play)
+    run(scenario)
 
 
-def test_a_seek_while_an_answer_is_under_way() -> None:
-    async def play(harness: Harness) -> None:
+def test_a_seek_drops_the_response_in_flight() -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
         harness.subscriptions.seek_validated(A, FetchPosition(7))
-        await harness.answer(requested[0], records(A, 0, 3), empty(B), session_id=5)
+        await harness.respond(requested[0], records(A, 0, 3), empty(B), session_id=5)
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[0]) == {0: 7}
         assert harness.buffer.collect(10) == []
 
-    run(play)
+    run(scenario)
 
 
-def test_the_replica_that_the_leader_names() -> None:
-    """KIP-392: for as long as it answers and knows the offset."""
+def test_the_preferred_replica_is_fetched_from() -> None:
+    """KIP-392: as long as it responds and has the offset."""
 
-    async def play(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
         near = FetchPartitionData(partition_index=0, preferred_read_replica=1)
-        await harness.answer(requested[0], near, empty(B), session_id=5)
+        await harness.respond(requested[0], near, empty(B), session_id=5)
         harness.network.clock.advance(20)
-        await harness.answer(requested[1], empty(C), session_id=6)
+        await harness.respond(requested[1], empty(C), session_id=6)
         harness.network.clock.advance(20)
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[1]) == {0: 0}
         forgotten = cast(FetchRequest, requested[0].request).forgotten_topics_data
         assert [item.partitions for item in forgotten] == [[0]]
-        await harness.fail(requested[1], DisconnectError("gone"))
+        await harness.fail(requested[1], DisconnectError("disconnected"))
         harness.network.clock.advance(200)
-        await harness.answer(requested[0], session_id=5)
+        await harness.respond(requested[0], session_id=5)
         harness.network.clock.advance(200)
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[0]) == {0: 0}
 
-    run(play)
+    run(scenario)
 
 
-def test_a_new_leader_in_the_answer() -> None:
-    """KIP-951: no need to ask for metadata."""
+def test_a_new_leader_in_a_response_is_applied() -> None:
+    """KIP-951: without a metadata request."""
 
-    async def play(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
         moved = FetchPartitionData(
             partition_index=0,
@@ -226,7 +226,7 @@ def test_a_new_leader_in_the_answer() -> None:
         )
         previous = harness.network.updates
         node = FetchNodeEndpoint(node_id=1, host="h", port=1)
-        await harness.answer(requested[0], moved, empty(B), node_endpoints=[node])
+        await harness.respond(requested[0], moved, empty(B), node_endpoints=[node])
         assert harness.network.updates == previous
         assert harness.added == [False]
         harness.fetcher.update_leaders(harness.network.metadata.cluster)
@@ -234,35 +234,35 @@ def test_a_new_leader_in_the_answer() -> None:
         assert position is not None
         assert position.leader == LeaderAndEpoch(1, 9)
 
-    run(play)
+    run(scenario)
 
 
-def test_errors_that_new_metadata_may_heal() -> None:
-    async def play(harness: Harness) -> None:
+def test_retriable_errors_request_a_metadata_update() -> None:
+    async def scenario(harness: Harness) -> None:
         for code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.FENCED_LEADER_EPOCH):
             requested, _ = await harness.send_fetches()
             previous = harness.network.updates
             failed = FetchPartitionData(partition_index=0, error_code=code)
-            await harness.answer(requested[0], failed, empty(B))
+            await harness.respond(requested[0], failed, empty(B))
             assert harness.network.updates > previous
             harness.network.clock.advance(50)
             requested, wait = await harness.send_fetches()
-            assert offsets_of(requested[0]) == {1: 0}  # the other one need not wait
+            assert offsets_of(requested[0]) == {1: 0}  # the other partition need not wait
             assert wait is not None
             assert 0 < wait <= 100
-            await harness.answer(requested[0], empty(B))
+            await harness.respond(requested[0], empty(B))
             harness.network.clock.advance(100)
 
-    run(play)
+    run(scenario)
 
 
-def test_lost_requests_start_a_new_session() -> None:
-    async def play(harness: Harness) -> None:
+def test_a_lost_request_starts_a_new_session() -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
-        await harness.answer(requested[0], records(A, 0, 1), empty(B), session_id=5)
+        await harness.respond(requested[0], records(A, 0, 1), empty(B), session_id=5)
         requested, _ = await harness.send_fetches()
         assert cast(FetchRequest, requested[0].request).session_id == 5
-        await harness.fail(requested[0], DisconnectError("gone"))
+        await harness.fail(requested[0], DisconnectError("disconnected"))
         requested, wait = await harness.send_fetches()
         assert requested == {}
         assert wait == 100
@@ -273,41 +273,41 @@ def test_lost_requests_start_a_new_session() -> None:
         assert offsets_of(requested[0]) == {0: 1, 1: 0}
         assert harness.errors == []
 
-    run(play)
+    run(scenario)
 
 
-def test_final_errors_are_told() -> None:
-    async def play(harness: Harness) -> None:
+def test_permanent_errors_are_reported() -> None:
+    async def scenario(harness: Harness) -> None:
         requested, _ = await harness.send_fetches()
         await harness.fail(requested[0], AuthenticationError("who are you?"))
         assert [error.message for error in harness.errors] == ["who are you?"]
 
-    run(play)
+    run(scenario)
 
 
-def test_brokers_that_cannot_be_reached_are_not_asked() -> None:
-    async def play(harness: Harness) -> None:
+def test_unreachable_brokers_get_no_requests() -> None:
+    async def scenario(harness: Harness) -> None:
         harness.network.backoff[0] = 70
         requested, wait = await harness.send_fetches()
         assert set(requested) == {1}
         assert wait == 70
 
-    run(play)
+    run(scenario)
 
 
-def test_partitions_without_a_leader_need_metadata() -> None:
-    async def play(harness: Harness) -> None:
+def test_a_partition_without_a_leader_requests_a_metadata_update() -> None:
+    async def scenario(harness: Harness) -> None:
         harness.network.know({A: -1, B: 0, C: 1})
         previous = harness.network.updates
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[0]) == {1: 0}
         assert harness.network.updates > previous
 
-    run(play)
+    run(scenario)
 
 
 def test_positions_are_validated_when_leaders_change() -> None:
-    async def play(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         position = FetchPosition(4, 0, LeaderAndEpoch(0, 0))
         harness.subscriptions.seek_validated(A, position)
         harness.network.know({A: 1, B: 0, C: 1}, epoch=1)
@@ -316,14 +316,14 @@ def test_positions_are_validated_when_leaders_change() -> None:
         requested, _ = await harness.send_fetches()
         assert offsets_of(requested[1]) == {2: 0}
 
-    run(play)
+    run(scenario)
 
 
-def test_sessions_are_ended() -> None:
+def test_closing_ends_the_sessions() -> None:
     async def main() -> None:
         harness = Harness()
         requested, _ = await harness.send_fetches()
-        await harness.answer(requested[0], empty(A), empty(B), session_id=5)
+        await harness.respond(requested[0], empty(A), empty(B), session_id=5)
         harness.network.requests.clear()
         await harness.fetcher.close()
         (last,) = harness.network.requests

@@ -1,4 +1,4 @@
-"""How partitions get their positions, with brokers that the test plays."""
+"""How partitions get their positions, with brokers that the test simulates."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -45,17 +45,17 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Commits:
-    """A group that has these commits, or fails."""
+    """A group with these committed offsets, or one that fails with this error."""
 
-    def __init__(self, given: dict[TopicPartition, OffsetAndMetadata] | KafkaError) -> None:
-        self.given = given
+    def __init__(self, result: dict[TopicPartition, OffsetAndMetadata] | KafkaError) -> None:
+        self.result = result
 
     async def committed(
         self, partitions: list[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        if isinstance(self.given, KafkaError):
-            raise self.given
-        return {partition: self.given.get(partition) for partition in partitions}
+        if isinstance(self.result, KafkaError):
+            raise self.result
+        return {partition: self.result.get(partition) for partition in partitions}
 
 
 class Harness:
@@ -97,21 +97,21 @@ class Harness:
         wait = self.updater.update_positions(
             self.network.clock.monotonic_ms(), has_errors=bool(self.reported)
         )
-        await self.settle()
+        await self.run_tasks()
         return wait
 
-    async def settle(self) -> None:
+    async def run_tasks(self) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
 
-    async def answer(self, response: Message | KafkaError) -> SentRequest:
-        asked = self.network.requests.pop(0)
+    async def respond(self, response: Message | KafkaError) -> SentRequest:
+        sent = self.network.requests.pop(0)
         if isinstance(response, KafkaError):
-            asked.response.set_exception(response)
+            sent.response.set_exception(response)
         else:
-            asked.response.set_result(response)
-        await self.settle()
-        return asked
+            sent.response.set_result(response)
+        await self.run_tasks()
+        return sent
 
     def offset(self, partition: TopicPartition) -> int | None:
         position = self.subscriptions.valid_position(partition)
@@ -130,21 +130,21 @@ def ended(partition: TopicPartition, epoch: int, end: int, code: int = 0) -> Mes
     return OffsetForLeaderEpochResponse(topics=[OffsetForLeaderTopicResult("t", [result])])
 
 
-def timestamp(asked: SentRequest) -> int:
-    return cast(ListOffsetsRequest, asked.request).topics[0].partitions[0].timestamp
+def timestamp(sent: SentRequest) -> int:
+    return cast(ListOffsetsRequest, sent.request).topics[0].partitions[0].timestamp
 
 
-def run(play: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(play)
+def run(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
 
 
-def test_commits_first_then_resets() -> None:
+def test_committed_offsets_are_used_before_resets() -> None:
     async def scenario() -> None:
         harness = Harness("earliest", Commits({A: OffsetAndMetadata(7, "", -1)}))
         await harness.update_positions()
         assert harness.offset(A) == 7
         assert await harness.update_positions() is not None
-        assert timestamp(await harness.answer(listed(B, 3))) == -2
+        assert timestamp(await harness.respond(listed(B, 3))) == -2
         assert harness.offset(B) == 3
         assert await harness.update_positions() is None
 
@@ -157,93 +157,94 @@ def test_a_commit_with_an_epoch_is_validated() -> None:
         await harness.update_positions()
         await harness.update_positions()
         assert harness.offset(A) is None
-        await harness.answer(ended(A, 0, 9))
-        await harness.answer(ended(B, 0, 5))
+        await harness.respond(ended(A, 0, 9))
+        await harness.respond(ended(B, 0, 5))
         assert (harness.offset(A), harness.offset(B)) == (7, 5)
 
     run(scenario())
 
 
 @pytest.mark.parametrize(
-    ("failure", "told"), [(DisconnectError("gone"), 0), (AuthorizationError("no"), 1)]
+    ("failure", "error_count"),
+    [(DisconnectError("disconnected"), 0), (AuthorizationError("no"), 1)],
 )
-def test_commits_that_cannot_be_read(failure: KafkaError, told: int) -> None:
-    """Tried again, or told; no reset in either case."""
+def test_commits_that_cannot_be_read(failure: KafkaError, error_count: int) -> None:
+    """The fetch is retried or its error reported; neither case resets the position."""
 
     async def scenario() -> None:
         harness = Harness("earliest", Commits(failure))
         await harness.update_positions()
-        assert len(harness.reported) == told
+        assert len(harness.reported) == error_count
         assert harness.subscriptions.partitions_needing_reset(10**15) == []
         harness.reported.clear()
         await harness.update_positions()
-        assert harness.reported == []  # not at once
+        assert harness.reported == []  # not immediately
         harness.network.clock.advance(100)
         await harness.update_positions()
-        assert len(harness.reported) == told
+        assert len(harness.reported) == error_count
 
     run(scenario())
 
 
-def test_no_policy() -> None:
+def test_without_a_reset_policy_a_missing_commit_is_an_error() -> None:
     async def scenario() -> None:
         harness = Harness("none")
         await harness.update_positions()
         assert isinstance(harness.reported[0], NoOffsetForPartitionError)
-        assert await harness.update_positions() is None  # nothing more before poll has told it
+        assert await harness.update_positions() is None  # nothing until poll has raised it
 
     run(scenario())
 
 
-def test_resets_are_tried_again() -> None:
+def test_failed_resets_are_retried() -> None:
     async def scenario() -> None:
         harness = Harness("latest")
         await harness.update_positions()
         await harness.update_positions()
         updates = harness.network.updates
-        await harness.answer(listed(A, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        await harness.answer(KafkaTimeoutError("too late"))
+        await harness.respond(listed(A, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        await harness.respond(KafkaTimeoutError("too late"))
         assert harness.network.updates > updates
         await harness.update_positions()
         assert harness.network.requests == []
         harness.network.clock.advance(100)
         await harness.update_positions()
-        assert timestamp(await harness.answer(listed(A, 4))) == -1
-        await harness.answer(listed(B, 5))
+        assert timestamp(await harness.respond(listed(A, 4))) == -1
+        await harness.respond(listed(B, 5))
         assert (harness.offset(A), harness.offset(B), harness.reported) == (4, 5, [])
 
     run(scenario())
 
 
-def test_a_reset_that_is_not_allowed_is_told() -> None:
+def test_an_unauthorized_reset_is_reported() -> None:
     """E3."""
 
     async def scenario() -> None:
         harness = Harness("latest")
         await harness.update_positions()
         await harness.update_positions()
-        await harness.answer(listed(A, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
-        assert [type(item) for item in harness.reported] == [AuthorizationError]
+        await harness.respond(listed(A, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        assert [type(error) for error in harness.reported] == [AuthorizationError]
 
     run(scenario())
 
 
-def test_a_duration_without_records_goes_to_the_end() -> None:
+def test_a_reset_by_duration_without_later_records_goes_to_the_end() -> None:
     async def scenario() -> None:
         harness = Harness("by_duration:PT1H")
         harness.subscriptions.seek_validated(B, FetchPosition(0))
         await harness.update_positions()
         await harness.update_positions()
-        asked = await harness.answer(listed(A, -1))
-        assert timestamp(asked) == harness.network.clock.now_ms() - 3_600_000
-        assert timestamp(await harness.answer(listed(A, 8))) == -1
+        sent = await harness.respond(listed(A, -1))
+        assert timestamp(sent) == harness.network.clock.now_ms() - 3_600_000
+        assert timestamp(await harness.respond(listed(A, 8))) == -1
         assert harness.offset(A) == 8
 
     run(scenario())
 
 
 async def moved(reset: str) -> Harness:
-    """A was read up to 10 in epoch 0; then broker 1 came to lead it in epoch 1."""
+    """A was read up to offset 10 in epoch 0; then broker 1 became its leader in epoch 1."""
     harness = Harness(reset)
     harness.subscriptions.seek_validated(B, FetchPosition(0))
     harness.subscriptions.seek_validated(A, FetchPosition(10, 0, LeaderAndEpoch(0, 0)))
@@ -253,13 +254,13 @@ async def moved(reset: str) -> Harness:
     return harness
 
 
-def test_a_log_that_is_shorter() -> None:
+def test_a_truncated_log_resets_the_position_or_is_an_error() -> None:
     async def scenario() -> None:
         harness = await moved("earliest")
-        await harness.answer(ended(A, 0, 6))
+        await harness.respond(ended(A, 0, 6))
         assert harness.offset(A) == 6
         harness = await moved("none")
-        await harness.answer(ended(A, 0, 6))
+        await harness.respond(ended(A, 0, 6))
         (error,) = harness.reported
         assert isinstance(error, LogTruncationError)
         assert "t-0 at 10 (diverges at 6)" in error.message
@@ -268,24 +269,24 @@ def test_a_log_that_is_shorter() -> None:
     run(scenario())
 
 
-def test_validation_is_tried_again() -> None:
+def test_a_failed_validation_is_retried() -> None:
     async def scenario() -> None:
         harness = await moved("earliest")
-        await harness.answer(ended(A, -1, -1, ErrorCode.FENCED_LEADER_EPOCH))
+        await harness.respond(ended(A, -1, -1, ErrorCode.FENCED_LEADER_EPOCH))
         await harness.update_positions()
         assert harness.network.requests == []
         harness.network.clock.advance(100)
         await harness.update_positions()
-        await harness.answer(ended(A, 0, 10))
+        await harness.respond(ended(A, 0, 10))
         assert harness.offset(A) == 10
 
     run(scenario())
 
 
-def test_brokers_that_are_too_old_to_validate() -> None:
+def test_positions_are_valid_if_the_broker_cannot_validate_them() -> None:
     async def scenario() -> None:
         harness = await moved("none")
-        await harness.answer(UnsupportedVersionError("too old"))
+        await harness.respond(UnsupportedVersionError("too old"))
         assert (harness.offset(A), harness.reported) == (10, [])
 
     run(scenario())

@@ -36,7 +36,7 @@ def assigned(*partitions: TopicPartition, reset: str = "earliest") -> Subscripti
 # --- subscriptions
 
 
-def test_ways_to_get_partitions_exclude_each_other() -> None:
+def test_kinds_of_subscription_exclude_each_other() -> None:
     state = SubscriptionState(EARLIEST)
     state.subscription.subscribe(["t"])
     with pytest.raises(IllegalStateError, match="unsubscribe"):
@@ -61,7 +61,7 @@ def test_a_pattern_matches_whole_names() -> None:
     assert state.subscription.topics == {"orders-eu"}
 
 
-def test_a_pattern_of_the_brokers() -> None:
+def test_a_pattern_that_brokers_evaluate() -> None:
     state = SubscriptionState(EARLIEST)
     state.subscription.subscribe_pattern(SubscriptionPattern("t.*"))
     assert state.subscription.kind is SubscriptionKind.SERVER_PATTERN
@@ -70,7 +70,7 @@ def test_a_pattern_of_the_brokers() -> None:
         state.subscription.subscribe_from_pattern(["t"])
 
 
-def test_a_leader_watches_the_topics_of_all() -> None:
+def test_metadata_topics_include_those_of_the_group() -> None:
     state = SubscriptionState(EARLIEST)
     state.subscription.subscribe(["t"])
     assert state.subscription.group_subscribe(["t", "u"])
@@ -97,7 +97,7 @@ def test_partitions_that_stay_keep_their_state() -> None:
     assert not state.is_fetchable(TP)
 
 
-def test_no_position_is_looked_for_before_the_listener_had_its_say() -> None:
+def test_positions_are_not_initialized_before_the_listener_returns() -> None:
     state = SubscriptionState(EARLIEST)
     state.subscription.subscribe(["t"])
     state.assign_from_subscribed_awaiting_callback([TP], [TP])
@@ -106,7 +106,7 @@ def test_no_position_is_looked_for_before_the_listener_had_its_say() -> None:
     assert state.initializing_partitions() == [TP]
 
 
-def test_a_topic_that_is_not_subscribed_to_any_more_is_not_read() -> None:
+def test_a_topic_that_is_no_longer_subscribed_is_not_fetched() -> None:
     state = SubscriptionState(EARLIEST)
     state.subscription.subscribe(["t"])
     state.assign_from_subscribed([TP])
@@ -116,16 +116,16 @@ def test_a_topic_that_is_not_subscribed_to_any_more_is_not_read() -> None:
     assert state.fetchable_partitions() == []
 
 
-def test_partitions_take_turns() -> None:
+def test_partitions_are_fetched_in_rotation() -> None:
     state = assigned(TP, OTHER)
-    for item in (TP, OTHER):
-        state.seek_validated(item, FetchPosition(0))
+    for partition in (TP, OTHER):
+        state.seek_validated(partition, FetchPosition(0))
     assert state.fetchable_partitions() == [TP, OTHER]
     state.move_to_end(TP)
     assert state.fetchable_partitions() == [OTHER, TP]
 
 
-def test_what_is_not_assigned_is_refused() -> None:
+def test_calls_for_unassigned_partitions_are_refused() -> None:
     state = SubscriptionState(EARLIEST)
     for call in (state.position, state.pause, state.resume, state.request_offset_reset):
         with pytest.raises(IllegalStateError, match="t-0 is not assigned"):
@@ -137,7 +137,7 @@ def test_what_is_not_assigned_is_refused() -> None:
 # --- positions
 
 
-def test_what_was_consumed() -> None:
+def test_consumed_offsets() -> None:
     state = assigned(TP, OTHER)
     state.seek_validated(TP, FetchPosition(5))
     assert state.advance(TP, 5, FetchPosition(9, 2))
@@ -167,7 +167,7 @@ def test_a_seek_ends_a_reset() -> None:
     assert state.valid_position(TP) == FetchPosition(4)
 
 
-def test_without_a_commit_and_a_policy() -> None:
+def test_a_partition_without_a_commit_and_a_reset_policy_is_an_error() -> None:
     state = assigned(TP, OTHER, reset="none")
     state.seek_validated(OTHER, FetchPosition(1))
     with pytest.raises(NoOffsetForPartitionError, match="t-0 and auto_offset_reset is none"):
@@ -192,7 +192,7 @@ def test_lag_and_watermarks() -> None:
 # --- leaders
 
 
-def test_a_new_leader_is_asked_about_the_position() -> None:
+def test_positions_are_validated_with_a_new_leader() -> None:
     state = assigned()
     state.seek_validated(TP, FetchPosition(10, 1, LeaderAndEpoch(1, 1)))
     assert not state.maybe_validate_position(TP, LeaderAndEpoch(1, 1))
@@ -213,7 +213,7 @@ def test_positions_without_an_epoch_need_no_validation() -> None:
     assert state.valid_position(TP) == FetchPosition(10, -1, LeaderAndEpoch(2, 2))
 
 
-def test_brokers_that_cannot_tell_are_believed() -> None:
+def test_positions_are_valid_if_the_broker_cannot_validate_them() -> None:
     state = assigned()
     state.seek_validated(TP, FetchPosition(10, 1, LeaderAndEpoch(1, 1)))
     assert state.maybe_validate_position(TP, LeaderAndEpoch(2, 2))
@@ -229,20 +229,20 @@ def truncated(reset: str, epoch: int, end: int) -> tuple[SubscriptionState, obje
     return state, state.complete_validation(TP, requested, epoch, end)
 
 
-def test_truncation_resets_to_where_the_logs_part() -> None:
+def test_truncation_resets_to_the_offset_of_divergence() -> None:
     state, truncation = truncated("earliest", 2, 7)
     assert truncation is None
     assert state.valid_position(TP) == FetchPosition(7, 2, LeaderAndEpoch(2, 4))
 
 
-def test_truncation_of_an_unknown_extent_resets_wholly() -> None:
+def test_truncation_without_an_offset_of_divergence_uses_the_reset_policy() -> None:
     state, truncation = truncated("latest", -1, -1)
     assert truncation is None
     assert state.partitions_needing_reset(0) == [TP]
 
 
 @pytest.mark.parametrize(("epoch", "end"), [(2, 7), (-1, -1)])
-def test_truncation_without_a_policy_is_told(epoch: int, end: int) -> None:
+def test_truncation_without_a_reset_policy_is_an_error(epoch: int, end: int) -> None:
     state, truncation = truncated("none", epoch, end)
     assert truncation is not None
     assert truncation[2] == end  # type: ignore[index]
@@ -251,7 +251,7 @@ def test_truncation_without_a_policy_is_told(epoch: int, end: int) -> None:
     assert TP in state.partitions_needing_validation(0)
 
 
-def test_late_answers_change_nothing() -> None:
+def test_late_responses_are_ignored() -> None:
     state = assigned()
     state.seek_validated(TP, FetchPosition(10, 3, LeaderAndEpoch(1, 3)))
     state.maybe_validate_position(TP, LeaderAndEpoch(2, 4))
@@ -288,32 +288,32 @@ operations = st.one_of(
 
 
 @given(st.lists(operations, max_size=40), st.sampled_from(["earliest", "none"]))
-def test_whatever_happens_what_is_read_has_a_position(
+def test_fetchable_partitions_have_a_position_in_any_history(
     history: list[tuple[str, int]], reset: str
 ) -> None:
     state = assigned(reset=reset)
     epoch = 0
-    for what, number in history:
+    for step, number in history:
         partition = state.assigned[TP]
-        if what == "seek":
+        if step == "seek":
             state.seek_validated(TP, FetchPosition(number))
-        elif what == "seek with epoch":
+        elif step == "seek with epoch":
             state.seek_unvalidated(TP, FetchPosition(number, epoch, LeaderAndEpoch(0, epoch)))
-        elif what == "reset":
+        elif step == "reset":
             state.request_offset_reset(TP, EARLIEST)
-        elif what == "reset done":
+        elif step == "reset done":
             state.maybe_seek_unvalidated(TP, FetchPosition(number), EARLIEST)
-        elif what == "leader":
+        elif step == "leader":
             epoch += 1
             state.maybe_validate_position(TP, LeaderAndEpoch(number, epoch))
-        elif what == "validated" and partition.position is not None:
+        elif step == "validated" and partition.position is not None:
             state.complete_validation(TP, partition.position, number, number)
-        elif what == "read" and state.is_fetchable(TP):
+        elif step == "read" and state.is_fetchable(TP):
             position = state.fetch_position(TP)
             assert position is not None
-            moved = FetchPosition(position.offset + number, epoch)
-            assert state.advance(TP, position.offset, moved)
-        elif what == "pause":
+            next_position = FetchPosition(position.offset + number, epoch)
+            assert state.advance(TP, position.offset, next_position)
+        elif step == "pause":
             (state.pause if number else state.resume)(TP)
         has_position = partition.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
         assert (partition.position is not None) is has_position
@@ -350,7 +350,7 @@ def test_durations(text: str, ms: int) -> None:
         ("earliest:1", "not one of"),
     ],
 )
-def test_what_is_no_reset(text: str, says: str) -> None:
+def test_invalid_resets_are_refused(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         parse_offset_reset(text)
 

@@ -14,13 +14,13 @@ from tests.support.broker.net_server import framed
 
 
 class FakeWire:
-    """Sends into memory as much as the peer is said to take."""
+    """Sends into memory as many bytes as the peer accepts."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.sent = b""
         self.sends = 0
-        self.takes = 2**60
+        self.writable_bytes = 2**60
         self.soon: list[Callable[[], None]] = []
         self.timers: list[tuple[int, Callable[[], None]]] = []
         self.resumed = 0
@@ -29,9 +29,9 @@ class FakeWire:
 
     def flush(self) -> None:
         send_queue = self.connection.send_queue
-        while send_queue.parts and self.takes:
-            data = b"".join(send_queue.buffers()[0])[: self.takes]
-            self.takes -= len(data)
+        while send_queue.parts and self.writable_bytes:
+            data = b"".join(send_queue.buffers()[0])[: self.writable_bytes]
+            self.writable_bytes -= len(data)
             self.sent += data
             self.sends += 1
             send_queue.sent(len(data))
@@ -53,10 +53,10 @@ class FakeWire:
     def abort(self) -> None:
         self.aborted = True
 
-    def turn(self) -> None:
-        """One turn of the loop."""
-        due, self.soon = self.soon, []
-        for callback in due:
+    def run_once(self) -> None:
+        """Runs one iteration of the event loop."""
+        callbacks, self.soon = self.soon, []
+        for callback in callbacks:
             callback()
 
     def receive(self, *payloads: bytes) -> None:
@@ -105,8 +105,8 @@ def numbers(count: int) -> list[bytes]:
 
 
 @given(st.permutations(range(12)), st.sets(st.integers(0, 11)))
-def test_replies_leave_in_the_order_of_requests(order: list[int], skipped: set[int]) -> None:
-    """Whatever order they are made in, and whichever requests have none."""
+def test_responses_are_sent_in_the_order_of_requests(order: list[int], skipped: set[int]) -> None:
+    """In whatever order they are completed, and whichever requests have no response."""
     connection, transport, host, _ = connect()
     requests = numbers(12)
     transport.receive(*requests)
@@ -115,38 +115,38 @@ def test_replies_leave_in_the_order_of_requests(order: list[int], skipped: set[i
             host.responses[number].skip()
         else:
             host.responses[number].send([b"response ", requests[number]])
-        transport.turn()
+        transport.run_once()
     assert transport.sent == b"".join(
         b"response " + request for number, request in enumerate(requests) if number not in skipped
     )
     assert connection.in_flight == 0
 
 
-def test_replies_made_at_once_leave_together() -> None:
+def test_immediate_responses_are_sent_together() -> None:
     _, transport, host, _ = connect()
     host.on_frame = lambda connection, response: response.send([b"x"])
     transport.receive(*numbers(10))
     assert (transport.sent, transport.sends) == (b"x" * 10, 1)
 
 
-def test_replies_made_later_in_one_turn_leave_together() -> None:
+def test_responses_completed_in_one_loop_iteration_are_sent_together() -> None:
     _, transport, host, _ = connect()
     transport.receive(*numbers(4))
     for response in host.responses[:3]:
         response.send([b"x"])
     assert transport.sends == 0
-    transport.turn()
+    transport.run_once()
     assert (transport.sent, transport.sends) == (b"xxx", 1)
 
 
-def test_the_last_reply_that_is_due_leaves_at_once() -> None:
+def test_the_last_pending_response_is_sent_immediately() -> None:
     _, transport, host, _ = connect()
     transport.receive(b"a")
     host.responses[0].send([b"x"])
     assert transport.sent == b"x"
 
 
-def test_a_request_is_answered_once() -> None:
+def test_a_request_has_only_one_response() -> None:
     _, transport, host, _ = connect()
     transport.receive(b"a")
     host.responses[0].send([b"x"])
@@ -154,7 +154,7 @@ def test_a_request_is_answered_once() -> None:
         host.responses[0].skip()
 
 
-def test_a_held_connection_delivers_nothing_until_its_release() -> None:
+def test_a_held_connection_delivers_no_requests_until_it_is_released() -> None:
     connection, transport, host, backlog = connect()
     host.on_frame = lambda connection, response: connection.hold()
     transport.receive(b"a", b"b", b"c")
@@ -171,7 +171,7 @@ def test_a_held_connection_delivers_nothing_until_its_release() -> None:
 
 
 def test_a_throttled_connection_waits_for_all_of_its_throttles() -> None:
-    """X4: a client over its quota is not read from for the time it was told."""
+    """X4: a client over its quota is not read from during the throttle time of its response."""
     connection, transport, host, _ = connect()
     connection.throttle(0)
     assert connection.can_read
@@ -185,38 +185,38 @@ def test_a_throttled_connection_waits_for_all_of_its_throttles() -> None:
     assert host.frames == [b"a"]
 
 
-def test_a_connection_has_only_so_many_unanswered_requests() -> None:
+def test_the_number_of_requests_without_a_response_is_limited() -> None:
     connection, transport, host, _ = connect(Limits(max_pipelined=3))
     transport.receive(*numbers(5))
     assert (len(host.frames), connection.can_read) == (3, False)
     host.responses[0].send([b"x"])
-    transport.turn()
+    transport.run_once()
     assert len(host.frames) == 4
     host.responses[1].skip()
-    transport.turn()
+    transport.run_once()
     assert len(host.frames) == 5
 
 
-def test_a_peer_that_does_not_read_gets_no_more_requests_delivered() -> None:
+def test_no_more_requests_are_delivered_for_a_peer_that_does_not_read() -> None:
     connection, transport, host, _ = connect(Limits(max_unsent=1000))
     host.on_frame = lambda connection, response: response.send([bytes(400)])
-    transport.takes = 0
+    transport.writable_bytes = 0
     transport.receive(*numbers(10))
     assert len(host.frames) == 3
     assert (connection.send_queue.unsent, connection.can_read) == (1200, False)
-    transport.takes = 2**60
+    transport.writable_bytes = 2**60
     transport.flush()
     assert (len(host.frames), len(transport.sent)) == (10, 4000)
     assert connection.can_read
 
 
-def test_others_get_their_turn_between_pipelined_requests() -> None:
+def test_other_connections_are_served_between_pipelined_requests() -> None:
     _, transport, host, _ = connect()
     host.on_frame = lambda connection, response: response.skip()
     transport.receive(*numbers(2 * MAX_REQUESTS_PER_TURN + 1))
     counts = [len(host.frames)]
     while transport.soon:
-        transport.turn()
+        transport.run_once()
         counts.append(len(host.frames))
     assert counts == [
         MAX_REQUESTS_PER_TURN,
@@ -225,7 +225,7 @@ def test_others_get_their_turn_between_pipelined_requests() -> None:
     ]
 
 
-def test_nobody_pipelines_while_too_many_requests_wait() -> None:
+def test_no_connection_pipelines_while_too_many_requests_wait() -> None:
     """`queued.max.requests`: one request of each connection always gets through."""
     connection, transport, host, backlog = connect(Limits(queued_max_requests=5))
     backlog.count = 5
@@ -257,7 +257,7 @@ def test_an_error_closes_the_connection(error: Exception) -> None:
     assert transport.sent == b""
 
 
-def test_closing_twice_is_told_once() -> None:
+def test_a_second_close_is_not_reported() -> None:
     connection, _, host, _ = connect()
     connection.close("first")
     connection.close("second")
@@ -266,7 +266,7 @@ def test_closing_twice_is_told_once() -> None:
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_closing_after_replies_waits_for_them(early: bool) -> None:
+def test_close_after_responses_waits_for_pending_responses(early: bool) -> None:
     connection, transport, host, _ = connect()
     transport.receive(b"a", b"b")
     host.responses[1].send([b"2"])
@@ -275,17 +275,17 @@ def test_closing_after_replies_waits_for_them(early: bool) -> None:
         transport.receive(b"c")
         host.responses[0].send([b"1"])
     else:
-        transport.takes = 0
+        transport.writable_bytes = 0
         host.responses[0].send([b"1"])
         connection.close_after_responses("enough")
         assert not transport.finished
-        transport.takes = 100
+        transport.writable_bytes = 100
         transport.flush()
     assert (transport.sent, transport.finished, len(host.frames)) == (b"12", True, 2)
 
 
 @pytest.mark.parametrize("parts", [[b"bye"], []])
-def test_closing_after_a_reply_made_at_once(parts: list[bytes]) -> None:
+def test_close_after_responses_includes_an_immediate_response(parts: list[bytes]) -> None:
     _, transport, host, _ = connect()
 
     def refuse(connection: Connection, response: PendingResponse) -> None:
@@ -297,7 +297,7 @@ def test_closing_after_a_reply_made_at_once(parts: list[bytes]) -> None:
     assert (transport.sent, transport.finished, host.frames) == (b"".join(parts), True, [b"a"])
 
 
-def test_what_was_sent_before_the_end_is_delivered() -> None:
+def test_requests_sent_before_the_end_of_the_stream_are_delivered() -> None:
     """A producer with acks=0 that hangs up: its requests wait here, not in the socket."""
     connection, transport, host, _ = connect()
     host.on_frame = lambda connection, response: connection.hold()
@@ -308,7 +308,7 @@ def test_what_was_sent_before_the_end_is_delivered() -> None:
     assert (host.frames, host.reasons) == ([b"a", b"b"], [("closed by the client", True)])
 
 
-def test_an_end_within_a_request_is_reported_as_such() -> None:
+def test_an_end_of_the_stream_within_a_request_is_reported() -> None:
     connection, _, host, _ = connect()
     connection.reader.buffer()[:6] = b"\0\0\0\x09ab"
     connection.received(6)
@@ -316,7 +316,7 @@ def test_an_end_within_a_request_is_reported_as_such() -> None:
     assert host.reasons == [("the client closed the connection in the middle of a request", False)]
 
 
-def test_who_has_logged_in_may_send_more() -> None:
+def test_authenticated_clients_may_send_larger_requests() -> None:
     connection, transport, host, _ = connect(Limits(max_frame=100, max_frame_before_login=10))
     connection.authenticated = True
     transport.receive(bytes(100))
@@ -328,7 +328,7 @@ def test_who_has_logged_in_may_send_more() -> None:
     assert (len(host.frames), connection.closed) == (2, True)
 
 
-def test_only_whole_requests_and_real_progress_count_as_activity() -> None:
+def test_only_complete_requests_count_as_activity() -> None:
     connection, _, _, _ = connect()
     for byte in b"\0\0\0\x09abcdefgh":
         connection.reader.buffer()[0] = byte
@@ -339,21 +339,21 @@ def test_only_whole_requests_and_real_progress_count_as_activity() -> None:
     assert connection.active
 
 
-def test_reply_is_a_slot_that_is_sent_at_once() -> None:
+def test_respond_sends_after_earlier_responses() -> None:
     _, transport, host, _ = connect()
     transport.receive(b"first")
     connection = transport.connection
     connection.respond([b"second"])
     assert transport.sent == b""  # the first request has no response yet
     host.responses[0].send([b"first,"])
-    transport.turn()
+    transport.run_once()
     connection.respond([b",third"])
     assert transport.sent == b"first,second,third"
 
 
 @pytest.mark.parametrize("size", [100, 5_000_000])
-def test_a_closed_connection_keeps_no_half_request(size: int) -> None:
-    """A peer that hangs up in the middle of large requests takes no memory of the broker."""
+def test_a_closed_connection_releases_a_partial_request(size: int) -> None:
+    """A peer that disconnects in the middle of a large request leaves no memory allocated."""
     connection, transport, _, _ = connect(Limits(max_frame_before_login=10_000_000))
     data = (size * 2).to_bytes(4, "big") + bytes(size)
     while data:

@@ -1,4 +1,4 @@
-"""Probing the page cache, threads that read, and files that are gone."""
+"""Probing the page cache, reads on threads, and files that were deleted."""
 
 import asyncio
 import os
@@ -25,14 +25,14 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_just_written_is_in_the_page_cache(path: Path) -> None:
+def test_recently_written_data_is_in_the_page_cache(path: Path) -> None:
     with path.open("rb") as file:
         assert in_page_cache(file.fileno(), 0, 1024 * 1024)
         assert in_page_cache(file.fileno(), 1_000_000, 1)
 
 
 @pytest.mark.parametrize("cold_byte", [0, 128 * 1024, 256 * 1024, 299_999])
-def test_one_cold_page_is_found_at_each_step_and_at_the_end(
+def test_a_cold_page_is_detected_at_each_probe_and_at_the_end(
     cold_byte: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
@@ -45,7 +45,9 @@ def test_one_cold_page_is_found_at_each_step_and_at_the_end(
     assert in_page_cache(0, 1, 300_000)
 
 
-def test_a_file_system_that_cannot_say_counts_as_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_of_a_file_system_that_cannot_be_probed_counts_as_cached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
         raise OSError(95, "Operation not supported")
 
@@ -61,7 +63,7 @@ def test_a_closed_file_has_no_descriptor(path: Path) -> None:
         descriptor(Range(file, 0, 1))
 
 
-def test_a_thread_reads_the_right_file_although_it_is_closed_meanwhile(path: Path) -> None:
+def test_a_thread_reads_the_right_file_although_it_is_closed_concurrently(path: Path) -> None:
     async def scenario() -> None:
         loader = FileLoader()
         loop = asyncio.get_running_loop()
@@ -77,7 +79,7 @@ def test_a_thread_reads_the_right_file_although_it_is_closed_meanwhile(path: Pat
     run(scenario)
 
 
-def test_a_read_that_fails_is_told(path: Path) -> None:
+def test_the_error_of_a_failed_read_is_the_result(path: Path) -> None:
     async def scenario() -> None:
         loader = FileLoader()
         loop = asyncio.get_running_loop()

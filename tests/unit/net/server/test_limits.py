@@ -1,4 +1,4 @@
-"""Who is let in, and how often the log is told."""
+"""Limits of connections and of repeated log messages."""
 
 from penstock.net.server.limits import Admission, Limits, LogRateLimiter
 
@@ -27,7 +27,7 @@ def test_connections_are_counted_in_total_by_listener_and_by_address() -> None:
     assert (admission.total, admission.by_listener["A"]) == (3, 3)
 
 
-def test_the_protected_listener_has_room_beyond_the_limit_of_all_but_not_its_own() -> None:
+def test_the_protected_listener_may_exceed_the_total_limit_but_not_its_own() -> None:
     limits = Limits(
         max_connections=1, protected_listener="IN", max_connections_per_listener={"IN": 2}
     )
@@ -41,7 +41,7 @@ def test_the_protected_listener_has_room_beyond_the_limit_of_all_but_not_its_own
     assert "max.connections=2 of listener IN" in str(admission.lacks_room("IN"))
 
 
-def test_what_is_said_of_an_address_goes_before_what_is_said_of_its_name() -> None:
+def test_a_limit_of_an_address_takes_precedence_over_one_of_its_host_name() -> None:
     limits = Limits(max_connections_per_ip=0, per_ip_overrides={"10.0.0.1": 1, "known": 0})
     admission = Admission(limits)
     admission.named_overrides = {"10.0.0.1": 0, "10.0.0.2": 1}
@@ -50,7 +50,7 @@ def test_what_is_said_of_an_address_goes_before_what_is_said_of_its_name() -> No
     assert admission.refusal("10.0.0.3") is not None
 
 
-def test_lines_of_a_kind_are_bounded_and_the_rest_is_counted() -> None:
+def test_repeated_messages_are_limited_and_the_suppressed_ones_counted() -> None:
     limiter = LogRateLimiter(interval_ms=1000, lines=2)
     assert [limiter.allow("x", 0) for _ in range(10)] == [0, 0] + [None] * 8
     assert limiter.allow("y", 0) == 0

@@ -27,12 +27,12 @@ def partitions(topic: str, *numbers: int) -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in numbers]
 
 
-def members(*topics: str, **received: Subscription | None) -> dict[str, Subscription]:
-    return {name: first or Subscription(topics) for name, first in received.items()}
+def members(*topics: str, **subscriptions: Subscription | None) -> dict[str, Subscription]:
+    return {name: value or Subscription(topics) for name, value in subscriptions.items()}
 
 
 def test_range() -> None:
-    """Partitions that follow each other; the first members get one more."""
+    """Members get consecutive partitions; the first members get one more."""
     case = GroupCase(topics(a=5, b=2), members("a", "b", x=None, y=None, z=None))
     assert assigned(RangeAssignor(), case) == {
         "x": [*partitions("a", 0, 1), *partitions("b", 0)],
@@ -42,7 +42,7 @@ def test_range() -> None:
 
 
 def test_static_members_come_first() -> None:
-    """By their instance ids: whatever member ids they get, they keep their part."""
+    """In the order of instance ids, so that a new member id does not change the assignment."""
     static = Subscription(["a"], group_instance_id="i1")
     case = GroupCase(topics(a=3), {"x": Subscription(["a"]), "z": static})
     for assignor in (RangeAssignor(), RoundRobinAssignor()):
@@ -51,21 +51,21 @@ def test_static_members_come_first() -> None:
 
 def test_range_prefers_the_members_rack() -> None:
     racks = [frozenset({"r1"}), frozenset({"r2"}), frozenset({"r1"}), frozenset({"r2"})]
-    received = {"x": Subscription(["a"], rack_id="r2"), "y": Subscription(["a"], rack_id="r1")}
-    assert assigned(RangeAssignor(), GroupCase({"a": racks}, received)) == {
+    subscriptions = {"x": Subscription(["a"], rack_id="r2"), "y": Subscription(["a"], rack_id="r1")}
+    assert assigned(RangeAssignor(), GroupCase({"a": racks}, subscriptions)) == {
         "x": partitions("a", 1, 3),
         "y": partitions("a", 0, 2),
     }
 
 
 def test_range_keeps_topics_together() -> None:
-    """Topics that are partitioned alike are joined alike, with racks too."""
+    """Equal partition numbers of several topics go to one member, with racks too."""
     racks = [frozenset({"r1"}), frozenset({"r2"})]
-    received = {
+    subscriptions = {
         "x": Subscription(["a", "b"], rack_id="r2"),
         "y": Subscription(["a", "b"], rack_id="r1"),
     }
-    results = assigned(RangeAssignor(), GroupCase({"a": racks, "b": racks}, received))
+    results = assigned(RangeAssignor(), GroupCase({"a": racks, "b": racks}, subscriptions))
     assert results == {
         "x": [TopicPartition("a", 1), TopicPartition("b", 1)],
         "y": [TopicPartition("a", 0), TopicPartition("b", 0)],
@@ -80,9 +80,9 @@ def test_roundrobin() -> None:
     }
 
 
-def test_roundrobin_passes_over_who_does_not_want_it() -> None:
-    received = {"x": Subscription(["a"]), "y": Subscription(["b"])}
-    results = assigned(RoundRobinAssignor(), GroupCase(topics(a=2, b=1), received))
+def test_roundrobin_skips_members_that_do_not_subscribe_to_the_topic() -> None:
+    subscriptions = {"x": Subscription(["a"]), "y": Subscription(["b"])}
+    results = assigned(RoundRobinAssignor(), GroupCase(topics(a=2, b=1), subscriptions))
     assert results == {"x": partitions("a", 0, 1), "y": partitions("b", 0)}
 
 
@@ -98,13 +98,13 @@ def sticky_member(generation: int, *owned: TopicPartition) -> Subscription:
     return Subscription(["a"], memory.subscription_user_data(["a"]))
 
 
-def test_sticky_remembers_by_its_user_data() -> None:
-    """What two claim belongs to the one of the later generation."""
-    received = {
+def test_sticky_reads_owned_partitions_from_the_user_data() -> None:
+    """A partition that two members claim belongs to the one of the later generation."""
+    subscriptions = {
         "x": sticky_member(3, *partitions("a", 0, 1)),
         "y": sticky_member(4, *partitions("a", 2, 3)),
     }
-    results = assigned(StickyAssignor(), GroupCase(topics(a=4), received))
+    results = assigned(StickyAssignor(), GroupCase(topics(a=4), subscriptions))
     assert {m: sorted(p) for m, p in results.items()} == {
         "x": partitions("a", 0, 1),
         "y": partitions("a", 2, 3),
@@ -113,17 +113,17 @@ def test_sticky_remembers_by_its_user_data() -> None:
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\x01", b"\x00\x00\x00\x05\x00"])
-def test_garbage_is_no_past(garbage: bytes) -> None:
-    received = {"x": Subscription(["a"], garbage), "y": Subscription(["a"])}
-    results = assigned(StickyAssignor(), GroupCase(topics(a=2), received))
+def test_invalid_user_data_is_ignored(garbage: bytes) -> None:
+    subscriptions = {"x": Subscription(["a"], garbage), "y": Subscription(["a"])}
+    results = assigned(StickyAssignor(), GroupCase(topics(a=2), subscriptions))
     assert sorted(map(len, results.values())) == [1, 1]
 
 
-def test_sticky_reads_what_old_clients_say() -> None:
+def test_sticky_reads_the_user_data_of_old_clients() -> None:
     """Version 0 of the user data has no generation."""
     old = b"\x00\x00\x00\x01\x00\x01a\x00\x00\x00\x01\x00\x00\x00\x01"
-    received = {"x": Subscription(["a"]), "y": Subscription(["a"], old)}
-    results = assigned(StickyAssignor(), GroupCase(topics(a=2), received))
+    subscriptions = {"x": Subscription(["a"]), "y": Subscription(["a"], old)}
+    results = assigned(StickyAssignor(), GroupCase(topics(a=2), subscriptions))
     assert results == {"x": partitions("a", 0), "y": partitions("a", 1)}
 
 
@@ -131,28 +131,30 @@ def cooperative(owned: Sequence[TopicPartition], generation: int = 1) -> Subscri
     return Subscription(["a"], None, owned, generation)
 
 
-def test_cooperative_leaves_out_what_has_an_owner() -> None:
-    """The newcomer gets it in the next generation, when its owner has let it go."""
-    received = {"x": cooperative(partitions("a", 0, 1, 2, 3)), "y": cooperative([], -1)}
+def test_cooperative_does_not_assign_partitions_that_another_member_owns() -> None:
+    """The new member gets them in the next generation, after their owner has revoked them."""
+    subscriptions = {"x": cooperative(partitions("a", 0, 1, 2, 3)), "y": cooperative([], -1)}
     assignor = CooperativeStickyAssignor()
-    first = assigned(assignor, GroupCase(topics(a=4), received))
+    first = assigned(assignor, GroupCase(topics(a=4), subscriptions))
     assert first == {"x": partitions("a", 0, 1), "y": []}
-    received = {"x": cooperative(first["x"], 2), "y": cooperative([], 2)}
-    assert assigned(assignor, GroupCase(topics(a=4), received)) == {
+    subscriptions = {"x": cooperative(first["x"], 2), "y": cooperative([], 2)}
+    assert assigned(assignor, GroupCase(topics(a=4), subscriptions)) == {
         "x": partitions("a", 0, 1),
         "y": partitions("a", 2, 3),
     }
 
 
-def test_two_owners_of_one_generation_are_none() -> None:
-    """A partition that both claim is given up by both, before anybody gets it."""
-    received = {"x": cooperative(partitions("a", 0, 1)), "y": cooperative(partitions("a", 0))}
-    results = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=2), received))
-    assert TopicPartition("a", 0) not in [p for got in results.values() for p in got]
+def test_a_partition_with_two_owners_in_one_generation_is_not_assigned() -> None:
+    """Both revoke it before it is assigned again."""
+    subscriptions = {"x": cooperative(partitions("a", 0, 1)), "y": cooperative(partitions("a", 0))}
+    results = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=2), subscriptions))
+    assert TopicPartition("a", 0) not in [
+        p for assigned_partitions in results.values() for p in assigned_partitions
+    ]
 
 
 def test_cooperative_generation_of_old_subscriptions() -> None:
-    """Before version 2 of the subscription the user data has it."""
+    """Before version 2 of the subscription, the user data contains the generation."""
     assignor = CooperativeStickyAssignor()
     assert assignor.protocols == (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
     assignor.on_assignment(Assignment(()), 9)
@@ -165,19 +167,19 @@ def test_cooperative_generation_of_old_subscriptions() -> None:
 
 
 def test_different_subscriptions_are_balanced() -> None:
-    """What only one may have stays with it; the others even it out."""
-    received = {
+    """A topic that one member subscribes to stays with it; other topics even out the load."""
+    subscriptions = {
         "x": Subscription(["a", "b"], None, partitions("a", 0, 1, 2), 1),
         "y": Subscription(["a"], None, [], 1),
     }
-    results = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=3, b=2), received))
+    results = assigned(CooperativeStickyAssignor(), GroupCase(topics(a=3, b=2), subscriptions))
     assert set(results["x"]) > set(partitions("b", 0, 1))
     assert len(results["x"]) == 3
     assert results["y"] == []
 
 
 def test_java_order() -> None:
-    """As `String.hashCode` and `HashMap` have it; the compat tests compare whole assignments."""
+    """As in `String.hashCode` and `HashMap`; the compat tests compare whole assignments."""
     assert string_hash("abc") == 96354
     assert string_hash("Aa") == string_hash("BB") == 2112
     assert string_hash("😀") == 1772899

@@ -47,7 +47,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "told"),
+    ("choice", "message"),
     [
         (["rang"], "there is no assignor 'rang'; use range, roundrobin"),
         ([], "is empty"),
@@ -56,42 +56,42 @@ def test_names() -> None:
         ([dict], "extends penstock.client.consumer.assignors.Assignor"),
     ],
 )
-def test_choices_that_make_no_sense(choice: list[str | type[Assignor]], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_invalid_choices_are_refused(choice: list[str | type[Assignor]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         assignors_of(choice)
 
 
 def test_a_group_is_cooperative_only_if_all_assignors_are() -> None:
-    """So that members can be moved from one to the other, one by one."""
+    """So that members can be moved to the cooperative protocol one by one."""
     assert common_protocol(assignors_of("cooperative-sticky")) is RebalanceProtocol.COOPERATIVE
     assert common_protocol(assignors_of("range,cooperative-sticky")) is RebalanceProtocol.EAGER
 
 
-def test_subscriptions_travel() -> None:
-    told = Subscription(
+def test_subscriptions_are_decoded_as_they_were_encoded() -> None:
+    subscription = Subscription(
         ["b", "a"], b"data", [TopicPartition("b", 1), TopicPartition("a", 3)], 5, "rack"
     )
-    data = encode_subscription(told)
+    data = encode_subscription(subscription)
     assert data[:2] == b"\x00\x03"
-    again = Subscription(
+    decoded = Subscription(
         ("a", "b"), b"data", (TopicPartition("a", 3), TopicPartition("b", 1)), 5, "rack", "me"
     )
-    assert decode_subscription(data, "me") == again
-    # A version that is not known yet has the same beginning.
-    assert decode_subscription(b"\x00\x09" + data[2:] + b"more", "me") == again
+    assert decode_subscription(data, "me") == decoded
+    # Later versions begin with the same fields.
+    assert decode_subscription(b"\x00\x09" + data[2:] + b"more", "me") == decoded
     # Version 0: topics and user data only.
     assert decode_subscription(b"\x00\x00\x00\x00\x00\x01\x00\x01a\xff\xff\xff\xff") == (
         Subscription(("a",))
     )
 
 
-def test_assignments_travel() -> None:
-    given = Assignment(
+def test_assignments_are_decoded_as_they_were_encoded() -> None:
+    assignment = Assignment(
         (TopicPartition("b", 1), TopicPartition("a", 0), TopicPartition("b", 0)), b"x"
     )
-    data = encode_assignment(given)
-    again = Assignment(
+    data = encode_assignment(assignment)
+    decoded = Assignment(
         (TopicPartition("b", 1), TopicPartition("b", 0), TopicPartition("a", 0)), b"x"
     )
-    assert decode_assignment(data) == again
-    assert decode_assignment(b"\x00\x07" + data[2:]) == again
+    assert decode_assignment(data) == decoded
+    assert decode_assignment(b"\x00\x07" + data[2:]) == decoded

@@ -1,4 +1,4 @@
-"""A classic member step by step: what it sends, whom it calls, what each error makes of it (C4)."""
+"""A classic member step by step: its requests, its listener calls, its errors (C4)."""
 
 import pytest
 
@@ -52,7 +52,7 @@ class ClassicDriver(MachineDriver):
         return self.request(JoinGroupRequest)
 
     def joined(self, *, leader: bool = False, error: ErrorCode = ErrorCode.NONE) -> None:
-        """The JoinGroup is answered."""
+        """Responds to the JoinGroup request."""
         self.generation += not error
         assert self.sent is not None
         assert isinstance(self.sent.request, JoinGroupRequest)
@@ -75,7 +75,7 @@ class ClassicDriver(MachineDriver):
         )
 
     def stable(self, *partitions: TopicPartition) -> None:
-        """A follower of a generation, with these partitions."""
+        """Makes the member a follower in a new generation, with these partitions."""
         if self.member.state is State.UNJOINED:
             self.start()
         self.joined()
@@ -92,8 +92,8 @@ class ClassicDriver(MachineDriver):
         return request
 
 
-def test_the_first_generation() -> None:
-    """Nothing before a poll; the id that the coordinator gives; the leader assigns."""
+def test_a_member_joins_and_assigns_as_the_leader() -> None:
+    """It joins at the first poll, again with the id from the coordinator, and then assigns."""
     driver = ClassicDriver()
     driver.member.subscribe(frozenset(["t"]), driver.now)
     assert driver.is_idle()
@@ -115,9 +115,9 @@ def test_the_first_generation() -> None:
     assert fetch.topics == {"t"}
     driver.member.topics_fetched(fetch.number, RACKS, driver.now)
     sync = driver.request(SyncGroupRequest)
-    given = sync.assignments[0]
-    assert given.assignment == encode_assignment(Assignment((T0, T1, T2)))
-    assert (given.member_id, sync.generation_id, sync.protocol_name) == ("m", 1, "range")
+    assignment = sync.assignments[0]
+    assert assignment.assignment == encode_assignment(Assignment((T0, T1, T2)))
+    assert (assignment.member_id, sync.generation_id, sync.protocol_name) == ("m", 1, "range")
     driver.synced(T0, T1, T2)
     assert driver.assigned() == {T0, T1, T2}
     event = driver.event()
@@ -128,13 +128,13 @@ def test_the_first_generation() -> None:
     assert driver.member.identity() == Identity(1, "m", None)
 
 
-def test_eager_members_give_up_everything_first() -> None:
+def test_eager_members_revoke_all_partitions_before_they_join() -> None:
     driver = ClassicDriver()
     driver.stable(T0)
     driver.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
     event = driver.event()
     assert (event.kind, event.partitions) == ("revoked", (T0,))
-    # Until the listener returns they are its own, and it may commit.
+    # Until the listener returns it owns the partitions, and may commit.
     assert driver.is_idle()
     assert driver.member.identity().generation_or_epoch == 1
     driver.done(event)
@@ -146,8 +146,8 @@ def test_eager_members_give_up_everything_first() -> None:
     driver.stable(T1)
 
 
-def test_cooperative_members_give_up_what_goes() -> None:
-    """And join once more, so that another one gets it."""
+def test_cooperative_members_revoke_only_partitions_assigned_to_others() -> None:
+    """They join once more, so that another member gets the revoked partitions."""
     driver = ClassicDriver("cooperative-sticky")
     driver.stable(T0, T1)
     driver.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -166,7 +166,7 @@ def test_cooperative_members_give_up_what_goes() -> None:
     assert driver.request(JoinGroupRequest).reason == "need to revoke partitions and re-join"
 
 
-def test_cooperative_members_give_up_topics_they_do_not_want() -> None:
+def test_cooperative_members_revoke_topics_that_they_no_longer_subscribe_to() -> None:
     driver = ClassicDriver("cooperative-sticky")
     driver.stable(T0)
     driver.member.subscribe(frozenset(["u"]), driver.now)
@@ -177,8 +177,8 @@ def test_cooperative_members_give_up_topics_they_do_not_want() -> None:
     assert driver.request(JoinGroupRequest).reason == "subscription has changed"
 
 
-def test_thrown_out_while_the_listener_works() -> None:
-    """What it was to get in that generation it does not take any more."""
+def test_a_member_removed_during_a_listener_call_ignores_its_new_assignment() -> None:
+    """Partitions of the generation that it has lost are not assigned."""
     driver = ClassicDriver("cooperative-sticky")
     driver.stable(T0, T1)
     driver.heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
@@ -201,8 +201,8 @@ def test_thrown_out_while_the_listener_works() -> None:
     ("error", "member_id"),
     [(ErrorCode.UNKNOWN_MEMBER_ID, ""), (ErrorCode.ILLEGAL_GENERATION, "m")],
 )
-def test_a_heartbeat_that_throws_out(error: ErrorCode, member_id: str) -> None:
-    """Everything is lost; the id is kept where it may still be good."""
+def test_a_fenced_heartbeat_loses_all_partitions(error: ErrorCode, member_id: str) -> None:
+    """The member id is kept if it may still be valid."""
     driver = ClassicDriver()
     driver.stable(T0)
     driver.heartbeat(error)
@@ -217,7 +217,7 @@ def test_a_heartbeat_that_throws_out(error: ErrorCode, member_id: str) -> None:
     assert join.reason == f"encountered {error.name} from HEARTBEAT response"
 
 
-def test_an_old_heartbeat_throws_nobody_out() -> None:
+def test_a_stale_heartbeat_error_is_ignored() -> None:
     driver = ClassicDriver("cooperative-sticky")
     driver.stable(T0)
     driver.advance(100)
@@ -231,8 +231,8 @@ def test_an_old_heartbeat_throws_nobody_out() -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_the_coordinator_has_moved(error: ErrorCode) -> None:
-    """Heartbeats and joins look for it again, and go on."""
+def test_a_moved_coordinator_is_looked_up_again(error: ErrorCode) -> None:
+    """Heartbeats and joins continue with the new coordinator."""
     driver = ClassicDriver()
     driver.start()
     driver.joined(error=error)
@@ -252,13 +252,15 @@ def test_the_coordinator_has_moved(error: ErrorCode) -> None:
     driver.request(HeartbeatRequest)
 
 
-def test_a_broken_connection() -> None:
-    """Whatever was under way is tried again; the member stays what it is."""
+def test_requests_are_retried_after_a_disconnect() -> None:
+    """The member keeps its id and its partitions."""
     driver = ClassicDriver()
     driver.start()
     for _ in range(2):
         assert driver.sent is not None
-        driver.member.handle_failure(driver.sent.number, DisconnectError("gone"), driver.now)
+        driver.member.handle_failure(
+            driver.sent.number, DisconnectError("disconnected"), driver.now
+        )
         driver.take(ForgetCoordinator)
         assert driver.is_idle()
         driver.advance(100)
@@ -267,7 +269,7 @@ def test_a_broken_connection() -> None:
     driver.advance(100)
     driver.request(HeartbeatRequest)
     assert driver.sent is not None
-    driver.member.handle_failure(driver.sent.number, DisconnectError("gone"), driver.now)
+    driver.member.handle_failure(driver.sent.number, DisconnectError("disconnected"), driver.now)
     driver.take(ForgetCoordinator)
     driver.advance(100)
     driver.request(HeartbeatRequest)
@@ -275,7 +277,7 @@ def test_a_broken_connection() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "ACL READ"),
         (ErrorCode.GROUP_MAX_SIZE_REACHED, "group.max.size"),
@@ -286,14 +288,14 @@ def test_a_broken_connection() -> None:
         (ErrorCode.UNKNOWN_SERVER_ERROR, "UNKNOWN_SERVER_ERROR"),
     ],
 )
-def test_a_join_that_is_refused(error: ErrorCode, told: str) -> None:
-    """The poll says what to do; the next one tries again."""
+def test_the_error_of_a_refused_join_is_reported(error: ErrorCode, message: str) -> None:
+    """The message says what to do; the next poll tries again."""
     driver = ClassicDriver()
     driver.start()
     driver.joined(error=error)
     report = driver.report()
     assert report.error.code is error
-    assert told in report.error.message
+    assert message in report.error.message
     assert not report.is_fatal
     driver.advance(10_000, polls=False)
     assert driver.is_idle()
@@ -301,8 +303,8 @@ def test_a_join_that_is_refused(error: ErrorCode, told: str) -> None:
     driver.request(JoinGroupRequest)
 
 
-def test_a_name_that_another_one_has_taken() -> None:
-    """Final: it never joins again, and what it had is lost."""
+def test_a_fenced_instance_id_is_a_fatal_error() -> None:
+    """The member never joins again, and its partitions are lost."""
     driver = ClassicDriver(settings=SETTINGS._replace(group_instance_id="a"))
     driver.stable(T0)
     driver.heartbeat(ErrorCode.FENCED_INSTANCE_ID)
@@ -319,8 +321,8 @@ def test_a_name_that_another_one_has_taken() -> None:
 
 
 @pytest.mark.parametrize("error", [ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION])
-def test_a_sync_that_comes_too_late(error: ErrorCode) -> None:
-    """The group has gone on: join again, at once."""
+def test_a_late_sync_joins_again_immediately(error: ErrorCode) -> None:
+    """The group has a newer generation."""
     driver = ClassicDriver()
     driver.start()
     driver.joined()
@@ -329,8 +331,8 @@ def test_a_sync_that_comes_too_late(error: ErrorCode) -> None:
     assert driver.request(JoinGroupRequest).member_id == "m"
 
 
-def test_a_poll_that_does_not_come() -> None:
-    """It leaves, and joins again only with the next poll."""
+def test_a_member_that_does_not_poll_leaves_the_group() -> None:
+    """It joins again at the next poll."""
     driver = ClassicDriver(
         settings=SETTINGS._replace(max_poll_interval_ms=500, heartbeat_interval_ms=10_000)
     )
@@ -349,8 +351,8 @@ def test_a_poll_that_does_not_come() -> None:
     driver.request(JoinGroupRequest)
 
 
-def test_a_coordinator_that_does_not_answer() -> None:
-    """After a session without an answer it is looked for again."""
+def test_a_silent_coordinator_is_looked_up_again() -> None:
+    """After a session timeout without a response."""
     driver = ClassicDriver()
     driver.stable(T0)
     driver.advance(100)
@@ -363,7 +365,7 @@ def test_a_coordinator_that_does_not_answer() -> None:
 
 @pytest.mark.parametrize("instance", [None, "a"])
 def test_leaving(instance: str | None) -> None:
-    """Static members do not say goodbye: their partitions wait for them."""
+    """Static members send no LeaveGroup request: their partitions stay assigned to them."""
     driver = ClassicDriver(settings=SETTINGS._replace(group_instance_id=instance))
     driver.stable(T0)
     event = driver.member.prepare_leave()
@@ -381,7 +383,7 @@ def test_leaving(instance: str | None) -> None:
 
 
 def test_a_leader_watches_the_metadata() -> None:
-    """More partitions, or a topic that comes, and the group rebalances."""
+    """The group rebalances when partitions or topics are added."""
     driver = ClassicDriver("cooperative-sticky")
     driver.start()
     driver.joined(leader=True)
@@ -397,7 +399,7 @@ def test_a_leader_watches_the_metadata() -> None:
     assert driver.request(JoinGroupRequest).reason == "cached metadata has changed"
 
 
-def test_a_static_leader_that_comes_back_assigns_nothing() -> None:
+def test_a_static_leader_that_rejoins_assigns_nothing() -> None:
     driver = ClassicDriver(settings=SETTINGS._replace(group_instance_id="a"))
     driver.start()
     driver.respond(JoinGroupResponse(0, 0, 5, "consumer", "range", "m", True, "m", []))
@@ -425,8 +427,8 @@ def test_malformed_data_of_other_members_is_reported() -> None:
     driver.request(JoinGroupRequest)
 
 
-def test_an_assignment_of_other_topics() -> None:
-    """The subscription has changed meanwhile: it is not taken, and joined again."""
+def test_an_assignment_of_other_topics_is_revoked() -> None:
+    """The subscription has changed during the rebalance; the member joins again."""
     driver = ClassicDriver()
     driver.start()
     driver.joined()
@@ -439,7 +441,7 @@ def test_an_assignment_of_other_topics() -> None:
     assert join.reason == "received assignment does not match the current subscription"
 
 
-def test_a_pattern_takes_what_the_leader_has_seen() -> None:
+def test_partitions_of_a_topic_that_only_the_leader_knows_match_a_pattern() -> None:
     driver = ClassicDriver()
     driver.member.subscribe(frozenset(["t"]), driver.now, lambda topic: topic in ("t", "u"))
     driver.poll()
@@ -452,7 +454,7 @@ def test_a_pattern_takes_what_the_leader_has_seen() -> None:
     assert driver.member.is_stable
 
 
-def test_errors_that_no_attempt_mends() -> None:
+def test_permanent_errors_are_reported_and_not_retried() -> None:
     driver = ClassicDriver()
     driver.start()
     assert driver.sent is not None
@@ -464,7 +466,7 @@ def test_errors_that_no_attempt_mends() -> None:
         driver.member.subscribe_regex(".*", driver.now)
 
 
-def test_a_heartbeat_that_is_not_allowed() -> None:
+def test_an_unauthorized_heartbeat_is_reported() -> None:
     driver = ClassicDriver()
     driver.stable(T0)
     driver.heartbeat(ErrorCode.GROUP_AUTHORIZATION_FAILED)
@@ -472,32 +474,38 @@ def test_a_heartbeat_that_is_not_allowed() -> None:
     assert driver.member.owned == {T0}
 
 
-def test_commits_that_are_refused() -> None:
+def test_commit_errors_during_and_after_a_rebalance() -> None:
     driver = ClassicDriver()
     driver.stable(T0)
-    who = driver.member.identity()
-    refused = driver.member.handle_commit_error(ErrorCode.REBALANCE_IN_PROGRESS, who, driver.now)
-    assert isinstance(refused, RebalanceInProgressError)
+    identity = driver.member.identity()
+    commit_error = driver.member.handle_commit_error(
+        ErrorCode.REBALANCE_IN_PROGRESS, identity, driver.now
+    )
+    assert isinstance(commit_error, RebalanceInProgressError)
     revoked = driver.event()
-    # Of an older generation, while the next one forms.
+    # From an older generation, during the rebalance.
     driver.done(revoked)
     driver.assigned()
     driver.request(JoinGroupRequest)
     old = Identity(0, "m", None)
-    refused = driver.member.handle_commit_error(ErrorCode.ILLEGAL_GENERATION, old, driver.now)
-    assert isinstance(refused, RebalanceInProgressError)
+    commit_error = driver.member.handle_commit_error(ErrorCode.ILLEGAL_GENERATION, old, driver.now)
+    assert isinstance(commit_error, RebalanceInProgressError)
     driver.stable(T1)
-    # Of the current one: it is no member any more.
-    who = driver.member.identity()
-    refused = driver.member.handle_commit_error(ErrorCode.UNKNOWN_MEMBER_ID, who, driver.now)
-    assert isinstance(refused, CommitFailedError)
+    # From the current generation: it is no longer a member.
+    identity = driver.member.identity()
+    commit_error = driver.member.handle_commit_error(
+        ErrorCode.UNKNOWN_MEMBER_ID, identity, driver.now
+    )
+    assert isinstance(commit_error, CommitFailedError)
     assert driver.event().kind == "lost"
 
 
-def test_a_commit_by_a_fenced_instance() -> None:
+def test_a_commit_by_a_fenced_instance_is_a_fatal_error() -> None:
     driver = ClassicDriver(settings=SETTINGS._replace(group_instance_id="a"))
     driver.stable(T0)
-    who = driver.member.identity()
-    refused = driver.member.handle_commit_error(ErrorCode.FENCED_INSTANCE_ID, who, driver.now)
-    assert isinstance(refused, FencedInstanceError)
+    identity = driver.member.identity()
+    commit_error = driver.member.handle_commit_error(
+        ErrorCode.FENCED_INSTANCE_ID, identity, driver.now
+    )
+    assert isinstance(commit_error, FencedInstanceError)
     assert driver.report().is_fatal

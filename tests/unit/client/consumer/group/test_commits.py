@@ -42,31 +42,35 @@ OFFSETS = {
 
 
 @pytest.mark.parametrize("version", range(1, NEWEST_VERSION + 1))
-def test_commits(version: int) -> None:
-    """Every version can say it; old ones leave out what they do not have."""
+def test_a_commit_request_is_encoded_in_every_version(version: int) -> None:
+    """Fields that an old version does not have are left out."""
     request = commit_request("g", Identity(4, "m"), OFFSETS)
-    again, _ = decode(OffsetCommitRequest, version, encode(request, version), 0)
-    assert (again.group_id, again.generation_id_or_member_epoch, again.member_id) == ("g", 4, "m")
-    assert [(t.name, len(t.partitions)) for t in again.topics] == [("a", 2), ("b", 1)]
-    first = again.topics[0].partitions[0]
+    decoded, _ = decode(OffsetCommitRequest, version, encode(request, version), 0)
+    assert (decoded.group_id, decoded.generation_id_or_member_epoch, decoded.member_id) == (
+        "g",
+        4,
+        "m",
+    )
+    assert [(t.name, len(t.partitions)) for t in decoded.topics] == [("a", 2), ("b", 1)]
+    first = decoded.topics[0].partitions[0]
     assert (first.committed_offset, first.committed_metadata) == (5, "note")
     assert first.committed_leader_epoch == (3 if version >= 6 else -1)
 
 
-def test_a_static_member_needs_a_broker_that_knows_them() -> None:
-    """An old one would take it for another member: nothing is sent instead."""
+def test_a_static_member_needs_a_broker_with_static_membership() -> None:
+    """An old broker would treat it as another member, so no request is sent."""
     request = commit_request("g", Identity(4, "m", "i"), OFFSETS)
     assert encode(request, 7)
     with pytest.raises(UnsupportedVersionError):
         encode(request, 6)
 
 
-def test_offsets_below_zero() -> None:
+def test_negative_offsets_are_refused() -> None:
     with pytest.raises(IllegalStateError, match="offset -1 of a-0"):
         commit_request("g", Identity(), {A0: OffsetAndMetadata(-1)})
 
 
-def test_what_a_commit_says() -> None:
+def test_errors_of_a_commit_response() -> None:
     response = OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
@@ -86,7 +90,7 @@ def test_what_a_commit_says() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, NEWEST_VERSION + 1))
-def test_fetches(version: int) -> None:
+def test_a_fetch_request_is_encoded_in_every_version(version: int) -> None:
     make = fetch_request("g", [A0, A1, B0], Identity(4, "m"))
     request, _ = decode(OffsetFetchRequest, version, encode(make(version), version), 0)
     assert request.require_stable == (version >= 7)
@@ -104,13 +108,13 @@ def test_fetches(version: int) -> None:
     assert requested == [("a", [0, 1]), ("b", [0])]
 
 
-def test_classic_members_show_no_epoch() -> None:
+def test_classic_members_send_no_epoch() -> None:
     request = fetch_request("g", [A0], None)(9)
     assert isinstance(request, OffsetFetchRequest)
     assert (request.groups[0].member_id, request.groups[0].member_epoch) == (None, -1)
 
 
-def test_what_a_fetch_says() -> None:
+def test_offsets_and_errors_of_a_fetch_response() -> None:
     expected = {A0: OffsetAndMetadata(5, "note", 3), A1: None}
     errors = {B0: ErrorCode.UNSTABLE_OFFSET_COMMIT}
     new = OffsetFetchResponseGroup(
@@ -148,9 +152,9 @@ def test_what_a_fetch_says() -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_goodbyes(version: int) -> None:
+def test_a_leave_request_is_encoded_in_every_version(version: int) -> None:
     request = LeaveGroupRequest("g", members=[MemberIdentity("m", None, "tired")])
-    made = leave_request(request)(version)
-    again, _ = decode(LeaveGroupRequest, version, encode(made, version), 0)
-    ids = [again.member_id] if version < 3 else [member.member_id for member in again.members]
-    assert (again.group_id, ids) == ("g", ["m"])
+    request_of_version = leave_request(request)(version)
+    decoded, _ = decode(LeaveGroupRequest, version, encode(request_of_version, version), 0)
+    ids = [decoded.member_id] if version < 3 else [member.member_id for member in decoded.members]
+    assert (decoded.group_id, ids) == ("g", ["m"])

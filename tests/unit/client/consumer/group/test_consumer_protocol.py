@@ -47,12 +47,12 @@ class ConsumerProtocolDriver(MachineDriver):
         return self.request(ConsumerGroupHeartbeatRequest)
 
     def next_beat(self) -> ConsumerGroupHeartbeatRequest:
-        """The one that is due after the interval."""
+        """Returns the heartbeat that is due after the interval."""
         self.advance(1_000)
         return self.beat()
 
     def target(self, target: Target | None = None, *, bump: bool = True) -> None:
-        """The heartbeat is answered, with a new target perhaps."""
+        """Responds to the heartbeat, optionally with a new target assignment."""
         self.epoch += bump
         assignment = None
         if target is not None:
@@ -70,8 +70,8 @@ class ConsumerProtocolDriver(MachineDriver):
             )
         )
 
-    def error(self, code: ErrorCode, said: str | None = None) -> None:
-        self.respond(ConsumerGroupHeartbeatResponse(0, code, said))
+    def error(self, code: ErrorCode, message: str | None = None) -> None:
+        self.respond(ConsumerGroupHeartbeatResponse(0, code, message))
 
     def stable(self, *partitions: int) -> None:
         self.start()
@@ -83,7 +83,7 @@ class ConsumerProtocolDriver(MachineDriver):
         assert self.member.is_stable
 
 
-def told(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, list[int]] | None:
+def owned_partitions(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, list[int]] | None:
     if request.topic_partitions is None:
         return None
     return {
@@ -93,13 +93,13 @@ def told(request: ConsumerGroupHeartbeatRequest) -> dict[UUID, list[int]] | None
 
 
 def test_the_first_assignment() -> None:
-    """Everything is told when it joins; then only what is new."""
+    """The join heartbeat has all fields; later ones only those that have changed."""
     driver = ConsumerProtocolDriver()
     assert driver.member.metadata_identity() == Identity(-1, "me", None)
     join = driver.start()
     assert (join.member_id, join.member_epoch, join.rebalance_timeout_ms) == ("me", 0, 10_000)
     assert (join.subscribed_topic_names, join.subscribed_topic_regex) == (["t"], None)
-    assert (join.rack_id, join.server_assignor, told(join)) == ("r", "range", {})
+    assert (join.rack_id, join.server_assignor, owned_partitions(join)) == ("r", "range", {})
     driver.target({T: [0, 1]})
     assert driver.assigned() == {T0, T1}
     event = driver.event()
@@ -107,18 +107,18 @@ def test_the_first_assignment() -> None:
     assert driver.is_idle()
     driver.done(event)
     acknowledged = driver.beat()
-    assert told(acknowledged) == {T: [0, 1]}
+    assert owned_partitions(acknowledged) == {T: [0, 1]}
     assert acknowledged.member_epoch == 1
     driver.target(bump=False)
     assert driver.member.is_stable
     beat = driver.next_beat()
     assert (beat.subscribed_topic_names, beat.rack_id, beat.server_assignor) == (None, None, None)
-    assert (beat.rebalance_timeout_ms, told(beat)) == (-1, None)
+    assert (beat.rebalance_timeout_ms, owned_partitions(beat)) == (-1, None)
     assert driver.member.identity() == Identity(1, "me", None)
 
 
-def test_partitions_go_and_come() -> None:
-    """First what goes, with the listener; then what comes; then the coordinator is told."""
+def test_partitions_are_revoked_before_new_ones_are_assigned() -> None:
+    """The coordinator is notified after the listener has handled both."""
     driver = ConsumerProtocolDriver()
     driver.stable(0, 1)
     driver.next_beat()
@@ -131,48 +131,48 @@ def test_partitions_go_and_come() -> None:
     added = driver.event()
     assert (added.kind, added.partitions) == ("assigned", (T2,))
     driver.done(added)
-    assert told(driver.beat()) == {T: [1, 2]}
+    assert owned_partitions(driver.beat()) == {T: [1, 2]}
 
 
-def test_a_target_that_changes_under_way() -> None:
+def test_a_target_that_changes_during_a_revocation_is_applied_later() -> None:
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.next_beat()
     driver.target({T: [1]})
     revoked = driver.event()
-    assert told(driver.next_beat()) is None
+    assert owned_partitions(driver.next_beat()) is None
     driver.target({T: [0, 2]})
     driver.done(revoked)
     assert driver.assigned() == {T1}
     driver.done(driver.event())
-    assert told(driver.beat()) == {T: [1]}
+    assert owned_partitions(driver.beat()) == {T: [1]}
     driver.target(bump=False)
-    # And on to the next one.
+    # Then it continues with the newer target.
     assert driver.event().partitions == (T1,)
 
 
-def test_nothing_is_taken_that_a_heartbeat_under_way_does_not_name() -> None:
-    """The coordinator would take it for given up, and could give it to somebody else."""
+def test_partitions_are_not_assigned_while_a_heartbeat_without_them_is_in_flight() -> None:
+    """The coordinator would consider them revoked, and could assign them to another member."""
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.next_beat()
     assert driver.sent is not None
-    driver.member.handle_failure(driver.sent.number, DisconnectError("gone"), driver.now)
+    driver.member.handle_failure(driver.sent.number, DisconnectError("disconnected"), driver.now)
     driver.take(ForgetCoordinator)
-    assert told(driver.next_beat()) == {T: [0]}
+    assert owned_partitions(driver.next_beat()) == {T: [0]}
     driver.target({T: [0, 1]})
     assert driver.assigned() == {T0, T1}
 
 
-def test_topics_without_a_name() -> None:
-    """What is known is taken; the rest is asked for, and follows."""
+def test_unknown_topic_ids_are_resolved() -> None:
+    """Partitions of known topics are assigned immediately, the others once they are resolved."""
     driver = ConsumerProtocolDriver()
     driver.start()
     driver.target({T: [0], U: [1]})
     assert driver.take(ResolveTopics).topic_ids == {U}
     assert driver.assigned() == {T0}
     driver.done(driver.event())
-    assert told(driver.beat()) == {T: [0]}
+    assert owned_partitions(driver.beat()) == {T: [0]}
     driver.target(bump=False)
     assert not driver.member.is_stable
     driver.advance(100)
@@ -180,14 +180,14 @@ def test_topics_without_a_name() -> None:
     driver.member.topics_resolved({U: "u"}, driver.now)
     assert driver.assigned() == {T0, TopicPartition("u", 1)}
     driver.done(driver.event())
-    assert told(driver.beat()) == {T: [0], U: [1]}
+    assert owned_partitions(driver.beat()) == {T: [0], U: [1]}
     driver.target(bump=False)
     assert driver.member.is_stable
 
 
 @pytest.mark.parametrize("error", [ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
-def test_fenced(error: ErrorCode) -> None:
-    """Everything is lost; it joins again under its id."""
+def test_a_fenced_member_joins_again(error: ErrorCode) -> None:
+    """All partitions are lost; the member id stays the same."""
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.next_beat()
@@ -199,10 +199,10 @@ def test_fenced(error: ErrorCode) -> None:
     driver.done(lost)
     assert driver.assigned() == set()
     join = driver.beat()
-    assert (join.member_id, join.member_epoch, told(join)) == ("me", 0, {})
+    assert (join.member_id, join.member_epoch, owned_partitions(join)) == ("me", 0, {})
 
 
-def test_fenced_while_the_listener_works() -> None:
+def test_a_member_fenced_during_a_listener_call_loses_its_partitions_afterwards() -> None:
     driver = ConsumerProtocolDriver()
     driver.stable(0, 1)
     driver.next_beat()
@@ -215,20 +215,24 @@ def test_fenced_while_the_listener_works() -> None:
     assert driver.event().kind == "lost"
 
 
-def test_after_a_broken_connection_everything_is_told_again() -> None:
+def test_the_first_heartbeat_after_a_disconnect_has_all_fields() -> None:
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.next_beat()
     assert driver.sent is not None
-    driver.member.handle_failure(driver.sent.number, DisconnectError("gone"), driver.now)
+    driver.member.handle_failure(driver.sent.number, DisconnectError("disconnected"), driver.now)
     driver.take(ForgetCoordinator)
     driver.advance(100)
     beat = driver.beat()
-    assert (beat.member_epoch, beat.subscribed_topic_names, told(beat)) == (1, ["t"], {T: [0]})
+    assert (beat.member_epoch, beat.subscribed_topic_names, owned_partitions(beat)) == (
+        1,
+        ["t"],
+        {T: [0]},
+    )
 
 
 @pytest.mark.parametrize("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE])
-def test_the_coordinator_has_moved(error: ErrorCode) -> None:
+def test_a_moved_coordinator_is_looked_up_again(error: ErrorCode) -> None:
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.next_beat()
@@ -237,7 +241,7 @@ def test_the_coordinator_has_moved(error: ErrorCode) -> None:
     assert driver.beat().member_epoch == 1
 
 
-def test_a_coordinator_that_loads() -> None:
+def test_a_heartbeat_to_a_loading_coordinator_is_retried() -> None:
     driver = ConsumerProtocolDriver()
     driver.start()
     driver.error(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -247,7 +251,7 @@ def test_a_coordinator_that_loads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (ErrorCode.GROUP_AUTHORIZATION_FAILED, "ACL READ"),
         (ErrorCode.GROUP_MAX_SIZE_REACHED, "full"),
@@ -259,15 +263,15 @@ def test_a_coordinator_that_loads() -> None:
         (ErrorCode.UNSUPPORTED_VERSION, "4.0"),
     ],
 )
-def test_fatal_errors(error: ErrorCode, told: str) -> None:
-    """Poll says what to do, and does so every time."""
+def test_a_fatal_error_is_reported_and_ends_the_membership(error: ErrorCode, message: str) -> None:
+    """The message says what to do."""
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.next_beat()
     driver.error(error, "because")
     report = driver.report()
     assert report.is_fatal
-    assert told in report.error.message
+    assert message in report.error.message
     assert report.error.message.endswith("(because)")
     lost = driver.event()
     assert lost.kind == "lost"
@@ -278,7 +282,7 @@ def test_fatal_errors(error: ErrorCode, told: str) -> None:
     assert driver.is_idle()
 
 
-def test_a_broker_that_does_not_know_the_protocol() -> None:
+def test_a_broker_without_the_consumer_protocol_is_a_fatal_error() -> None:
     driver = ConsumerProtocolDriver()
     driver.start()
     assert driver.sent is not None
@@ -290,8 +294,8 @@ def test_a_broker_that_does_not_know_the_protocol() -> None:
     assert 'group_protocol="consumer"' in report.error.message
 
 
-def test_a_topic_that_may_not_be_seen() -> None:
-    """Told, but not final: the right may come."""
+def test_an_unauthorized_topic_is_reported_but_not_fatal() -> None:
+    """The permission may be granted later."""
     driver = ConsumerProtocolDriver()
     driver.start()
     driver.error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "t")
@@ -300,8 +304,8 @@ def test_a_topic_that_may_not_be_seen() -> None:
     assert driver.beat().member_epoch == 0
 
 
-def test_a_poll_that_does_not_come() -> None:
-    """It leaves; with the next poll it hears that all is lost, and joins."""
+def test_a_member_that_does_not_poll_leaves_the_group() -> None:
+    """Its partitions are lost; it joins again at the next poll."""
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     while True:
@@ -323,7 +327,7 @@ def test_a_poll_that_does_not_come() -> None:
 
 @pytest.mark.parametrize(("instance", "epoch"), [(None, -1), ("a", -2)])
 def test_leaving(instance: str | None, epoch: int) -> None:
-    """A static member leaves for a while only."""
+    """A static member leaves temporarily."""
     driver = ConsumerProtocolDriver(SETTINGS._replace(group_instance_id=instance))
     driver.stable(0)
     event = driver.member.prepare_leave()
@@ -337,12 +341,12 @@ def test_leaving(instance: str | None, epoch: int) -> None:
     driver.poll()
     assert driver.is_idle()
     assert driver.member.state is State.UNSUBSCRIBED
-    # It may come back.
+    # It may join again.
     assert driver.start().member_epoch == 0
 
 
-def test_subscriptions_change() -> None:
-    """The coordinator is told at once, with the next heartbeat; a pattern is taken back by ''."""
+def test_a_changed_subscription_is_sent_immediately() -> None:
+    """A pattern is removed by ''."""
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.member.subscribe(frozenset(["t", "u"]), driver.now)
@@ -358,8 +362,8 @@ def test_subscriptions_change() -> None:
 
 
 @pytest.mark.parametrize("kind", ["revoked", "assigned"])
-def test_a_listener_that_fails(kind: str) -> None:
-    """It is called again: the coordinator waits for the member, as long as it may."""
+def test_a_failed_listener_is_called_again(kind: str) -> None:
+    """The coordinator waits for the member until its rebalance timeout."""
     driver = ConsumerProtocolDriver()
     driver.stable(0)
     driver.next_beat()
@@ -371,22 +375,25 @@ def test_a_listener_that_fails(kind: str) -> None:
     driver.done(event, ValueError("oops"))
     assert driver.is_idle()
     driver.advance(100)
-    again = driver.event()
-    assert again.kind == kind
-    driver.done(again)
+    retried_event = driver.event()
+    assert retried_event.kind == kind
+    driver.done(retried_event)
     if kind == "revoked":
         assert driver.assigned() == {T1}
         driver.done(driver.event())
-    assert told(driver.beat()) == {T: [1] if kind == "revoked" else [0, 1]}
+    assert owned_partitions(driver.beat()) == {T: [1] if kind == "revoked" else [0, 1]}
 
 
-def test_commits_that_are_refused() -> None:
+def test_a_commit_error_fails_the_commit_if_the_member_is_fenced() -> None:
     driver = ConsumerProtocolDriver()
     driver.stable(0)
-    who = driver.member.identity()
-    assert driver.member.handle_commit_error(ErrorCode.STALE_MEMBER_EPOCH, who, driver.now) is None
-    refused = driver.member.handle_commit_error(ErrorCode.UNKNOWN_MEMBER_ID, who, driver.now)
+    identity = driver.member.identity()
+    assert (
+        driver.member.handle_commit_error(ErrorCode.STALE_MEMBER_EPOCH, identity, driver.now)
+        is None
+    )
+    refused = driver.member.handle_commit_error(ErrorCode.UNKNOWN_MEMBER_ID, identity, driver.now)
     assert isinstance(refused, CommitFailedError)
     assert driver.event().kind == "lost"
-    refused = driver.member.handle_commit_error(ErrorCode.STALE_MEMBER_EPOCH, who, driver.now)
+    refused = driver.member.handle_commit_error(ErrorCode.STALE_MEMBER_EPOCH, identity, driver.now)
     assert isinstance(refused, CommitFailedError)

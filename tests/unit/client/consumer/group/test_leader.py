@@ -1,4 +1,4 @@
-"""What a leader refuses of an assignor of the user's own (C4)."""
+"""Invalid assignments of a custom assignor are refused by the leader (C4)."""
 
 from collections.abc import Mapping
 
@@ -20,37 +20,37 @@ T0 = TopicPartition("t", 0)
 
 
 class Fixed(Assignor):
-    """Gives what it was told to give."""
+    """Returns a fixed assignment."""
 
     name = "fixed"
     protocols = (RebalanceProtocol.COOPERATIVE,)
 
-    def __init__(self, value: Mapping[str, Assignment]) -> None:
-        self._given = value
+    def __init__(self, assignments: Mapping[str, Assignment]) -> None:
+        self._assignments = assignments
 
     def assign(
         self, topics: TopicRacks, subscriptions: Mapping[str, Subscription]
     ) -> Mapping[str, Assignment]:
-        return self._given
+        return self._assignments
 
 
 OWNED = {"x": Subscription(["t"], owned_partitions=[T0]), "y": Subscription(["t"])}
 
 
-def test_a_partition_that_still_has_an_owner() -> None:
+def test_a_partition_with_an_owner_may_not_be_assigned_to_another_member() -> None:
     greedy = Fixed({"x": Assignment(()), "y": Assignment([T0])})
     with pytest.raises(IllegalStateError, match="assigns t-0 to a new member while"):
         assign(greedy, RebalanceProtocol.COOPERATIVE, OWNED, {})
-    # Eager members have given up everything before.
+    # Eager members have revoked all their partitions before.
     results = assign(greedy, RebalanceProtocol.EAGER, OWNED, {})
     assert results["y"].partitions == [T0]
 
 
-def test_who_is_left_out_gets_nothing() -> None:
+def test_a_member_without_an_assignment_gets_an_empty_one() -> None:
     results = assign(Fixed({"x": Assignment([T0])}), RebalanceProtocol.COOPERATIVE, OWNED, {})
     assert results == {"x": Assignment([T0]), "y": Assignment(())}
 
 
-def test_an_assignor_that_was_not_offered() -> None:
+def test_an_assignor_that_the_member_does_not_have_is_refused() -> None:
     with pytest.raises(IllegalStateError, match="'sticky', which this member does not have"):
         find_assignor(assignors_of("range"), "sticky")

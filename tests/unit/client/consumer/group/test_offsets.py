@@ -1,4 +1,4 @@
-"""What becomes of questions to the coordinator about offsets."""
+"""Requests for committed offsets: changed member ids, and errors."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from penstock.protocol.messages.offset_fetch import (
 )
 from tests.support.client.fake_cluster import FakeCluster
 
-PLACE = TopicPartition("t", 0)
+PARTITION = TopicPartition("t", 0)
 
 
 class Member:
-    """Of a consumer group. It learns that it is none any more while it waits for an answer."""
+    """A member of a consumer group whose identity changes while it waits for a response."""
 
     def __init__(self, *identities: Identity) -> None:
         self._identities = list(identities)
@@ -46,8 +46,8 @@ class Member:
         return node_id
 
 
-def answering(*codes: ErrorCode) -> tuple[FakeCluster, Callable[[], list[str | None]]]:
-    """A broker that says these, then an offset; and who has asked it."""
+def broker_with_errors(*codes: ErrorCode) -> tuple[FakeCluster, Callable[[], list[str | None]]]:
+    """A broker that responds with these errors, then an offset; and its requests' member ids."""
     remaining = list(codes)
 
     def respond(node_id: int, request: OffsetFetchRequest) -> Message:
@@ -61,27 +61,27 @@ def answering(*codes: ErrorCode) -> tuple[FakeCluster, Callable[[], list[str | N
 
     cluster = FakeCluster()
     cluster.coordinators["g"] = 1
-    cluster.answers[OffsetFetchRequest] = respond
-    return cluster, lambda: [request.groups[0].member_id for _, request in cluster.asked]
+    cluster.handlers[OffsetFetchRequest] = respond
+    return cluster, lambda: [request.groups[0].member_id for _, request in cluster.requests]
 
 
 async def committed(cluster: FakeCluster, member: Member) -> OffsetAndMetadata | None:
     offsets = GroupOffsets(cluster, Coordinators(cluster), "g", member)
-    results = await offsets.committed([PLACE], cluster.clock.monotonic_ms() + 5000)
-    return results[PLACE]
+    results = await offsets.committed([PARTITION], cluster.clock.monotonic_ms() + 5000)
+    return results[PARTITION]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH])
-def test_a_member_that_was_put_out_asks_again_as_the_one_it_becomes(code: ErrorCode) -> None:
-    """C5: it hears so from its heartbeat too, and joins again; poll has nothing to raise."""
-    cluster, askers = answering(code)
+def test_a_fenced_member_sends_the_request_again_with_its_new_id(code: ErrorCode) -> None:
+    """C5: its heartbeat is fenced as well, and it joins again; poll raises nothing."""
+    cluster, member_ids = broker_with_errors(code)
     member = Member(Identity(4, "old"), Identity(1, "new"))
     assert asyncio.run(committed(cluster, member)) == OffsetAndMetadata(42)
-    assert askers() == ["old", "new"]
+    assert member_ids() == ["old", "new"]
 
 
-def test_a_final_error_is_told() -> None:
+def test_a_permanent_error_is_raised() -> None:
     """E3."""
-    cluster, _ = answering(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    cluster, _ = broker_with_errors(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     with pytest.raises(KafkaError, match="DESCRIBE on the group"):
         asyncio.run(committed(cluster, Member(Identity(1, "m"))))
