@@ -40,8 +40,8 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect(client_id="app-1") as one:
-        yield one
+    with broker.connect(client_id="app-1") as wire_client:
+        yield wire_client
 
 
 def subscription(client: WireClient, instance_id: UUID = ZERO_UUID) -> Any:
@@ -50,7 +50,7 @@ def subscription(client: WireClient, instance_id: UUID = ZERO_UUID) -> Any:
 
 def push(
     client: WireClient,
-    given: Any,
+    subscribed: Any,
     metrics: bytes = b"metrics",
     codec: int = Compression.NONE,
     *,
@@ -58,8 +58,8 @@ def push(
     terminating: bool = False,
 ) -> ErrorCode:
     request = PushTelemetryRequest(
-        given.client_instance_id,
-        given.subscription_id if subscription_id is None else subscription_id,
+        subscribed.client_instance_id,
+        subscribed.subscription_id if subscription_id is None else subscription_id,
         terminating,
         codec,
         metrics,
@@ -76,18 +76,18 @@ def pushed(broker: RunningBroker) -> dict[UUID, Push]:
     return broker.call(read)
 
 
-def test_without_subscriptions_nothing_is_asked_for(client: WireClient) -> None:
-    given = subscription(client)
-    assert given.error_code == 0
-    assert given.client_instance_id != ZERO_UUID
-    assert given.requested_metrics == []
-    assert given.push_interval_ms == 300_000
-    assert given.telemetry_max_bytes == MAX_BYTES
-    assert given.delta_temporality
-    assert given.accepted_compression_types == [4, 3, 1, 2]
+def test_without_subscriptions_no_metrics_are_requested(client: WireClient) -> None:
+    subscribed = subscription(client)
+    assert subscribed.error_code == 0
+    assert subscribed.client_instance_id != ZERO_UUID
+    assert subscribed.requested_metrics == []
+    assert subscribed.push_interval_ms == 300_000
+    assert subscribed.telemetry_max_bytes == MAX_BYTES
+    assert subscribed.delta_temporality
+    assert subscribed.accepted_compression_types == [4, 3, 1, 2]
 
 
-def test_a_client_gets_what_all_subscriptions_that_match_it_name(client: WireClient) -> None:
+def test_a_client_gets_the_metrics_of_all_matching_subscriptions(client: WireClient) -> None:
     alter(client, METRICS, "a", {"metrics": "x.,y.", "interval.ms": "5000", "match": ""})
     alter(
         client,
@@ -97,51 +97,53 @@ def test_a_client_gets_what_all_subscriptions_that_match_it_name(client: WireCli
     )
     alter(client, METRICS, "c", {"metrics": "*", "match": "client_source_address=10.*"})
     client.request(ApiVersionsRequest("my-client", "1.2.3"), 3)
-    given = subscription(client)
-    assert sorted(given.requested_metrics) == ["x.", "y.", "z."]
-    assert given.push_interval_ms == 1000
+    subscribed = subscription(client)
+    assert sorted(subscribed.requested_metrics) == ["x.", "y.", "z."]
+    assert subscribed.push_interval_ms == 1000
     match = "client_software_name=my-client,client_software_version=1\\..*,client_id=app-1"
     alter(client, METRICS, "d", {"metrics": "*", "match": match})
-    again = subscription(client, given.client_instance_id)
-    assert again.requested_metrics == ["*"]
-    assert again.subscription_id != given.subscription_id
+    renewed = subscription(client, subscribed.client_instance_id)
+    assert renewed.requested_metrics == ["*"]
+    assert renewed.subscription_id != subscribed.subscription_id
     alter(client, METRICS, "d", {"match": f"client_instance_id={uuid_text(uuid4())}"})
-    again = subscription(client, given.client_instance_id)
-    assert sorted(again.requested_metrics) == ["x.", "y.", "z."]
-    assert again.subscription_id == given.subscription_id
+    renewed = subscription(client, subscribed.client_instance_id)
+    assert sorted(renewed.requested_metrics) == ["x.", "y.", "z."]
+    assert renewed.subscription_id == subscribed.subscription_id
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_what_is_pushed_gets_to_the_receiver(
+def test_pushed_metrics_reach_the_receiver(
     broker: RunningBroker, client: WireClient, codec: Compression
 ) -> None:
-    given = subscription(client)
-    assert push(client, given, compress(codec, b"metrics" * 50), codec) is ErrorCode.NONE
+    subscribed = subscription(client)
+    assert push(client, subscribed, compress(codec, b"metrics" * 50), codec) is ErrorCode.NONE
     (result,) = pushed(broker).values()
-    assert result.client_instance_id == given.client_instance_id
+    assert result.client_instance_id == subscribed.client_instance_id
     assert result.metrics == b"metrics" * 50
     assert result.client["client_id"] == "app-1"
     assert result.client["client_source_address"] == "127.0.0.1"
 
 
-def test_who_comes_too_early_is_told_so(client: WireClient) -> None:
-    given = subscription(client)
-    assert subscription(client, given.client_instance_id).error_code == (
+def test_requests_before_the_push_interval_are_throttled(client: WireClient) -> None:
+    subscribed = subscription(client)
+    assert subscription(client, subscribed.client_instance_id).error_code == (
         ErrorCode.THROTTLING_QUOTA_EXCEEDED
     )
-    assert push(client, given) is ErrorCode.NONE
-    assert push(client, given) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert push(client, given, terminating=True) is ErrorCode.NONE
-    assert push(client, given, terminating=True) is ErrorCode.INVALID_REQUEST
+    assert push(client, subscribed) is ErrorCode.NONE
+    assert push(client, subscribed) is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert push(client, subscribed, terminating=True) is ErrorCode.NONE
+    assert push(client, subscribed, terminating=True) is ErrorCode.INVALID_REQUEST
 
 
-def test_an_old_subscription_is_refused_and_a_new_one_given_at_once(client: WireClient) -> None:
-    given = subscription(client)
+def test_an_outdated_subscription_is_rejected_and_can_be_renewed_at_once(
+    client: WireClient,
+) -> None:
+    subscribed = subscription(client)
     alter(client, METRICS, "new", {"metrics": "*"})
-    assert push(client, given) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
-    again = subscription(client, given.client_instance_id)
-    assert (again.error_code, again.requested_metrics) == (0, ["*"])
-    assert push(client, again) is ErrorCode.NONE
+    assert push(client, subscribed) is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
+    renewed = subscription(client, subscribed.client_instance_id)
+    assert (renewed.error_code, renewed.requested_metrics) == (0, ["*"])
+    assert push(client, renewed) is ErrorCode.NONE
 
 
 @pytest.mark.parametrize(
@@ -157,20 +159,20 @@ def test_an_old_subscription_is_refused_and_a_new_one_given_at_once(client: Wire
         (b"no gzip", Compression.GZIP, ErrorCode.INVALID_RECORD),
     ],
 )
-def test_what_cannot_be_taken(
+def test_an_invalid_push_is_rejected(
     broker: RunningBroker, client: WireClient, metrics: bytes, codec: int, code: ErrorCode
 ) -> None:
     assert push(client, subscription(client), metrics, codec) is code
     assert pushed(broker) == {}
 
 
-def test_a_push_needs_an_id(client: WireClient) -> None:
+def test_a_push_without_an_instance_id_is_rejected(client: WireClient) -> None:
     request = PushTelemetryRequest(ZERO_UUID, 1, False, 0, b"x")
     assert client.request(request, 0).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_real_client_pushes(broker: RunningBroker, client: WireClient) -> None:
-    """M4: librdkafka asks, and pushes what was asked for until it ends."""
+def test_librdkafka_pushes_its_metrics(broker: RunningBroker, client: WireClient) -> None:
+    """M4: librdkafka fetches its subscription and pushes the requested metrics until it ends."""
     alter(client, METRICS, "all", {"metrics": "*", "interval.ms": "100", "match": "client_id=real"})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "client.id": "real"})
     deadline = time.monotonic() + 15
@@ -182,7 +184,7 @@ def test_a_real_client_pushes(broker: RunningBroker, client: WireClient) -> None
     assert b"org.apache.kafka.producer." in result.metrics
 
 
-def test_the_receiver_keeps_little() -> None:
+def test_the_receiver_limits_clients_and_bytes() -> None:
     latest = LatestPushes(max_clients=2, max_bytes=10)
     ids = [UUID(int=number) for number in range(2, 6)]
     for number, instance_id in enumerate(ids[:3]):
@@ -194,9 +196,9 @@ def test_the_receiver_keeps_little() -> None:
     assert list(latest.pushes) == []
 
 
-def test_few_clients_are_remembered_and_each_gets_an_id_of_its_own() -> None:
-    drawn = iter([UUID(int=1), UUID(int=7), UUID(int=7), UUID(int=8)])
-    telemetry = ClientTelemetry(ClusterImage(), MAX_BYTES, lambda: next(drawn))
+def test_every_client_gets_a_unique_instance_id() -> None:
+    random_ids = iter([UUID(int=1), UUID(int=7), UUID(int=7), UUID(int=8)])
+    telemetry = ClientTelemetry(ClusterImage(), MAX_BYTES, lambda: next(random_ids))
     first, _ = telemetry.subscribe(ZERO_UUID, {}, 0)
     second, _ = telemetry.subscribe(ZERO_UUID, {}, 0)
     assert (first, second) == (UUID(int=7), UUID(int=8))

@@ -1,4 +1,4 @@
-"""ListOffsets: specials, times and versions (Q5)."""
+"""ListOffsets: special timestamps, lookups by time and versions (Q5)."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ VERSIONS = range(1, 12)
 TIMES = [NOW, NOW + 100, NOW + 50, NOW + 200]
 
 
-def ask(
+def list_offset(
     client: WireClient,
     topic: str,
     timestamp: int,
@@ -34,10 +34,10 @@ def ask(
     leader_epoch: int = -1,
     max_num_offsets: int = 1,
 ) -> Any:
-    wanted = ListOffsetsPartition(partition, leader_epoch, timestamp)
+    partition_request = ListOffsetsPartition(partition, leader_epoch, timestamp)
     if version == 0:
-        wanted.max_num_offsets = max_num_offsets
-    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [wanted])])
+        partition_request.max_num_offsets = max_num_offsets
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, [partition_request])])
     if version >= 2:
         request.isolation_level = isolation
     response = client.request(request, version)
@@ -45,8 +45,8 @@ def ask(
     return response.topics[0].partitions[0]
 
 
-def filled(client: WireClient, topic: str, **configs: str) -> str:
-    """Four records of different times, of which the first was deleted."""
+def create_filled_topic(client: WireClient, topic: str, **configs: str) -> str:
+    """Creates a topic with four records of different times and deletes the first record."""
     make_topic(client, topic, configs={name.replace("_", "."): v for name, v in configs.items()})
     for time in TIMES:
         assert send_batch(client, topic, batch_of(b"v" * 30, timestamp=time)).error_code == 0
@@ -58,18 +58,20 @@ def filled(client: WireClient, topic: str, **configs: str) -> str:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("isolation", [0, 1])
-def test_earliest_and_latest(client: WireClient, version: int, isolation: int) -> None:
-    topic = filled(client, f"ends-{version}-{isolation}")
+def test_the_earliest_and_the_latest_offset(
+    client: WireClient, version: int, isolation: int
+) -> None:
+    topic = create_filled_topic(client, f"ends-{version}-{isolation}")
     for timestamp, offset in ((EARLIEST, 1), (LATEST, 4)):
-        result = ask(client, topic, timestamp, version, isolation=isolation)
+        result = list_offset(client, topic, timestamp, version, isolation=isolation)
         assert (result.error_code, result.offset, result.timestamp) == (0, offset, -1)
         assert result.leader_epoch == (0 if version >= 4 else -1)
 
 
 @pytest.mark.parametrize("version", [1, 4, 7, 11])
-def test_by_time(client: WireClient, version: int) -> None:
-    """The first record that is not older; those before the start do not count."""
-    topic = filled(client, f"times-{version}")
+def test_an_offset_is_found_by_time(client: WireClient, version: int) -> None:
+    """Finds the first record that is not older, at or after the log start offset."""
+    topic = create_filled_topic(client, f"times-{version}")
     expected = [
         (0, 1, NOW + 100),
         (NOW, 1, NOW + 100),
@@ -80,16 +82,16 @@ def test_by_time(client: WireClient, version: int) -> None:
         (2**63 - 1, -1, -1),
     ]
     for timestamp, offset, time in expected:
-        result = ask(client, topic, timestamp, version)
+        result = list_offset(client, topic, timestamp, version)
         assert (result.error_code, result.offset, result.timestamp) == (0, offset, time)
         if version >= 4:
             assert result.leader_epoch == (0 if offset >= 0 else -1)
 
 
 @pytest.mark.parametrize("version", [1, 6, 7, 11])
-def test_the_largest_timestamp(client: WireClient, version: int) -> None:
-    topic = filled(client, f"max-{version}")
-    result = ask(client, topic, MAX_TIMESTAMP, version)
+def test_the_offset_of_the_largest_timestamp(client: WireClient, version: int) -> None:
+    topic = create_filled_topic(client, f"max-{version}")
+    result = list_offset(client, topic, MAX_TIMESTAMP, version)
     if version < 7:
         assert result.error_code == ErrorCode.UNSUPPORTED_VERSION
     else:
@@ -97,89 +99,89 @@ def test_the_largest_timestamp(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timestamp", "first", "offset"),
+    ("timestamp", "first_version", "offset"),
     [(EARLIEST_LOCAL, 8, 1), (LATEST_TIERED, 9, -1), (PENDING, 11, -1)],
 )
 @pytest.mark.parametrize("version", [1, 7, 8, 9, 11])
-def test_specials_of_tiered_storage(
-    client: WireClient, timestamp: int, first: int, offset: int, version: int
+def test_special_timestamps_of_tiered_storage(
+    client: WireClient, timestamp: int, first_version: int, offset: int, version: int
 ) -> None:
-    """There is none here: the earliest local offset is the earliest, nothing is tiered."""
-    topic = filled(client, f"tiered{timestamp}-{version}")
-    result = ask(client, topic, timestamp, version)
-    if version < first:
+    """Without tiered storage, the earliest local offset is the log start offset."""
+    topic = create_filled_topic(client, f"tiered{timestamp}-{version}")
+    result = list_offset(client, topic, timestamp, version)
+    if version < first_version:
         assert result.error_code == ErrorCode.UNSUPPORTED_VERSION
     else:
         assert (result.error_code, result.offset) == (0, offset)
 
 
 @pytest.mark.parametrize("version", [1, 7, 11])
-def test_an_empty_partition(client: WireClient, version: int) -> None:
+def test_offsets_of_an_empty_partition(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"empty-{version}")
-    assert ask(client, topic, EARLIEST, version).offset == 0
-    assert ask(client, topic, LATEST, version).offset == 0
-    result = ask(client, topic, NOW, version)
+    assert list_offset(client, topic, EARLIEST, version).offset == 0
+    assert list_offset(client, topic, LATEST, version).offset == 0
+    result = list_offset(client, topic, NOW, version)
     assert (result.error_code, result.offset, result.timestamp) == (0, -1, -1)
     if version >= 7:
-        assert ask(client, topic, MAX_TIMESTAMP, version).offset == -1
+        assert list_offset(client, topic, MAX_TIMESTAMP, version).offset == -1
 
 
 @pytest.mark.parametrize("version", [0, 1, 5, 11])
-def test_unknown_partitions(client: WireClient, version: int) -> None:
+def test_unknown_partitions_are_rejected(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"known-{version}")
     for name, partition in (("unknown", 0), (topic, 1), (topic, -1)):
-        result = ask(client, name, LATEST, version, partition=partition)
+        result = list_offset(client, name, LATEST, version, partition=partition)
         assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert result.offset == -1
 
 
 @pytest.mark.parametrize("version", [4, 7, 11])
-def test_leader_epochs(client: WireClient, version: int) -> None:
-    topic = filled(client, f"epochs-{version}")
-    assert ask(client, topic, LATEST, version, leader_epoch=0).error_code == 0
-    result = ask(client, topic, LATEST, version, leader_epoch=1)
+def test_a_newer_leader_epoch_is_rejected(client: WireClient, version: int) -> None:
+    topic = create_filled_topic(client, f"epochs-{version}")
+    assert list_offset(client, topic, LATEST, version, leader_epoch=0).error_code == 0
+    result = list_offset(client, topic, LATEST, version, leader_epoch=1)
     assert result.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("version", [1, 11])
-def test_a_number_that_means_nothing(client: WireClient, version: int) -> None:
-    topic = filled(client, f"nothing-{version}")
-    assert ask(client, topic, -99, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+def test_an_unknown_special_timestamp_is_rejected(client: WireClient, version: int) -> None:
+    topic = create_filled_topic(client, f"nothing-{version}")
+    assert list_offset(client, topic, -99, version).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 @pytest.mark.parametrize("version", [1, 7, 11])
-def test_time_over_many_segments(client: WireClient, version: int) -> None:
-    """Each batch is a segment of its own: the search must find the right one."""
+def test_an_offset_is_found_by_time_in_many_segments(client: WireClient, version: int) -> None:
+    """Every batch is in a segment of its own."""
     topic = f"segments-{version}"
     make_topic(client, topic, configs={"segment.bytes": "1048576", "index.interval.bytes": "1"})
     for number in range(4):
         batch = batch_of(b"x" * 600_000, timestamp=NOW + number * 1000)
         assert send_batch(client, topic, batch).error_code == 0
     for number in range(4):
-        result = ask(client, topic, NOW + number * 1000 - 1, version)
+        result = list_offset(client, topic, NOW + number * 1000 - 1, version)
         assert (result.offset, result.timestamp) == (number, NOW + number * 1000)
 
 
-def test_version_0(client: WireClient) -> None:
-    """The oldest version: offsets at which segments begin, newest first, at most so many."""
+def test_version_0_returns_the_offsets_of_segments(client: WireClient) -> None:
+    """The oldest version returns the base offsets of segments, newest first, up to a limit."""
     topic = "version-0"
     make_topic(client, topic, configs={"segment.bytes": "1048576"})
     for number in range(3):
         batch = batch_of(b"x" * 600_000, timestamp=NOW + number * 1000)
         assert send_batch(client, topic, batch).error_code == 0
-    result = ask(client, topic, LATEST, 0, max_num_offsets=10)
+    result = list_offset(client, topic, LATEST, 0, max_num_offsets=10)
     assert result.old_style_offsets == [3, 2, 1, 0]
-    assert ask(client, topic, LATEST, 0, max_num_offsets=1).old_style_offsets == [3]
-    assert ask(client, topic, EARLIEST, 0, max_num_offsets=10).old_style_offsets == [0]
-    assert ask(client, topic, EARLIEST, 0, max_num_offsets=0).old_style_offsets == []
+    assert list_offset(client, topic, LATEST, 0, max_num_offsets=1).old_style_offsets == [3]
+    assert list_offset(client, topic, EARLIEST, 0, max_num_offsets=10).old_style_offsets == [0]
+    assert list_offset(client, topic, EARLIEST, 0, max_num_offsets=0).old_style_offsets == []
 
 
-def test_several_partitions_at_once(client: WireClient) -> None:
+def test_several_partitions_in_one_request(client: WireClient) -> None:
     make_topic(client, "several", 3)
-    wanted = [ListOffsetsPartition(index, timestamp=LATEST) for index in (2, 0, 9)]
-    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("several", wanted)])
+    partition_requests = [ListOffsetsPartition(index, timestamp=LATEST) for index in (2, 0, 9)]
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("several", partition_requests)])
     partitions = client.request(request, 7).topics[0].partitions
-    assert [(match.partition_index, match.error_code) for match in partitions] == [
+    assert [(partition.partition_index, partition.error_code) for partition in partitions] == [
         (2, 0),
         (0, 0),
         (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

@@ -1,4 +1,4 @@
-"""Settings of a topic, set while it is in use: each does what it says, at once (S3, S4, S5, P7)."""
+"""Settings of a topic, changed while it is in use, apply at once (S3, S4, S5, P7)."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -33,30 +33,30 @@ _numbers = count()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("topics")
 
 
 @pytest.fixture(scope="module")
-def broker(folder: Path) -> Iterator[RunningBroker]:
-    with running_broker(folder) as running:
+def broker(log_dir: Path) -> Iterator[RunningBroker]:
+    with running_broker(log_dir) as running:
         yield running
 
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect() as one:
-        yield one
+    with broker.connect() as wire_client:
+        yield wire_client
 
 
 class Topic:
-    """A topic of one partition, and a look at its log."""
+    """A topic with one partition, and access to its log."""
 
-    def __init__(self, broker: RunningBroker, client: WireClient, folder: Path) -> None:
+    def __init__(self, broker: RunningBroker, client: WireClient, log_dir: Path) -> None:
         self.name = f"t{next(_numbers)}"
         self._broker = broker
         self._client = client
-        self.folder = folder / "data" / f"{self.name}-0"
+        self.directory = log_dir / "data" / f"{self.name}-0"
         assert create_topic(client, self.name) is ErrorCode.NONE
 
     def set(self, **settings: str | int | None) -> None:
@@ -76,11 +76,11 @@ class Topic:
     ) -> int:
         return produce(self._client, self.name, *values, key=key, timestamp=timestamp, codec=codec)
 
-    def log(self, look: Callable[[Log], T]) -> T:
+    def log(self, function: Callable[[Log], T]) -> T:
         def run(running: Broker) -> T:
             log = running.logs.get(TopicPartition(self.name, 0))
             assert log is not None
-            return look(log)
+            return function(log)
 
         return self._broker.call(run)
 
@@ -88,7 +88,7 @@ class Topic:
         return self.log(lambda log: log.local.segments.base_offsets)
 
     def retain(self) -> int:
-        """Has retention looked after now; where the log starts afterwards."""
+        """Applies retention now; returns the new log start offset."""
 
         def run(log: Log) -> int:
             delete_old_segments(log)
@@ -97,7 +97,7 @@ class Topic:
         return self.log(run)
 
     def clean(self) -> list[tuple[bytes | None, bytes | None]]:
-        """Has everything cleaned that is due now; keys and values afterwards."""
+        """Cleans all dirty segments now; returns the remaining keys and values."""
 
         def run(running: Broker) -> None:
             cleaner = next(
@@ -112,7 +112,7 @@ class Topic:
         return [(record.key, record.value) for record in self.read()]
 
     def read(self) -> list[Record]:
-        """All records; a fetch ends where its segment does."""
+        """Reads all records, which needs several fetches because a fetch ends with its segment."""
         result: list[Record] = []
         offset = 0
         while data := bytes(fetch(self._client, self.name, offset).records):
@@ -123,15 +123,15 @@ class Topic:
 
 
 @pytest.fixture
-def topic(broker: RunningBroker, client: WireClient, folder: Path) -> Topic:
-    return Topic(broker, client, folder)
+def topic(broker: RunningBroker, client: WireClient, log_dir: Path) -> Topic:
+    return Topic(broker, client, log_dir)
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-# --- what is kept
+# --- retention
 
 
 def test_retention_ms(topic: Topic) -> None:
@@ -157,15 +157,15 @@ def test_file_delete_delay_ms(topic: Topic, broker: RunningBroker) -> None:
     topic.set(retention_ms=1)
     topic.write(b"a")
     assert topic.retain() == 1
-    assert any(topic.folder.glob("*.deleted"))
+    assert any(topic.directory.glob("*.deleted"))
     topic.set(file_delete_delay_ms=0)
     topic.write(b"b")
     assert topic.retain() == 2
     topic.log(lambda log: remove_deleted_segments(log))
-    assert {path.name[:20] for path in topic.folder.glob("*.deleted")} == {f"{0:020}"}
+    assert {path.name[:20] for path in topic.directory.glob("*.deleted")} == {f"{0:020}"}
 
 
-# --- when a segment is full
+# --- segments
 
 
 def test_segment_bytes(topic: Topic) -> None:
@@ -186,14 +186,14 @@ def test_segment_ms(topic: Topic) -> None:
 
 
 def test_segment_jitter_ms(topic: Topic) -> None:
-    """Each new segment draws how much earlier it ends."""
+    """Every new segment gets a random jitter."""
     topic.set(segment_ms=1_000_000, segment_jitter_ms=1_000_000)
-    drawn = set()
+    jitters = set()
     for _ in range(8):
-        drawn.add(topic.log(lambda log: log.roll(log.log_end_offset).roll_jitter_ms))
+        jitters.add(topic.log(lambda log: log.roll(log.log_end_offset).roll_jitter_ms))
         topic.write(b"a")
-    assert len(drawn) > 1
-    assert max(drawn) <= 1_000_000
+    assert len(jitters) > 1
+    assert max(jitters) <= 1_000_000
 
 
 def test_segment_index_bytes_and_index_interval_bytes(topic: Topic) -> None:
@@ -201,7 +201,7 @@ def test_segment_index_bytes_and_index_interval_bytes(topic: Topic) -> None:
     topic.log(lambda log: log.roll())
     for timestamp in range(6):
         topic.write(b"a", timestamp=1_700_000_000_000 + timestamp)
-    # An index of 24 bytes has room for 2 entries by time, and each batch gets one.
+    # A time index of 24 bytes has room for 2 entries, and every batch adds one.
     assert len(topic.segments()) >= 3
     topic.set(segment_index_bytes=None, index_interval_bytes=None)
     end = topic.log(lambda log: log.log_end_offset)
@@ -216,13 +216,13 @@ def test_segment_index_bytes_and_index_interval_bytes(topic: Topic) -> None:
 def test_preallocate(topic: Topic) -> None:
     topic.set(internal_segment_bytes=100_000)
     topic.write(b"a")
-    assert (topic.folder / f"{0:020}.log").stat().st_blocks * 512 < 100_000
+    assert (topic.directory / f"{0:020}.log").stat().st_blocks * 512 < 100_000
     topic.set(preallocate="true")
     topic.log(lambda log: log.roll())
-    assert (topic.folder / f"{1:020}.log").stat().st_blocks * 512 >= 100_000
+    assert (topic.directory / f"{1:020}.log").stat().st_blocks * 512 >= 100_000
 
 
-# --- when it is durable
+# --- durability
 
 
 def test_flush_messages(topic: Topic) -> None:
@@ -291,7 +291,7 @@ def test_max_compaction_lag_ms(topic: Topic) -> None:
 
 
 def test_delete_retention_ms(topic: Topic) -> None:
-    """The first cleaning decides when a tombstone goes, the next after that lets it go."""
+    """The first cleaning sets the time after which a later cleaning removes the tombstone."""
 
     def keys_after_two_cleanings(key: bytes) -> list[bytes | None]:
         topic.write(None, key=key)
@@ -307,11 +307,11 @@ def test_delete_retention_ms(topic: Topic) -> None:
     assert keys_after_two_cleanings(b"at once") == [b"a day", b"other"]
 
 
-# --- what is taken in
+# --- validation
 
 
 def test_compression_type(topic: Topic, client: WireClient) -> None:
-    """P6: what comes compressed in another way is compressed anew."""
+    """P6: batches with another codec are recompressed."""
 
     def stored_codec() -> Compression:
         offset = topic.write(b"a" * 1000, b"b" * 1000, codec=Compression.SNAPPY)
@@ -321,8 +321,8 @@ def test_compression_type(topic: Topic, client: WireClient) -> None:
     assert stored_codec() is Compression.SNAPPY
     for name in ("gzip", "lz4", "zstd", "uncompressed"):
         topic.set(compression_type=name)
-        wanted = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
-        assert stored_codec() is wanted
+        expected_codec = Compression.NONE if name == "uncompressed" else Compression[name.upper()]
+        assert stored_codec() is expected_codec
     assert [record.value for record in topic.read()] == [b"a" * 1000, b"b" * 1000] * 5
 
 
@@ -330,9 +330,9 @@ def test_max_message_bytes(topic: Topic, client: WireClient) -> None:
     """P7, E2."""
     record = Record(0, 1_700_000_000_000, None, b"x" * 2000)
     topic.set(max_message_bytes=1000)
-    refused = try_produce(client, topic.name, record)
-    assert refused.error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert "max.message.bytes" in refused.error_message
+    response = try_produce(client, topic.name, record)
+    assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert "max.message.bytes" in response.error_message
     assert topic.log(lambda log: log.log_end_offset) == 0
     topic.set(max_message_bytes=3000)
     assert try_produce(client, topic.name, record).error_code == 0
@@ -355,27 +355,27 @@ def test_message_timestamp_type(topic: Topic, client: WireClient) -> None:
         ("message.timestamp.after.max.ms", DAY_MS),
     ],
 )
-def test_timestamps_far_from_now(
+def test_timestamps_far_from_now_are_rejected(
     topic: Topic, client: WireClient, setting: str, shift_ms: int
 ) -> None:
     record = Record(0, now_ms() + shift_ms, None, b"x")
     alter(client, TOPIC, topic.name, {setting: str(DAY_MS // 2)})
-    refused = try_produce(client, topic.name, record)
-    assert refused.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert refused.record_errors
+    response = try_produce(client, topic.name, record)
+    assert response.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert response.record_errors
     alter(client, TOPIC, topic.name, {setting: str(DAY_MS * 2)})
     assert try_produce(client, topic.name, record).error_code == 0
 
 
 def test_min_insync_replicas(topic: Topic, client: WireClient, broker: RunningBroker) -> None:
-    """E7. Replicas that a topic was never to have are not asked for, as in Kafka."""
+    """E7: as in Kafka, no more replicas are required than the topic has."""
     record = Record(0, 1_700_000_000_000, None, b"x")
     topic.set(min_insync_replicas=2)
     assert try_produce(client, topic.name, record).error_code == 0
     add_absent_replica(broker, topic.name)
-    refused = try_produce(client, topic.name, record)
-    assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    assert "min.insync.replicas" in refused.error_message
+    response = try_produce(client, topic.name, record)
+    assert response.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert "min.insync.replicas" in response.error_message
     assert try_produce(client, topic.name, record, acks=1).error_code == 0
     topic.set(min_insync_replicas=1)
     assert try_produce(client, topic.name, record).error_code == 0
@@ -384,12 +384,12 @@ def test_min_insync_replicas(topic: Topic, client: WireClient, broker: RunningBr
 def test_unclean_leader_election_enable(
     topic: Topic, client: WireClient, broker: RunningBroker
 ) -> None:
-    """R5: where all in-sync replicas are gone, another may lead as soon as it is allowed."""
+    """R5: if no in-sync replica is alive, another may become leader as soon as it is allowed."""
     key = TopicPartition(topic.name, 0)
     record = Record(0, 1_700_000_000_000, None, b"x")
     assert try_produce(client, topic.name, record).error_code == 0
 
-    def lose_the_others(image: ClusterImage) -> ControllerResult[None]:
+    def lose_in_sync_replicas(image: ClusterImage) -> ControllerResult[None]:
         replicas = Assignment((*image.topics[topic.name].assignments[0].replicas, 99))
         state = image.partitions[key]
         return ControllerResult(
@@ -408,15 +408,15 @@ def test_unclean_leader_election_enable(
             None,
         )
 
-    broker.wait(lambda running: running.controller.run(lose_the_others))
-    refused = try_produce(client, topic.name, record)
-    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    broker.wait(lambda running: running.controller.run(lose_in_sync_replicas))
+    response = try_produce(client, topic.name, record)
+    assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     topic.set(unclean_leader_election_enable="true")
     topic.set(retention_ms=-1)  # decided after the election
     assert try_produce(client, topic.name, record, acks=1).base_offset == 1
 
 
-# --- and they stay
+# --- restarts
 
 
 def test_settings_hold_after_a_restart(tmp_path: Path) -> None:

@@ -26,26 +26,26 @@ from tests.support.protocol.admin import TOPIC, describe
 from tests.support.protocol.requests import make_topic, produced
 
 VERSIONS = range(8)
-SOME = [0, 4, 7]
+SOME_VERSIONS = [0, 4, 7]
 
 
-def create(client: WireClient, topic: CreatableTopic, version: int = 7, **more: bool) -> Any:
-    """The result for one topic."""
-    request = CreateTopicsRequest([topic], timeout_ms=5000, **more)
+def create(client: WireClient, topic: CreatableTopic, version: int = 7, **options: bool) -> Any:
+    """Returns the result for one topic."""
+    request = CreateTopicsRequest([topic], timeout_ms=5000, **options)
     (result,) = client.request(request, version).topics
     assert result.name == topic.name
     return result
 
 
 def partitions(client: WireClient, name: str) -> list[Any]:
-    """As Metadata tells them; nothing where there is no such topic."""
+    """Returns the partitions in Metadata; empty if the topic does not exist."""
     request = MetadataRequest([MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     result: list[Any] = client.request(request, 9).topics[0].partitions
-    return sorted(result, key=lambda parts: parts.partition_index)
+    return sorted(result, key=lambda partition: partition.partition_index)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version(client: WireClient, version: int) -> None:
+def test_topics_are_created_in_every_version(client: WireClient, version: int) -> None:
     name = f"every-{version}"
     configs = [CreatableTopicConfig("retention.ms", "1234567")]
     result = create(client, CreatableTopic(name, 3, 1, configs=configs), version)
@@ -54,16 +54,16 @@ def test_every_version(client: WireClient, version: int) -> None:
     assert (result.topic_id != ZERO_UUID) == (version >= 7)
     if version >= 5:
         assert (result.num_partitions, result.replication_factor) == (3, 1)
-        told = {config.name: config.value for config in result.configs}
-        assert told["retention.ms"] == "1234567"
-        assert "cleanup.policy" in told
+        configs_by_name = {config.name: config.value for config in result.configs}
+        assert configs_by_name["retention.ms"] == "1234567"
+        assert "cleanup.policy" in configs_by_name
     assert len(partitions(client, name)) == 3
     assert describe(client, TOPIC, name, ["retention.ms"])["retention.ms"].value == "1234567"
     assert produced(client, name, b"a", partition=2) == 0
 
 
 @pytest.mark.parametrize("version", range(1, 8))
-def test_only_validated(client: WireClient, version: int) -> None:
+def test_validate_only_creates_no_topic(client: WireClient, version: int) -> None:
     name = f"validated-{version}"
     result = create(client, CreatableTopic(name, 2, 1), version, validate_only=True)
     assert (result.error_code, result.topic_id) == (0, ZERO_UUID)
@@ -72,8 +72,8 @@ def test_only_validated(client: WireClient, version: int) -> None:
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-@pytest.mark.parametrize("version", SOME)
-def test_more_replicas_than_brokers(client: WireClient, version: int) -> None:
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+def test_more_replicas_than_brokers_are_rejected(client: WireClient, version: int) -> None:
     """E1."""
     result = create(client, CreatableTopic(f"replicas-{version}", 1, 3), version)
     assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
@@ -83,13 +83,13 @@ def test_more_replicas_than_brokers(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 7])
-def test_defaults_of_the_broker(client: WireClient, version: int) -> None:
+def test_the_defaults_of_the_broker_apply(client: WireClient, version: int) -> None:
     result = create(client, CreatableTopic(f"defaults-{version}", -1, -1), version)
     assert result.error_code == 0
     assert len(partitions(client, f"defaults-{version}")) == 1
 
 
-@pytest.mark.parametrize("version", SOME)
+@pytest.mark.parametrize("version", SOME_VERSIONS)
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
@@ -116,7 +116,7 @@ def test_defaults_of_the_broker(client: WireClient, version: int) -> None:
     ],
     ids=lambda value: value.name[:10] if isinstance(value, CreatableTopic) else "",
 )
-def test_what_cannot_be(
+def test_an_invalid_topic_is_rejected(
     client: WireClient, version: int, topic: CreatableTopic, code: ErrorCode
 ) -> None:
     result = create(client, topic, version)
@@ -126,18 +126,16 @@ def test_what_cannot_be(
 
 @pytest.mark.parametrize("version", [1, 4, 7])
 @pytest.mark.parametrize("letter", ["x", "é", "\0"])
-def test_what_the_broker_quotes_fits_into_its_answer(
-    client: WireClient, version: int, letter: str
-) -> None:
-    """A name as long as a string can be would make a message that is longer."""
+def test_error_messages_truncate_long_names(client: WireClient, version: int, letter: str) -> None:
+    """The name has the maximum length of a string, so a message that quotes it would be longer."""
     name = letter * (32767 // len(letter.encode()))
     result = create(client, CreatableTopic(name, 1, 1), version)
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert 0 < len(result.error_message) <= 1000
 
 
-@pytest.mark.parametrize("version", SOME)
-def test_names_that_are_taken(client: WireClient, version: int) -> None:
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+def test_existing_and_colliding_names_are_rejected(client: WireClient, version: int) -> None:
     make_topic(client, f"taken.{version}")
     result = create(client, CreatableTopic(f"taken.{version}", 1, 1), version)
     assert result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
@@ -145,16 +143,18 @@ def test_names_that_are_taken(client: WireClient, version: int) -> None:
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION, "metrics cannot tell them apart"
 
 
-@pytest.mark.parametrize("version", SOME)
-def test_a_name_twice_in_a_request(client: WireClient, version: int) -> None:
-    twice = [CreatableTopic(f"twice-{version}", 1, 1)] * 2
-    other = CreatableTopic(f"once-{version}", 1, 1)
-    response = client.request(CreateTopicsRequest([*twice, other], timeout_ms=5000), version)
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+def test_duplicate_names_in_a_request_are_rejected(client: WireClient, version: int) -> None:
+    duplicates = [CreatableTopic(f"twice-{version}", 1, 1)] * 2
+    valid_topic = CreatableTopic(f"once-{version}", 1, 1)
+    response = client.request(
+        CreateTopicsRequest([*duplicates, valid_topic], timeout_ms=5000), version
+    )
     codes = {topic.name: topic.error_code for topic in response.topics}
     assert codes == {f"twice-{version}": ErrorCode.INVALID_REQUEST, f"once-{version}": 0}
 
 
-def assigned(name: str, assignments: dict[int, list[int]]) -> CreatableTopic:
+def assigned_topic(name: str, assignments: dict[int, list[int]]) -> CreatableTopic:
     return CreatableTopic(
         name,
         -1,
@@ -163,28 +163,30 @@ def assigned(name: str, assignments: dict[int, list[int]]) -> CreatableTopic:
     )
 
 
-@pytest.mark.parametrize("version", SOME)
-def test_replicas_one_by_one(broker: RunningBroker, client: WireClient, version: int) -> None:
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+def test_manual_replica_assignments(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
     node = broker.app.broker.broker_id
-    good = assigned(f"assigned-{version}", {1: [node], 0: [node]})
-    assert create(client, good, version).error_code == 0
-    assert [partition.replica_nodes for partition in partitions(client, good.name)] == [
+    valid = assigned_topic(f"assigned-{version}", {1: [node], 0: [node]})
+    assert create(client, valid, version).error_code == 0
+    assert [partition.replica_nodes for partition in partitions(client, valid.name)] == [
         [node],
         [node],
     ]
-    wrongs: list[dict[int, list[int]]] = [
+    invalid_assignments: list[dict[int, list[int]]] = [
         {0: [node], 2: [node]},
         {0: [99]},
         {0: [node, node]},
         {0: []},
         {-1: [node]},
     ]
-    for index, wrong in enumerate(wrongs):
-        result = create(client, assigned(f"wrong-{version}-{index}", wrong), version)
+    for index, assignment in enumerate(invalid_assignments):
+        result = create(client, assigned_topic(f"wrong-{version}-{index}", assignment), version)
         assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    both = assigned(f"both-{version}", {0: [node]})
-    both.num_partitions = 1
-    assert create(client, both, version).error_code == ErrorCode.INVALID_REQUEST
+    conflicting = assigned_topic(f"both-{version}", {0: [node]})
+    conflicting.num_partitions = 1
+    assert create(client, conflicting, version).error_code == ErrorCode.INVALID_REQUEST
 
 
 # --- DeleteTopics
@@ -204,30 +206,32 @@ def delete(client: WireClient, version: int, *topics: str | UUID) -> list[Any]:
 
 
 @pytest.mark.parametrize("version", range(7))
-def test_topics_go(broker: RunningBroker, client: WireClient, version: int) -> None:
+def test_topics_are_deleted_in_every_version(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
     name = f"gone-{version}"
     topic_id = make_topic(client, name, 2)
     produced(client, name, b"a")
-    missing, gone = sorted(delete(client, version, "missing", name), key=lambda r: -r.error_code)
+    missing, deleted = sorted(delete(client, version, "missing", name), key=lambda r: -r.error_code)
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert bool(missing.error_message) == (version >= 5)
-    assert (gone.name, gone.error_code) == (name, 0)
-    assert gone.topic_id == (topic_id if version >= 6 else ZERO_UUID)
+    assert (deleted.name, deleted.error_code) == (name, 0)
+    assert deleted.topic_id == (topic_id if version >= 6 else ZERO_UUID)
     assert partitions(client, name) == []
     assert not [key for key in broker.app.broker.image.partitions if key.topic == name]
-    # The name is free again, and nothing of the old topic is left.
+    # The name can be used again, and no data of the old topic remains.
     assert make_topic(client, name, 1) != topic_id
     assert produced(client, name, b"b") == 0
 
 
-def test_by_id(client: WireClient) -> None:
+def test_topics_are_deleted_by_id(client: WireClient) -> None:
     topic_id = make_topic(client, "by-id")
-    unknown, gone = sorted(delete(client, 6, topic_id, UUID(int=3)), key=lambda r: -r.error_code)
-    assert (gone.name, gone.topic_id, gone.error_code) == ("by-id", topic_id, 0)
+    unknown, deleted = sorted(delete(client, 6, topic_id, UUID(int=3)), key=lambda r: -r.error_code)
+    assert (deleted.name, deleted.topic_id, deleted.error_code) == ("by-id", topic_id, 0)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_named_twice_by_name_and_by_id(client: WireClient) -> None:
+def test_a_topic_given_by_name_and_by_id_is_not_deleted(client: WireClient) -> None:
     topic_id = make_topic(client, "doubly")
     assert {item.error_code for item in delete(client, 6, "doubly", topic_id)} == {
         ErrorCode.INVALID_REQUEST
@@ -236,19 +240,21 @@ def test_named_twice_by_name_and_by_id(client: WireClient) -> None:
 
 
 @pytest.fixture(scope="module")
-def keeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+def broker_without_deletion(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
     settings = {"delete.topic.enable": "false"}
     with running_broker(tmp_path_factory.mktemp("keeper"), settings) as running:
         yield running
 
 
 @pytest.mark.parametrize("version", [0, 2, 3, 6])
-def test_where_deletion_is_off(keeper: RunningBroker, version: int) -> None:
-    with keeper.connect() as client:
+def test_deletion_can_be_disabled(broker_without_deletion: RunningBroker, version: int) -> None:
+    with broker_without_deletion.connect() as client:
         make_topic(client, f"kept-{version}")
         (result,) = delete(client, version, f"kept-{version}")
-        older = ErrorCode.INVALID_REQUEST
-        assert result.error_code == (ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else older)
+        old_code = ErrorCode.INVALID_REQUEST
+        assert result.error_code == (
+            ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else old_code
+        )
         if version >= 5:
             assert "delete.topic.enable" in result.error_message
         assert len(partitions(client, f"kept-{version}")) == 1
@@ -257,7 +263,7 @@ def test_where_deletion_is_off(keeper: RunningBroker, version: int) -> None:
 # --- CreatePartitions
 
 
-def grow(
+def create_partitions(
     client: WireClient,
     version: int,
     name: str,
@@ -266,11 +272,11 @@ def grow(
     *,
     validate_only: bool = False,
 ) -> Any:
-    given = None
+    assignment_fields = None
     if assignments is not None:
-        given = [CreatePartitionsAssignment(assignment) for assignment in assignments]
+        assignment_fields = [CreatePartitionsAssignment(assignment) for assignment in assignments]
     request = CreatePartitionsRequest(
-        [CreatePartitionsTopic(name, count, given)], 5000, validate_only
+        [CreatePartitionsTopic(name, count, assignment_fields)], 5000, validate_only
     )
     (result,) = client.request(request, version).results
     assert result.name == name
@@ -278,32 +284,34 @@ def grow(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_more_partitions(broker: RunningBroker, client: WireClient, version: int) -> None:
+def test_partitions_are_added_but_never_removed(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
     """M1: the count can be raised, never lowered."""
     name = f"growing-{version}"
     node = broker.app.broker.broker_id
     make_topic(client, name)
     produced(client, name, b"a")
-    assert grow(client, version, name, 3, validate_only=True).error_code == 0
+    assert create_partitions(client, version, name, 3, validate_only=True).error_code == 0
     assert len(partitions(client, name)) == 1
-    assert grow(client, version, name, 3).error_code == 0
+    assert create_partitions(client, version, name, 3).error_code == 0
     assert len(partitions(client, name)) == 3
     assert produced(client, name, b"b", partition=2) == 0
     assert produced(client, name, b"b", partition=0) == 1
-    assert grow(client, version, name, 4, [[node]]).error_code == 0
+    assert create_partitions(client, version, name, 4, [[node]]).error_code == 0
     for count in (4, 2, 0, -1):
-        result = grow(client, version, name, count)
+        result = create_partitions(client, version, name, count)
         assert result.error_code == ErrorCode.INVALID_PARTITIONS
         assert result.error_message
     assert len(partitions(client, name)) == 4
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_partitions_that_cannot_be_added(client: WireClient, version: int) -> None:
+def test_invalid_new_partitions_are_rejected(client: WireClient, version: int) -> None:
     make_topic(client, name := f"stuck-{version}")
-    unknown = grow(client, version, "unknown", 2)
+    unknown = create_partitions(client, version, "unknown", 2)
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     for assignments in ([[99]], [[0], [0]], [[0, 0]]):
-        result = grow(client, version, name, 2, assignments)
+        result = create_partitions(client, version, name, 2, assignments)
         assert result.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert len(partitions(client, name)) == 1

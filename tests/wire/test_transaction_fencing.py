@@ -1,4 +1,4 @@
-"""Who may go on with a transactional id, and who is told that it is over (P4, KIP-360, KIP-890)."""
+"""Fencing of transactional producers (P4, KIP-360, KIP-890)."""
 
 import asyncio
 import threading
@@ -36,7 +36,9 @@ from tests.support.coordinator.transaction_client import (
 )
 from tests.support.protocol.requests import make_topic
 
-both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
+both_generations = pytest.mark.parametrize(
+    "generation", Generation, ids=lambda generation: generation.name
+)
 LAST_EPOCH = 32_767
 
 
@@ -55,11 +57,11 @@ def name(request: pytest.FixtureRequest) -> str:
 # --- another producer
 
 
-@both
-def test_a_second_producer_takes_over(
+@both_generations
+def test_a_second_producer_fences_the_first(
     client: WireClient, name: str, generation: Generation
 ) -> None:
-    """What the first has left open is aborted, and nothing of it can be committed any more."""
+    """The open transaction of the first producer is aborted and cannot be committed any more."""
     make_topic(client, name)
     old = TxnProducer.started(client, name, generation)
     old.write(name, b"old")
@@ -69,33 +71,41 @@ def test_a_second_producer_takes_over(
     assert (first.producer_id, first.producer_epoch) == (-1, -1)
     assert new.init().error_code == 0
     assert new.producer_id == old.producer_id
-    assert new.epoch == old.epoch + 2, "one to fence with, and one to go on with"
+    assert new.epoch == old.epoch + 2, "one epoch to fence with, and one to continue with"
     assert fetched_committed(client, name).last_stable_offset == 2
-    refused = old.send(name, b"late")
-    assert ErrorCode(refused.error_code) is ErrorCode.INVALID_PRODUCER_EPOCH
+    response = old.send(name, b"late")
+    assert ErrorCode(response.error_code) is ErrorCode.INVALID_PRODUCER_EPOCH
     for version in range(6):
         code = client.request(old.end_request(commit=True), version).error_code
-        wanted = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
-        assert ErrorCode(code) is wanted
+        expected_code = (
+            ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
+        )
+        assert ErrorCode(code) is expected_code
     for version in range(4):
         old.versions = old.versions._replace(add=version)
-        wanted = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
-        assert old.add({name: [0]}) is wanted
+        expected_code = (
+            ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
+        )
+        assert old.add({name: [0]}) is expected_code
     for version in range(5):
-        wanted = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
-        assert old.add_offsets("g", version) is wanted
+        expected_code = (
+            ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
+        )
+        assert old.add_offsets("g", version) is expected_code
     for version in (3, 4, 5):
-        kept = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
-        wanted = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
-        assert ErrorCode(client.request(kept, version).error_code) is wanted
+        init_request = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
+        expected_code = (
+            ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
+        )
+        assert ErrorCode(client.request(init_request, version).error_code) is expected_code
     new.write(name, b"new")
     new.commit()
     assert committed(client, name) == [b"new"]
     assert uncommitted(client, name) == [b"old", b"new"]
 
 
-@both
-def test_a_second_producer_where_nothing_is_open(
+@both_generations
+def test_a_second_producer_without_an_open_transaction(
     client: WireClient, name: str, generation: Generation
 ) -> None:
     make_topic(client, name)
@@ -112,12 +122,14 @@ def test_a_second_producer_where_nothing_is_open(
     assert committed(client, name) == [b"old", b"new"]
 
 
-def test_ids_of_others(client: WireClient, name: str) -> None:
-    """INVALID_PRODUCER_ID_MAPPING: not that of this transactional id."""
+def test_the_producer_id_of_another_transactional_id_is_rejected(
+    client: WireClient, name: str
+) -> None:
+    """INVALID_PRODUCER_ID_MAPPING: the producer id belongs to another transactional id."""
     make_topic(client, name)
     mine = TxnProducer.started(client, name, Generation.V1)
-    other = TxnProducer.started(client, f"{name}-other")
-    mine.producer_id = other.producer_id
+    another = TxnProducer.started(client, f"{name}-other")
+    mine.producer_id = another.producer_id
     for version in range(6):
         code = client.request(mine.end_request(commit=True), version).error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -132,11 +144,11 @@ def test_ids_of_others(client: WireClient, name: str) -> None:
 # --- the same producer, again (KIP-360)
 
 
-@both
-def test_a_producer_goes_on_after_an_error(
+@both_generations
+def test_a_producer_continues_with_the_next_epoch_after_an_error(
     client: WireClient, name: str, generation: Generation
 ) -> None:
-    """It asks for the next epoch with the one it has; asking again gives the same."""
+    """It sends its current epoch to get the next one; a repeated request has the same result."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     request = InitProducerIdRequest(name, 60_000, producer.producer_id, producer.epoch)
@@ -149,11 +161,11 @@ def test_a_producer_goes_on_after_an_error(
     assert committed(client, name) == [b"x"]
 
 
-@both
-def test_a_producer_gives_up_its_transaction(
+@both_generations
+def test_initializing_again_aborts_the_open_transaction(
     client: WireClient, name: str, generation: Generation
 ) -> None:
-    """Its open transaction is aborted, and it goes on with the epoch that fenced it."""
+    """Its open transaction is aborted, and it continues with the epoch that fenced it."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"x")
@@ -165,8 +177,8 @@ def test_a_producer_gives_up_its_transaction(
     assert committed(client, name) == [b"y"]
 
 
-def test_a_producer_comes_back_with_what_is_forgotten(client: WireClient, name: str) -> None:
-    """With the id and epoch that a coordinator without memory cannot check."""
+def test_an_expired_producer_gets_a_new_producer_id(client: WireClient, name: str) -> None:
+    """The coordinator has no state to compare the producer id and epoch with."""
     find_coordinator(client, name)
     response = client.request(InitProducerIdRequest(name, 60_000, 123_456, 7), 4)
     assert (response.error_code, response.producer_epoch) == (0, 0)
@@ -176,8 +188,8 @@ def test_a_producer_comes_back_with_what_is_forgotten(client: WireClient, name: 
 # --- the last epoch
 
 
-def stand_at(broker: RunningBroker, name: str, epoch: int) -> None:
-    """Has a transactional id stand at this epoch, as if its record had said so."""
+def set_epoch(broker: RunningBroker, name: str, epoch: int) -> None:
+    """Sets the epoch of a transactional id, as if it had been read from a record."""
 
     def change(inside: Broker) -> None:
         transactions = inside.transactions
@@ -192,13 +204,13 @@ def stand_at(broker: RunningBroker, name: str, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_after_the_last_epoch_comes_a_new_id(
+def test_the_end_of_the_last_epoch_returns_a_new_producer_id(
     broker: RunningBroker, client: WireClient, name: str, commit: bool
 ) -> None:
-    """Version 2: at the end of a transaction; who asks again hears the same."""
+    """Version 2: at the end of a transaction; a repeated request gets the same response."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
-    stand_at(broker, name, LAST_EPOCH - 2)
+    set_epoch(broker, name, LAST_EPOCH - 2)
     producer.epoch = LAST_EPOCH - 2
     producer.write(name, b"a")
     producer.commit()
@@ -227,14 +239,14 @@ def test_after_the_last_epoch_comes_a_new_id(
         )
 
 
-@both
-def test_a_new_producer_after_the_last_epoch(
+@both_generations
+def test_initializing_after_the_last_epoch_returns_a_new_producer_id(
     broker: RunningBroker, client: WireClient, name: str, generation: Generation
 ) -> None:
-    """InitProducerId gives another id, and aborts what is open first."""
+    """InitProducerId returns a new producer id and aborts the open transaction first."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
-    stand_at(broker, name, LAST_EPOCH - 1)
+    set_epoch(broker, name, LAST_EPOCH - 1)
     producer.epoch = LAST_EPOCH - 1
     producer.write(name, b"a")
     new = TxnProducer.started(client, name, generation)
@@ -251,70 +263,74 @@ def test_a_new_producer_after_the_last_epoch(
     assert committed(client, name) == [b"b"]
 
 
-# --- markers between the question and the append
+# --- markers between the verification and the append
 
 
-class Paused:
-    """Holds back the coordinator's answer to the verification of a first batch."""
+class PausedVerification:
+    """Delays the coordinator's response to the verification of a first batch."""
 
     def __init__(self, broker: RunningBroker) -> None:
         self._broker = broker
-        self.asked = threading.Event()
-        self._go: asyncio.Event
+        self.verified = threading.Event()
+        self._resume: asyncio.Event
 
-    def __enter__(self) -> "Paused":
+    def __enter__(self) -> "PausedVerification":
         self._broker.call(self._hook)
         return self
 
     def __exit__(self, *_: object) -> None:
         def unhook(inside: Broker) -> None:
             del inside.transactions.add_partitions
-            self._go.set()
+            self._resume.set()
 
         self._broker.call(unhook)
 
     def _hook(self, inside: Broker) -> None:
         add_partitions = inside.transactions.add_partitions
-        self._go = asyncio.Event()
+        self._resume = asyncio.Event()
 
-        async def held(*args: Any, **more: Any) -> Any:
-            response = await add_partitions(*args, **more)
-            self.asked.set()
-            await self._go.wait()
+        async def delayed(*args: Any, **kwargs: Any) -> Any:
+            response = await add_partitions(*args, **kwargs)
+            self.verified.set()
+            await self._resume.wait()
             return response
 
-        inside.transactions.add_partitions = held  # type: ignore[method-assign]
+        inside.transactions.add_partitions = delayed  # type: ignore[method-assign]
 
     def release(self) -> None:
-        self._broker.call(lambda _: self._go.set())
+        self._broker.call(lambda _: self._resume.set())
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_before_the_first_append(
+def test_a_marker_before_the_first_append_rejects_the_batch(
     broker: RunningBroker, client: WireClient, name: str, generation: Generation, commit: bool
 ) -> None:
-    """The transaction ends while its first batch waits: the batch is refused, nothing hangs."""
+    """The transaction ends while its first batch waits: the batch is rejected and nothing hangs."""
     make_topic(client, name, 2)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"elsewhere", partition=1)
     if generation is Generation.V1:
         assert producer.add({name: [0]}) is ErrorCode.NONE
-    with ThreadPoolExecutor(1) as pool, Paused(broker) as paused, broker.connect() as second:
+    with (
+        ThreadPoolExecutor(1) as pool,
+        PausedVerification(broker) as paused,
+        broker.connect() as second,
+    ):
         batch = producer.batch(name, b"late")
         request = produce_request(name, {(name, 0): batch})
         sending = pool.submit(second.request, request, producer.versions.produce)
-        assert paused.asked.wait(10)
+        assert paused.verified.wait(10)
         assert producer.end(commit=commit) is ErrorCode.NONE
         wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
         paused.release()
         code = sending.result(10).responses[0].partition_responses[0].error_code
-    wanted = (
+    expected_code = (
         ErrorCode.INVALID_TXN_STATE
         if generation is Generation.V1
         else ErrorCode.INVALID_PRODUCER_EPOCH
     )
-    assert ErrorCode(code) is wanted
+    assert ErrorCode(code) is expected_code
     data = fetched_committed(client, name)
     assert data.last_stable_offset == data.high_watermark == 1, "the marker"
     producer.write(name, b"next")
@@ -322,31 +338,33 @@ def test_a_marker_before_the_first_append(
     assert committed(client, name) == [b"next"]
 
 
-def test_the_marker_of_the_transaction_before(
+def test_a_late_marker_does_not_end_the_next_transaction(
     broker: RunningBroker, client: WireClient, name: str
 ) -> None:
-    """Version 2: it comes while the next transaction's first batch waits, and changes nothing."""
+    """Version 2: the marker arrives while the first batch of the next transaction waits."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
     producer.write(name, b"a")
-    marker = broker.call(lambda inside: hold_markers(inside))
+    release = broker.call(lambda inside: hold_markers(inside))
     assert producer.end(commit=True) is ErrorCode.NONE
     with ThreadPoolExecutor(1) as pool, broker.connect() as second:
         batch = producer.batch(name, b"b")
         request = produce_request(name, {(name, 0): batch})
-        refused = client.request(request, 12).responses[0].partition_responses[0].error_code
-        assert ErrorCode(refused) is ErrorCode.CONCURRENT_TRANSACTIONS, "it was patient enough"
+        code = client.request(request, 12).responses[0].partition_responses[0].error_code
+        assert ErrorCode(code) is ErrorCode.CONCURRENT_TRANSACTIONS, (
+            "it waited as long as configured"
+        )
 
-        def until_taken() -> int:
+        def send_until_accepted() -> int:
             while True:
                 response = second.request(request, 12).responses[0].partition_responses[0]
                 if response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
                     code: int = response.error_code
                     return code
 
-        sending = pool.submit(until_taken)
+        sending = pool.submit(send_until_accepted)
         time.sleep(0.05)
-        broker.call(lambda _: marker())
+        broker.call(lambda _: release())
         assert sending.result(10) == 0
     assert producer.end(commit=True) is ErrorCode.NONE
     wait_for_state(client, name, "CompleteCommit")
@@ -354,29 +372,29 @@ def test_the_marker_of_the_transaction_before(
 
 
 def hold_markers(inside: Broker) -> Callable[[], None]:
-    """Markers wait until the result is called."""
+    """Delays markers until the returned function is called."""
     write = inside.txn_markers.write
-    go = asyncio.Event()
+    resume = asyncio.Event()
 
-    async def held(marker: WritableTxnMarker, partitions: Any) -> Any:
-        await go.wait()
+    async def delayed(marker: WritableTxnMarker, partitions: Any) -> Any:
+        await resume.wait()
         return await write(marker, partitions)
 
-    inside.txn_markers.write = held  # type: ignore[method-assign]
+    inside.txn_markers.write = delayed  # type: ignore[method-assign]
     inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
 
     def release() -> None:
         del inside.txn_markers.write, inside.txn_markers.write_at_once
-        go.set()
+        resume.set()
 
     return release
 
 
-@both
-def test_while_markers_are_on_their_way(
+@both_generations
+def test_requests_are_retriable_while_markers_are_written(
     broker: RunningBroker, client: WireClient, name: str, generation: Generation
 ) -> None:
-    """The transaction has ended: everything else waits, and the end cannot be changed."""
+    """Other requests must be retried until the markers are written, and the outcome is final."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"a")
@@ -400,8 +418,8 @@ def test_while_markers_are_on_their_way(
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_longest_timeout(client: WireClient, name: str, version: int) -> None:
-    """`transaction.max.timeout.ms`, here 70 s."""
+def test_the_transaction_timeout_is_limited(client: WireClient, name: str, version: int) -> None:
+    """`transaction.max.timeout.ms` is 70 s here."""
     find_coordinator(client, name)
     for timeout_ms, code in (
         (70_000, ErrorCode.NONE),
@@ -421,9 +439,9 @@ QUICK = {
 }
 
 
-@both
-def test_a_transaction_that_takes_too_long(tmp_path: Path, generation: Generation) -> None:
-    """The coordinator aborts it and fences its producer, which then has to start again."""
+@both_generations
+def test_a_transaction_that_times_out_is_aborted(tmp_path: Path, generation: Generation) -> None:
+    """The coordinator aborts it and fences its producer, which must initialize again."""
     settings = {**QUICK, "transactional.id.expiration.ms": "600000"}
     with watching(), running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t", 2)
@@ -437,12 +455,12 @@ def test_a_transaction_that_takes_too_long(tmp_path: Path, generation: Generatio
         for partition in (0, 1):
             code = producer.send("t", b"late", partition=partition).error_code
             assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_EPOCH
-        # Version 2 cannot tell it from the end of a transaction whose answer was lost.
-        fenced = producer.end(commit=True)
+        # Version 2 cannot distinguish it from the end of a transaction whose response was lost.
+        end_code = producer.end(commit=True)
         if generation is Generation.V1:
-            assert fenced is ErrorCode.PRODUCER_FENCED
+            assert end_code is ErrorCode.PRODUCER_FENCED
         else:
-            assert fenced is ErrorCode.INVALID_TXN_STATE
+            assert end_code is ErrorCode.INVALID_TXN_STATE
         producer.timeout_ms = 60_000
         assert producer.init(keep=True).error_code == 0
         producer.write("t", b"y")
@@ -451,8 +469,8 @@ def test_a_transaction_that_takes_too_long(tmp_path: Path, generation: Generatio
         assert latest(client, "t", 0, 1) == 0
 
 
-def test_ids_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
-    """`transactional.id.expiration.ms`; not while a transaction is open."""
+def test_unused_transactional_ids_expire(tmp_path: Path) -> None:
+    """`transactional.id.expiration.ms` does not apply while a transaction is open."""
     with watching(), running_broker(tmp_path, QUICK) as broker, broker.connect() as client:
         make_topic(client, "t")
         for generation in Generation:
@@ -471,11 +489,11 @@ def test_ids_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
         assert committed(client, "t") == [b"x"]
     with running_broker(tmp_path, QUICK) as broker, broker.connect() as client:
         old = TxnProducer(client, "V2")
-        assert old.init().producer_epoch == 0, "it begins anew"
+        assert old.init().producer_epoch == 0, "the transactional id starts from epoch 0"
 
 
-def test_a_marker_in_an_unknown_place(broker: RunningBroker) -> None:
-    """It is said so for each partition, and the others have it."""
+def test_a_marker_for_an_unknown_partition_has_an_error(broker: RunningBroker) -> None:
+    """The error is per partition."""
     marker = WritableTxnMarker(77, 0, True, coordinator_epoch=0)
     nowhere = TopicPartition("nowhere", 0)
     written = broker.wait(lambda inside: inside.txn_markers.write(marker, [nowhere]))

@@ -1,6 +1,6 @@
 """Many transactional producers and consumers at a time (P4, C4).
 
-What each producer decides is drawn from a seed; how they take turns is up to the machine.
+The actions of a producer depend only on the seed; their interleaving does not.
 """
 
 import random
@@ -40,16 +40,16 @@ SETTINGS = {
 }
 
 
-class Life:
-    """One transactional id: all that it does, and what must come of it."""
+class ProducerHistory:
+    """One transactional id: its random transactions and their expected results."""
 
     def __init__(self, number: int, seed: int) -> None:
         self.number = number
         self.name = f"producer-{number}"
         self.random = random.Random(f"{seed}/{number}")
         self.generation = self.random.choice(list(Generation))
-        self.wanted: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
-        """What is committed, by partition."""
+        self.expected: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
+        """Committed values by partition."""
         self.offset = -1
 
     def run(self, broker: RunningBroker) -> None:
@@ -57,7 +57,7 @@ class Life:
             producer = TxnProducer.started(client, self.name, self.generation)
             for number in range(TRANSACTIONS):
                 self._transaction(producer, number)
-            wait_until_over(client, self.name)
+            wait_until_complete(client, self.name)
 
     def _transaction(self, producer: TxnProducer, number: int) -> None:
         written: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
@@ -73,7 +73,7 @@ class Life:
             case "commit":
                 assert producer.end(commit=True) is ErrorCode.NONE
                 for partition, values in enumerate(written):
-                    self.wanted[partition] += values
+                    self.expected[partition] += values
                 if commits_offsets:
                     self.offset = number
             case "abort":
@@ -94,15 +94,15 @@ class Life:
         assert response.topics[0].partitions[0].error_code == 0
 
 
-def wait_until_over(client: WireClient, name: str) -> None:
-    """What is open is aborted by the next producer; the last end has been told everywhere."""
+def wait_until_complete(client: WireClient, name: str) -> None:
+    """Aborts the open transaction by initializing again, which completes all earlier ones."""
     TxnProducer.started(client, name)
     wait_for_state(client, name, "Empty")
 
 
-def consume(broker: RunningBroker, partition: int, done: Callable[[], bool]) -> list[bytes]:
-    """What a consumer sees until all is over; the last stable offset never goes back."""
-    seen: list[bytes] = []
+def consume(broker: RunningBroker, partition: int, is_finished: Callable[[], bool]) -> list[bytes]:
+    """Returns the values that a consumer reads; the last stable offset never decreases."""
+    consumed: list[bytes] = []
     position = stable = 0
     with broker.connect() as client:
         is_last = False
@@ -112,55 +112,57 @@ def consume(broker: RunningBroker, partition: int, done: Callable[[], bool]) -> 
             assert stable <= data.last_stable_offset <= data.high_watermark
             stable = data.last_stable_offset
             values, position = committed_in(data, position)
-            seen += [value for value in values if value is not None]
+            consumed += [value for value in values if value is not None]
             if is_last and position >= stable:
-                return seen
-            is_last = done()
+                return consumed
+            is_last = is_finished()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_sees_what_was_not_committed(tmp_path: Path, seed: int) -> None:
-    """Nor misses what was, nor sees it twice or in another order."""
-    lives = [Life(number, seed) for number in range(5)]
-    over = threading.Event()
+def test_concurrent_consumers_read_exactly_the_committed_records(tmp_path: Path, seed: int) -> None:
+    """Every committed value is read once and in order."""
+    histories = [ProducerHistory(number, seed) for number in range(5)]
+    finished = threading.Event()
     with watching(), running_broker(tmp_path, SETTINGS) as broker:
         with broker.connect() as client:
             make_topic(client, "t", PARTITIONS)
             produced(client, "t", b"plain")
             assert client.request(FindCoordinatorRequest("any"), 2).error_code == 0
-        with ThreadPoolExecutor(len(lives) + PARTITIONS) as pool:
+        with ThreadPoolExecutor(len(histories) + PARTITIONS) as pool:
             consumers = [
-                pool.submit(consume, broker, partition, over.is_set)
+                pool.submit(consume, broker, partition, finished.is_set)
                 for partition in range(PARTITIONS)
             ]
-            producers = [pool.submit(life.run, broker) for life in lives]
+            producers = [pool.submit(history.run, broker) for history in histories]
             try:
                 for producer in producers:
                     producer.result(60)
             finally:
-                over.set()
-            seen = [consumer.result(60) for consumer in consumers]
-        check(lives, seen)
+                finished.set()
+            consumed = [consumer.result(60) for consumer in consumers]
+        check(histories, consumed)
         with broker.connect() as client:
-            assert [committed(client, "t", index) for index in range(PARTITIONS)] == seen
-            check_offsets(client, lives)
+            assert [committed(client, "t", index) for index in range(PARTITIONS)] == consumed
+            check_offsets(client, histories)
     with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
-        for life in lives:
-            wait_for_state(client, life.name, "Empty")
-        assert [committed(client, "t", index) for index in range(PARTITIONS)] == seen
-        check_offsets(client, lives)
+        for history in histories:
+            wait_for_state(client, history.name, "Empty")
+        assert [committed(client, "t", index) for index in range(PARTITIONS)] == consumed
+        check_offsets(client, histories)
 
 
-def check(lives: list[Life], seen: list[list[bytes]]) -> None:
-    for partition, values in enumerate(seen):
-        for life in lives:
-            mine = [value for value in values if value.startswith(b"%d/" % life.number)]
-            assert mine == life.wanted[partition], life.generation
+def check(histories: list[ProducerHistory], consumed: list[list[bytes]]) -> None:
+    for partition, values in enumerate(consumed):
+        for history in histories:
+            values_of_producer = [
+                value for value in values if value.startswith(b"%d/" % history.number)
+            ]
+            assert values_of_producer == history.expected[partition], history.generation
 
 
-def check_offsets(client: WireClient, lives: list[Life]) -> None:
-    for life in lives:
-        request = OffsetFetchRequest(life.name, [OffsetFetchRequestTopic("t", [0])])
+def check_offsets(client: WireClient, histories: list[ProducerHistory]) -> None:
+    for history in histories:
+        request = OffsetFetchRequest(history.name, [OffsetFetchRequestTopic("t", [0])])
         request.require_stable = True
         (result,) = client.request(request, 7).topics[0].partitions
-        assert (result.error_code, result.committed_offset) == (0, life.offset)
+        assert (result.error_code, result.committed_offset) == (0, history.offset)
