@@ -28,13 +28,13 @@ def ports() -> Iterator[Ports]:
 
 @pytest.fixture(scope="session")
 def entrance(ports: Ports) -> Listener:
-    """Where clients come in."""
+    """The listener that clients connect to."""
     return ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0))
 
 
 @pytest.fixture(scope="session")
 def inside(ports: Ports) -> Listener:
-    """Where the broker listens, if it is ours."""
+    """The listener of the broker under test, if it is Penstock."""
     return ports.reserve(Listener("PLAINTEXT", "127.0.0.1", 0))
 
 
@@ -53,7 +53,7 @@ def network(
     inside: Listener,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Network]:
-    """Between the broker and its clients."""
+    """The network between the broker and its clients."""
     port = broker_under_test.port if isinstance(broker_under_test, KafkaBroker) else inside.port
     route = Route(entrance.host, entrance.port, inside.host, port, readable=True)
     network = Network([route], tmp_path_factory.mktemp("relay") / "relay.log")
@@ -86,8 +86,8 @@ def _make(name: str) -> Client:
 @pytest.fixture(scope="session", params=list(ALL))
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
     """Each client in turn. pytest runs the tests of one together, so it is started once."""
-    with _make(request.param) as one:
-        yield one
+    with _make(request.param) as started_client:
+        yield started_client
 
 
 @pytest.fixture
@@ -99,19 +99,19 @@ def admin_client(client: Client) -> AdminClient:
 
 @pytest.fixture(scope="session")
 def witness() -> ConfluentClient:
-    """The client that looks at what the others did."""
+    """The client that verifies the effects of the client under test."""
     return ConfluentClient()
 
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses; there is no such topic yet."""
+    """A topic name that no other test uses; the topic does not exist yet."""
     return f"{re.sub(r'[^A-Za-z0-9._-]+', '-', request.node.name).strip('-')}-{next(_numbers)}"
 
 
 @pytest.fixture
 def new_topic(bootstrap: str, topic: str, witness: ConfluentClient) -> Callable[..., str]:
-    """Makes the test's topic: `new_topic(partitions=2, **{"max.message.bytes": "1000"})`."""
+    """Creates the test's topic: `new_topic(partitions=2, **{"max.message.bytes": "1000"})`."""
 
     def make(partitions: int = 2, **configs: str) -> str:
         witness.create_topic(bootstrap, topic, partitions, configs)

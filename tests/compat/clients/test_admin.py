@@ -1,4 +1,4 @@
-"""Topics made, described and deleted by every client that can."""
+"""Topics are created, described and deleted by every client that has an admin API."""
 
 import pytest
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.parametrize(
 )
 
 
-def test_a_topic_from_creation_to_deletion(
+def test_a_topic_is_created_described_and_deleted(
     admin_client: AdminClient, bootstrap: str, topic: str, witness: ConfluentClient
 ) -> None:
     """M1, M4."""
@@ -28,13 +28,15 @@ def test_a_topic_from_creation_to_deletion(
     assert topic not in witness.topics(bootstrap)
 
 
-def test_what_cannot_be_done_is_said(admin_client: AdminClient, bootstrap: str, topic: str) -> None:
-    """M4: the client gets Kafka's error, and knows it."""
+def test_failed_operations_raise_kafkas_error(
+    admin_client: AdminClient, bootstrap: str, topic: str
+) -> None:
+    """M4: the client receives Kafka's error code and recognizes it."""
     admin_client.create_topic(bootstrap, topic, 1, {})
     with pytest.raises(ClientError) as twice:
         admin_client.create_topic(bootstrap, topic, 1, {})
     assert twice.value.code == TOPIC_ALREADY_EXISTS
     admin_client.delete_topic(bootstrap, topic)
-    with pytest.raises(ClientError) as gone:
+    with pytest.raises(ClientError) as missing_topic:
         admin_client.delete_topic(bootstrap, topic)
-    assert gone.value.code == UNKNOWN_TOPIC_OR_PARTITION
+    assert missing_topic.value.code == UNKNOWN_TOPIC_OR_PARTITION

@@ -1,6 +1,6 @@
 """C3: groups of the consumer protocol (KIP-848), with every client that has it.
 
-What the tests say of a group, they ask of the client's own administrator.
+The state of a group is read with the admin API of the client under test.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ UNSUPPORTED_ASSIGNOR = 112
 INVALID_REGULAR_EXPRESSION = 128
 
 JAVA = [version for version in java_versions() if not version.startswith("3.")]
-"""The protocol was for trial only in the 3.x line."""
+"""The protocol was a preview in the 3.x line."""
 OLD_JAVA = next(version for version in java_versions() if version.startswith("3."))
 
 
@@ -44,20 +44,20 @@ def make(name: str) -> GroupClient:
     scope="module", params=["confluent-kafka", *(f"java-{version}" for version in JAVA)]
 )
 def client(request: pytest.FixtureRequest) -> Iterator[GroupClient]:
-    with make(request.param) as one:
-        yield one
+    with make(request.param) as group_client:
+        yield group_client
 
 
 @pytest.fixture(scope="module")
 def old_java() -> Iterator[GroupClient]:
-    """A client that has the classic protocol only, for all that this module asks of it."""
-    with make(f"java-{OLD_JAVA}") as one:
-        yield one
+    """A client that is used only with the classic protocol."""
+    with make(f"java-{OLD_JAVA}") as group_client:
+        yield group_client
 
 
 @pytest.fixture
 def members() -> Iterator[ExitStack]:
-    """Whoever is entered here leaves at the end of the test."""
+    """A stack of group members, which leave at the end of the test."""
     with ExitStack() as stack:
         yield stack
 
@@ -79,24 +79,24 @@ def values(result: Sequence[Record]) -> list[bytes]:
 
 
 def read_all(readers: Sequence[GroupMember], count: int) -> list[Record]:
-    """What the members read, together."""
+    """Returns the records that all members have read."""
     settle(readers, lambda: sum(len(reader.records) for reader in readers) >= count, "reading")
     return [record for reader in readers for record in reader.records]
 
 
-def is_seen_as(
+def wait_until_described(
     client: GroupClient,
     bootstrap: str,
     group: str,
     expected: tuple[str, str],
     has: Sequence[GroupMember] = (),
 ) -> None:
-    """Waits until the group has the type and state, and these members with what they have.
+    """Waits until the group has the type, state and members with their current assignments.
 
-    The coordinator hears with the next heartbeat that a member has what it was given.
+    A member confirms its assignment to the coordinator with its next heartbeat.
     """
 
-    def seen() -> bool:
+    def is_described() -> bool:
         if client.groups(bootstrap).get(group) != expected:
             return False
         described = client.describe(bootstrap, group)
@@ -104,20 +104,20 @@ def is_seen_as(
             sorted(member.assignment) for member in described.members
         ) == sorted(sorted(item.assignment) for item in has)
 
-    settle(has, seen, f"{group} is {expected}")
+    settle(has, is_described, f"{group} is {expected}")
 
 
 def test_members_share_the_partitions(
     client: GroupClient, bootstrap: str, new_topic: Callable[..., str], members: ExitStack
 ) -> None:
-    """C3: each has some, every partition has one; one that leaves makes room for the others."""
+    """C3: each partition has one owner; the partitions of a leaving member are reassigned."""
     topic = new_topic(4)
     group = f"group-of-{topic}"
     first = members.enter_context(client.member(bootstrap, group, [topic], client_id="first"))
     share([first], all_of(topic, 4))
     second = members.enter_context(client.member(bootstrap, group, [topic], client_id="second"))
     share([first, second], all_of(topic, 4))
-    is_seen_as(client, bootstrap, group, ("Consumer", "Stable"), [first, second])
+    wait_until_described(client, bootstrap, group, ("Consumer", "Stable"), [first, second])
     described = client.describe(bootstrap, group)
     assert described.assignor == "uniform"
     assert {
@@ -131,17 +131,17 @@ def test_members_share_the_partitions(
     first.leave()
     share([second], all_of(topic, 4))
     second.leave()
-    is_seen_as(client, bootstrap, group, ("Consumer", "Empty"))
+    wait_until_described(client, bootstrap, group, ("Consumer", "Empty"))
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_a_group_resumes_at_its_committed_offsets(
     client: GroupClient,
     bootstrap: str,
     new_topic: Callable[..., str],
     witness: ConfluentClient,
     members: ExitStack,
 ) -> None:
-    """C3, C5: members that come later read what those before them had not committed."""
+    """C3, C5: later members read the records that earlier members did not commit."""
     topic = new_topic(2)
     group = f"group-of-{topic}"
     witness.produce(bootstrap, topic, records("first", 2))
@@ -157,10 +157,10 @@ def test_a_group_goes_on_where_it_committed(
     assert witness.committed(bootstrap, topic, group, 2) == {0: 4, 1: 4}
 
 
-def test_the_partitions_of_one_that_crashed(
+def test_the_partitions_of_a_crashed_member_are_reassigned(
     client: GroupClient, bootstrap: str, new_topic: Callable[..., str], members: ExitStack
 ) -> None:
-    """C3: its session ends, and the others have them."""
+    """C3: after its session timeout, the remaining members own them."""
     topic = new_topic(4)
     group = f"group-of-{topic}"
     survivor = members.enter_context(client.member(bootstrap, group, [topic]))
@@ -169,10 +169,10 @@ def test_the_partitions_of_one_that_crashed(
     share([survivor], all_of(topic, 4))
 
 
-def test_static_members(
+def test_a_static_member_keeps_its_partitions_across_a_restart(
     client: GroupClient, bootstrap: str, new_topic: Callable[..., str], members: ExitStack
 ) -> None:
-    """C3: one that comes back has what it had; meanwhile nobody else gets it."""
+    """C3: a returning member gets its old assignment; no other member gets it until then."""
     topic = new_topic(4)
     group = f"group-of-{topic}"
 
@@ -183,27 +183,27 @@ def test_static_members(
 
     stays, goes = join("stays"), join("goes")
     share([stays, goes], all_of(topic, 4))
-    had, others = goes.assignment, stays.assignment
+    restarting_assignment, staying_assignment = goes.assignment, stays.assignment
     with client.member(bootstrap, group, [topic], group_instance_id="goes") as twin:
         with pytest.raises(ClientError) as refused:
             settle([twin, stays, goes], lambda: bool(twin.assignment), "the twin")
         assert refused.value.code == UNRELEASED_INSTANCE_ID
     goes.leave()
     described = {member.instance_id: member for member in client.describe(bootstrap, group).members}
-    assert described["goes"].target == had
-    back = join("goes")
-    settle([stays, back], lambda: bool(back.assignment), "coming back")
-    assert (back.assignment, stays.assignment) == (had, others)
+    assert described["goes"].target == restarting_assignment
+    restarted = join("goes")
+    settle([stays, restarted], lambda: bool(restarted.assignment), "coming restarted")
+    assert (restarted.assignment, stays.assignment) == (restarting_assignment, staying_assignment)
 
 
-def test_a_pattern_of_topics(
+def test_a_regex_subscription_matches_whole_topic_names(
     client: GroupClient,
     bootstrap: str,
     topic: str,
     witness: ConfluentClient,
     members: ExitStack,
 ) -> None:
-    """C3: the broker finds the topics that match all of it."""
+    """C3: the broker resolves the pattern to the topics whose whole name matches."""
     for name in (f"{topic}-in-1", f"{topic}-in-22", f"{topic}-in-3x", f"{topic}-out-1"):
         witness.create_topic(bootstrap, name, 2, {})
     matching = [*all_of(f"{topic}-in-1", 2), *all_of(f"{topic}-in-22", 2)]
@@ -215,8 +215,8 @@ def test_a_pattern_of_topics(
     share(pair, matching)
 
 
-def test_a_pattern_that_is_none(client: GroupClient, bootstrap: str, topic: str) -> None:
-    """C3: the member is told. librdkafka would let it pass: it knows what RE2 does not."""
+def test_an_invalid_regex_is_rejected(client: GroupClient, bootstrap: str, topic: str) -> None:
+    """C3: the broker rejects a pattern that RE2 cannot parse, though librdkafka accepts it."""
     with (
         client.member(bootstrap, f"group-of-{topic}", pattern=rf"({topic})\1") as member,
         pytest.raises(ClientError) as refused,
@@ -226,7 +226,7 @@ def test_a_pattern_that_is_none(client: GroupClient, bootstrap: str, topic: str)
 
 
 @pytest.mark.parametrize(("assignor", "counts"), [("uniform", (3, 3)), ("range", (4, 2))])
-def test_assignors(
+def test_each_assignor_assigns_partitions_as_specified(
     client: GroupClient,
     assignor: str,
     counts: tuple[int, int],
@@ -235,7 +235,7 @@ def test_assignors(
     witness: ConfluentClient,
     members: ExitStack,
 ) -> None:
-    """C4: range gives partitions of the same number, of two topics, to the same member."""
+    """C4: range assigns equal partition numbers of two topics to the same member."""
     topics = [f"{topic}-one", f"{topic}-two"]
     for name in topics:
         witness.create_topic(bootstrap, name, 3, {})
@@ -254,10 +254,10 @@ def test_assignors(
     assert client.describe(bootstrap, group).assignor == assignor
 
 
-def test_an_assignor_that_there_is_not(
+def test_an_unknown_assignor_is_rejected(
     client: GroupClient, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
-    """C4: the member is told."""
+    """C4: the member receives the error."""
     topic = new_topic(1)
     with (
         client.member(
@@ -269,14 +269,14 @@ def test_an_assignor_that_there_is_not(
     assert refused.value.code == UNSUPPORTED_ASSIGNOR
 
 
-def test_a_topic_that_grows(
+def test_added_partitions_are_assigned(
     client: GroupClient,
     bootstrap: str,
     new_topic: Callable[..., str],
     witness: ConfluentClient,
     members: ExitStack,
 ) -> None:
-    """M1, C3: new partitions are assigned, and read from their beginning."""
+    """M1, C3: new partitions are assigned and read from their first offset."""
     topic = new_topic(2)
     group = f"group-of-{topic}"
     pair = [members.enter_context(client.member(bootstrap, group, [topic])) for _ in range(2)]
@@ -297,7 +297,7 @@ def test_from_classic_to_consumer_and_back(
     members: ExitStack,
     old_java: GroupClient,
 ) -> None:
-    """C3: one member after the other, while the group goes on; its offsets stay."""
+    """C3: members migrate one at a time while the group keeps running; its offsets are kept."""
     topic = new_topic(4)
     group = f"group-of-{topic}"
     of_classic = client if classic_client == "its own" else old_java
@@ -313,7 +313,7 @@ def test_from_classic_to_consumer_and_back(
     old = [classic(), classic()]
     share(old, all_of(topic, 4))
     witness.produce(bootstrap, topic, records("first", 4))
-    is_seen_as(client, bootstrap, group, ("Classic", "Stable"), old)
+    wait_until_described(client, bootstrap, group, ("Classic", "Stable"), old)
     assert values(read_all(old, 8)) == values(records("first", 4))
     for item in old:
         item.commit()
@@ -321,7 +321,7 @@ def test_from_classic_to_consumer_and_back(
     old[0].leave()
     mixed = [modern(), old[1]]
     share(mixed, all_of(topic, 4))
-    is_seen_as(client, bootstrap, group, ("Consumer", "Stable"), mixed)
+    wait_until_described(client, bootstrap, group, ("Consumer", "Stable"), mixed)
     old[1].leave()
     new = [mixed[0], modern()]
     share(new, all_of(topic, 4))
@@ -333,9 +333,9 @@ def test_from_classic_to_consumer_and_back(
     new[0].leave()
     mixed = [new[1], classic()]
     share(mixed, all_of(topic, 4))
-    is_seen_as(client, bootstrap, group, ("Consumer", "Stable"), mixed)
+    wait_until_described(client, bootstrap, group, ("Consumer", "Stable"), mixed)
     new[1].leave()
     share([mixed[1]], all_of(topic, 4))
-    is_seen_as(client, bootstrap, group, ("Classic", "Stable"), [mixed[1]])
+    wait_until_described(client, bootstrap, group, ("Classic", "Stable"), [mixed[1]])
     assert witness.committed(bootstrap, topic, group, 4) == dict.fromkeys(range(4), 4)
     assert mixed[1].records == []

@@ -1,4 +1,4 @@
-"""C2, C3, C5: groups, committed offsets and looking up by time, through every client."""
+"""C2, C3, C5: groups, committed offsets and offset lookup by timestamp with every client."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ def values(records: list[Record]) -> list[bytes]:
     return sorted(record.value or b"" for record in records)
 
 
-def test_a_group_goes_on_where_it_committed(
+def test_a_group_resumes_at_its_committed_offsets(
     client: Client, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
 ) -> None:
     """C3, C5: join, read, commit, read back what is committed; a second member starts there."""
@@ -32,10 +32,10 @@ def test_a_group_goes_on_where_it_committed(
     assert second.committed == {0: 7, 1: 7}
 
 
-def test_offsets_by_time(
+def test_offsets_are_looked_up_by_timestamp(
     client: Client, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
 ) -> None:
-    """C5: the first record that is not older; none after the last."""
+    """C5: the first record that is not older than the timestamp; none after the last record."""
     topic = new_topic(len(PARTITIONS))
     witness.produce(bootstrap, topic, RECORDS)
     result = [

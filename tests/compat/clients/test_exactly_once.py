@@ -1,8 +1,8 @@
-"""Read, transform, write, with a broker that is killed again and again (P4, S7).
+"""Consume-transform-produce loops with a broker that is killed repeatedly (P4, S7).
 
-A seed says where: after how many transactions, and at which request, before the
-broker has it, while it works on it, or after it has answered. A failure names the seed and the
-moments.
+A seed determines when: after how many transactions, at which request, and whether before the broker
+receives the request, while it handles it, or after it has responded. A failure message contains the
+seed and these moments.
 """
 
 import time
@@ -55,10 +55,10 @@ LIBRDKAFKA_ASKS = (
     ApiKey.TXN_OFFSET_COMMIT,
     ApiKey.END_TXN,
 )
-"""In every transaction, so that none is waited for in vain."""
+"""Requests that every transaction sends, so that each planned kill happens."""
 JAVA_RECORDS = 600
 IN_ONE_JAVA_TRANSACTION = 20
-JAVA_ASKS = (
+JAVA_REQUESTS = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.JOIN_GROUP,
     ApiKey.PRODUCE,
@@ -68,15 +68,15 @@ JAVA_ASKS = (
 seeds = pytest.mark.parametrize("seed", range(max(SEEDS, 1)))
 
 
-class ReturningBroker(PenstockBroker):
-    """A broker that comes back where it was."""
+class RestartingBroker(PenstockBroker):
+    """A broker that restarts on the same port."""
 
-    def settle(self) -> None:
-        """Starts at the port that it has now from now on."""
+    def keep_port(self) -> None:
+        """Keeps the current port for all later starts."""
         self._settings["listeners"] = f"PLAINTEXT://{self.bootstrap}"
 
-    def name_itself(self, address: str) -> None:
-        """Sends clients there, from its next start on."""
+    def advertise(self, address: str) -> None:
+        """Advertises this address to clients from its next start on."""
         self._settings["advertised.listeners"] = f"PLAINTEXT://{address}"
 
     def crash(self) -> None:
@@ -85,64 +85,64 @@ class ReturningBroker(PenstockBroker):
         self.start()
 
     def check(self) -> None:
-        """It has met nothing that it did not expect since its last start."""
+        """Checks that the broker has logged no traceback since its last start."""
         assert "Traceback" not in self.log.read_text()
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[ReturningBroker]:
-    broker = ReturningBroker(tmp_path, SETTINGS)
+def broker(tmp_path: Path) -> Iterator[RestartingBroker]:
+    broker = RestartingBroker(tmp_path, SETTINGS)
     with broker:
-        broker.settle()
+        broker.keep_port()
         yield broker
     broker.check()
 
 
 @pytest.fixture
-def tap(broker: ReturningBroker) -> Iterator[Tap]:
-    """The only way to the broker that clients know of."""
+def tap(broker: RestartingBroker) -> Iterator[Tap]:
+    """The proxy in front of the broker; its address is the only one that clients get."""
     with Tap(broker.bootstrap) as tap:
         broker.stop()
-        broker.name_itself(tap.bootstrap)
+        broker.advertise(tap.bootstrap)
         broker.start()
         yield tap
-        # It was started on a thread of the tap, and would end with that.
+        # The broker was restarted on a thread of the tap, and would end with that thread.
         broker.stop()
 
 
 class Kills:
-    """The moments at which the broker is killed, which follow from a seed."""
+    """The moments at which the broker is killed, derived from a seed."""
 
     def __init__(
         self,
         seed: str,
         transactions: int,
-        asked: Sequence[ApiKey],
+        api_keys: Sequence[ApiKey],
         tap: Tap,
-        broker: ReturningBroker,
+        broker: RestartingBroker,
     ) -> None:
         rng = Random(seed)
         after = sorted(rng.sample(range(1, transactions - KILLS), KILLS))
-        keys = [ApiKey.END_TXN, *rng.choices(asked, k=KILLS - 1)]
+        keys = [ApiKey.END_TXN, *rng.choices(api_keys, k=KILLS - 1)]
         rng.shuffle(keys)
         stages = [rng.choice(list(Stage)) for _ in keys]
-        self._left = list(zip(after, map(Moment, keys, stages), strict=True))
+        self._remaining = list(zip(after, map(Moment, keys, stages), strict=True))
         self._tap = tap
         self._broker = broker
-        self.plan = f"seed {seed!r}: {self._left}"
+        self.plan = f"seed {seed!r}: {self._remaining}"
 
     def arm(self, transactions: int) -> None:
-        """So many transactions are done: the next kill may be due."""
-        if not self._tap.check() and self._left and self._left[0][0] <= transactions:
-            _, moment = self._left.pop(0)
+        """Arms the next kill if it is due after this number of completed transactions."""
+        if not self._tap.check() and self._remaining and self._remaining[0][0] <= transactions:
+            _, moment = self._remaining.pop(0)
             self._tap.at(moment, self._broker.crash)
 
     def all_done(self) -> bool:
-        return not self._tap.check() and not self._left
+        return not self._tap.check() and not self._remaining
 
 
 def fill(bootstrap: str, count: int) -> dict[int, list[bytes]]:
-    """Makes the topics and gives back what is in the source, by partition."""
+    """Creates the topics, fills the source and returns its values by partition."""
     client = ConfluentClient()
     for topic in (SOURCE, TARGET):
         client.create_topic(bootstrap, topic, len(PARTITIONS), {})
@@ -165,8 +165,8 @@ def connect(bootstrap: str) -> WireClient:
     return WireClient((host, int(port)))
 
 
-def asked(bootstrap: str, request: Message, version: int) -> Any:
-    """The answer of a broker that may just have been killed, once it has read about the group."""
+def request_until_loaded(bootstrap: str, request: Message, version: int) -> Any:
+    """Returns the response of a broker that may be restarting or loading the group."""
     deadline = time.monotonic() + TIMEOUT
     while True:
         with suppress(ConnectionError), connect(bootstrap) as client:
@@ -176,26 +176,26 @@ def asked(bootstrap: str, request: Message, version: int) -> Any:
             if code == ErrorCode.NONE:
                 return response
             assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, response
-        assert time.monotonic() < deadline, "the broker does not answer"
+        assert time.monotonic() < deadline, "the broker does not respond"
         time.sleep(0.01)
 
 
 def offsets(bootstrap: str) -> list[int]:
-    """What the group has committed, in whatever state a transaction is."""
-    wanted = OffsetFetchRequestTopic(SOURCE, list(PARTITIONS))
-    response = asked(bootstrap, OffsetFetchRequest(GROUP, [wanted]), 7)
+    """Returns the group's committed offsets, ignoring pending transactions."""
+    source_partitions = OffsetFetchRequestTopic(SOURCE, list(PARTITIONS))
+    response = request_until_loaded(bootstrap, OffsetFetchRequest(GROUP, [source_partitions]), 7)
     return [max(partition.committed_offset, 0) for partition in response.topics[0].partitions]
 
 
 def remove_members(bootstrap: str) -> None:
-    """Of the group: a member that closes before it has found the broker again does not leave."""
-    (group,) = asked(bootstrap, DescribeGroupsRequest([GROUP]), 5).groups
-    gone = [MemberIdentity(member.member_id) for member in group.members]
-    asked(bootstrap, LeaveGroupRequest(GROUP, members=gone), 4)
+    """Removes the group's members: one that closes without a connection sends no LeaveGroup."""
+    (group,) = request_until_loaded(bootstrap, DescribeGroupsRequest([GROUP]), 5).groups
+    members = [MemberIdentity(member.member_id) for member in group.members]
+    request_until_loaded(bootstrap, LeaveGroupRequest(GROUP, members=members), 4)
 
 
 def everything(bootstrap: str) -> dict[int, list[bytes]]:
-    """What a consumer with read_committed finds in the target, up to the end."""
+    """Returns all records of the target that a read_committed consumer reads."""
     result: dict[int, list[bytes]] = {item: [] for item in PARTITIONS}
     settings = {"isolation.level": "read_committed", "enable.partition.eof": True}
     with closing(make_consumer(bootstrap, "without-a-group", settings)) as consumer:
@@ -228,8 +228,8 @@ def check(bootstrap: str, source: dict[int, list[bytes]]) -> None:
 
 
 @contextmanager
-def told(kills: Kills) -> Iterator[None]:
-    """A failure says where the broker was killed."""
+def plan_in_failures(kills: Kills) -> Iterator[None]:
+    """Adds the planned kills to the message of a failure."""
     try:
         yield
     except BaseException as error:
@@ -239,15 +239,18 @@ def told(kills: Kills) -> Iterator[None]:
 
 @seeds
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_kills_while_librdkafka_copies(
-    tap: Tap, broker: ReturningBroker, protocol: str, seed: int
+def test_librdkafka_copies_each_record_once_despite_broker_kills(
+    tap: Tap, broker: RestartingBroker, protocol: str, seed: int
 ) -> None:
-    """P4, C3: whichever protocol the group has, every record is copied once, in order."""
+    """P4, C3: with both group protocols, every record is copied once, in order."""
     source = fill(tap.bootstrap, RECORDS)
     transactions = RECORDS // IN_ONE_TRANSACTION
     kills = Kills(f"{protocol} {seed}", transactions, LIBRDKAFKA_ASKS, tap, broker)
     settings = {"group.protocol": protocol}
-    with told(kills), closing(Copier(tap.bootstrap, GROUP, SOURCE, TARGET, settings)) as copier:
+    with (
+        plan_in_failures(kills),
+        closing(Copier(tap.bootstrap, GROUP, SOURCE, TARGET, settings)) as copier,
+    ):
         while copier.copied < RECORDS:
             kills.arm(copier.committed)
             if messages := copier.read(IN_ONE_TRANSACTION):
@@ -257,22 +260,24 @@ def test_kills_while_librdkafka_copies(
 
 
 @seeds
-def test_kills_while_java_copies(tap: Tap, broker: ReturningBroker, seed: int) -> None:
+def test_java_copies_each_record_once_despite_broker_kills(
+    tap: Tap, broker: RestartingBroker, seed: int
+) -> None:
     """P4: with a new producer and a new member of the group for each transaction."""
     source = fill(tap.bootstrap, JAVA_RECORDS)
-    # Two polls may bring up to twice as many as were asked for.
+    # Two polls may return up to twice the requested number of records.
     transactions = JAVA_RECORDS // IN_ONE_JAVA_TRANSACTION // 2
-    kills = Kills(f"Java {seed}", transactions, JAVA_ASKS, tap, broker)
-    with told(kills), TRANSACTIONAL[JAVA[-1]]() as java:
-        left, done = JAVA_RECORDS, 0
-        while left:
-            kills.arm(done)
-            most = min(left, IN_ONE_JAVA_TRANSACTION)
-            # Whether it came to its end or not, the offsets say.
+    kills = Kills(f"Java {seed}", transactions, JAVA_REQUESTS, tap, broker)
+    with plan_in_failures(kills), TRANSACTIONAL[JAVA[-1]]() as java:
+        remaining_records, completed = JAVA_RECORDS, 0
+        while remaining_records:
+            kills.arm(completed)
+            most = min(remaining_records, IN_ONE_JAVA_TRANSACTION)
+            # The committed offsets show whether the transaction completed.
             with suppress(ClientError):
                 java.transform(tap.bootstrap, GROUP, SOURCE, TARGET, most, commit=True)
-                done += 1
-            left = JAVA_RECORDS - sum(offsets(tap.bootstrap))
+                completed += 1
+            remaining_records = JAVA_RECORDS - sum(offsets(tap.bootstrap))
             remove_members(tap.bootstrap)
         assert kills.all_done()
         check(tap.bootstrap, source)

@@ -1,7 +1,7 @@
 """C2, M4: clients that fetch with versions 0 to 3 read what was stored in today's format.
 
-kcat can be told to take the broker for an old one. Others use the latest version that the broker
-names, so there is a broker, in this process, that names an old one.
+kcat has a setting for the assumed broker version. Other clients use the latest version that the
+broker advertises, so these tests run a broker in this process that advertises an old one.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,36 +25,38 @@ from tests.support.kafka_clients.samples import PARTITIONS, as_stored, briefly, 
 OLD_CODECS = ("none", "gzip", "snappy", "lz4")
 FIRST_WITH_TIMES = 2
 AGES = {0: "0.8.2", 1: "0.9.0"}
-"""The broker that librdkafka must believe in to use this version of Fetch."""
+"""The assumed broker version with which librdkafka uses each version of Fetch."""
 OLDEST = {
     "aiokafka": 1,
     "confluent-kafka": 0,
     "franz-go": 0,
     **{name: 0 for name in ALL if name.startswith("java-3.")},
 }
-"""Clients that have such versions, and the oldest that they can use."""
+"""Clients that support such versions, with the oldest version that each can use."""
 NO_LZ4_IN_THE_OLDER_FORMAT = ("aiokafka", "franz-go")
-"""Its frames have a wrong checksum, which these clients do not forgive."""
+"""A codec whose frames have a wrong checksum, which these clients reject."""
 TOPICS = {"every-codec": OLD_CODECS, "no-lz4": ("none", "gzip", "snappy")}
 
 
 def as_read(records: list[Record], version: int) -> list[Record]:
-    """As the formats of the time have them: no headers, and no times in the older one."""
+    """Returns the records as old formats represent them: no headers; in v0 no timestamps."""
     plain = [record._replace(headers=()) for record in records]
     return briefly(comparable(plain, timestamps=version >= FIRST_WITH_TIMES))
 
 
 class OldKcat(KcatClient):
-    """kcat that asks and reads as it did when the broker's version was the latest."""
+    """kcat configured to assume a broker of an old version."""
 
     def __init__(self, version: int, **settings: str) -> None:
         super().__init__()
-        told = {
+        properties = {
             "api.version.request": "false",
             "broker.version.fallback": AGES[version],
             **settings,
         }
-        self._settings = [word for item in told.items() for word in ("-X", "=".join(item))]
+        self._settings = [
+            argument for item in properties.items() for argument in ("-X", "=".join(item))
+        ]
 
     def _run(self, bootstrap: str, *arguments: str | bytes, stdin: bytes = b"") -> bytes:
         return super()._run(bootstrap, *self._settings, *arguments, stdin=stdin)
@@ -62,14 +64,14 @@ class OldKcat(KcatClient):
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("version", AGES)
-def test_kcat_with_an_old_broker_in_mind(
+def test_kcat_reads_with_old_fetch_versions(
     version: int,
     codec: str,
     bootstrap: str,
     new_topic: Callable[..., str],
     witness: ConfluentClient,
 ) -> None:
-    """C2, P6: offsets, keys, values and tombstones, small and of a megabyte."""
+    """C2, P6: offsets, keys, values and tombstones, from small ones to one megabyte."""
     topic = new_topic(len(PARTITIONS))
     sent = samples()
     witness.produce(bootstrap, topic, sent, codec=codec)
@@ -78,10 +80,10 @@ def test_kcat_with_an_old_broker_in_mind(
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_a_limit_below_the_batches(
+def test_kcat_reads_batches_larger_than_its_fetch_limit(
     codec: str, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
 ) -> None:
-    """P7: librdkafka raises its limit when it gets half a message."""
+    """P7: librdkafka raises its limit when it receives a truncated message."""
     topic = new_topic(len(PARTITIONS))
     sent = samples()
     witness.produce(bootstrap, topic, sent, codec=codec)
@@ -92,7 +94,7 @@ def test_a_limit_below_the_batches(
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory, witness: ConfluentClient) -> Iterator[str]:
-    """A broker in this process whose topics have batches of each of their codecs in turn."""
+    """A broker in this process whose topics have batches compressed with alternating codecs."""
     with running_broker(tmp_path_factory.mktemp("old")) as broker:
         for topic, codecs in TOPICS.items():
             witness.create_topic(broker.bootstrap_servers, topic, len(PARTITIONS), {})
@@ -103,7 +105,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, witness: ConfluentClient) -
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Callable[[str], Client]]:
-    """The client of a name, which runs from its first use to the end of the module."""
+    """Returns the client of a name, which runs from its first use to the end of the module."""
     with ExitStack() as stack:
         yield cache(lambda name: stack.enter_context(ALL[name]()))
 
@@ -112,23 +114,25 @@ def started() -> Iterator[Callable[[str], Client]]:
     ("name", "version"),
     [(name, version) for name, oldest in OLDEST.items() for version in range(oldest, 4)],
 )
-def test_clients_that_are_offered_nothing_newer(
+def test_clients_use_the_latest_advertised_fetch_version(
     name: str,
     started: Callable[[str], Client],
     version: int,
     filled: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """C2, P6: they use just that version, and miss nothing but what its format does not have."""
+    """C2, P6: they use that version and read everything that its format can represent."""
     capable = started(name)
     used: list[int] = []
 
-    def noting(replicas: Any, workers: Any, used_version: int, *arguments: Any) -> DownConversion:
+    def record_version(
+        replicas: Any, workers: Any, used_version: int, *arguments: Any
+    ) -> DownConversion:
         used.append(used_version)
         return DownConversion(replicas, workers, used_version, *arguments)
 
     monkeypatch.setitem(HANDLERS, ApiKey.FETCH, HandlerSpec("k01_fetch", 0, version))
-    monkeypatch.setattr(k01_fetch, "DownConversion", noting)
+    monkeypatch.setattr(k01_fetch, "DownConversion", record_version)
     older = version < FIRST_WITH_TIMES
     topic = "no-lz4" if older and capable.name in NO_LZ4_IN_THE_OLDER_FORMAT else "every-codec"
     stored = as_stored([record for _ in TOPICS[topic] for record in samples()])

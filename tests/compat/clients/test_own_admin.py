@@ -73,7 +73,7 @@ class Both(NamedTuple):
     kafka: Side
 
     def same(self, call: Callable[[Side], V]) -> V:
-        """Do it on both sides: results, or codes of errors, must be the same."""
+        """Runs the call on both brokers and checks that results or error codes are equal."""
         outcomes = [_outcome(call, side) for side in self]
         assert outcomes[0] == outcomes[1]
         values, errors = outcomes[0]
@@ -81,15 +81,15 @@ class Both(NamedTuple):
         return values[0]
 
     def soon(self, call: Callable[[Side], V]) -> V:
-        """The same for a question: Kafka's broker hears of changes after its controller."""
-        wanted = _outcome(call, self.ours)
+        """As `same`, but waits: Kafka's broker applies changes later than its controller."""
+        expected = _outcome(call, self.ours)
         deadline = time.monotonic() + 10
-        while _outcome(call, self.kafka) != wanted and time.monotonic() < deadline:
+        while _outcome(call, self.kafka) != expected and time.monotonic() < deadline:
             time.sleep(0.02)
         return self.same(call)
 
     def same_errors(self, call: Callable[[Side], object]) -> dict[object, ErrorCode]:
-        """Do it on both sides: it must fail in the same way."""
+        """Runs the call on both brokers and checks that both fail with the same error."""
         outcomes = [_outcome(call, side) for side in self]
         assert outcomes[0] == outcomes[1]
         errors = outcomes[0][1]
@@ -135,11 +135,11 @@ def _side(bootstrap: str) -> Iterator[Side]:
 
 @pytest.fixture
 def name(both: Both, request: pytest.FixtureRequest) -> str:
-    """A topic of three partitions on both sides; other things of the test have its name too."""
+    """A topic of three partitions on both brokers; users, groups and ids get the same name."""
     text: str = re.sub(r"[^a-z]+", "-", request.node.name)
     for side in both:
         side.admin.create_topics([NewTopic(text, 3, 1)])
-        # Asked until the leaders are there.
+        # Retried until the leaders are elected.
         side.admin.list_offsets({TopicPartition(text, index): 0 for index in range(3)})
     return text
 
@@ -147,18 +147,18 @@ def name(both: Both, request: pytest.FixtureRequest) -> str:
 # --- topics
 
 
-def test_topics(both: Both) -> None:
-    wanted = [
+def test_topics_are_created_described_and_deleted_alike(both: Both) -> None:
+    new_topics = [
         NewTopic("numbers", 2, 1, configs={"retention.ms": "5000"}),
         NewTopic("places", assignments={0: [NODE], 1: [NODE]}),
         NewTopic("defaults"),
     ]
 
     def create(side: Side) -> object:
-        made = side.admin.create_topics(wanted)
+        created = side.admin.create_topics(new_topics)
         return {
             topic: (item.num_partitions, item.replication_factor, _values(item.configs or {}))
-            for topic, item in made.items()
+            for topic, item in created.items()
         }
 
     both.same(create)
@@ -188,7 +188,7 @@ def test_topics(both: Both) -> None:
 
 
 def _values(configs: dict[str, ConfigEntry]) -> dict[str, ConfigEntry]:
-    """All but the words, and what the Kafka of the tests has set otherwise for itself."""
+    """Returns the entries without descriptions and settings that the test's Kafka overrides."""
     return {
         name: config._replace(documentation=None)
         for name, config in configs.items()
@@ -196,7 +196,7 @@ def _values(configs: dict[str, ConfigEntry]) -> dict[str, ConfigEntry]:
     }
 
 
-def test_offsets_and_records(both: Both, name: str) -> None:
+def test_offsets_are_listed_and_records_deleted_alike(both: Both, name: str) -> None:
     t0, t1 = TopicPartition(name, 0), TopicPartition(name, 1)
 
     def fill(side: Side) -> None:
@@ -227,7 +227,7 @@ def _sizes(side: Side, topic: str) -> list[tuple[TopicPartition, ReplicaInfo]]:
     return [replica for directory in directories for replica in directory.replicas.items()]
 
 
-def test_leaders_and_reassignments(both: Both, name: str) -> None:
+def test_elections_and_reassignments_have_the_same_results(both: Both, name: str) -> None:
     t0, t1, nowhere = TopicPartition(name, 0), TopicPartition(name, 1), TopicPartition(name, 9)
     preferred = ElectionType.PREFERRED
     assert both.same(lambda side: side.admin.elect_leaders(preferred, [t0])) == {t0: False}
@@ -243,7 +243,7 @@ def test_leaders_and_reassignments(both: Both, name: str) -> None:
 # --- settings and the cluster
 
 
-def test_settings(both: Both, name: str) -> None:
+def test_configs_are_altered_and_described_alike(both: Both, name: str) -> None:
     resource = ConfigResource(Topic, name)
     ops = [
         ConfigOp("retention.ms", "77000"),
@@ -269,12 +269,12 @@ def test_settings(both: Both, name: str) -> None:
     both.soon(lambda side: _values(side.admin.describe_configs([resource])[resource]))
     both.same_errors(lambda side: side.admin.describe_configs([ConfigResource(Topic, "nowhere")]))
     everyone = ConfigResource(ConfigResourceType.BROKER, "")
-    one = ConfigResource(ConfigResourceType.BROKER, str(NODE))
-    changes = {one: [ConfigOp("log.cleaner.threads", "2")], everyone: ops[:0]}
+    broker = ConfigResource(ConfigResourceType.BROKER, str(NODE))
+    changes = {broker: [ConfigOp("log.cleaner.threads", "2")], everyone: ops[:0]}
     both.same(lambda side: side.admin.incremental_alter_configs(changes))
     both.soon(
         lambda side: side.admin.describe_configs(
-            [one, everyone], names=["log.cleaner.threads"], include_synonyms=True
+            [broker, everyone], names=["log.cleaner.threads"], include_synonyms=True
         )
     )
     metrics = ConfigResource(ConfigResourceType.CLIENT_METRICS, name)
@@ -287,7 +287,7 @@ def test_settings(both: Both, name: str) -> None:
     both.soon(lambda side: side.admin.list_config_resources([ConfigResourceType.CLIENT_METRICS]))
 
 
-def test_the_cluster(both: Both) -> None:
+def test_the_cluster_is_described_alike(both: Both) -> None:
     def describe(side: Side) -> object:
         result = side.admin.describe_cluster(
             include_authorized_operations=True, include_fenced_brokers=True
@@ -318,7 +318,7 @@ def test_the_cluster(both: Both) -> None:
         assert None not in (ours.usable, apis[1][key].usable)
 
 
-def test_what_only_kraft_has(both: Both) -> None:
+def test_the_kraft_quorum_is_unsupported_on_penstock(both: Both) -> None:
     """E4."""
     quorum = both.kafka.admin.describe_quorum()
     assert (quorum.leader_id, [voter.replica_id for voter in quorum.voters]) == (NODE, [NODE])
@@ -333,7 +333,7 @@ def test_what_only_kraft_has(both: Both) -> None:
 # --- groups
 
 
-def test_group_offsets(both: Both, name: str) -> None:
+def test_group_offsets_are_altered_and_deleted_alike(both: Both, name: str) -> None:
     t0, t1 = TopicPartition(name, 0), TopicPartition(name, 1)
     offsets = {t0: OffsetAndMetadata(5, "note", 0), t1: OffsetAndMetadata(7)}
     both.same(lambda side: side.admin.alter_group_offsets(name, offsets))
@@ -359,7 +359,7 @@ def test_group_offsets(both: Both, name: str) -> None:
     both.same_errors(lambda side: side.admin.describe_groups([name]))
 
 
-def test_members(both: Both, name: str) -> None:
+def test_members_are_described_and_removed_alike(both: Both, name: str) -> None:
     for side in both:
         side.admin.list_group_offsets([name, f"{name}-new"])
 
@@ -397,7 +397,7 @@ def test_members(both: Both, name: str) -> None:
 # --- security
 
 
-def test_acls(both: Both, name: str) -> None:
+def test_acls_are_created_described_and_deleted_alike(both: Both, name: str) -> None:
     read = AclBinding(
         ResourceType.TOPIC,
         name,
@@ -419,17 +419,17 @@ def test_acls(both: Both, name: str) -> None:
     assert both.soon(lambda side: side.admin.describe_acls()) == []
 
 
-def test_quotas_and_users(both: Both, name: str) -> None:
+def test_quotas_and_scram_users_are_altered_alike(both: Both, name: str) -> None:
     ann, default = ClientQuotaEntity(name, "app"), ClientQuotaEntity(user=Quota.DEFAULT)
     changes = {ann: {"producer_byte_rate": 1000.0}, default: {"request_percentage": 50.0}}
     both.same(lambda side: side.admin.alter_client_quotas(changes))
-    for wanted in (
+    for quota_filter in (
         ClientQuotaFilter(),
         ClientQuotaFilter(name),
         ClientQuotaFilter(user=Quota.ANY, strict=True),
         ClientQuotaFilter(user=Quota.DEFAULT),
     ):
-        both.soon(partial(_quotas, wanted))
+        both.soon(partial(_quotas, quota_filter))
     both.same_errors(lambda side: side.admin.alter_client_quotas({ann: {"speed": 1.0}}))
     both.same(lambda side: side.admin.alter_client_quotas({default: {"request_percentage": None}}))
     both.soon(lambda side: side.admin.describe_client_quotas())
@@ -449,16 +449,16 @@ def test_quotas_and_users(both: Both, name: str) -> None:
     )
 
 
-def _quotas(wanted: ClientQuotaFilter, side: Side) -> object:
-    return side.admin.describe_client_quotas(wanted)
+def _quotas(quota_filter: ClientQuotaFilter, side: Side) -> object:
+    return side.admin.describe_client_quotas(quota_filter)
 
 
 # --- transactions
 
 
-def test_transactions(both: Both, name: str) -> None:
+def test_transactions_are_described_and_ended_alike(both: Both, name: str) -> None:
     t0 = TopicPartition(name, 0)
-    # Their coordinators are there once they have answered that they know nothing of it.
+    # The coordinators are loaded once they respond that the id is unknown.
     both.same_errors(lambda side: side.admin.describe_transactions([name]))
 
     def begin(side: Side) -> object:

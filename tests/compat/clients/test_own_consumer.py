@@ -1,4 +1,4 @@
-"""C1, C2, C5: our consumer on Apache Kafka; another client writes what it reads."""
+"""C1, C2, C5: our consumer on Apache Kafka; another client writes the records."""
 
 from collections.abc import Callable, Iterator
 
@@ -53,7 +53,7 @@ def as_record(record: ConsumerRecord) -> Record:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_of_every_shape(
+def test_records_of_every_shape_are_read(
     bootstrap: str, new_topic: NewTopic, witness: ConfluentClient, codec: str
 ) -> None:
     topic = new_topic(len(PARTITIONS))
@@ -84,7 +84,7 @@ def written(topic: str, bootstrap: str, witness: ConfluentClient, count: int = 1
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_goes_on_where_it_committed(
+def test_a_group_resumes_at_its_committed_offsets(
     bootstrap: str, new_topic: NewTopic, witness: ConfluentClient, protocol: str
 ) -> None:
     topic = new_topic()
@@ -96,7 +96,7 @@ def test_a_group_goes_on_where_it_committed(
         result = consumer.committed([at(topic)])[at(topic)]
         assert result is not None
         assert result[:2] == (3, "a note")
-    # Closing has committed the rest.
+    # Closing the consumer committed the remaining offsets.
     assert witness.committed(bootstrap, topic, topic, 2) == {0: 5, 1: 5}
     written(topic, bootstrap, witness, 2)
     with consumer_of(bootstrap, group_id=topic, group_protocol=protocol) as consumer:
@@ -104,29 +104,31 @@ def test_a_group_goes_on_where_it_committed(
         assert sorted(values(polled(consumer, 2))) == [b"v0", b"v1"]
 
 
-def test_offsets_and_times(bootstrap: str, new_topic: NewTopic, witness: ConfluentClient) -> None:
+def test_offsets_are_looked_up_by_position_and_timestamp(
+    bootstrap: str, new_topic: NewTopic, witness: ConfluentClient
+) -> None:
     topic = new_topic()
     written(topic, bootstrap, witness)
-    both = [at(topic), at(topic, 1)]
+    partitions = [at(topic), at(topic, 1)]
     with consumer_of(bootstrap) as consumer:
-        assert consumer.beginning_offsets(both) == dict.fromkeys(both, 0)
-        assert consumer.end_offsets(both) == dict.fromkeys(both, 5)
-        times = consumer.offsets_for_times({both[0]: START + 1, both[1]: START + 9001})
-        first = times[both[0]]
+        assert consumer.beginning_offsets(partitions) == dict.fromkeys(partitions, 0)
+        assert consumer.end_offsets(partitions) == dict.fromkeys(partitions, 5)
+        times = consumer.offsets_for_times({partitions[0]: START + 1, partitions[1]: START + 9001})
+        first = times[partitions[0]]
         assert first is not None
         assert first[:2] == (1, START + 2000)
-        assert times[both[1]] is None
+        assert times[partitions[1]] is None
         assert [partition.partition for partition in consumer.partitions_for(topic)] == [0, 1]
         assert topic in consumer.list_topics()
-        consumer.assign(both)
-        consumer.seek(both[0], OffsetAndMetadata(4, leader_epoch=0))
-        consumer.seek_to_end([both[1]])
+        consumer.assign(partitions)
+        consumer.seek(partitions[0], OffsetAndMetadata(4, leader_epoch=0))
+        consumer.seek_to_end([partitions[1]])
         assert values(polled(consumer, 1)) == [b"v8"]
-        assert consumer.position(both[1]) == 5
-        assert consumer.watermarks(both[0]).high_watermark == 5
+        assert consumer.position(partitions[1]) == 5
+        assert consumer.watermarks(partitions[0]).high_watermark == 5
 
 
-def test_committed_data_only(bootstrap: str, new_topic: NewTopic) -> None:
+def test_read_committed_skips_aborted_records(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(1)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0}
@@ -153,12 +155,14 @@ def test_committed_data_only(bootstrap: str, new_topic: NewTopic) -> None:
     producer.abort_transaction(20)
 
 
-def test_deleted_records(bootstrap: str, new_topic: NewTopic, witness: ConfluentClient) -> None:
+def test_a_consumer_resets_after_records_were_deleted(
+    bootstrap: str, new_topic: NewTopic, witness: ConfluentClient
+) -> None:
     topic = new_topic()
     written(topic, bootstrap, witness)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    gone = confluent_kafka.TopicPartition(topic, 0, 3)
-    for future in admin.delete_records([gone]).values():
+    deletion = confluent_kafka.TopicPartition(topic, 0, 3)
+    for future in admin.delete_records([deletion]).values():
         future.result(20)
     with consumer_of(bootstrap) as consumer:
         consumer.assign([at(topic)])
@@ -171,10 +175,10 @@ def test_deleted_records(bootstrap: str, new_topic: NewTopic, witness: Confluent
             polled(consumer, 1)
 
 
-def test_many_partitions_in_one_session(
+def test_one_fetch_session_serves_many_partitions(
     bootstrap: str, new_topic: NewTopic, witness: ConfluentClient
 ) -> None:
-    """KIP-227: partitions come and go, and nothing is asked twice or forgotten."""
+    """KIP-227: partitions are added and removed without duplicate or missing records."""
     topic = new_topic(20)
     records = [Record(None, b"%d" % index, partition=index % 20) for index in range(100)]
     witness.produce(bootstrap, topic, records)
@@ -197,11 +201,11 @@ def test_many_partitions_in_one_session(
 
 
 def consumer_sessions(consumer: Consumer) -> list[int]:
-    """The ids of the fetch sessions that brokers have granted."""
+    """Returns the ids of the fetch sessions that brokers have granted."""
     return [session.session_id for session in consumer._driver._fetcher._sessions.values()]
 
 
-def test_a_partition_that_does_not_exist(bootstrap: str, new_topic: NewTopic) -> None:
+def test_an_unknown_partition_is_an_error(bootstrap: str, new_topic: NewTopic) -> None:
     """E5."""
     topic = new_topic(1)
     with consumer_of(bootstrap) as consumer:

@@ -1,4 +1,4 @@
-"""P3, P5, C1, C2, E7: our clients on three brokers of Apache Kafka that die, return and move."""
+"""P3, P5, C1, C2, E7: our clients on three Kafka brokers that crash, restart and move leaders."""
 
 import threading
 import time
@@ -37,7 +37,7 @@ GROUPS_LOG, TRANSACTIONS_LOG = "__consumer_offsets", "__transaction_state"
 
 @pytest.fixture(scope="module")
 def taps() -> dict[int, Tap]:
-    """By broker; the cluster opens them."""
+    """The proxies by broker id; the cluster opens them."""
     return {}
 
 
@@ -62,14 +62,14 @@ def admin(running: KafkaCluster) -> Iterator[Admin]:
 
 @pytest.fixture
 def cluster(running: KafkaCluster, admin: Admin) -> KafkaCluster:
-    """With all of its brokers, each of which leads what it should."""
+    """A cluster with all brokers running, each the leader of its preferred partitions."""
     running.start()
     until(lambda: is_well(admin), "every replica in sync and every leader the preferred one")
     return running
 
 
 def until(ready: Callable[[], bool], what: str, step: Callable[[], object] | None = None) -> None:
-    """Asks, and does the step, again and again: nobody tells when brokers are done."""
+    """Repeats the step until the condition holds: brokers send no notice when they are done."""
     deadline = time.monotonic() + WAIT_S
     while not ready():
         assert time.monotonic() < deadline, f"{what}: not within {WAIT_S} s"
@@ -77,7 +77,7 @@ def until(ready: Callable[[], bool], what: str, step: Callable[[], object] | Non
 
 
 def partitions(admin: Admin, topic: str) -> tuple[PartitionDescription, ...]:
-    """None where the broker that is asked has not heard of the topic yet."""
+    """Returns None if the broker does not have the topic in its metadata yet."""
     try:
         return admin.describe_topics([topic])[topic].partitions
     except AdminError:
@@ -130,7 +130,7 @@ def producer_of(cluster: KafkaCluster, transactional_id: str | None = None) -> P
 
 
 def stored(cluster: KafkaCluster, topic: str, partition: int, end: int) -> list[ConsumerRecord]:
-    """What is there up to an offset, committed or not."""
+    """Returns the stored records up to an offset, committed or not."""
     records: list[ConsumerRecord] = []
     with consumer_of(cluster.bootstrap) as reader:
         place = TopicPartition(topic, partition)
@@ -144,7 +144,7 @@ def stored(cluster: KafkaCluster, topic: str, partition: int, end: int) -> list[
 
 
 class Traffic:
-    """A producer and a member of a group, both at work while the block lasts."""
+    """A producer and a group member that both run for the duration of the `with` block."""
 
     def __init__(self, cluster: KafkaCluster, topic: str) -> None:
         self.sent: dict[int, list[RecordFuture]] = {index: [] for index in range(PARTITIONS)}
@@ -187,20 +187,22 @@ class Traffic:
         assert not self._failures
 
     def flows(self) -> None:
-        """Waits until records that are sent from now on have come through every partition."""
+        """Waits until newly sent records have been read from every partition."""
         counts = self._counts()
-        wanted = {partition: count + 20 for partition, count in counts.items()}
-        until(lambda: bool(self._failures) or self._has_read(wanted), f"more than {counts}")
+        expected_counts = {partition: count + 20 for partition, count in counts.items()}
+        until(
+            lambda: bool(self._failures) or self._has_read(expected_counts), f"more than {counts}"
+        )
         assert not self._failures
 
     def _counts(self) -> dict[int, int]:
         return {partition: len(futures) for partition, futures in self.sent.items()}
 
-    def _has_read(self, wanted: dict[int, int]) -> bool:
-        """Offsets count, as there is nothing but the producer's records in the topic."""
+    def _has_read(self, expected_counts: dict[int, int]) -> bool:
+        """Compares offsets with counts, since the topic holds only the producer's records."""
         return all(
             self.seen[partition] and self.seen[partition][-1].offset + 1 >= count
-            for partition, count in wanted.items()
+            for partition, count in expected_counts.items()
         )
 
     def _send(self) -> None:
@@ -224,7 +226,7 @@ class Traffic:
 def test_a_consumer_reads_from_the_replica_in_its_rack(
     cluster: KafkaCluster, admin: Admin, taps: dict[int, Tap]
 ) -> None:
-    """KIP-392: the leader names the follower nearby, and is left alone from then on."""
+    """KIP-392: the leader names the nearby follower and receives no fetches afterwards."""
     make_topic(admin, "near")
     place = TopicPartition("near", 0)
     with (
@@ -235,7 +237,11 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(
         consumer.assign([place])
         fetch = Moment(ApiKey.FETCH, Stage.PASSED_ON)
         taps[3].at(fetch, lambda: None)
-        until(lambda: not taps[3].check(), "the follower is asked", lambda: consumer.poll(0.05))
+        until(
+            lambda: not taps[3].check(),
+            "the follower receives a fetch",
+            lambda: consumer.poll(0.05),
+        )
         taps[1].at(fetch, lambda: None)  # the leader
         sent = [producer.send("near", b"%d" % number, partition=0) for number in range(100)]
         assert [future.result(WAIT_S).offset for future in sent] == list(range(1, 101))
@@ -245,11 +251,11 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(
             "all records",
             lambda: read.extend(consumer.poll(0.5)),
         )
-        assert taps[1].check(), "the leader was asked again"
+        assert taps[1].check(), "the leader received another fetch"
     assert [record.value for record in read if record.offset] == [b"%d" % n for n in range(100)]
 
 
-def test_leaders_die_return_and_move_while_records_flow(
+def test_no_record_is_lost_while_leaders_crash_restart_and_move(
     cluster: KafkaCluster, admin: Admin
 ) -> None:
     """P3, P5, C1: every acknowledged record once and in order, and the group sees all of them."""
@@ -276,15 +282,15 @@ def test_leaders_die_return_and_move_while_records_flow(
     for partition, futures in traffic.sent.items():
         expected = [b"%d" % number for number in range(len(futures))]
         assert [future.result(0).offset for future in futures] == list(range(len(futures)))
-        there = stored(cluster, "moving", partition, len(futures))
-        assert [record.value for record in there] == expected
-        # A rebalance in between may show some of them twice.
+        stored_records = stored(cluster, "moving", partition, len(futures))
+        assert [record.value for record in stored_records] == expected
+        # A rebalance may deliver some of them twice.
         first = {record.offset: record.value for record in traffic.seen[partition]}
         assert list(first.items()) == list(enumerate(expected))
 
 
 def coordinated_by(admin: Admin, log: str, broker: int, prefix: str) -> str:
-    """An id whose coordinator is this broker: the leader of its partition in `log`."""
+    """Returns an id whose coordinator is this broker, the leader of its partition in `log`."""
     led = leaders(admin, log)
     names = (f"{prefix}-{number}" for number in range(1000))
     return next(name for name in names if led[partition_for(name, len(led))] == broker)
@@ -299,7 +305,9 @@ def read_on(consumer: Consumer, records: list[ConsumerRecord], count: int) -> No
     consumer.commit(timeout=WAIT_S)
 
 
-def test_coordinators_die_and_others_take_over(cluster: KafkaCluster, admin: Admin) -> None:
+def test_transactions_and_groups_survive_coordinator_crashes(
+    cluster: KafkaCluster, admin: Admin
+) -> None:
     """P4, C2, C3: a transaction, and groups of both protocols, whose coordinator is killed."""
     make_topic(admin, "txn")
     with producer_of(cluster, "makes-the-log") as producer:
@@ -379,10 +387,10 @@ def test_coordinators_die_and_others_take_over(cluster: KafkaCluster, admin: Adm
             } == dict.fromkeys(range(PARTITIONS), True)
 
 
-def test_too_few_replicas_is_told_when_the_time_is_over(
+def test_too_few_replicas_fail_the_send_after_the_delivery_timeout(
     running: KafkaCluster, admin: Admin
 ) -> None:
-    """E7: one broker killed and one stopped; the third leads, and refuses what it cannot share."""
+    """E7: one broker is killed and one stopped; the third leads and rejects the records."""
     if all(node.is_running for node in running.nodes.values()):
         running.nodes[1].kill()
     alone, last = (node for node in running.nodes.values() if node.is_running)
@@ -414,7 +422,7 @@ def test_too_few_replicas_is_told_when_the_time_is_over(
 
 
 def _acknowledged(producer: Producer, partition: int) -> int:
-    """The offset of a record that is sent until it arrives."""
+    """Sends a record until it is acknowledged and returns its offset."""
     deadline = time.monotonic() + WAIT_S
     while True:
         try:

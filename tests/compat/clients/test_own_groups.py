@@ -66,38 +66,38 @@ def java() -> Iterator[JavaGroups]:
 
 @pytest.fixture
 def members() -> Iterator[ExitStack]:
-    """Whoever is entered here leaves at the end of the test."""
+    """A stack of group members, which leave at the end of the test."""
     with ExitStack() as stack:
         yield stack
 
 
-def take_turns(
+def check_shared_group(
     members: ExitStack,
     topic: str,
     ours: Callable[[], PolledMember],
     theirs: Callable[[], PolledMember],
 ) -> None:
-    """Both share, first led by ours, then by the other client; nothing is left out."""
+    """Checks that both clients share all partitions, with either one as the group leader."""
     partitions = [(topic, partition) for partition in range(5)]
     first = members.enter_context(ours())
     share([first], partitions)
-    other = members.enter_context(theirs())
-    share([first, other], partitions)
+    their_member = members.enter_context(theirs())
+    share([first, their_member], partitions)
     second = members.enter_context(ours())
-    share([first, other, second], partitions)
+    share([first, their_member, second], partitions)
     first.leave()
     second.leave()
-    share([other], partitions)
-    again = members.enter_context(ours())
-    share([other, again], partitions)
+    share([their_member], partitions)
+    rejoined = members.enter_context(ours())
+    share([their_member, rejoined], partitions)
 
 
 @pytest.mark.parametrize("assignor", ["roundrobin", "cooperative-sticky"])
-def test_with_librdkafka(
+def test_a_group_is_shared_with_librdkafka(
     bootstrap: str, new_topic: NewTopic, members: ExitStack, assignor: str
 ) -> None:
     topic = new_topic(partitions=5)
-    take_turns(
+    check_shared_group(
         members,
         topic,
         lambda: OwnPolledMember(
@@ -110,12 +110,12 @@ def test_with_librdkafka(
 
 
 @pytest.mark.parametrize("assignor", list(JAVA_ASSIGNORS))
-def test_with_java(
+def test_a_group_is_shared_with_java(
     bootstrap: str, new_topic: NewTopic, members: ExitStack, java: JavaGroups, assignor: str
 ) -> None:
     topic = new_topic(partitions=5)
     name = f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[assignor]}"
-    take_turns(
+    check_shared_group(
         members,
         topic,
         lambda: OwnPolledMember(
@@ -128,11 +128,11 @@ def test_with_java(
 
 
 @pytest.mark.parametrize("assignor", list(KAFKA_PYTHON_ASSIGNORS))
-def test_with_kafka_python(
+def test_a_group_is_shared_with_kafka_python(
     bootstrap: str, new_topic: NewTopic, members: ExitStack, assignor: str
 ) -> None:
     topic = new_topic(partitions=5)
-    take_turns(
+    check_shared_group(
         members,
         topic,
         lambda: OwnPolledMember(
@@ -143,12 +143,12 @@ def test_with_kafka_python(
 
 
 @pytest.mark.parametrize("client", ["librdkafka", "java"])
-def test_the_consumer_protocol(
+def test_a_consumer_protocol_group_is_shared(
     bootstrap: str, new_topic: NewTopic, members: ExitStack, java: JavaGroups, client: str
 ) -> None:
     topic = new_topic(partitions=5)
     groups = java if client == "java" else ConfluentGroups()
-    take_turns(
+    check_shared_group(
         members,
         topic,
         lambda: OwnPolledMember(bootstrap, topic, topic, group_protocol="consumer"),
@@ -156,10 +156,10 @@ def test_the_consumer_protocol(
     )
 
 
-def test_both_protocols_in_one_group(
+def test_a_group_migrates_between_protocols_with_members(
     bootstrap: str, new_topic: NewTopic, members: ExitStack
 ) -> None:
-    """A group moves from one protocol to the other with its members in it, and keeps offsets."""
+    """The group keeps its offsets while its members change the protocol."""
     topic = new_topic(partitions=5)
     partitions = [(topic, partition) for partition in range(5)]
     strategy = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -173,22 +173,22 @@ def test_both_protocols_in_one_group(
     share([new], partitions)
 
 
-def test_a_join_that_waits_holds_nothing_up(
+def test_a_waiting_join_does_not_block_other_requests(
     bootstrap: str, new_topic: NewTopic, members: ExitStack
 ) -> None:
-    """A broker answers the requests of a connection one after the other, and a JoinGroup late."""
+    """A broker responds to a connection's requests in order, and to JoinGroup late."""
     topic = new_topic(partitions=4)
     partitions = [(topic, partition) for partition in range(4)]
     options = {**OURS, "partition_assignment_strategy": "cooperative-sticky"}
-    one = members.enter_context(OwnPolledMember(bootstrap, topic, topic, **options))
-    two = members.enter_context(OwnPolledMember(bootstrap, topic, topic, **options))
-    share([one, two], partitions)
-    one.subscribe(topic, "another")
-    # Its join waits for the other one, whose loop stands still.
-    one.poll(0.2)
+    first = members.enter_context(OwnPolledMember(bootstrap, topic, topic, **options))
+    second = members.enter_context(OwnPolledMember(bootstrap, topic, topic, **options))
+    share([first, second], partitions)
+    first.subscribe(topic, "another")
+    # Its join waits for the second member, which is not polling.
+    first.poll(0.2)
     with pytest.raises(RebalanceInProgressError):
-        one.commit({(topic, 0): 1})
+        first.commit({(topic, 0): 1})
     begin = time.monotonic()
-    assert one.committed((topic, 0)) == [None]
+    assert first.committed((topic, 0)) == [None]
     assert time.monotonic() - begin < 1.0
-    share([one, two], partitions)
+    share([first, second], partitions)

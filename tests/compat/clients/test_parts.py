@@ -1,4 +1,4 @@
-"""A client that is not installed is named, with what to do about it."""
+"""The error for a missing client names it and says how to install it."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,9 @@ from tests.support.kafka_clients import ALL, program
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name.startswith(("java-", "franz-go"))])
-def test_what_make_setup_builds(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_build_of_make_setup_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(program, "PARTS", tmp_path)
     with pytest.raises(
         MissingPartError, match=name.split("-")[-1] + ".* is missing: run make setup"
@@ -18,14 +20,16 @@ def test_what_make_setup_builds(name: str, tmp_path: Path, monkeypatch: pytest.M
         ALL[name]()
 
 
-def test_kafkajs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_kafkajs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program, "PARTS", tmp_path)
     with pytest.raises(MissingPartError, match="KafkaJS is missing: run make setup"):
         ALL["kafkajs"]()
 
 
 @pytest.mark.parametrize(("name", "part"), [("kcat", "kcat"), ("kafkajs", r"Node\.js")])
-def test_what_the_system_provides(name: str, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_system_program_is_named(
+    name: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda command: None)
     with pytest.raises(MissingPartError, match=f"{part}.* is missing: run make setup"):
         ALL[name]()

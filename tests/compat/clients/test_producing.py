@@ -1,4 +1,4 @@
-"""P2, P3, P7, E2, E5: how every client produces, and what it is told when it cannot."""
+"""P2, P3, P7, E2, E5: how every client produces, and the errors that it gets."""
 
 from collections.abc import Callable
 
@@ -22,20 +22,22 @@ def values(records: list[Record]) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_acks(client: Client, acks: Acks, bootstrap: str, new_topic: Callable[..., str]) -> None:
+def test_records_are_stored_with_each_acks(
+    client: Client, acks: Acks, bootstrap: str, new_topic: Callable[..., str]
+) -> None:
     """P2."""
     topic = new_topic(1)
     client.produce(bootstrap, topic, FEW, acks=acks)
     assert values(client.consume(bootstrap, topic, [0], len(FEW))) == values(FEW)
 
 
-def test_idempotence(
+def test_an_idempotent_producer_stores_its_id_and_sequences(
     client: Client,
     bootstrap: str,
     broker_under_test: PenstockBroker,
     new_topic: Callable[..., str],
 ) -> None:
-    """P3: the producer got an id, and its batches follow each other by their sequence."""
+    """P3: the producer has an id, and the sequences of its batches are contiguous."""
     topic = new_topic(1)
     client.produce(bootstrap, topic, FEW, idempotent=True)
     batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
@@ -47,16 +49,16 @@ def test_idempotence(
         next_sequence += batch.records
 
 
-# kcat gives up as soon as it has no connection.
+# kcat fails as soon as it loses its connection.
 @pytest.mark.parametrize("client", [name for name in ALL if name != "kcat"], indirect=True)
-def test_an_answer_that_is_lost(
+def test_a_retry_after_a_lost_response_stores_records_once(
     client: Client,
     bootstrap: str,
     network: Network,
     new_topic: Callable[..., str],
     witness: ConfluentClient,
 ) -> None:
-    """P3: the producer sends once more, and the records are stored once."""
+    """P3: the producer sends again, and the broker stores the records once."""
     topic = new_topic(1)
     with network.losing_replies(ApiKey.PRODUCE, times=1) as lost:
         client.produce(bootstrap, topic, FEW, idempotent=True)
@@ -65,13 +67,13 @@ def test_an_answer_that_is_lost(
     assert values(witness.consume(bootstrap, topic, [0], len(FEW))) == values(FEW)
 
 
-def test_without_idempotence(
+def test_batches_without_idempotence_have_no_producer_id(
     client: Client,
     bootstrap: str,
     broker_under_test: PenstockBroker,
     new_topic: Callable[..., str],
 ) -> None:
-    """P3: no producer id where none was asked for."""
+    """P3: no producer id is stored unless idempotence is enabled."""
     topic = new_topic(1)
     client.produce(bootstrap, topic, FEW, idempotent=False)
     batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
@@ -89,7 +91,7 @@ def test_a_topic_is_created_when_first_written(
 def test_a_record_too_large_is_refused(
     client: Client, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
 ) -> None:
-    """E2, P7: refused with its own error, and nothing of it is stored."""
+    """E2, P7: the client gets the specific error, and nothing is stored."""
     topic = new_topic(1, **{"max.message.bytes": "10000"})
     with pytest.raises(ClientError) as refused:
         client.produce(bootstrap, topic, [Record(b"key", b"x" * 20_000, timestamp=START)])
@@ -105,7 +107,7 @@ def test_an_unknown_topic_is_refused(
     topic: str,
     witness: ConfluentClient,
 ) -> None:
-    """E5: with auto.create.topics.enable=false, whatever the client would like."""
+    """E5: with auto.create.topics.enable=false, whatever the client requests."""
     bootstrap = broker_that_creates_no_topics.bootstrap
     with pytest.raises(ClientError) as refused:
         client.produce(bootstrap, topic, FEW[:1], auto_create=True, timeout=1)

@@ -27,7 +27,7 @@ def records() -> list[Record]:
 def written_by_librdkafka(
     bootstrap: str, witness: ConfluentClient, records: list[Record]
 ) -> Callable[[str], str]:
-    """The topic in which librdkafka wrote all records with the codec."""
+    """Returns the topic to which librdkafka wrote all records with the codec."""
     topics: dict[str, str] = {}
 
     def find(codec: str) -> str:
@@ -41,15 +41,15 @@ def written_by_librdkafka(
 
 
 def same(got: Iterable[Record], sent: Iterable[Record], *clients: Client) -> bool:
-    """Compares what was read with what was sent, as exactly as the clients allow."""
+    """Compares received with sent records, as exactly as the clients allow."""
     timestamps = all(client.sets_timestamps for client in clients)
     header_order = all(client.keeps_header_order for client in clients)
-    read, wanted = (
-        comparable(some, timestamps=timestamps, header_order=header_order)
-        for some in (got, as_stored(sent))
+    actual, expected = (
+        comparable(group, timestamps=timestamps, header_order=header_order)
+        for group in (got, as_stored(sent))
     )
-    assert briefly(read) == briefly(wanted)
-    return read == wanted
+    assert briefly(actual) == briefly(expected)
+    return actual == expected
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -61,9 +61,10 @@ def test_a_client_reads_what_it_wrote(
     records: list[Record],
     witness: ConfluentClient,
 ) -> None:
-    """P6, M4: and librdkafka reads the same. The batches are stored as the client compressed them.
+    """P6, M4: librdkafka reads the same records. Batches stay as the client compressed them.
 
-    Two of the records are of a megabyte. A client may leave a batch as it is that does not shrink.
+    Two of the records have one megabyte. A client may send a batch uncompressed if compression does
+    not shrink it.
     """
     bootstrap = broker_under_test.bootstrap
     topic = new_topic()
@@ -96,7 +97,7 @@ def test_a_client_reads_what_librdkafka_wrote(
     written_by_librdkafka: Callable[[str], str],
     records: list[Record],
 ) -> None:
-    """M4: also what the client could not have sent itself."""
+    """M4: including records that the client itself cannot send."""
     got = client.consume(bootstrap, written_by_librdkafka(codec), PARTITIONS, len(records))
     assert same(got, records, client)
     assert sorted(item.timestamp for item in got) == [record.timestamp for record in records]

@@ -1,4 +1,4 @@
-"""P4: transactions of every client that has them, each looked at through others too."""
+"""P4: transactions of every client that supports them, verified with other clients."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -23,7 +23,7 @@ INVALID_PRODUCER_EPOCH = 47
 INVALID_TXN_STATE = 48
 PRODUCER_FENCED = 90
 FENCED = (INVALID_PRODUCER_EPOCH, PRODUCER_FENCED)
-"""Newer versions of the requests have an error of its own for what is fenced."""
+"""Newer request versions have a separate error code for fenced producers."""
 TRANSACTIONAL_ID_NOT_FOUND = 105
 PARTITIONS = (0, 1)
 
@@ -32,7 +32,7 @@ Started = Callable[[str], TransactionalClient]
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[Started]:
-    """The client of a name, which runs from its first use to the end of the module."""
+    """Returns the client of a name, which runs from its first use to the end of the module."""
     running: dict[str, TransactionalClient] = {}
 
     def start(name: str) -> TransactionalClient:
@@ -71,13 +71,13 @@ def values(result: list[Record]) -> list[bytes]:
     return [record.value or b"" for record in result]
 
 
-def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
+def test_committed_records_are_read_and_aborted_ones_are_not(
     client: TransactionalClient,
     bootstrap: str,
     new_topic: Callable[..., str],
     started: Started,
 ) -> None:
-    """P4: by the client itself and by librdkafka; an empty transaction leaves nothing behind."""
+    """P4: by the client itself and by librdkafka; an empty transaction writes nothing."""
     topic = new_topic(1)
     with client.producer(bootstrap, topic) as producer:
         producer.begin()
@@ -99,18 +99,18 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
             assert [item.offset for item in result] == [0, 1, 3, 4]
 
 
-def test_partitions_and_topics_all_at_once(
+def test_a_transaction_spans_partitions_and_topics(
     client: TransactionalClient,
     bootstrap: str,
     topic: str,
     witness: ConfluentClient,
     started: Started,
 ) -> None:
-    """P4: the markers reach every partition, of whichever topic."""
+    """P4: the markers reach every partition of each topic."""
     topics = [f"{topic}-{number}" for number in range(2)]
     for name in topics:
         witness.create_topic(bootstrap, name, len(PARTITIONS), {})
-    other = started("aiokafka")
+    aiokafka = started("aiokafka")
     with client.producer(bootstrap, topic) as producer:
         for end in (producer.abort, producer.commit):
             producer.begin()
@@ -119,7 +119,7 @@ def test_partitions_and_topics_all_at_once(
                     producer.send(name, records(end.__name__, 2, partition))
             end()
     for name in topics:
-        with other.reader(bootstrap, name, PARTITIONS) as reader:
+        with aiokafka.reader(bootstrap, name, PARTITIONS) as reader:
             result = reader.read(4)
             for partition in PARTITIONS:
                 mine = [item for item in result if item.partition == partition]
@@ -132,7 +132,7 @@ def test_a_reader_waits_for_the_end_of_a_transaction(
     new_topic: Callable[..., str],
     witness: ConfluentClient,
 ) -> None:
-    """P4: read_committed stops at the last stable offset, even if what follows is committed."""
+    """P4: read_committed stops at the last stable offset, even before committed records."""
     topic = new_topic(len(PARTITIONS))
     with (
         client.producer(bootstrap, topic) as producer,
@@ -148,10 +148,10 @@ def test_a_reader_waits_for_the_end_of_a_transaction(
         assert values(reader.read(4)) == values(records("open") + records("behind it"))
 
 
-def test_many_transactions_in_a_row(
+def test_consecutive_transactions_do_not_wait_for_markers(
     client: TransactionalClient, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
-    """P4: the next begins at once, whether or not the markers of the last are all written."""
+    """P4: the next one begins at once, even if markers of the previous one are missing."""
     topic = new_topic(1)
     with client.producer(bootstrap, topic) as producer:
         for number in range(50):
@@ -166,14 +166,14 @@ def test_many_transactions_in_a_row(
         assert values(reader.read(len(expected))) == expected
 
 
-def test_offsets_move_with_the_transaction(
+def test_offsets_are_committed_with_the_transaction(
     client: TransactionalClient,
     bootstrap: str,
     new_topic: Callable[..., str],
     witness: ConfluentClient,
     started: Started,
 ) -> None:
-    """P4: read, transform, write: every record exactly once in what comes out."""
+    """P4: consume, transform, produce: the output holds every record exactly once."""
     source = new_topic(len(PARTITIONS))
     target, group = f"{source}-out", f"{source}-group"
     witness.create_topic(bootstrap, target, len(PARTITIONS), {})
@@ -192,10 +192,10 @@ def test_offsets_move_with_the_transaction(
     assert sorted(copies) == sorted(COPY + value for value in values(first + second))
 
 
-def test_offsets_of_an_open_transaction(
+def test_offsets_of_an_open_transaction_are_not_visible(
     admin: JavaTransactions, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
-    """P4: nobody sees them before its end; who wants to be sure is told that they may change."""
+    """P4: a fetch that requires stable offsets fails until the transaction ends."""
     topic = new_topic(1)
     group = f"group-of-{topic}"
 
@@ -214,10 +214,10 @@ def test_offsets_of_an_open_transaction(
             assert committed(stable=True) == expected
 
 
-def test_offsets_of_a_member_that_is_none_any_more(
+def test_offsets_of_a_removed_member_are_rejected(
     admin: JavaTransactions, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
-    """P4: a zombie of the group is refused, and can go on once it has aborted."""
+    """P4: a zombie member is rejected, and can continue once it has aborted."""
     topic = new_topic(1)
     group = f"group-of-{topic}"
     with admin.producer(bootstrap, topic) as producer:
@@ -237,7 +237,7 @@ def test_offsets_of_a_member_that_is_none_any_more(
 def test_a_second_producer_fences_the_first(
     client: TransactionalClient, bootstrap: str, new_topic: Callable[..., str], started: Started
 ) -> None:
-    """P4: and what the first had not ended is aborted."""
+    """P4: the open transaction of the first is aborted."""
     topic = new_topic(1)
     with client.producer(bootstrap, topic) as first:
         first.begin()
@@ -260,10 +260,10 @@ def test_a_second_producer_fences_the_first(
 def overdue(
     bootstrap: str, witness: ConfluentClient, started: Started
 ) -> Iterator[Mapping[str, TransactionalProducer]]:
-    """A producer of every client whose transaction is open for longer than it may be.
+    """Opens a transaction with every client and exceeds its timeout.
 
-    Its topic and its transactional.id are overdue- and the client's name. Their time passes for
-    all of them at once.
+    The topic and the transactional.id are "overdue-" and the client's name. All transactions time
+    out concurrently.
     """
     with ExitStack() as opened:
         producers: dict[str, TransactionalProducer] = {}
@@ -278,50 +278,50 @@ def overdue(
         yield producers
 
 
-def test_a_transaction_that_takes_too_long(
+def test_a_transaction_is_aborted_after_its_timeout(
     client: TransactionalClient, bootstrap: str, overdue: Mapping[str, TransactionalProducer]
 ) -> None:
-    """P4: the coordinator aborts it, and its producer is told when it goes on."""
+    """P4: the coordinator aborts it, and the producer's next request fails."""
     topic = f"overdue-{client.name}"
     with client.reader(bootstrap, topic, [0]) as reader:
         assert values(reader.read(2)) == values(records("behind it"))
         with pytest.raises(ClientError) as refused:
             overdue[client.name].commit()
         assert refused.value.code in ((INVALID_TXN_STATE,) if client.ends_by_version_2 else FENCED)
-        with client.producer(bootstrap, topic) as again:
-            again.begin()
-            again.send(topic, records("again"))
-            again.commit()
+        with client.producer(bootstrap, topic) as successor:
+            successor.begin()
+            successor.send(topic, records("again"))
+            successor.commit()
         assert values(reader.read(2)) == values(records("again"))
 
 
-def test_an_answer_that_is_lost(
+def test_a_retry_after_a_lost_response_has_no_second_effect(
     client: TransactionalClient, bootstrap: str, network: Network, new_topic: Callable[..., str]
 ) -> None:
-    """P3, P4: the client asks once more, and what was done is not done twice."""
+    """P3, P4: the client sends the request again, and it takes effect once."""
     topic = new_topic(1)
-    asked_again = [ApiKey.PRODUCE] + [ApiKey.END_TXN] * client.asks_for_the_end_again
+    retried_apis = [ApiKey.PRODUCE] + [ApiKey.END_TXN] * client.asks_for_the_end_again
     with client.producer(bootstrap, topic) as producer:
-        for what, end in (("kept", producer.commit), ("dropped", producer.abort)):
-            with network.losing_replies(*asked_again, times=1) as lost:
+        for what, end in (("committed", producer.commit), ("aborted", producer.abort)):
+            with network.losing_replies(*retried_apis, times=1) as lost:
                 producer.begin()
                 producer.send(topic, records(what))
                 end()
-            assert lost.count == len(asked_again)
+            assert lost.count == len(retried_apis)
         producer.begin()
         producer.send(topic, records("more"))
         producer.commit()
     with client.reader(bootstrap, topic, [0]) as committed:
         result = committed.read(4)
-    assert values(result) == values(records("kept") + records("more"))
+    assert values(result) == values(records("committed") + records("more"))
     assert [item.offset for item in result] == [0, 1, 6, 7]
 
 
 @pytest.mark.parametrize("writer", ["confluent-kafka", "kafkajs", *JAVA])
-def test_one_writes_and_all_read(
+def test_all_clients_skip_the_same_aborted_records(
     writer: str, bootstrap: str, new_topic: Callable[..., str], started: Started
 ) -> None:
-    """P4, M4: every client leaves out the same records."""
+    """P4, M4: every client skips the same records."""
     topic = new_topic(1)
     with started(writer).producer(bootstrap, topic) as producer:
         for number in range(3):
@@ -338,10 +338,10 @@ def test_one_writes_and_all_read(
     assert values(KcatClient().consume(bootstrap, topic, [0], 6)) == expected
 
 
-def test_what_an_administrator_sees(
+def test_transactions_and_producers_are_described(
     admin: JavaTransactions, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
-    """P4: each transaction's state, its producer, its partitions, and where readers stop."""
+    """P4: each transaction's state, producer, partitions and last stable offset."""
     topic = new_topic(1)
     with admin.producer(bootstrap, topic) as producer:
         assert admin.describe(bootstrap, topic).state == "Empty"
@@ -364,7 +364,7 @@ def test_what_an_administrator_sees(
         assert admin.end_offset(bootstrap, topic, 0, committed=False) == 2
         assert admin.end_offset(bootstrap, topic, 0, committed=True) == 0
         producer.commit()
-        # Whoever commits is answered before the markers are written.
+        # The response to a commit may precede the markers.
         wait_until(lambda: admin.describe(bootstrap, topic).state == "CompleteCommit", "the end")
         assert admin.describe(bootstrap, topic).partitions == set()
         assert admin.end_offset(bootstrap, topic, 0, committed=True) == 3
@@ -372,7 +372,9 @@ def test_what_an_administrator_sees(
         assert idle.transaction_start == NO_OFFSET
 
 
-def test_an_unknown_transactional_id(admin: JavaTransactions, bootstrap: str, topic: str) -> None:
+def test_an_unknown_transactional_id_is_an_error(
+    admin: JavaTransactions, bootstrap: str, topic: str
+) -> None:
     """P4."""
     with pytest.raises(ClientError) as unknown:
         admin.describe(bootstrap, topic)
@@ -382,7 +384,7 @@ def test_an_unknown_transactional_id(admin: JavaTransactions, bootstrap: str, to
 def test_an_administrator_ends_a_transaction_in_a_partition(
     admin: JavaTransactions, bootstrap: str, new_topic: Callable[..., str], witness: ConfluentClient
 ) -> None:
-    """P4: readers go on behind one that hangs."""
+    """P4: readers continue past a hanging transaction."""
     topic = new_topic(1)
     with (
         admin.producer(bootstrap, topic) as producer,
@@ -400,7 +402,7 @@ def test_an_administrator_ends_a_transaction_in_a_partition(
 def test_an_administrator_fences_a_producer(
     admin: JavaTransactions, bootstrap: str, new_topic: Callable[..., str]
 ) -> None:
-    """P4: its transaction is aborted, and it cannot go on."""
+    """P4: its transaction is aborted, and its next request fails."""
     topic = new_topic(1)
     with admin.producer(bootstrap, topic) as producer:
         producer.begin()

@@ -41,7 +41,7 @@ def test_the_first_partition_begins_a_transaction(host: TxnHost, state: Transact
     assert metadata.client_transaction_version == (2 if producer.version == 2 else 0)
 
 
-def test_more_partitions(host: TxnHost) -> None:
+def test_partitions_are_added_to_an_ongoing_transaction(host: TxnHost) -> None:
     producer = ongoing(host, T0)
     host.advance(500)
     assert producer.add(T1, T0) == ErrorCode.NONE
@@ -51,14 +51,14 @@ def test_more_partitions(host: TxnHost) -> None:
     assert metadata.last_update_ms == START_MS + 500
 
 
-def test_partitions_that_are_there_need_no_record(host: TxnHost) -> None:
+def test_adding_known_partitions_writes_no_record(host: TxnHost) -> None:
     producer = ongoing(host, T0, T1)
-    before = len(host.log)
+    record_count = len(host.log)
     assert producer.add(T1) == ErrorCode.NONE
-    assert len(host.log) == before
+    assert len(host.log) == record_count
 
 
-def test_adding_nothing_begins_a_transaction_too(host: TxnHost) -> None:
+def test_adding_no_partitions_begins_a_transaction(host: TxnHost) -> None:
     producer = Producer(host)
     producer.init()
     request = add_request("x", producer.producer_id, producer.epoch, ())
@@ -72,8 +72,10 @@ def test_adding_nothing_begins_a_transaction_too(host: TxnHost) -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_while_markers_are_written(host: TxnHost, state: TransactionState) -> None:
-    """Whoever asks is told to wait, also with an id that is not known yet."""
+def test_partitions_cannot_be_added_while_markers_are_written(
+    host: TxnHost, state: TransactionState
+) -> None:
+    """The producer gets CONCURRENT_TRANSACTIONS, even with an unknown producer id."""
     producer = in_state(host, state)
     assert producer.add(T0) == ErrorCode.CONCURRENT_TRANSACTIONS
     assert producer.add_offsets() == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -84,9 +86,9 @@ def test_while_markers_are_written(host: TxnHost, state: TransactionState) -> No
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_not_its_producer(host: TxnHost, state: TransactionState) -> None:
+def test_requests_of_another_producer_are_rejected(host: TxnHost, state: TransactionState) -> None:
     producer = in_state(host, state)
-    before = host.metadata()
+    metadata = host.metadata()
     for change in (-1, 1):
         producer.epoch += change
         assert producer.add(T2) == ErrorCode.PRODUCER_FENCED
@@ -97,14 +99,14 @@ def test_not_its_producer(host: TxnHost, state: TransactionState) -> None:
     assert producer.add(T2) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert producer.add_offsets() == ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert producer.verify(T2) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    assert host.metadata() == before
+    assert host.metadata() == metadata
 
 
 @pytest.mark.parametrize(
     ("name", "error"),
     [("", ErrorCode.INVALID_REQUEST), ("nobody", ErrorCode.INVALID_PRODUCER_ID_MAPPING)],
 )
-def test_unknown_ids(host: TxnHost, name: str, error: ErrorCode) -> None:
+def test_unknown_transactional_ids_are_rejected(host: TxnHost, name: str, error: ErrorCode) -> None:
     producer = Producer(host, name)
     assert producer.add(T0) == error
     assert producer.add_offsets() == error
@@ -114,40 +116,41 @@ def test_unknown_ids(host: TxnHost, name: str, error: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)]
+    ("version", "expected_error"),
+    [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)],
 )
-def test_fenced_in_words_that_the_client_knows(
-    host: TxnHost, version: int, told: ErrorCode
+def test_the_fencing_error_depends_on_the_request_version(
+    host: TxnHost, version: int, expected_error: ErrorCode
 ) -> None:
     producer = ongoing(host)
     producer.epoch += 1
-    assert producer.add(T0, version=version) == told
-    assert producer.add_offsets(version=version) == told
-    assert producer.end(commit=True, version=version) == told
+    assert producer.add(T0, version=version) == expected_error
+    assert producer.add_offsets(version=version) == expected_error
+    assert producer.end(commit=True, version=version) == expected_error
 
 
-def test_verification(host: TxnHost) -> None:
-    """What is not in the transaction can be answered with an abort; nothing is added."""
+def test_verification_adds_no_partitions(host: TxnHost) -> None:
+    """A partition that is not in the transaction gets an abortable error."""
     producer = ongoing(host, T0, T1)
-    before = len(host.log)
+    record_count = len(host.log)
     missing = ErrorCode.TRANSACTION_ABORTABLE
     assert producer.verify(T0, T2, T1) == [ErrorCode.NONE, missing, ErrorCode.NONE]
-    assert len(host.log) == before
+    assert len(host.log) == record_count
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_verification_without_a_transaction(host: TxnHost, state: TransactionState) -> None:
+def test_verification_fails_without_a_transaction(host: TxnHost, state: TransactionState) -> None:
     producer = in_state(host, state)
     assert producer.verify(T0) == [ErrorCode.TRANSACTION_ABORTABLE]
 
 
-def test_offsets_of_a_group() -> None:
+def test_adding_offsets_adds_the_groups_partition() -> None:
     host = TxnHost(TransactionConfig(group_partitions=7))
     producer = ongoing(host, T0)
     assert producer.add_offsets("some-group") == ErrorCode.NONE
     offsets = TopicPartition("__consumer_offsets", partition_for("some-group", 7))
     assert host.metadata().partitions == {T0, offsets}
     assert host.metadata().client_transaction_version == 0
-    before = len(host.log)
+    record_count = len(host.log)
     assert producer.add_offsets("some-group") == ErrorCode.NONE
-    assert len(host.log) == before
+    assert len(host.log) == record_count

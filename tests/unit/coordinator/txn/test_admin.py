@@ -1,4 +1,4 @@
-"""DescribeTransactions, ListTransactions, and refusals in the form of each request (P4)."""
+"""DescribeTransactions, ListTransactions, and error responses in the form of each request (P4)."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def described(host: TxnHost, name: str) -> DescribeTransactionsTransactionState:
     return state
 
 
-def test_describe(host: TxnHost) -> None:
+def test_a_transaction_is_described(host: TxnHost) -> None:
     """Partitions are in the order of their record."""
     producer = ongoing(host, T0, T1)
     assert described(host, "x") == DescribeTransactionsTransactionState(
@@ -76,7 +76,7 @@ def test_describe(host: TxnHost) -> None:
     assert described(host, "x").topics == []
 
 
-def test_describe_what_is_not_there(host: TxnHost) -> None:
+def test_describing_an_unknown_id_is_an_error(host: TxnHost) -> None:
     request = DescribeTransactionsRequest(["nobody", ""])
     response = host.request(request, DescribeTransactionsResponse)
     assert response.transaction_states == [
@@ -111,7 +111,7 @@ def three(host: TxnHost) -> TxnHost:
         (ListTransactionsRequest(["Dead"]), []),
         (ListTransactionsRequest(producer_id_filters=[1000, 1002, 5]), ["empty", "ending"]),
         (ListTransactionsRequest(["Ongoing"], [1000]), []),
-        # Without a start a transaction counts as endlessly long, with Kafka too.
+        # A transaction without a start time counts as infinitely long, as in Kafka.
         (ListTransactionsRequest(duration_filter=1_000), ["empty", "long"]),
         (ListTransactionsRequest(duration_filter=999), ["empty", "long", "ending"]),
         (ListTransactionsRequest(["Ongoing"], duration_filter=5_000), []),
@@ -119,19 +119,21 @@ def three(host: TxnHost) -> TxnHost:
         (ListTransactionsRequest(transactional_id_pattern="e.*"), ["empty", "long", "ending"]),
     ],
 )
-def test_list(three: TxnHost, request_: ListTransactionsRequest, names: list[str]) -> None:
+def test_transactions_are_listed_by_filter(
+    three: TxnHost, request_: ListTransactionsRequest, names: list[str]
+) -> None:
     response = three.request(request_, ListTransactionsResponse)
     assert [state.transactional_id for state in response.transaction_states] == names
     assert response.unknown_state_filters == []
 
 
-def test_what_is_listed(three: TxnHost) -> None:
+def test_a_listing_has_the_producer_and_the_state(three: TxnHost) -> None:
     response = three.request(ListTransactionsRequest(), ListTransactionsResponse)
     listed = [(state.producer_id, state.transaction_state) for state in response.transaction_states]
     assert listed == [(1000, "Empty"), (1001, "Ongoing"), (1002, "PrepareAbort")]
 
 
-def test_states_that_nobody_knows(three: TxnHost) -> None:
+def test_unknown_state_filters_are_returned(three: TxnHost) -> None:
     request = ListTransactionsRequest(["Nonsense", "ongoing", "Nonsense"])
     response = three.request(request, ListTransactionsResponse)
     assert response.unknown_state_filters == ["Nonsense", "ongoing"]
@@ -150,27 +152,27 @@ def test_states_that_nobody_knows(three: TxnHost) -> None:
         (add_request("x", 1, 0, [T0, T1]), 5),
     ],
 )
-def test_refusals(request_: Message, version: int) -> None:
-    """Each says the error wherever its client looks for one."""
-    told = error_response(request_, version, ErrorCode.NOT_COORDINATOR)
-    assert encode(told, version)
-    if isinstance(told, AddPartitionsToTxnResponse):
-        assert only_error(told) == ErrorCode.NOT_COORDINATOR
-    elif isinstance(told, DescribeTransactionsResponse):
-        codes = [state.error_code for state in told.transaction_states]
+def test_error_responses_encode_in_each_version(request_: Message, version: int) -> None:
+    """Each has the error code in the field that its client reads."""
+    response = error_response(request_, version, ErrorCode.NOT_COORDINATOR)
+    assert encode(response, version)
+    if isinstance(response, AddPartitionsToTxnResponse):
+        assert only_error(response) == ErrorCode.NOT_COORDINATOR
+    elif isinstance(response, DescribeTransactionsResponse):
+        codes = [state.error_code for state in response.transaction_states]
         assert codes == [ErrorCode.NOT_COORDINATOR] * 2
     else:
-        assert f"error_code={ErrorCode.NOT_COORDINATOR!r}" in repr(told)
+        assert f"error_code={ErrorCode.NOT_COORDINATOR!r}" in repr(response)
 
 
-def test_refusal_of_partitions_in_the_old_form() -> None:
+def test_an_error_response_to_version_3_names_each_partition() -> None:
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
         v3_and_below_topics=[AddPartitionsToTxnTopic("t", [0, 2])],
     )
-    told = error_response(request, 3, ErrorCode.NOT_COORDINATOR)
-    assert isinstance(told, AddPartitionsToTxnResponse)
-    assert told.results_by_topic_v3_and_below == [
+    response = error_response(request, 3, ErrorCode.NOT_COORDINATOR)
+    assert isinstance(response, AddPartitionsToTxnResponse)
+    assert response.results_by_topic_v3_and_below == [
         AddPartitionsToTxnTopicResult(
             "t",
             [
@@ -179,10 +181,10 @@ def test_refusal_of_partitions_in_the_old_form() -> None:
             ],
         )
     ]
-    assert encode(told, 3)
+    assert encode(response, 3)
 
 
-def test_not_for_a_transaction_coordinator(host: TxnHost) -> None:
+def test_requests_for_other_coordinators_are_rejected(host: TxnHost) -> None:
     with pytest.raises(TypeError, match="HeartbeatRequest is not for a transaction coordinator"):
         host.send(HeartbeatRequest())
     with pytest.raises(TypeError, match="HeartbeatRequest is not for a transaction coordinator"):

@@ -1,4 +1,4 @@
-"""EndTxn: commit and abort, retries, and epochs that are used up (P4, KIP-890)."""
+"""EndTxn: commit and abort, retries, and exhausted epochs (P4, KIP-890)."""
 
 import pytest
 
@@ -24,23 +24,25 @@ NONE, FENCED, STATE = ErrorCode.NONE, ErrorCode.PRODUCER_FENCED, ErrorCode.INVAL
 commits = pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
 
 
-# --- before version 2: the epoch stays
+# --- before version 2: the epoch does not change
 
 
 @pytest.fixture(params=[(0, 4), (1, 4), (2, 4)], ids=["TV0", "TV1", "old client of TV2"])
 def old_host(request: pytest.FixtureRequest) -> TxnHost:
-    """The feature at any level, with clients that do not know version 2."""
+    """The feature at each level, with clients that do not support version 2."""
     return TxnHost(version=int(request.param[0]))
 
 
 @commits
-def test_ending_at_the_same_epoch(old_host: TxnHost, commit: bool) -> None:
+def test_an_old_client_ends_a_transaction_at_the_same_epoch(
+    old_host: TxnHost, commit: bool
+) -> None:
     producer = ongoing(old_host, T0, T1, version=1)
     response = producer.ended(commit=commit)
     assert (response.error_code, response.producer_id, response.producer_epoch) == (0, -1, -1)
     assert old_host.state() is PREPARED[commit]
-    both = frozenset({T0, T1})
-    marker = WriteMarkers("x", producer.producer_id, 0, commit, both, 0)
+    partitions = frozenset({T0, T1})
+    marker = WriteMarkers("x", producer.producer_id, 0, commit, partitions, 0)
     assert old_host.markers == [marker]
     assert producer.ended(commit=commit).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
     old_host.finish()
@@ -56,7 +58,7 @@ def test_ending_at_the_same_epoch(old_host: TxnHost, commit: bool) -> None:
 
 @commits
 @pytest.mark.parametrize(
-    ("state", "same", "other"),
+    ("state", "same_result", "opposite_result"),
     [
         (S.EMPTY, STATE, STATE),
         (S.PREPARE_COMMIT, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
@@ -65,30 +67,36 @@ def test_ending_at_the_same_epoch(old_host: TxnHost, commit: bool) -> None:
         (S.COMPLETE_ABORT, NONE, STATE),
     ],
 )
-def test_ending_at_the_same_epoch_in_each_state(
-    old_host: TxnHost, commit: bool, state: TransactionState, same: ErrorCode, other: ErrorCode
+def test_the_result_of_an_old_clients_end_depends_on_the_state(
+    old_host: TxnHost,
+    commit: bool,
+    state: TransactionState,
+    same_result: ErrorCode,
+    opposite_result: ErrorCode,
 ) -> None:
     producer = in_state(old_host, state, version=1)
-    before = old_host.metadata()
+    metadata = old_host.metadata()
     was_commit = state in (S.PREPARE_COMMIT, S.COMPLETE_COMMIT)
-    assert producer.end(commit=commit) == (same if commit == was_commit else other)
-    assert old_host.metadata() == before
+    assert producer.end(commit=commit) == (same_result if commit == was_commit else opposite_result)
+    assert old_host.metadata() == metadata
 
 
 @pytest.mark.parametrize("state", list(S)[:6])
-def test_an_old_client_that_is_not_the_producer(old_host: TxnHost, state: TransactionState) -> None:
+def test_an_old_client_with_another_producer_id_or_epoch_is_rejected(
+    old_host: TxnHost, state: TransactionState
+) -> None:
     producer = in_state(old_host, state, version=1)
-    before = old_host.metadata()
+    metadata = old_host.metadata()
     for change in (-1, 1):
         producer.epoch += change
         assert producer.end(commit=True) == FENCED
         producer.epoch -= change
     producer.producer_id += 1
     assert producer.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert old_host.metadata() == before
+    assert old_host.metadata() == metadata
 
 
-# --- version 2: each end takes the producer to the next epoch
+# --- version 2: each end bumps the producer's epoch
 
 
 @pytest.fixture
@@ -97,7 +105,7 @@ def host() -> TxnHost:
 
 
 @commits
-def test_ending_with_the_next_epoch(host: TxnHost, commit: bool) -> None:
+def test_an_end_bumps_the_epoch(host: TxnHost, commit: bool) -> None:
     producer = ongoing(host, T0, T1)
     response = producer.ended(commit=commit)
     assert (response.error_code, response.producer_id) == (0, producer.producer_id)
@@ -115,11 +123,11 @@ def test_ending_with_the_next_epoch(host: TxnHost, commit: bool) -> None:
     assert producer.epoch == 2
 
 
-@pytest.mark.parametrize("back", [0, 1, 2, -1], ids=["current", "retry", "older", "newer"])
+@pytest.mark.parametrize("epochs_behind", [0, 1, 2, -1], ids=["current", "retry", "older", "newer"])
 @pytest.mark.parametrize(
     ("state", "commit", "expected"),
     [
-        # by the distance of the epoch: current, one back, two back, one ahead
+        # by the age of the epoch: current, one older, two older, one newer
         (S.EMPTY, False, [NONE, FENCED, FENCED, FENCED]),
         (S.EMPTY, True, [STATE, FENCED, FENCED, FENCED]),
         (S.ONGOING, False, [NONE, FENCED, FENCED, FENCED]),
@@ -134,28 +142,28 @@ def test_ending_with_the_next_epoch(host: TxnHost, commit: bool) -> None:
         (S.PREPARE_ABORT, False, [ErrorCode.CONCURRENT_TRANSACTIONS] * 4),
     ],
 )
-def test_ending_in_each_state(
+def test_the_result_of_an_end_depends_on_state_and_epoch(
     host: TxnHost,
     state: TransactionState,
     commit: bool,
     expected: list[ErrorCode],
-    back: int,
+    epochs_behind: int,
 ) -> None:
     producer = in_state(host, state)
-    before = host.metadata()
-    producer.epoch -= back
-    assert producer.end(commit=commit) == expected[back]
-    bumped = back == 0 and expected[0] == NONE
-    assert host.metadata().producer_epoch == before.producer_epoch + (1 if bumped else 0)
+    metadata = host.metadata()
+    producer.epoch -= epochs_behind
+    assert producer.end(commit=commit) == expected[epochs_behind]
+    bumped = epochs_behind == 0 and expected[0] == NONE
+    assert host.metadata().producer_epoch == metadata.producer_epoch + (1 if bumped else 0)
     if not bumped:
-        assert host.metadata() == before
+        assert host.metadata() == metadata
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_aborting_what_the_coordinator_has_not_heard_of(
+def test_aborting_without_a_transaction_bumps_the_epoch(
     host: TxnHost, state: TransactionState
 ) -> None:
-    """A producer that does not know how far it came aborts: it gets an epoch, no markers."""
+    """A producer in doubt aborts: it gets a new epoch, and no markers are written."""
     producer = in_state(host, state)
     host.advance(70)
     epoch = producer.epoch
@@ -172,14 +180,16 @@ def test_aborting_what_the_coordinator_has_not_heard_of(
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_another_producer_id(host: TxnHost, state: TransactionState) -> None:
+def test_an_end_with_another_producer_id_is_rejected(
+    host: TxnHost, state: TransactionState
+) -> None:
     producer = in_state(host, state)
     producer.producer_id += 1
     assert producer.end(commit=False) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 @commits
-def test_the_last_epoch_leads_to_a_new_id(host: TxnHost, commit: bool) -> None:
+def test_an_end_at_the_last_epoch_allocates_a_new_producer_id(host: TxnHost, commit: bool) -> None:
     producer = ongoing(host, T0)
     old = producer.producer_id
     host.put(producer_epoch=LAST)
@@ -206,7 +216,7 @@ def test_the_last_epoch_leads_to_a_new_id(host: TxnHost, commit: bool) -> None:
     assert producer.add(T0) == NONE
 
 
-def test_the_last_epoch_across_a_reload(host: TxnHost) -> None:
+def test_a_new_producer_id_survives_a_reload(host: TxnHost) -> None:
     producer = ongoing(host, T0)
     old = producer.producer_id
     host.put(producer_epoch=LAST)
@@ -221,8 +231,8 @@ def test_the_last_epoch_across_a_reload(host: TxnHost) -> None:
     assert producer.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_the_version_of_a_transaction_is_that_of_its_client(host: TxnHost) -> None:
-    """Clients of both kinds on a coordinator that offers version 2."""
+def test_the_transaction_version_is_that_of_its_client(host: TxnHost) -> None:
+    """Clients of partitions kinds on a coordinator that offers version 2."""
     old, new = Producer(host, "old", version=1), Producer(host, "new", version=2)
     for producer in (old, new):
         producer.init()
@@ -232,7 +242,7 @@ def test_the_version_of_a_transaction_is_that_of_its_client(host: TxnHost) -> No
     assert (old.epoch, new.epoch) == (0, 1)
 
 
-def test_a_producer_that_learns_version_2(host: TxnHost) -> None:
+def test_a_producer_upgrades_to_version_2(host: TxnHost) -> None:
     producer = ongoing(host, T0, version=1)
     producer.end(commit=True)
     host.finish()
@@ -243,8 +253,8 @@ def test_a_producer_that_learns_version_2(host: TxnHost) -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_fenced_producer_does_not_become_its_successor(host: TxnHost, commit: bool) -> None:
-    """Stricter than Kafka: there it is told of a commit that was the successor's."""
+def test_a_fenced_producer_does_not_get_its_successors_epoch(host: TxnHost, commit: bool) -> None:
+    """Stricter than Kafka, which returns success for the successor's commit."""
     fenced, successor = Producer(host, version=2), Producer(host, version=1)
     fenced.init()
     successor.init()

@@ -1,4 +1,4 @@
-"""InitProducerId: epochs, fencing, and retries of a producer that goes on (P4, KIP-360)."""
+"""InitProducerId: epochs, fencing, and retries of an existing producer (P4, KIP-360)."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def host(request: pytest.FixtureRequest) -> TxnHost:
     return TxnHost(version=int(request.param))
 
 
-def test_a_new_id(host: TxnHost) -> None:
+def test_a_new_transactional_id_gets_a_producer_id(host: TxnHost) -> None:
     producer = Producer(host)
     assert producer.init() == ErrorCode.NONE
     assert (producer.producer_id, producer.epoch) == (FIRST_PRODUCER_ID, 0)
@@ -72,7 +72,9 @@ def test_the_next_producer_gets_the_next_epoch(host: TxnHost) -> None:
         ),
     ],
 )
-def test_refused(host: TxnHost, fields: dict[str, object], error: ErrorCode) -> None:
+def test_invalid_requests_are_rejected(
+    host: TxnHost, fields: dict[str, object], error: ErrorCode
+) -> None:
     response = host.request(init_request(**fields), InitProducerIdResponse, 6)
     assert response == InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
     assert host.log == []
@@ -93,7 +95,7 @@ def test_two_phase_commit_has_no_timeout() -> None:
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_at_rest(host: TxnHost, state: TransactionState) -> None:
+def test_an_idle_transaction_gets_the_next_epoch(host: TxnHost, state: TransactionState) -> None:
     producer = in_state(host, state)
     successor = Producer(host)
     assert successor.init() == ErrorCode.NONE
@@ -104,13 +106,15 @@ def test_at_rest(host: TxnHost, state: TransactionState) -> None:
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
 @pytest.mark.parametrize("expects", [False, True])
-def test_while_markers_are_written(host: TxnHost, state: TransactionState, expects: bool) -> None:
-    """Even a producer that is nobody's is asked to come back: it is looked at afterwards."""
+def test_initialization_is_retriable_while_markers_are_written(
+    host: TxnHost, state: TransactionState, expects: bool
+) -> None:
+    """Even for another producer's id, which is validated only after the markers are written."""
     in_state(host, state)
-    before = host.metadata()
+    metadata = host.metadata()
     fields = {"producer_id": 77, "producer_epoch": 3} if expects else {}
     assert Producer(host).init(**fields) == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert host.metadata() == before
+    assert host.metadata() == metadata
 
 
 def test_an_ongoing_transaction_is_aborted_first(host: TxnHost) -> None:
@@ -132,19 +136,21 @@ def test_an_ongoing_transaction_is_aborted_first(host: TxnHost) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "told"), [(3, "INVALID_PRODUCER_EPOCH"), (4, "PRODUCER_FENCED")]
+    ("version", "expected_error"), [(3, "INVALID_PRODUCER_EPOCH"), (4, "PRODUCER_FENCED")]
 )
-def test_fenced_in_words_that_the_client_knows(host: TxnHost, version: int, told: str) -> None:
+def test_the_fencing_error_depends_on_the_request_version(
+    host: TxnHost, version: int, expected_error: str
+) -> None:
     old, new = Producer(host), Producer(host)
     old.init()
     new.init()
-    assert old.bump(version).name == told
+    assert old.bump(version).name == expected_error
 
 
-# --- KIP-360: a producer that has an id asks for its next epoch
+# --- KIP-360: a producer with an id requests its next epoch
 
 
-def test_bump_and_its_retry(host: TxnHost) -> None:
+def test_a_bump_and_its_retry_return_the_same_epoch(host: TxnHost) -> None:
     producer = Producer(host)
     producer.init()
     unheard = Producer(host)
@@ -160,7 +166,7 @@ def test_bump_and_its_retry(host: TxnHost) -> None:
 
 
 def test_a_retry_after_a_reload_is_fenced(host: TxnHost) -> None:
-    """The last epoch is in no record, with Kafka too."""
+    """No record contains the last epoch, as in Kafka."""
     producer = Producer(host)
     producer.init()
     epoch = producer.epoch
@@ -171,7 +177,7 @@ def test_a_retry_after_a_reload_is_fenced(host: TxnHost) -> None:
     assert producer.bump() == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_bump_after_another_producer_came(host: TxnHost) -> None:
+def test_a_bump_after_another_producer_is_fenced(host: TxnHost) -> None:
     old, new = Producer(host), Producer(host)
     old.init()
     new.init()
@@ -179,19 +185,19 @@ def test_a_bump_after_another_producer_came(host: TxnHost) -> None:
     assert new.bump() == ErrorCode.NONE
 
 
-def test_a_bump_with_another_id(host: TxnHost) -> None:
+def test_a_bump_with_another_producer_id_is_rejected(host: TxnHost) -> None:
     Producer(host).init()
     error = Producer(host).init(producer_id=5, producer_epoch=0)
     assert error == ErrorCode.PRODUCER_FENCED
 
 
-def test_a_bump_of_an_id_that_was_forgotten(host: TxnHost) -> None:
+def test_a_bump_of_an_expired_transactional_id_gets_a_new_producer_id(host: TxnHost) -> None:
     producer = Producer(host)
     assert producer.init(producer_id=5, producer_epoch=7) == ErrorCode.NONE
     assert (producer.producer_id, producer.epoch) == (FIRST_PRODUCER_ID, 0)
 
 
-def test_a_bump_aborts_what_is_ongoing(host: TxnHost) -> None:
+def test_a_bump_aborts_the_ongoing_transaction(host: TxnHost) -> None:
     producer = ongoing(host)
     assert producer.bump() == ErrorCode.CONCURRENT_TRANSACTIONS
     assert host.state() is S.PREPARE_ABORT
@@ -200,10 +206,10 @@ def test_a_bump_aborts_what_is_ongoing(host: TxnHost) -> None:
     assert producer.bump() == (ErrorCode.PRODUCER_FENCED if fenced else ErrorCode.NONE)
 
 
-# --- epochs that are used up
+# --- exhausted epochs
 
 
-def test_a_new_producer_after_the_last_epoch(host: TxnHost) -> None:
+def test_a_new_producer_after_the_last_epoch_gets_a_new_id(host: TxnHost) -> None:
     host.put(producer_id=5, producer_epoch=LAST)
     producer = Producer(host)
     assert producer.init() == ErrorCode.NONE
@@ -212,7 +218,7 @@ def test_a_new_producer_after_the_last_epoch(host: TxnHost) -> None:
     assert host.metadata().last_producer_epoch == -1
 
 
-def test_a_bump_after_the_last_epoch_and_its_retry(host: TxnHost) -> None:
+def test_a_bump_at_the_last_epoch_and_its_retry_return_a_new_id(host: TxnHost) -> None:
     host.put(producer_id=5, producer_epoch=LAST)
     producer, unheard = Producer(host), Producer(host)
     for item in (producer, unheard):
@@ -223,7 +229,7 @@ def test_a_bump_after_the_last_epoch_and_its_retry(host: TxnHost) -> None:
     assert (unheard.producer_id, unheard.epoch) == (FIRST_PRODUCER_ID, 0)
 
 
-def test_an_old_epoch_of_an_id_that_is_used_up(host: TxnHost) -> None:
+def test_an_old_epoch_of_an_exhausted_id_is_fenced(host: TxnHost) -> None:
     host.put(producer_id=5, producer_epoch=LAST)
     error = Producer(host).init(producer_id=5, producer_epoch=LAST - 1)
     assert error == ErrorCode.PRODUCER_FENCED
@@ -233,19 +239,19 @@ def test_an_old_epoch_of_an_id_that_is_used_up(host: TxnHost) -> None:
     assert (retry.producer_id, retry.epoch) == (5, LAST)
 
 
-def test_fencing_the_last_epoch_but_one(host: TxnHost) -> None:
-    """The fence takes the last epoch of all; then, or before (TV2), a new id comes."""
+def test_a_fence_at_the_last_epoch_but_one_uses_the_last_epoch(host: TxnHost) -> None:
+    """In version 2, the completed transaction has a new producer id."""
     producer = ongoing(host, T0)
     host.put(producer_epoch=LAST)
     new = Producer(host)
     assert new.init() == ErrorCode.CONCURRENT_TRANSACTIONS
     assert host.markers[0].producer_epoch == MAX_EPOCH
     host.finish()
-    after = host.metadata()
+    metadata = host.metadata()
     if host.config.transaction_version == 2:
-        assert (after.producer_id, after.producer_epoch) == (FIRST_PRODUCER_ID + 1, 0)
-        assert after.next_producer_id == -1
+        assert (metadata.producer_id, metadata.producer_epoch) == (FIRST_PRODUCER_ID + 1, 0)
+        assert metadata.next_producer_id == -1
     else:
-        assert (after.producer_id, after.producer_epoch) == (producer.producer_id, MAX_EPOCH)
+        assert (metadata.producer_id, metadata.producer_epoch) == (producer.producer_id, MAX_EPOCH)
     assert new.init() == ErrorCode.NONE
     assert new.producer_id == FIRST_PRODUCER_ID + 1

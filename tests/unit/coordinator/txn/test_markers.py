@@ -1,4 +1,4 @@
-"""Markers that have been written, loading, timeouts and expiry (P4)."""
+"""Written markers, loading, timeouts and expiry (P4)."""
 
 import pytest
 
@@ -41,8 +41,8 @@ def host(request: pytest.FixtureRequest) -> TxnHost:
 # --- markers
 
 
-def test_some_at_a_time(host: TxnHost) -> None:
-    """Only the last partition leads to a record."""
+def test_the_last_written_marker_completes_the_transaction(host: TxnHost) -> None:
+    """Only the last partition writes a record."""
     producer = ongoing(host, T0, T1, T2)
     producer.end(commit=True)
     records = len(host.log)
@@ -56,7 +56,7 @@ def test_some_at_a_time(host: TxnHost) -> None:
     assert len(host.log) == records + 1
 
 
-def test_twice_and_late(host: TxnHost) -> None:
+def test_repeated_and_late_markers_are_ignored(host: TxnHost) -> None:
     producer = ongoing(host, T0, T1)
     producer.end(commit=False)
     (marker,) = host.markers
@@ -66,12 +66,12 @@ def test_twice_and_late(host: TxnHost) -> None:
     assert host.metadata().partitions == {T1}
     host.event(written(marker, frozenset({T0, T1})))
     assert host.state() is S.COMPLETE_ABORT
-    before = host.metadata()
+    metadata = host.metadata()
     assert host.event(first) == Result(first)
-    assert host.metadata() == before
+    assert host.metadata() == metadata
 
 
-def test_of_an_older_epoch() -> None:
+def test_markers_of_an_older_epoch_are_ignored() -> None:
     host = TxnHost()
     producer = ongoing(host, T0)
     producer.end(commit=True)
@@ -79,32 +79,32 @@ def test_of_an_older_epoch() -> None:
     host.finish()
     producer.add(T0)
     producer.end(commit=False)
-    before = host.metadata()
+    metadata = host.metadata()
     host.event(written(old, old.partitions))
-    assert host.metadata() == before
+    assert host.metadata() == metadata
     host.finish()
     assert host.state() is S.COMPLETE_ABORT
 
 
-def test_of_others(host: TxnHost) -> None:
+def test_markers_of_other_producers_are_ignored(host: TxnHost) -> None:
     producer = in_state(host, S.PREPARE_COMMIT)
-    before = dict(host.shard.transactions)
+    transactions = dict(host.shard.transactions)
     epoch = host.metadata().producer_epoch
-    both = frozenset({T0, T1})
+    partitions = frozenset({T0, T1})
     for event in (
-        MarkersWritten("nobody", producer.producer_id, epoch, both),
-        MarkersWritten("x", producer.producer_id + 1, epoch, both),
-        MarkersWritten("x", producer.producer_id, epoch + 1, both),
+        MarkersWritten("nobody", producer.producer_id, epoch, partitions),
+        MarkersWritten("x", producer.producer_id + 1, epoch, partitions),
+        MarkersWritten("x", producer.producer_id, epoch + 1, partitions),
     ):
         assert host.event(event) == Result(event)
         host.shard.apply(event)
-    assert host.shard.transactions == before
+    assert host.shard.transactions == transactions
 
 
 # --- loading
 
 
-def test_loading_nothing() -> None:
+def test_an_empty_log_loads() -> None:
     result = TransactionShard(TransactionConfig()).start(7)
     assert result == Result(
         timers=[SetTimer(AbortTimer(), 10_007), SetTimer(ExpiryTimer(), 3_600_007)], markers=[]
@@ -112,24 +112,24 @@ def test_loading_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_markers_go_out_again(host: TxnHost, state: TransactionState) -> None:
-    """Whatever was written before, all are written again: no record says how far it came."""
+def test_markers_are_sent_again_after_a_load(host: TxnHost, state: TransactionState) -> None:
+    """All markers are sent again: no record tells which ones were written."""
     in_state(host, state)
-    asked = list(host.markers)
+    sent_markers = list(host.markers)
     host.write_markers(T0)
     host.restart()
-    assert host.markers == asked
+    assert host.markers == sent_markers
     host.finish()
     assert host.state().state_name == state.state_name.replace("Prepare", "Complete")
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_nothing_goes_out(host: TxnHost, state: TransactionState) -> None:
+def test_no_markers_are_sent_after_a_load(host: TxnHost, state: TransactionState) -> None:
     producer = in_state(host, state)
-    before = host.metadata()
+    metadata = host.metadata()
     host.restart()
     assert host.markers == []
-    assert host.metadata().partitions == before.partitions
+    assert host.metadata().partitions == metadata.partitions
     assert host.state() is state
     assert producer.add(T2) == ErrorCode.NONE
 
@@ -144,25 +144,25 @@ def test_an_end_without_partitions_completes_after_a_load() -> None:
     assert host.state() is S.COMPLETE_ABORT
 
 
-def test_unload(host: TxnHost) -> None:
+def test_unloading_returns_no_responses(host: TxnHost) -> None:
     in_state(host, S.PREPARE_COMMIT)
     assert host.shard.unload() == []
 
 
-def test_a_completion_that_is_not_due(host: TxnHost) -> None:
-    """Its timer may find that the transaction is complete, or forgotten, or has partitions."""
+def test_an_outdated_completion_timer_does_nothing(host: TxnHost) -> None:
+    """The transaction may be complete, removed, or have partitions when the timer fires."""
     in_state(host, S.PREPARE_COMMIT)
     for name in ("x", "nobody"):
         host.timers.set(CompletionTimer(name), host.now)
-    before = len(host.log)
+    record_count = len(host.log)
     host.advance(0)
-    assert len(host.log) == before
+    assert len(host.log) == record_count
 
 
 # --- timeouts
 
 
-def test_a_transaction_that_takes_too_long(host: TxnHost) -> None:
+def test_a_transaction_is_aborted_after_its_timeout(host: TxnHost) -> None:
     producer = ongoing(host, T0, T1)
     host.advance(TIMEOUT_MS)
     assert host.state() is S.ONGOING
@@ -175,11 +175,13 @@ def test_a_transaction_that_takes_too_long(host: TxnHost) -> None:
     host.finish()
     assert host.state() is S.COMPLETE_ABORT
     assert producer.add(T0) == ErrorCode.PRODUCER_FENCED
-    told = ErrorCode.INVALID_TXN_STATE if producer.version == 2 else ErrorCode.PRODUCER_FENCED
-    assert producer.end(commit=True) == told
+    expected_error = (
+        ErrorCode.INVALID_TXN_STATE if producer.version == 2 else ErrorCode.PRODUCER_FENCED
+    )
+    assert producer.end(commit=True) == expected_error
 
 
-def test_version_2_forgives_an_abort_after_the_timeout() -> None:
+def test_version_2_accepts_an_abort_after_the_timeout() -> None:
     host = TxnHost()
     producer = ongoing(host)
     host.advance(TIMEOUT_MS + SCAN_MS)
@@ -189,7 +191,7 @@ def test_version_2_forgives_an_abort_after_the_timeout() -> None:
     assert producer.add(T0) == ErrorCode.NONE
 
 
-def test_the_scan_goes_on(host: TxnHost) -> None:
+def test_the_timeout_scan_repeats(host: TxnHost) -> None:
     for name in ("a", "b"):
         producer = Producer(host, name)
         producer.init()
@@ -201,16 +203,16 @@ def test_the_scan_goes_on(host: TxnHost) -> None:
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.PREPARE_COMMIT, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_only_what_is_ongoing_times_out(host: TxnHost, state: TransactionState) -> None:
+def test_only_ongoing_transactions_time_out(host: TxnHost, state: TransactionState) -> None:
     in_state(host, state)
-    before = host.metadata()
+    metadata = host.metadata()
     host.advance(10 * TIMEOUT_MS)
-    assert host.metadata() == before
+    assert host.metadata() == metadata
 
 
 @pytest.fixture
 def timed_out() -> Producer:
-    """A producer without epochs left, whose transaction took too long."""
+    """A producer at its last epoch whose transaction has timed out."""
     host = TxnHost()
     producer = ongoing(host, T0)
     host.put(producer_epoch=MAX_EPOCH - 1)
@@ -222,7 +224,7 @@ def timed_out() -> Producer:
     return producer
 
 
-def test_the_last_epoch_of_all_is_nobodys(timed_out: Producer) -> None:
+def test_no_producer_can_use_the_last_epoch(timed_out: Producer) -> None:
     assert timed_out.add(T0) == ErrorCode.PRODUCER_FENCED
     assert timed_out.end(commit=True) == ErrorCode.INVALID_TXN_STATE
     host = timed_out.host
@@ -234,7 +236,7 @@ def test_the_last_epoch_of_all_is_nobodys(timed_out: Producer) -> None:
 
 
 def test_a_timeout_with_the_last_epoch_then_an_abort(timed_out: Producer) -> None:
-    """The producer goes on with a new id, as it would with the next epoch of the old one."""
+    """The producer continues with a new id, as it would with the next epoch."""
     response = timed_out.ended(commit=False)
     assert (response.producer_id, response.producer_epoch) == (FIRST_PRODUCER_ID + 1, 0)
     timed_out.host.advance(0)
@@ -255,11 +257,11 @@ def test_a_timeout_with_the_last_epoch_then_a_bump(timed_out: Producer) -> None:
 
 
 def sleep(host: TxnHost, milliseconds: int) -> None:
-    """Time passes without the many scans that were due."""
+    """Advances the clock without running the scans that were due."""
     host.now += milliseconds
 
 
-def test_the_scan_for_expired_ids() -> None:
+def test_the_scan_removes_expired_ids() -> None:
     config = TransactionConfig(
         transactional_id_expiration_ms=40_000, remove_expired_cleanup_interval_ms=30_000
     )
@@ -275,7 +277,7 @@ def test_the_scan_for_expired_ids() -> None:
 
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
-def test_an_id_that_nobody_uses(host: TxnHost, state: TransactionState) -> None:
+def test_an_unused_id_expires(host: TxnHost, state: TransactionState) -> None:
     producer = in_state(host, state)
     sleep(host, 7 * DAY_MS - 1)
     host.event(TimerFired(ExpiryTimer()))
@@ -291,7 +293,7 @@ def test_an_id_that_nobody_uses(host: TxnHost, state: TransactionState) -> None:
     assert (producer.producer_id, producer.epoch) == (FIRST_PRODUCER_ID + 1, 0)
 
 
-def test_what_goes_on_never_expires() -> None:
+def test_unfinished_transactions_do_not_expire() -> None:
     host = TxnHost(
         TransactionConfig(
             transactional_id_expiration_ms=1_000,
@@ -310,7 +312,7 @@ def test_what_goes_on_never_expires() -> None:
     assert set(host.shard.transactions) == {"ending", "ongoing"}
 
 
-def test_use_keeps_an_id(host: TxnHost) -> None:
+def test_a_used_id_does_not_expire(host: TxnHost) -> None:
     producer = Producer(host)
     for _ in range(4):
         producer.init()

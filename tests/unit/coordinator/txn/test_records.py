@@ -1,4 +1,4 @@
-"""The bytes of `__transaction_state`, and what is left out when they cannot be read (P4)."""
+"""The encoding of `__transaction_state`, and records that cannot be decoded (P4)."""
 
 import pytest
 
@@ -47,30 +47,30 @@ def decoded(key: bytes | None, value: bytes | None) -> TransactionRecord:
     return record
 
 
-def test_there_and_back() -> None:
-    """Everything but the last epoch, which a coordinator that loads does not know."""
+def test_a_record_round_trips() -> None:
+    """All fields except the last epoch, which is not stored."""
     record = decoded(*encode_record(record_of(FULL, 2)))
     assert record.value_version == 1
     assert record.value is not None
-    read = metadata_of(record, record.value)
-    assert read.last_producer_epoch == -1
+    decoded_metadata = metadata_of(record, record.value)
+    assert decoded_metadata.last_producer_epoch == -1
     assert metadata_of(record_of(FULL, 2), record.value) == FULL
 
 
-def test_version_0_has_no_tags() -> None:
-    """Without the feature nothing is written that an older broker could not read."""
+def test_version_0_has_no_tagged_fields() -> None:
+    """Without the feature, an older broker can read every record."""
     key, value = encode_record(record_of(FULL, 0))
     assert value is not None
     assert value[:2] == b"\0\0"
     record = decoded(key, value)
     assert record.value is not None
-    read = metadata_of(record, record.value)
-    assert (read.previous_producer_id, read.next_producer_id) == (-1, -1)
-    assert read.client_transaction_version == 0
-    assert (read.producer_id, read.partitions) == (7, FULL.partitions)
+    decoded_metadata = metadata_of(record, record.value)
+    assert (decoded_metadata.previous_producer_id, decoded_metadata.next_producer_id) == (-1, -1)
+    assert decoded_metadata.client_transaction_version == 0
+    assert (decoded_metadata.producer_id, decoded_metadata.partitions) == (7, FULL.partitions)
 
 
-def test_bytes_of_a_record() -> None:
+def test_a_record_is_encoded_as_in_kafka() -> None:
     key, value = encode_record(record_of(FULL, 1))
     assert key.hex() == "0000" + "000178"
     assert value is not None
@@ -87,20 +87,20 @@ def test_bytes_of_a_record() -> None:
 
 
 @pytest.mark.parametrize("state", list(S))
-def test_only_an_empty_one_has_null_for_partitions(state: TransactionState) -> None:
+def test_only_an_empty_transaction_has_null_partitions(state: TransactionState) -> None:
     metadata = TransactionMetadata("x", 7, 1, 1, producer_epoch=0, state=state)
     value = record_of(metadata, 2).value
     assert value is not None
     assert value.transaction_partitions == (None if state is S.EMPTY else [])
 
 
-def test_a_tombstone() -> None:
+def test_a_tombstone_round_trips() -> None:
     key, value = encode_record(tombstone("x"))
     assert value is None
     assert decoded(key, value) == tombstone("x")
 
 
-def test_null_partitions_are_none_at_all() -> None:
+def test_null_partitions_decode_to_an_empty_set() -> None:
     value = TransactionLogValue(transaction_status=S.ONGOING, transaction_partitions=None)
     record = TransactionRecord(TransactionLogKey("x"), value)
     assert metadata_of(record, value).partitions == frozenset()
@@ -125,7 +125,7 @@ def test_null_partitions_are_none_at_all() -> None:
         ),
     ],
 )
-def test_skipped(key: bytes | None, value: bytes | None, note: str) -> None:
+def test_undecodable_records_are_skipped(key: bytes | None, value: bytes | None, note: str) -> None:
     record = decode_record(key, value)
     assert isinstance(record, Skipped)
     assert note in record.note
@@ -142,16 +142,16 @@ def test_skipped(key: bytes | None, value: bytes | None, note: str) -> None:
         ),
     ],
 )
-def test_partitions_in_the_order_of_java(
+def test_partitions_are_in_the_order_of_javas_hash_set(
     count: int, payments: list[int], orders: list[int]
 ) -> None:
-    """In tables of 32 and 64 buckets; what Kafka makes of the same partitions."""
+    """With tables of 32 and 64 buckets; the expected order is Kafka's."""
     topics = ("orders", "payments")
     grouped = by_topic(TopicPartition(topics[number % 2], number) for number in range(count))
     assert list(grouped.items()) == [("payments", payments), ("orders", orders)]
 
 
-def test_names_of_states() -> None:
+def test_state_names_are_kafkas() -> None:
     assert list(STATES_BY_NAME) == [
         "Empty",
         "Ongoing",
@@ -166,6 +166,6 @@ def test_names_of_states() -> None:
     assert {state for state in S if state.can_expire} == VALID_PREVIOUS_STATES[S.DEAD]
 
 
-def test_a_transition_that_is_none() -> None:
+def test_an_invalid_transition_raises() -> None:
     with pytest.raises(ValueError, match="x cannot change from PrepareCommit to Ongoing"):
         prepare_add_partitions(FULL, frozenset(), 2, 1)

@@ -1,4 +1,4 @@
-"""Records that cannot be written, or are not committed in time: nothing is lost (P4)."""
+"""Records that cannot be written, or are not committed in time: no state is lost (P4)."""
 
 import pytest
 
@@ -41,25 +41,29 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "told"), ERRORS)
-def test_nothing_happens_but_an_error(host: TxnHost, error: ErrorCode, told: ErrorCode) -> None:
+@pytest.mark.parametrize(("error", "expected_error"), ERRORS)
+def test_a_failed_write_returns_an_error_and_changes_nothing(
+    host: TxnHost, error: ErrorCode, expected_error: ErrorCode
+) -> None:
     host.append_error = error
     response = host.request(init_request(), InitProducerIdResponse)
-    assert response == InitProducerIdResponse(error_code=told, producer_id=-1, producer_epoch=-1)
+    assert response == InitProducerIdResponse(
+        error_code=expected_error, producer_id=-1, producer_epoch=-1
+    )
     assert host.shard.transactions == {}
     producer = Producer(host)
     assert producer.init() == ErrorCode.NONE
     assert (producer.producer_id, producer.epoch) == (FIRST_PRODUCER_ID + 1, 0)
-    before = host.metadata()
+    metadata = host.metadata()
     host.append_error = error
-    assert producer.add(T0) == told
+    assert producer.add(T0) == expected_error
     host.append_error = error
-    assert producer.add_offsets() == told
-    assert host.metadata() == before
+    assert producer.add_offsets() == expected_error
+    assert host.metadata() == metadata
     assert producer.add(T0) == ErrorCode.NONE
     ongoing_ = host.metadata()
     host.append_error = error
-    assert producer.end(commit=True) == told
+    assert producer.end(commit=True) == expected_error
     assert host.metadata() == ongoing_
     assert host.markers == []
     assert producer.end(commit=True) == ErrorCode.NONE
@@ -67,8 +71,8 @@ def test_nothing_happens_but_an_error(host: TxnHost, error: ErrorCode, told: Err
     assert host.state() is S.COMPLETE_COMMIT
 
 
-def test_a_fence_that_cannot_be_written(host: TxnHost) -> None:
-    """Tried again it takes the same epoch, not one more."""
+def test_a_failed_fence_is_retried_at_the_same_epoch(host: TxnHost) -> None:
+    """The retry uses the same epoch, not the next one."""
     producer = ongoing(host)
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert Producer(host).init() == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -77,7 +81,7 @@ def test_a_fence_that_cannot_be_written(host: TxnHost) -> None:
     assert host.metadata().producer_epoch == producer.epoch + 1
 
 
-def test_a_timeout_that_cannot_be_written(host: TxnHost) -> None:
+def test_a_timeout_that_cannot_be_written_is_retried(host: TxnHost) -> None:
     ongoing(host)
     host.advance(TIMEOUT_MS)
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -90,7 +94,7 @@ def test_a_timeout_that_cannot_be_written(host: TxnHost) -> None:
     assert len(host.markers) == 1
 
 
-def test_an_expiry_that_cannot_be_written(host: TxnHost) -> None:
+def test_an_expiry_that_cannot_be_written_is_retried(host: TxnHost) -> None:
     Producer(host).init()
     host.now += 8 * 86_400_000
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -102,8 +106,10 @@ def test_an_expiry_that_cannot_be_written(host: TxnHost) -> None:
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_a_completion_that_cannot_be_written(host: TxnHost, state: TransactionState) -> None:
-    """The markers are there, and are not written again: the record is, until it is there."""
+def test_a_completion_that_cannot_be_written_is_retried(
+    host: TxnHost, state: TransactionState
+) -> None:
+    """Only the record is written again; the markers are already in place."""
     producer = in_state(host, state)
     host.write_markers(T0)
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -123,7 +129,7 @@ def test_a_completion_that_cannot_be_written(host: TxnHost, state: TransactionSt
 # --- appended, but not committed in time
 
 
-def test_replies_and_markers_wait_for_the_commit(host: TxnHost) -> None:
+def test_responses_and_markers_wait_for_the_commit(host: TxnHost) -> None:
     producer = ongoing(host, T0, T1)
     host.commits = False
     request = EndTxnRequest("x", producer.producer_id, producer.epoch, True)
@@ -136,17 +142,17 @@ def test_replies_and_markers_wait_for_the_commit(host: TxnHost) -> None:
     assert [marker.partitions for marker in host.markers] == [{T0, T1}]
 
 
-def test_an_end_that_is_not_committed_in_time(host: TxnHost) -> None:
-    """Its producer hears of an error, but it was decided: the markers go out once committed."""
+def test_an_end_committed_late_still_sends_its_markers(host: TxnHost) -> None:
+    """The producer gets an error, but the markers are sent once the record is committed."""
     producer = ongoing(host, T0, T1)
     host.commits = False
     request = EndTxnRequest("x", producer.producer_id, producer.epoch, True)
     waiter = host.send(request, 5 if producer.version == 2 else 4)
     for _ in range(2):
         host.commit_fails()
-        told = host.response(waiter, EndTxnResponse)
-        assert told.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert told.producer_id == -1
+        response = host.response(waiter, EndTxnResponse)
+        assert response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert response.producer_id == -1
         assert host.markers == []
     host.commit()
     assert [marker.partitions for marker in host.markers] == [{T0, T1}]
@@ -155,7 +161,7 @@ def test_an_end_that_is_not_committed_in_time(host: TxnHost) -> None:
     assert producer.end(commit=True) == ErrorCode.NONE
 
 
-def test_a_timeout_that_is_not_committed_in_time(host: TxnHost) -> None:
+def test_a_timeout_committed_late_sends_its_markers(host: TxnHost) -> None:
     ongoing(host, T0)
     host.advance(TIMEOUT_MS)
     host.commits = False
@@ -167,13 +173,13 @@ def test_a_timeout_that_is_not_committed_in_time(host: TxnHost) -> None:
     assert host.state() is S.COMPLETE_ABORT
 
 
-def test_partitions_that_are_not_committed_in_time(host: TxnHost) -> None:
+def test_partitions_committed_late_return_an_error(host: TxnHost) -> None:
     producer = Producer(host)
     producer.init()
     host.commits = False
     waiter = host.send(add_request("x", producer.producer_id, producer.epoch, [T0]))
     host.commit_fails()
-    told = host.response(waiter, AddPartitionsToTxnResponse)
-    assert only_error(told) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    response = host.response(waiter, AddPartitionsToTxnResponse)
+    assert only_error(response) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     host.commit()
     assert producer.add(T0) == ErrorCode.NONE
