@@ -12,7 +12,7 @@ def test_the_smallest_hash_has_an_absolute_value_of_0() -> None:
 @pytest.mark.parametrize(
     ("group", "partition"), [("hello", 22), ("a", 47), ("console-consumer-12345", 6)]
 )
-def test_the_partition_of_a_group(group: str, partition: int) -> None:
+def test_a_group_is_assigned_to_kafkas_partition(group: str, partition: int) -> None:
     assert partition_for(group, 50) == partition
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from penstock.coordinator.timers import TimerQueue
 
 
-def test_keys_come_when_they_are_due_and_in_order() -> None:
+def test_due_keys_are_returned_in_order() -> None:
     timers: TimerQueue[str] = TimerQueue()
     timers.set("late", 20)
     timers.set("soon", 10)
@@ -18,12 +18,12 @@ def test_keys_come_when_they_are_due_and_in_order() -> None:
     assert timers.next_deadline() is None
 
 
-def test_a_key_that_is_set_again_or_cancelled_does_not_come_for_its_old_deadline() -> None:
+def test_an_old_deadline_of_a_reset_or_cancelled_key_is_ignored() -> None:
     timers: TimerQueue[str] = TimerQueue()
     timers.set("moved", 10)
-    timers.set("gone", 10)
+    timers.set("cancelled", 10)
     timers.set("moved", 30)
-    timers.cancel("gone")
+    timers.cancel("cancelled")
     timers.cancel("unknown")
     assert timers.pop_due(29) is None
     assert "moved" in timers
@@ -31,7 +31,7 @@ def test_a_key_that_is_set_again_or_cancelled_does_not_come_for_its_old_deadline
     assert len(timers) == 0
 
 
-def test_heartbeats_do_not_pile_up() -> None:
+def test_outdated_deadlines_do_not_accumulate() -> None:
     timers: TimerQueue[int] = TimerQueue()
     for beat in range(10_000):
         timers.set(beat % 10, beat)
@@ -49,7 +49,7 @@ def test_heartbeats_do_not_pile_up() -> None:
         )
     )
 )
-def test_it_is_a_dict_with_deadlines(steps: list[tuple[str, int, int]]) -> None:
+def test_timers_behave_like_a_dict_of_deadlines(steps: list[tuple[str, int, int]]) -> None:
     timers: TimerQueue[int] = TimerQueue()
     model: dict[int, int] = {}
     for action, key, time in steps:
@@ -68,7 +68,7 @@ def test_it_is_a_dict_with_deadlines(steps: list[tuple[str, int, int]]) -> None:
         assert timers.next_deadline() == min(model.values(), default=None)
 
 
-def test_all_that_match_are_cancelled() -> None:
+def test_all_matching_keys_are_cancelled() -> None:
     timers: TimerQueue[tuple[int, str]] = TimerQueue()
     for key in ((1, "a"), (2, "b"), (1, "c")):
         timers.set(key, 10)

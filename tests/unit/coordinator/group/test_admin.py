@@ -46,7 +46,7 @@ def deleted(host: GroupHost, *groups: str) -> list[int]:
     return [result.error_code for result in response.results]
 
 
-def test_a_stable_group_is_told_with_its_members(host: GroupHost) -> None:
+def test_a_stable_group_is_described_with_its_members(host: GroupHost) -> None:
     ids = stable_group(host, 1, instances=["i"])
     group = describe(host, "g")
     assert (group.group_state, group.protocol_type, group.protocol_data) == (
@@ -62,7 +62,7 @@ def test_a_stable_group_is_told_with_its_members(host: GroupHost) -> None:
     assert {m.group_instance_id for m in group.members} == {None, "i"}
 
 
-def test_a_group_that_rebalances_is_told_without_metadata(host: GroupHost) -> None:
+def test_a_rebalancing_group_is_described_without_metadata(host: GroupHost) -> None:
     stable_group(host, 1)
     host.send(join_request(), 3)
     group = describe(host, "g")
@@ -77,7 +77,7 @@ def test_a_simple_group_is_empty(host: GroupHost) -> None:
 
 
 @pytest.mark.parametrize(("version", "error"), [(5, 0), (6, ErrorCode.GROUP_ID_NOT_FOUND)])
-def test_a_group_that_is_not_there_is_dead(host: GroupHost, version: int, error: int) -> None:
+def test_an_unknown_group_is_dead(host: GroupHost, version: int, error: int) -> None:
     group = describe(host, "g", version)
     assert (group.group_state, group.error_code) == ("Dead", error)
 
@@ -95,7 +95,7 @@ def test_groups_are_listed_by_state_and_type(host: GroupHost) -> None:
     assert listed(host, ["Stable"], ["consumer", "classic"]) == ["g"]
 
 
-def test_what_a_list_says_of_a_group(host: GroupHost) -> None:
+def test_a_listed_group_has_protocol_type_state_and_type(host: GroupHost) -> None:
     stable_group(host, 1)
     (group,) = host.request(ListGroupsRequest(), ListGroupsResponse).groups
     assert (group.protocol_type, group.group_state, group.group_type) == (
@@ -107,9 +107,9 @@ def test_what_a_list_says_of_a_group(host: GroupHost) -> None:
 
 def test_an_empty_group_is_deleted_with_its_offsets(host: GroupHost) -> None:
     host.send(commit_request({("t", 0): 1, ("u", 1): 2}), 9)
-    before = len(host.log)
+    record_count = len(host.log)
     assert deleted(host, "g") == [0]
-    records = host.records(before)
+    records = host.records(record_count)
     assert [type(record) for record in records] == [OffsetRecord, OffsetRecord, ClassicGroupRecord]
     assert all(record.value is None for record in records)
     assert committed(host) == {}
@@ -125,7 +125,7 @@ def test_each_group_has_its_own_error(host: GroupHost) -> None:
     assert errors == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND, 0]
 
 
-def test_a_deleted_group_can_begin_anew(host: GroupHost) -> None:
+def test_a_deleted_group_can_be_recreated(host: GroupHost) -> None:
     stable_group(host, 1)
     host.advance(SESSION_MS)
     assert deleted(host, "g") == [0]

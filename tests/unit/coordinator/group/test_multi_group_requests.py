@@ -34,20 +34,20 @@ PARTITIONS = 3
 
 def hosts() -> list[GroupHost]:
     """One shard per partition; each group has committed its number in t-0."""
-    made = [GroupHost() for _ in range(PARTITIONS)]
+    shard_hosts = [GroupHost() for _ in range(PARTITIONS)]
     for number, group in enumerate(GROUPS):
-        host = made[partition_for(group, PARTITIONS)]
+        host = shard_hosts[partition_for(group, PARTITIONS)]
         host.send(commit_request({("t", 0): number}, group=group), 9)
-    return made
+    return shard_hosts
 
 
-def ask_all(request: Message, version: int) -> Message:
-    made = hosts()
+def request_from_all(request: Message, version: int) -> Message:
+    shard_hosts = hosts()
     responses: list[Message] = []
     for partition, part in split(request, version, PARTITIONS):
-        # What a shard gets has the form of version 8 at least.
+        # Requests to a shard have the form of version 8 or later.
         at = max(version, 8) if isinstance(part, OffsetFetchRequest) else version
-        response = made[partition].responses[made[partition].send(part, at)]
+        response = shard_hosts[partition].responses[shard_hosts[partition].send(part, at)]
         assert isinstance(
             response,
             OffsetFetchResponse
@@ -62,8 +62,8 @@ def ask_all(request: Message, version: int) -> Message:
 
 
 def test_several_groups_are_fetched_at_once_in_order() -> None:
-    wanted = [OffsetFetchRequestGroup(group, topics=None) for group in GROUPS]
-    response = ask_all(OffsetFetchRequest(groups=wanted), 9)
+    requested_groups = [OffsetFetchRequestGroup(group, topics=None) for group in GROUPS]
+    response = request_from_all(OffsetFetchRequest(groups=requested_groups), 9)
     assert isinstance(response, OffsetFetchResponse)
     assert [group.group_id for group in response.groups] == GROUPS
     offsets = [group.topics[0].partitions[0].committed_offset for group in response.groups]
@@ -71,22 +71,22 @@ def test_several_groups_are_fetched_at_once_in_order() -> None:
 
 
 @pytest.mark.parametrize("version", range(8))
-def test_old_versions_fetch_of_one_group(version: int) -> None:
+def test_old_versions_fetch_one_group(version: int) -> None:
     topics = [OffsetFetchRequestTopic("t", [0, 1])]
-    response = ask_all(OffsetFetchRequest(group_id=GROUPS[5], topics=topics), version)
+    response = request_from_all(OffsetFetchRequest(group_id=GROUPS[5], topics=topics), version)
     assert isinstance(response, OffsetFetchResponse)
     assert [p.committed_offset for p in response.topics[0].partitions] == [5, -1]
 
 
 @pytest.mark.parametrize("version", range(2, 8))
-def test_old_versions_fetch_all_of_one_group(version: int) -> None:
-    response = ask_all(OffsetFetchRequest(group_id=GROUPS[5], topics=None), version)
+def test_old_versions_fetch_all_offsets_of_one_group(version: int) -> None:
+    response = request_from_all(OffsetFetchRequest(group_id=GROUPS[5], topics=None), version)
     assert isinstance(response, OffsetFetchResponse)
     assert [topic.name for topic in response.topics] == ["t"]
 
 
 @pytest.mark.parametrize("version", [1, 2, 8])
-def test_an_error_has_its_place_in_each_version(version: int) -> None:
+def test_each_version_has_its_own_error_field(version: int) -> None:
     request = (
         fetch_request({"t": [0]})
         if version == 8
@@ -107,21 +107,21 @@ def test_an_error_has_its_place_in_each_version(version: int) -> None:
 
 
 def test_groups_are_described_and_deleted_in_order() -> None:
-    described = ask_all(DescribeGroupsRequest([*GROUPS, "nobody"]), 6)
+    described = request_from_all(DescribeGroupsRequest([*GROUPS, "nobody"]), 6)
     assert isinstance(described, DescribeGroupsResponse)
     assert [group.group_id for group in described.groups] == [*GROUPS, "nobody"]
-    deleted = ask_all(DeleteGroupsRequest(GROUPS[::-1]), 2)
+    deleted = request_from_all(DeleteGroupsRequest(GROUPS[::-1]), 2)
     assert isinstance(deleted, DeleteGroupsResponse)
     assert [result.group_id for result in deleted.results] == GROUPS[::-1]
 
 
 def test_groups_of_all_shards_are_listed() -> None:
-    response = ask_all(ListGroupsRequest(), 5)
+    response = request_from_all(ListGroupsRequest(), 5)
     assert isinstance(response, ListGroupsResponse)
     assert sorted(group.group_id for group in response.groups) == GROUPS
 
 
-def test_a_list_is_whole_or_an_error() -> None:
+def test_a_failed_shard_fails_the_whole_list() -> None:
     fine = ListGroupsResponse()
     loading = ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     response = merge(ListGroupsRequest(), 5, [fine, loading])
@@ -144,18 +144,18 @@ def test_a_list_is_whole_or_an_error() -> None:
         DeleteGroupsRequest(["g"]),
     ],
 )
-def test_every_request_can_be_refused(request_: Message) -> None:
+def test_every_request_has_an_error_response(request_: Message) -> None:
     version = type(request_).INFO.max_stable_version
     encoded = encode(error_response(request_, version, ErrorCode.NOT_COORDINATOR), version)
     assert ErrorCode.NOT_COORDINATOR.to_bytes(2, "big") in encoded
 
 
-def test_a_heartbeat_while_the_group_loads_is_taken_for_good() -> None:
+def test_a_heartbeat_succeeds_while_the_group_loads() -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert error_response(HeartbeatRequest(), 4, loading) == HeartbeatResponse()
 
 
-def test_other_requests_are_not_for_a_coordinator() -> None:
+def test_requests_for_other_handlers_raise() -> None:
     with pytest.raises(TypeError, match="ApiVersionsRequest"):
         error_response(ApiVersionsRequest(), 0, ErrorCode.NOT_COORDINATOR)
     with pytest.raises(TypeError, match="ApiVersionsRequest"):

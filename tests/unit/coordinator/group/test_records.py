@@ -1,4 +1,4 @@
-"""The bytes of `__consumer_offsets` (C3)."""
+"""The encoding of `__consumer_offsets` (C3)."""
 
 import struct
 from uuid import UUID
@@ -31,26 +31,26 @@ names = st.text(min_size=1, max_size=20)
 int64 = st.integers(0, 2**63 - 1)
 
 
-def test_the_key_of_an_offset() -> None:
-    """As Kafka draws it: type 1, group, topic, partition."""
+def test_an_offset_key_is_encoded_as_in_kafka() -> None:
+    """Type 1, group, topic, partition."""
     key, value = encode_record(offset_tombstone("g", "t", 3))
     assert key == b"\x00\x01" + b"\x00\x01g" + b"\x00\x01t" + struct.pack(">i", 3)
     assert value is None
 
 
-def test_the_key_of_a_group() -> None:
+def test_a_group_key_is_encoded_as_in_kafka() -> None:
     assert encode_record(group_tombstone("g")) == (b"\x00\x02\x00\x01g", None)
 
 
 @pytest.mark.parametrize(("expires", "version"), [(-1, 4), (77, 1)])
-def test_the_version_of_an_offset(expires: int, version: int) -> None:
+def test_the_version_of_an_offset_depends_on_its_expiry(expires: int, version: int) -> None:
     record = OffsetRecord(OFFSET_KEY, OffsetCommitValue(offset=1, expire_timestamp=expires))
     value = encode_record(record)[1]
     assert value is not None
     assert struct.unpack_from(">h", value) == (version,)
 
 
-def test_the_version_of_a_group() -> None:
+def test_a_group_is_written_in_version_3() -> None:
     value = encode_record(ClassicGroupRecord(GroupMetadataKey("g"), GroupMetadataValue()))[1]
     assert value is not None
     assert value[:2] == b"\x00\x03"
@@ -100,11 +100,11 @@ def test_the_version_of_a_group() -> None:
         ),
     )
 )
-def test_there_and_back(record: Record) -> None:
+def test_records_round_trip(record: Record) -> None:
     assert decode_record(*encode_record(record)) == record
 
 
-def test_offsets_of_the_oldest_form_are_read() -> None:
+def test_offsets_of_the_oldest_version_are_read() -> None:
     key = encode_record_key(LegacyOffsetCommitKey("g", "t", 3))
     value = encode_versioned(LegacyOffsetCommitValue(7, "note", 99), 0)
     expected = OffsetCommitValue(offset=7, metadata="note", commit_timestamp=99)
@@ -133,7 +133,7 @@ def test_offsets_of_all_versions_are_read(version: int) -> None:
         (encode_record_key(OFFSET_KEY)[:-1], None, "cannot be read"),
     ],
 )
-def test_what_is_not_known_is_left_out(key: bytes | None, value: bytes | None, note: str) -> None:
+def test_unknown_records_are_skipped(key: bytes | None, value: bytes | None, note: str) -> None:
     record = decode_record(key, value)
     assert isinstance(record, Skipped)
     assert note in record.note

@@ -1,4 +1,4 @@
-"""Records that cannot be written, or are not committed in time: everybody gets an answer."""
+"""Records that cannot be written, or are not committed in time: every request gets a response."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def host() -> GroupHost:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "expected_error"),
     [
         (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
         (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
@@ -41,26 +41,26 @@ def host() -> GroupHost:
         (ErrorCode.CORRUPT_MESSAGE, ErrorCode.CORRUPT_MESSAGE),
     ],
 )
-def test_an_assignment_that_cannot_be_stored(
-    host: GroupHost, error: ErrorCode, told: ErrorCode
+def test_an_assignment_that_cannot_be_stored_fails_all_syncs(
+    host: GroupHost, error: ErrorCode, expected_error: ErrorCode
 ) -> None:
-    """Everybody who waits is told, and the group rebalances."""
+    """All waiting members receive the error, and the group rebalances."""
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
     leader = host.response(waiters[0], JoinGroupResponse).leader
     (follower,) = set(host.shard.groups["g"].members) - {leader}
     waiting = host.send(sync_request(follower, 1))
     host.append_error = error
-    mine = host.request(sync_request(leader, 1, {leader: b"x"}), SyncGroupResponse)
-    assert mine.error_code == told
-    assert host.response(waiting, SyncGroupResponse).error_code == told
+    leader_response = host.request(sync_request(leader, 1, {leader: b"x"}), SyncGroupResponse)
+    assert leader_response.error_code == expected_error
+    assert host.response(waiting, SyncGroupResponse).error_code == expected_error
     assert host.shard.groups["g"].state is ClassicGroupState.PREPARING_REBALANCE
-    again = [host.send(join_request(m)) for m in (leader, follower)]
-    assert {host.response(w, JoinGroupResponse).generation_id for w in again} == {2}
+    waiters = [host.send(join_request(m)) for m in (leader, follower)]
+    assert {host.response(w, JoinGroupResponse).generation_id for w in waiters} == {2}
     assert {r.error_code for r in sync_all(host, [leader, follower], 2)} == {0}
 
 
-def test_an_assignment_that_is_not_committed_in_time(host: GroupHost) -> None:
+def test_an_assignment_that_is_not_committed_in_time_fails_all_syncs(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
     leader = host.response(waiters[0], JoinGroupResponse).leader
@@ -74,7 +74,7 @@ def test_an_assignment_that_is_not_committed_in_time(host: GroupHost) -> None:
     assert host.shard.groups["g"].state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_reply_waits_for_the_commit(host: GroupHost) -> None:
+def test_a_response_waits_for_the_commit(host: GroupHost) -> None:
     stable_group(host, 1)
     host.commits = False
     waiter = host.send(commit_request({("t", 0): 5}, group="other"), 9)
@@ -83,7 +83,7 @@ def test_a_reply_waits_for_the_commit(host: GroupHost) -> None:
     assert commit_errors(host.response(waiter, OffsetCommitResponse)) == [0]
 
 
-def test_an_offset_that_cannot_be_stored(host: GroupHost) -> None:
+def test_an_offset_that_cannot_be_stored_is_an_error(host: GroupHost) -> None:
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     request = commit_request({("t", 0): 5, ("t", 1): 6})
     response = host.request(request, OffsetCommitResponse, 9)
@@ -91,8 +91,8 @@ def test_an_offset_that_cannot_be_stored(host: GroupHost) -> None:
     assert committed(host) == {}
 
 
-def test_a_first_join_that_cannot_be_stored(host: GroupHost) -> None:
-    """Its JoinGroup would wait; it is answered, and the group is not there."""
+def test_a_first_join_that_cannot_be_stored_creates_no_group(host: GroupHost) -> None:
+    """The JoinGroup gets an error at once instead of waiting."""
     host.append_error = ErrorCode.NOT_LEADER_OR_FOLLOWER
     response = host.request(join_request(), JoinGroupResponse, 3)
     assert response.error_code == ErrorCode.NOT_COORDINATOR
@@ -100,7 +100,7 @@ def test_a_first_join_that_cannot_be_stored(host: GroupHost) -> None:
     assert len(host.timers) == 1
 
 
-def test_a_join_whose_group_is_not_committed_in_time_goes_on_waiting(host: GroupHost) -> None:
+def test_a_join_keeps_waiting_if_its_group_is_not_committed_in_time(host: GroupHost) -> None:
     host.commits = False
     waiter = host.send(join_request(), 3)
     host.commit_fails()
@@ -109,7 +109,7 @@ def test_a_join_whose_group_is_not_committed_in_time_goes_on_waiting(host: Group
     assert host.response(waiter, JoinGroupResponse).generation_id == 1
 
 
-def test_a_leave_that_cannot_be_stored_has_not_happened(host: GroupHost) -> None:
+def test_a_leave_that_cannot_be_stored_has_no_effect(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member)])
@@ -126,7 +126,7 @@ def test_a_static_member_that_cannot_be_replaced_stays(host: GroupHost) -> None:
     assert host.request(HeartbeatRequest("g", 1, old, "i"), HeartbeatResponse).error_code == 0
 
 
-def test_a_timer_whose_records_cannot_be_stored_comes_again(host: GroupHost) -> None:
+def test_a_timer_whose_records_cannot_be_stored_is_retried(host: GroupHost) -> None:
     stable_group(host, 1)
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     host.advance(SESSION_MS)
@@ -135,20 +135,20 @@ def test_a_timer_whose_records_cannot_be_stored_comes_again(host: GroupHost) -> 
     assert host.shard.groups["g"].state is ClassicGroupState.EMPTY
 
 
-def test_a_failure_leaves_no_trace_in_the_log(host: GroupHost) -> None:
+def test_a_failure_writes_no_record(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
-    before = list(host.log)
+    log = list(host.log)
     host.append_error = ErrorCode.KAFKA_STORAGE_ERROR
     host.send(commit_request({("t", 0): 1}, member_id=member, generation=1), 9)
-    assert host.log == before
+    assert host.log == log
 
 
-def test_who_waits_is_sent_away_when_the_leadership_is_lost(host: GroupHost) -> None:
+def test_losing_the_leadership_rejects_waiting_requests(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     joining = host.send(join_request(leader))
-    other = host.send(join_request(group="h"), 3)
+    other_waiter = host.send(join_request(group="h"), 3)
     host.advance(3_000)
-    second = host.response(other, JoinGroupResponse).member_id
+    second = host.response(other_waiter, JoinGroupResponse).member_id
     host.send(join_request(group="h"), 3)
     responses = {response.waiter: response.message for response in host.shard.unload()}
     assert set(responses) == set(host.waiters)

@@ -1,4 +1,4 @@
-"""JoinGroup: who gets in, under which id, and when the answer comes (C3)."""
+"""JoinGroup: which members are accepted, their ids, and when the response is sent (C3)."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_an_empty_group_id_is_refused(host: GroupHost) -> None:
 
 
 @pytest.mark.parametrize(("session_ms", "ok"), [(5_999, False), (6_000, True), (1_800_001, False)])
-def test_the_session_timeout_has_bounds(host: GroupHost, session_ms: int, ok: bool) -> None:
+def test_the_session_timeout_is_bounded(host: GroupHost, session_ms: int, ok: bool) -> None:
     response = host.request(join_request(session_ms=session_ms), JoinGroupResponse)
     refused = response.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert refused != ok
@@ -47,7 +47,7 @@ def test_an_unknown_member_of_an_unknown_group_is_refused(host: GroupHost) -> No
 
 
 @pytest.mark.parametrize("version", [4, 5, 9])
-def test_a_new_member_gets_its_id_first(host: GroupHost, version: int) -> None:
+def test_a_new_member_gets_its_id_before_it_joins(host: GroupHost, version: int) -> None:
     waiter = host.send(join_request(), version, client_id="app")
     response = host.response(waiter, JoinGroupResponse)
     assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -67,7 +67,7 @@ def test_the_first_join_stores_the_empty_group(host: GroupHost) -> None:
     assert len(host.log) == 1
 
 
-def test_an_id_that_is_never_used_is_forgotten(host: GroupHost) -> None:
+def test_an_unused_member_id_expires(host: GroupHost) -> None:
     member = host.request(join_request(), JoinGroupResponse).member_id
     host.advance(SESSION_MS)
     assert not host.classic().pending_joins
@@ -87,14 +87,14 @@ def test_old_versions_join_at_once(host: GroupHost, version: int) -> None:
     assert [m.metadata for m in response.members] == [subscription("t")]
 
 
-def test_version_0_takes_the_session_timeout_for_both(host: GroupHost) -> None:
+def test_version_0_uses_the_session_timeout_as_rebalance_timeout(host: GroupHost) -> None:
     host.send(join_request(rebalance_ms=-1), 0)
     (member,) = host.classic().members.values()
     assert member.rebalance_timeout_ms == SESSION_MS
 
 
-def test_an_id_then_the_group(host: GroupHost) -> None:
-    """C3: both steps of a new client; generation 1, itself as leader."""
+def test_a_new_member_requests_an_id_and_then_joins(host: GroupHost) -> None:
+    """C3: it becomes the leader of generation 1."""
     member = host.request(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(member))
     host.advance(2_999)
@@ -112,7 +112,7 @@ def test_each_newcomer_extends_the_first_delay_up_to_the_rebalance_timeout() -> 
     for _ in range(2):
         host.advance(2_999)
         waiters.append(host.send(join_request(rebalance_ms=8_000), 3))
-    # At 3000 and at 6000 there were newcomers, and then 8000 - 3000 - 3000 were left.
+    # Members joined before 3000 and 6000; then 8000 - 3000 - 3000 ms remain.
     host.advance(2_001)
     assert not host.responses
     host.advance(1)
@@ -125,14 +125,14 @@ def test_without_newcomers_the_first_delay_is_not_extended(host: GroupHost) -> N
     assert waiter in host.responses
 
 
-def test_no_initial_delay() -> None:
+def test_an_initial_delay_of_0_completes_the_join_at_once() -> None:
     host = GroupHost(GroupConfig(group_initial_rebalance_delay_ms=0))
     waiter = host.send(join_request(), 3)
     host.advance(0)
     assert host.response(waiter, JoinGroupResponse).generation_id == 1
 
 
-def test_only_the_leader_is_told_of_the_members(host: GroupHost) -> None:
+def test_only_the_leader_receives_the_member_list(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3) for _ in range(3)]
     host.advance(6_000)
     responses = [host.response(w, JoinGroupResponse) for w in waiters]
@@ -142,7 +142,7 @@ def test_only_the_leader_is_told_of_the_members(host: GroupHost) -> None:
     assert all(not r.members for r in responses if r is not leaders[0])
 
 
-def test_the_protocol_with_most_votes_among_those_of_all_wins(host: GroupHost) -> None:
+def test_the_common_protocol_with_most_votes_is_chosen(host: GroupHost) -> None:
     waiters = [
         host.send(join_request(protocols=protocols), 3)
         for protocols in (
@@ -159,7 +159,7 @@ def test_the_protocol_with_most_votes_among_those_of_all_wins(host: GroupHost) -
     ("protocol_type", "protocols"),
     [("connect", {"range": b""}), ("consumer", {"other": b""}), ("consumer", {})],
 )
-def test_a_member_that_fits_nobody_is_refused(
+def test_a_member_without_a_common_protocol_is_rejected(
     host: GroupHost, protocol_type: str, protocols: dict[str, bytes]
 ) -> None:
     stable_group(host, 1)
@@ -178,14 +178,14 @@ def test_a_first_member_needs_a_type_and_a_protocol(
     assert not host.log
 
 
-def test_any_protocol_type_is_served(host: GroupHost) -> None:
+def test_any_protocol_type_is_accepted(host: GroupHost) -> None:
     waiter = host.send(join_request(protocol_type="connect", protocols={"v1": b"\xff"}), 3)
     host.advance(3_000)
     response = host.response(waiter, JoinGroupResponse)
     assert (response.protocol_type, response.protocol_name) == ("connect", "v1")
 
 
-def test_a_newcomer_makes_everybody_join_again(host: GroupHost) -> None:
+def test_a_new_member_triggers_a_rebalance(host: GroupHost) -> None:
     first, second = stable_group(host, 2)
     newcomer = host.send(join_request(), 3)
     beat = host.request(HeartbeatRequest("g", 1, second), HeartbeatResponse)
@@ -195,7 +195,7 @@ def test_a_newcomer_makes_everybody_join_again(host: GroupHost) -> None:
     assert generations == {2}
 
 
-def test_who_does_not_join_in_time_is_left_out(host: GroupHost) -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed(host: GroupHost) -> None:
     first, second = stable_group(host, 2)
     waiter = host.send(join_request(first))
     for _ in range(REBALANCE_MS // 5_000):
@@ -204,11 +204,11 @@ def test_who_does_not_join_in_time_is_left_out(host: GroupHost) -> None:
     response = host.response(waiter, JoinGroupResponse)
     assert response.generation_id == 2
     assert [m.member_id for m in response.members] == [first]
-    gone = host.request(HeartbeatRequest("g", 1, second), HeartbeatResponse)
-    assert gone.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    heartbeat = host.request(HeartbeatRequest("g", 1, second), HeartbeatResponse)
+    assert heartbeat.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_does_not_come_back_is_replaced(host: GroupHost) -> None:
+def test_a_leader_that_does_not_rejoin_is_replaced(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     waiter = host.send(join_request(follower, protocols={"range": subscription("u", "t")}))
     host.advance(SESSION_MS)
@@ -217,7 +217,7 @@ def test_a_leader_that_does_not_come_back_is_replaced(host: GroupHost) -> None:
     assert leader not in host.classic().members
 
 
-def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(
+def test_an_unchanged_follower_that_rejoins_gets_the_current_generation(
     host: GroupHost,
 ) -> None:
     leader, follower = stable_group(host, 2)
@@ -226,20 +226,20 @@ def test_a_follower_that_joins_again_unchanged_gets_the_generation_it_is_in(
     assert host.classic().state is ClassicGroupState.STABLE
 
 
-def test_a_leader_that_joins_again_starts_a_rebalance(host: GroupHost) -> None:
+def test_a_leader_that_rejoins_starts_a_rebalance(host: GroupHost) -> None:
     leader, _ = stable_group(host, 2)
     waiter = host.send(join_request(leader))
     assert waiter not in host.responses
     assert host.classic().state is ClassicGroupState.PREPARING_REBALANCE
 
 
-def test_a_lost_answer_is_given_again_while_the_group_syncs(host: GroupHost) -> None:
+def test_a_repeated_join_gets_the_same_response_while_the_group_syncs(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
     for waiter in waiters:
         first = host.response(waiter, JoinGroupResponse)
-        again = host.request(join_request(first.member_id), JoinGroupResponse)
-        assert again == first
+        repeated = host.request(join_request(first.member_id), JoinGroupResponse)
+        assert repeated == first
 
 
 def test_changed_metadata_while_the_group_syncs_rebalances(host: GroupHost) -> None:
@@ -253,7 +253,7 @@ def test_changed_metadata_while_the_group_syncs_rebalances(host: GroupHost) -> N
 
 
 def test_joining_twice_ends_the_first_wait(host: GroupHost) -> None:
-    """No JoinGroup is left without an answer, though Kafka lets go of the first."""
+    """Every JoinGroup gets a response, although Kafka drops the first."""
     first, _ = stable_group(host, 2)
     old = host.send(join_request(first))
     host.send(join_request(first))
@@ -279,7 +279,7 @@ def test_a_known_member_may_wait_longer_than_its_session(host: GroupHost) -> Non
     assert host.response(waiter, JoinGroupResponse).error_code == 0
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_rejects_new_members() -> None:
     host = GroupHost(GroupConfig(group_max_size=2))
     stable_group(host, 2)
     response = host.request(join_request(), JoinGroupResponse)
@@ -287,7 +287,7 @@ def test_a_full_group_takes_nobody_else() -> None:
     assert response.member_id == ""
 
 
-def test_while_it_forms_a_full_group_counts_those_who_wait() -> None:
+def test_a_forming_group_counts_waiting_members_towards_its_size() -> None:
     host = GroupHost(GroupConfig(group_max_size=2))
     waiters = [host.send(join_request(), 3) for _ in range(3)]
     refused = host.response(waiters[2], JoinGroupResponse)
@@ -307,7 +307,7 @@ def test_a_group_that_is_too_large_when_loaded_rebalances() -> None:
     assert errors == [0, 0, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
-def test_a_pending_id_is_waited_for(host: GroupHost) -> None:
+def test_a_rebalance_waits_for_pending_member_ids(host: GroupHost) -> None:
     (leader,) = stable_group(host, 1)
     pending = host.request(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(leader))
@@ -317,7 +317,7 @@ def test_a_pending_id_is_waited_for(host: GroupHost) -> None:
     assert host.response(newcomer, JoinGroupResponse).generation_id == 2
 
 
-def test_a_pending_id_that_expires_lets_the_others_go_on(host: GroupHost) -> None:
+def test_a_rebalance_completes_when_a_pending_id_expires(host: GroupHost) -> None:
     (leader,) = stable_group(host, 1)
     host.send(join_request())
     waiter = host.send(join_request(leader))
@@ -331,7 +331,7 @@ def test_a_pending_id_is_never_static(host: GroupHost) -> None:
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_no_timer_is_left_when_everybody_is_gone(host: GroupHost) -> None:
+def test_an_empty_group_has_no_timers(host: GroupHost) -> None:
     stable_group(host, 3)
     host.advance(SESSION_MS)
     group = host.classic()
@@ -340,7 +340,7 @@ def test_no_timer_is_left_when_everybody_is_gone(host: GroupHost) -> None:
     assert len(host.timers) == 1
 
 
-def test_an_emptied_group_starts_again_with_the_initial_delay(host: GroupHost) -> None:
+def test_an_emptied_group_uses_the_initial_delay_again(host: GroupHost) -> None:
     stable_group(host, 1)
     host.advance(SESSION_MS)
     waiter = host.send(join_request(), 3)
@@ -353,8 +353,8 @@ def test_an_emptied_group_starts_again_with_the_initial_delay(host: GroupHost) -
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_every_version_is_answered_in_its_form(version: int) -> None:
-    """The host encodes each reply in the version of its request."""
+def test_responses_encode_in_each_version(version: int) -> None:
+    """The host encodes each response in the version of its request."""
     host = GroupHost()
     first = host.send(join_request(protocols=RANGE_AND_STICKY), version)
     if version >= 4:

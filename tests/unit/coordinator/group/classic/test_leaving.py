@@ -1,4 +1,4 @@
-"""LeaveGroup: alone, in batches, by an administrator (C3)."""
+"""LeaveGroup: by one member, in batches, by an administrator (C3)."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def leave(host: GroupHost, *members: tuple[str, str | None], group: str = "g") -
     return [member.error_code for member in response.members]
 
 
-def test_the_others_rebalance(host: GroupHost) -> None:
+def test_a_leaving_member_triggers_a_rebalance(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     assert leave(host, (leader, None)) == [0]
     group = host.classic()
@@ -36,7 +36,7 @@ def test_the_others_rebalance(host: GroupHost) -> None:
     assert host.request(join_request(follower), JoinGroupResponse).generation_id == 2
 
 
-def test_the_last_one_leaves_an_empty_generation(host: GroupHost) -> None:
+def test_the_last_leaving_member_stores_an_empty_generation(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     leave(host, (member, None))
     group = host.classic()
@@ -54,7 +54,7 @@ def test_the_last_one_leaves_an_empty_generation(host: GroupHost) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_old_versions_name_one_member(host: GroupHost, version: int) -> None:
+def test_old_versions_remove_one_member(host: GroupHost, version: int) -> None:
     (member,) = stable_group(host, 1)
     request = LeaveGroupRequest(group_id="g", member_id="x")
     response = host.request(request, LeaveGroupResponse, version)
@@ -64,7 +64,7 @@ def test_old_versions_name_one_member(host: GroupHost, version: int) -> None:
     assert not host.classic().members
 
 
-def test_an_unknown_group_is_an_error_of_its_members(host: GroupHost) -> None:
+def test_an_unknown_group_is_an_error_of_each_member(host: GroupHost) -> None:
     assert leave(host, ("a", None), ("b", None)) == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     request = LeaveGroupRequest(group_id="g", member_id="a")
     response = host.request(request, LeaveGroupResponse, 2)
@@ -76,7 +76,7 @@ def test_an_empty_group_id_is_refused(host: GroupHost) -> None:
     assert response.error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_each_of_a_batch_has_its_own_error(host: GroupHost) -> None:
+def test_each_member_of_a_batch_has_its_own_error(host: GroupHost) -> None:
     ids = stable_group(host, 1, instances=["i", "j"])
     static = {m.split("-")[0]: m for m in ids}
     errors = leave(
@@ -93,7 +93,7 @@ def test_each_of_a_batch_has_its_own_error(host: GroupHost) -> None:
     assert list(host.classic().members) == [static["client"]]
 
 
-def test_an_id_that_has_not_joined_can_leave(host: GroupHost) -> None:
+def test_a_pending_member_id_can_leave(host: GroupHost) -> None:
     (leader,) = stable_group(host, 1)
     pending = host.request(join_request(), JoinGroupResponse).member_id
     waiter = host.send(join_request(leader))
@@ -102,7 +102,7 @@ def test_an_id_that_has_not_joined_can_leave(host: GroupHost) -> None:
     assert host.response(waiter, JoinGroupResponse).generation_id == 2
 
 
-def test_leaving_ends_what_the_member_waits_for(host: GroupHost) -> None:
+def test_leaving_completes_a_waiting_join(host: GroupHost) -> None:
     first, second = stable_group(host, 2)
     waiting = host.send(join_request(first))
     leave(host, (first, None))
@@ -111,7 +111,7 @@ def test_leaving_ends_what_the_member_waits_for(host: GroupHost) -> None:
     assert list(host.classic().members) == [second]
 
 
-def test_leaving_ends_a_wait_for_the_assignment(host: GroupHost) -> None:
+def test_leaving_completes_a_waiting_sync(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3) for _ in range(2)]
     host.advance(6_000)
     responses = [host.response(w, JoinGroupResponse) for w in waiters]
@@ -121,7 +121,7 @@ def test_leaving_ends_a_wait_for_the_assignment(host: GroupHost) -> None:
     assert host.response(waiting, SyncGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_leaving_while_the_first_generation_forms(host: GroupHost) -> None:
+def test_a_member_leaves_while_the_first_generation_forms(host: GroupHost) -> None:
     waiter = host.send(join_request(), 3)
     (member,) = host.classic().members
     assert leave(host, (member, None)) == [0]

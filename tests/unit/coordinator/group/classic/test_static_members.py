@@ -1,4 +1,4 @@
-"""Members with a group.instance.id: they come back without a rebalance (C3)."""
+"""Members with a group.instance.id: they rejoin without a rebalance (C3)."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def static_of(ids: list[str], instance: str) -> str:
     return next(member for member in ids if member.startswith(f"{instance}-"))
 
 
-def test_a_static_member_needs_no_second_request(host: GroupHost) -> None:
+def test_a_static_member_joins_with_one_request(host: GroupHost) -> None:
     waiter = host.send(join_request(instance="i"))
     assert waiter not in host.responses
     host.advance(3_000)
@@ -62,7 +62,7 @@ def test_a_restarted_follower_gets_its_assignment_back(host: GroupHost, version:
     assert sync.assignment == old.encode()
 
 
-def test_the_new_id_is_stored(host: GroupHost) -> None:
+def test_the_new_member_id_is_stored(host: GroupHost) -> None:
     stable_group(host, 1, instances=["i"])
     new = host.request(join_request(instance="i"), JoinGroupResponse).member_id
     host.restart()
@@ -70,8 +70,8 @@ def test_the_new_id_is_stored(host: GroupHost) -> None:
     assert beat.error_code == 0
 
 
-def test_a_restarted_leader_is_told_not_to_assign(host: GroupHost) -> None:
-    """From version 9 on it learns of the members, but keeps the assignment."""
+def test_a_restarted_leader_skips_the_assignment(host: GroupHost) -> None:
+    """From version 9 on it receives the members, but keeps the assignment."""
     (old,) = stable_group(host, 0, instances=["i"])
     response = host.request(join_request(instance="i"), JoinGroupResponse, 9)
     assert response.leader == response.member_id != old
@@ -79,7 +79,7 @@ def test_a_restarted_leader_is_told_not_to_assign(host: GroupHost) -> None:
     assert [m.member_id for m in response.members] == [response.member_id]
 
 
-def test_an_older_leader_is_told_that_its_old_id_leads(host: GroupHost) -> None:
+def test_a_restarted_leader_of_an_older_version_sees_its_old_id_as_leader(host: GroupHost) -> None:
     (old,) = stable_group(host, 0, instances=["i"])
     response = host.request(join_request(instance="i"), JoinGroupResponse, 8)
     assert response.leader == old
@@ -87,7 +87,7 @@ def test_an_older_leader_is_told_that_its_old_id_leads(host: GroupHost) -> None:
     assert host.classic().leader == response.member_id
 
 
-def test_the_old_id_is_fenced_everywhere(host: GroupHost) -> None:
+def test_every_request_with_the_old_id_is_fenced(host: GroupHost) -> None:
     old = static_of(stable_group(host, 1, instances=["i"]), "i")
     host.request(join_request(instance="i"), JoinGroupResponse)
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -102,7 +102,7 @@ def test_the_old_id_is_fenced_everywhere(host: GroupHost) -> None:
     )
 
 
-def test_a_duplicate_fences_the_one_that_waits(host: GroupHost) -> None:
+def test_a_duplicate_fences_a_waiting_join(host: GroupHost) -> None:
     first = host.send(join_request(instance="i"))
     second = host.send(join_request(instance="i"))
     assert host.response(first, JoinGroupResponse).error_code == ErrorCode.FENCED_INSTANCE_ID
@@ -110,7 +110,7 @@ def test_a_duplicate_fences_the_one_that_waits(host: GroupHost) -> None:
     assert host.response(second, JoinGroupResponse).error_code == 0
 
 
-def test_a_duplicate_fences_the_one_that_waits_for_its_assignment(host: GroupHost) -> None:
+def test_a_duplicate_fences_a_waiting_sync(host: GroupHost) -> None:
     waiters = [host.send(join_request(), 3), host.send(join_request(instance="i"))]
     host.advance(6_000)
     static = host.response(waiters[1], JoinGroupResponse).member_id
@@ -121,8 +121,8 @@ def test_a_duplicate_fences_the_one_that_waits_for_its_assignment(host: GroupHos
 
 
 def test_a_change_of_the_chosen_protocol_rebalances(host: GroupHost) -> None:
-    both = {"range": subscription("t"), "sticky": subscription("t")}
-    waiters = [host.send(join_request(instance=i, protocols=both)) for i in ("i", "j")]
+    protocols = {"range": subscription("t"), "sticky": subscription("t")}
+    waiters = [host.send(join_request(instance=i, protocols=protocols)) for i in ("i", "j")]
     host.advance(6_000)
     leader = host.response(waiters[0], JoinGroupResponse).leader
     host.send(sync_request(leader, 1))
@@ -144,7 +144,7 @@ def test_an_absent_static_member_stays_through_a_rebalance(host: GroupHost) -> N
     assert static in host.classic().members
 
 
-def test_a_rebalance_waits_on_where_only_absent_static_members_are_left(host: GroupHost) -> None:
+def test_a_rebalance_keeps_waiting_for_absent_static_members(host: GroupHost) -> None:
     ids = stable_group(host, 1, instances=["i"])
     static = static_of(ids, "i")
     dynamic = next(m for m in ids if m != static)

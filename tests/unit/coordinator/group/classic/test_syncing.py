@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and what follows when a member is not heard of (C3)."""
+"""SyncGroup, Heartbeat and expired sessions (C3)."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def host() -> GroupHost:
 
 
 def joined(host: GroupHost, size: int) -> list[str]:
-    """A group that waits for its leader's assignment; ids, the leader's first."""
+    """Forms a group that waits for its assignment; returns the member ids, leader first."""
     waiters = [host.send(join_request(), 3) for _ in range(size)]
     host.advance(6_000)
     responses = [host.response(w, JoinGroupResponse) for w in waiters]
@@ -60,23 +60,23 @@ def test_followers_wait_for_the_leader(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     waiting = host.send(sync_request(follower, 1))
     assert waiting not in host.responses
-    given = {leader: b"one", follower: b"two"}
-    mine = host.request(sync_request(leader, 1, given), SyncGroupResponse)
-    assert (mine.error_code, mine.assignment) == (0, b"one")
-    assert (mine.protocol_type, mine.protocol_name) == ("consumer", "range")
+    assignments = {leader: b"one", follower: b"two"}
+    leader_response = host.request(sync_request(leader, 1, assignments), SyncGroupResponse)
+    assert (leader_response.error_code, leader_response.assignment) == (0, b"one")
+    assert (leader_response.protocol_type, leader_response.protocol_name) == ("consumer", "range")
     assert host.response(waiting, SyncGroupResponse).assignment == b"two"
     assert host.classic().state is ClassicGroupState.STABLE
     assert SyncTimer("g") not in host.timers
 
 
-def test_a_follower_that_comes_late_gets_its_assignment_at_once(host: GroupHost) -> None:
+def test_a_late_follower_gets_its_assignment_at_once(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     host.send(sync_request(leader, 1, {follower: b"two"}))
     assert host.request(sync_request(follower, 1), SyncGroupResponse).assignment == b"two"
     assert SyncTimer("g") not in host.timers
 
 
-def test_a_member_that_the_leader_forgot_gets_nothing(host: GroupHost) -> None:
+def test_a_member_missing_from_the_assignment_gets_an_empty_one(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     host.send(sync_request(leader, 1, {leader: b"all"}))
     assert host.request(sync_request(follower, 1), SyncGroupResponse).assignment == b""
@@ -98,7 +98,7 @@ def test_the_generation_is_stored(host: GroupHost) -> None:
     assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
 
 
-def test_errors_of_sync_come_in_kafkas_order(host: GroupHost) -> None:
+def test_sync_checks_errors_in_kafkas_order(host: GroupHost) -> None:
     assert sync_error(host, "x", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     leader, _ = joined(host, 2)
     assert sync_error(host, "x", 9) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -111,13 +111,13 @@ def test_errors_of_sync_come_in_kafkas_order(host: GroupHost) -> None:
     assert sync_error(host, "", 1, group="") == ErrorCode.INVALID_GROUP_ID
 
 
-def test_sync_while_others_join_is_told_to_join(host: GroupHost) -> None:
+def test_a_sync_during_a_rebalance_is_rejected(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     host.send(join_request(leader))
     assert sync_error(host, follower, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_a_rebalance_sends_away_those_who_wait_for_the_leader(host: GroupHost) -> None:
+def test_a_rebalance_rejects_waiting_syncs(host: GroupHost) -> None:
     _, follower = joined(host, 2)
     waiting = host.send(sync_request(follower, 1))
     host.send(join_request(), 3)
@@ -131,7 +131,7 @@ def test_syncing_twice_ends_the_first_wait(host: GroupHost) -> None:
     assert host.response(old, SyncGroupResponse).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_who_does_not_sync_in_time_is_removed(host: GroupHost) -> None:
+def test_a_member_that_does_not_sync_in_time_is_removed(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     waiting = host.send(sync_request(follower, 1))
     for _ in range(REBALANCE_MS // 5_000):
@@ -142,7 +142,7 @@ def test_who_does_not_sync_in_time_is_removed(host: GroupHost) -> None:
     assert list(host.classic().members) == [follower]
 
 
-def test_the_sync_timeout_holds_for_a_stable_group_too(host: GroupHost) -> None:
+def test_the_sync_timeout_applies_to_a_stable_group(host: GroupHost) -> None:
     leader, follower = joined(host, 2)
     host.send(sync_request(leader, 1))
     for _ in range(REBALANCE_MS // 5_000):
@@ -154,7 +154,7 @@ def test_the_sync_timeout_holds_for_a_stable_group_too(host: GroupHost) -> None:
     assert list(group.members) == [leader]
 
 
-def test_errors_of_heartbeat_come_in_kafkas_order(host: GroupHost) -> None:
+def test_heartbeat_checks_errors_in_kafkas_order(host: GroupHost) -> None:
     def beat(member: str, generation: int, instance: str | None = None, group: str = "g") -> int:
         request = HeartbeatRequest(group, generation, member, instance)
         return host.request(request, HeartbeatResponse).error_code
@@ -179,7 +179,7 @@ def test_heartbeats_keep_a_session_alive(host: GroupHost) -> None:
     assert not host.classic().members
 
 
-def test_heartbeats_are_answered_before_the_assignment(host: GroupHost) -> None:
+def test_heartbeats_succeed_before_the_assignment(host: GroupHost) -> None:
     leader, _ = joined(host, 2)
     assert host.request(HeartbeatRequest("g", 1, leader), HeartbeatResponse).error_code == 0
 
@@ -196,7 +196,7 @@ def test_a_member_that_waits_for_its_assignment_does_not_expire(host: GroupHost)
     assert SessionTimer("g", follower) in host.timers
 
 
-def test_an_expired_member_makes_the_others_rebalance(host: GroupHost) -> None:
+def test_an_expired_member_triggers_a_rebalance(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     host.advance(SESSION_MS - 1)
     host.request(HeartbeatRequest("g", 1, leader), HeartbeatResponse)
@@ -208,8 +208,8 @@ def test_an_expired_member_makes_the_others_rebalance(host: GroupHost) -> None:
     assert response.generation_id == 2
 
 
-def test_after_a_restart_the_group_is_as_it_was_stored(host: GroupHost) -> None:
-    """C3: a new coordinator finds members, generation and assignments in the log."""
+def test_a_stored_group_survives_a_restart(host: GroupHost) -> None:
+    """C3: a new coordinator loads members, generation and assignments from the log."""
     ids = stable_group(host, 2)
     host.restart()
     for member in ids:
@@ -220,25 +220,25 @@ def test_after_a_restart_the_group_is_as_it_was_stored(host: GroupHost) -> None:
     assert not host.classic().members
 
 
-def test_a_generation_that_was_not_stored_is_lost_in_a_restart(host: GroupHost) -> None:
+def test_an_unstored_generation_is_lost_in_a_restart(host: GroupHost) -> None:
     leader, follower = stable_group(host, 2)
     waiters = [host.send(join_request(m)) for m in (leader, follower)]
     assert host.response(waiters[0], JoinGroupResponse).generation_id == 2
     host.restart()
     assert sync_error(host, leader, 2) == ErrorCode.ILLEGAL_GENERATION
-    again = [host.send(join_request(m)) for m in (leader, follower)]
-    generation = host.response(again[0], JoinGroupResponse).generation_id
+    waiters = [host.send(join_request(m)) for m in (leader, follower)]
+    generation = host.response(waiters[0], JoinGroupResponse).generation_id
     assert [r.error_code for r in sync_all(host, [leader, follower], generation)] == [0, 0]
 
 
-def test_a_tie_to_the_old_protocols_is_all_a_restart_remembers(host: GroupHost) -> None:
-    both = {"range": subscription("t"), "sticky": subscription("t")}
-    waiter = host.send(join_request(protocols=both), 3)
+def test_a_restart_keeps_only_the_chosen_protocol(host: GroupHost) -> None:
+    protocols = {"range": subscription("t"), "sticky": subscription("t")}
+    waiter = host.send(join_request(protocols=protocols), 3)
     host.advance(3_000)
     member = host.response(waiter, JoinGroupResponse).member_id
     sync_all(host, [member], 1)
     host.restart()
     response = host.request(join_request(member, protocols={"sticky": b""}), JoinGroupResponse)
     assert response.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    response = host.request(join_request(member, protocols=both), JoinGroupResponse)
+    response = host.request(join_request(member, protocols=protocols), JoinGroupResponse)
     assert response.generation_id == 2

@@ -1,4 +1,4 @@
-"""What tools see of consumer groups, and the offsets of their members (C3)."""
+"""Describing, listing and deleting consumer groups, and their members' offsets (C3)."""
 
 import pytest
 
@@ -92,7 +92,7 @@ def test_a_group_is_described() -> None:
     assert member.target_assignment == partitions("t", 0, 1)
 
 
-def test_topics_that_are_gone_are_left_out() -> None:
+def test_deleted_topics_are_omitted() -> None:
     host = consumer_host({"t": 1})
     one_member(host)
     host.make_topics({"t": 0})
@@ -101,7 +101,7 @@ def test_topics_that_are_gone_are_left_out() -> None:
     assert not member.target_assignment.topic_partitions
 
 
-def test_groups_that_are_no_consumer_groups() -> None:
+def test_describing_other_group_types_is_an_error() -> None:
     host = consumer_host()
     host.request(commit_request({("t", 0): 1}, group="simple"), OffsetCommitResponse, 9)
     for group in ("simple", "nobody"):
@@ -135,7 +135,7 @@ def test_the_groups_of_several_shards_are_described_in_order() -> None:
         (ErrorCode.UNKNOWN_SERVER_ERROR, "the broker's own log"),
     ],
 )
-def test_refusals_say_what_to_do(error: ErrorCode, says: str) -> None:
+def test_error_messages_contain_the_remedy(error: ErrorCode, says: str) -> None:
     beat = error_response(ConsumerGroupHeartbeatRequest(), 1, error)
     assert isinstance(beat, ConsumerGroupHeartbeatResponse)
     assert beat.error_code == error
@@ -147,7 +147,7 @@ def test_refusals_say_what_to_do(error: ErrorCode, says: str) -> None:
     ) == ConsumerGroupDescribeResponse(groups=[described])
 
 
-# --- the other tools
+# --- other admin requests
 
 
 def test_groups_are_listed_with_their_types() -> None:
@@ -167,7 +167,7 @@ def test_groups_are_listed_with_their_types() -> None:
     assert listed(["empty"], ["consumer"]) == []
 
 
-def test_the_old_way_to_describe_does_not_see_it() -> None:
+def test_describe_groups_does_not_find_a_consumer_group() -> None:
     host = consumer_host()
     one_member(host)
     (result,) = host.request(DescribeGroupsRequest(["g"]), DescribeGroupsResponse, 6).groups
@@ -176,7 +176,7 @@ def test_the_old_way_to_describe_does_not_see_it() -> None:
     assert (result.error_code, result.group_state) == (ErrorCode.NONE, "Dead")
 
 
-def test_a_group_is_deleted_with_everything() -> None:
+def test_a_group_is_deleted_with_all_its_records() -> None:
     host = consumer_host({"t": 2})
     member = one_member(host)
 
@@ -206,7 +206,7 @@ def errors(
     return commit_errors(host.request(request, OffsetCommitResponse, version))
 
 
-def test_who_may_commit() -> None:
+def test_commits_are_accepted_from_current_members_only() -> None:
     host = consumer_host({"t": 4})
     member = one_member(host)
     assert errors(host, "a", member.epoch) == [ErrorCode.NONE]
@@ -218,8 +218,8 @@ def test_who_may_commit() -> None:
     assert errors(host, "", -1) == [ErrorCode.NONE]
 
 
-def test_an_epoch_of_the_past_is_good_for_what_the_member_has_had_since() -> None:
-    """One partition that is not refuses the whole commit."""
+def test_an_older_epoch_may_commit_partitions_that_the_member_still_owns() -> None:
+    """One partition that was reassigned fails the whole commit."""
     host = consumer_host({"t": 4})
     first = one_member(host)
     second = Consumer(host, "b")
@@ -230,13 +230,13 @@ def test_an_epoch_of_the_past_is_good_for_what_the_member_has_had_since() -> Non
     assert errors(host, "a", old, partition=0) == [ErrorCode.NONE]
     assert errors(host, "a", old, partition=3) == [ErrorCode.STALE_MEMBER_EPOCH]
     assert errors(host, "b", old, partition=3) == [ErrorCode.STALE_MEMBER_EPOCH]
-    both = commit_request({("t", 0): 9, ("t", 3): 9}, member_id="a", generation=old)
-    responses = commit_errors(host.request(both, OffsetCommitResponse, 9))
+    request = commit_request({("t", 0): 9, ("t", 3): 9}, member_id="a", generation=old)
+    responses = commit_errors(host.request(request, OffsetCommitResponse, 9))
     assert responses == [ErrorCode.STALE_MEMBER_EPOCH] * 2
     assert committed(host) == {("t", 0): 1}
 
 
-def test_what_is_to_be_let_go_may_still_be_committed() -> None:
+def test_partitions_pending_revocation_may_still_be_committed() -> None:
     host = consumer_host({"t": 4})
     first = one_member(host)
     Consumer(host, "b").join()
@@ -246,8 +246,10 @@ def test_what_is_to_be_let_go_may_still_be_committed() -> None:
 
 
 def fetched(host: GroupHost, member_id: str | None, epoch: int) -> OffsetFetchResponseGroup:
-    asked = OffsetFetchRequestGroup("g", member_id, epoch, None)
-    (group,) = host.request(OffsetFetchRequest(groups=[asked]), OffsetFetchResponse, 9).groups
+    requested_group = OffsetFetchRequestGroup("g", member_id, epoch, None)
+    (group,) = host.request(
+        OffsetFetchRequest(groups=[requested_group]), OffsetFetchResponse, 9
+    ).groups
     return group
 
 
@@ -261,7 +263,9 @@ def fetched(host: GroupHost, member_id: str | None, epoch: int) -> OffsetFetchRe
         (None, 0, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_who_may_fetch(member_id: str | None, step: int, error: ErrorCode) -> None:
+def test_offsets_are_fetched_by_current_members_only(
+    member_id: str | None, step: int, error: ErrorCode
+) -> None:
     host = consumer_host()
     member = one_member(host)
     errors(host, "a", member.epoch)
@@ -271,7 +275,7 @@ def test_who_may_fetch(member_id: str | None, step: int, error: ErrorCode) -> No
     assert fetched(host, None, -1).topics
 
 
-def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted() -> None:
     host = consumer_host({"t": 1, "u": 1})
     member = one_member(host, names=["t", "u"])
     commit = commit_request({("t", 0): 1, ("u", 0): 1}, member_id="a", generation=member.epoch)
@@ -288,8 +292,8 @@ def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
     assert committed(host) == {("t", 0): 1}
 
 
-def test_offsets_expire_where_nobody_reads() -> None:
-    """And the group with the last of them, once it is empty."""
+def test_offsets_of_unsubscribed_topics_expire() -> None:
+    """The group is removed with the last offset, once it is empty."""
     config = GroupConfig(
         offsets_retention_minutes=60,
         consumer=ConsumerGroupConfig(session_timeout_ms=2 * DAY_MS),

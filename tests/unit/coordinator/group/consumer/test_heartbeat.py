@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: what is refused, joining, epochs, leaving, sessions (C3)."""
+"""ConsumerGroupHeartbeat: validation, joining, epochs, leaving, sessions (C3)."""
 
 import pytest
 
@@ -23,13 +23,13 @@ from tests.support.coordinator.consumer_groups import (
 from tests.support.coordinator.groups import GroupHost, commit_request, committed, join_request
 
 
-def ask(
+def send(
     host: GroupHost, request: ConsumerGroupHeartbeatRequest, version: int = 1
 ) -> ConsumerGroupHeartbeatResponse:
     return host.request(request, ConsumerGroupHeartbeatResponse, version)
 
 
-# --- what is refused
+# --- validation
 
 
 @pytest.mark.parametrize(
@@ -45,20 +45,20 @@ def ask(
         ("", "", 0, None, None, "MemberId"),
     ],
 )
-def test_requests_that_make_no_sense(
+def test_invalid_requests_are_rejected(
     member_id: str, group: str, epoch: int, instance: str | None, rack: str | None, words: str
 ) -> None:
     request = beat_request(
         member_id, epoch, group=group, instance=instance, rack=rack, names=["t"], owned={}
     )
     request.rebalance_timeout_ms = REBALANCE_MS
-    response = ask(consumer_host(), request)
+    response = send(consumer_host(), request)
     assert response.error_code == ErrorCode.INVALID_REQUEST
     assert words in (response.error_message or "")
 
 
 @pytest.mark.parametrize("missing", ["rebalance_ms", "owned", "names"])
-def test_joining_needs_everything(missing: str) -> None:
+def test_a_join_needs_all_fields(missing: str) -> None:
     request = beat_request("m", 0, names=["t"], owned={}, rebalance_ms=REBALANCE_MS)
     match missing:
         case "rebalance_ms":
@@ -67,28 +67,28 @@ def test_joining_needs_everything(missing: str) -> None:
             request.topic_partitions = None
         case "names":
             request.subscribed_topic_names = None
-    assert ask(consumer_host(), request).error_code == ErrorCode.INVALID_REQUEST
+    assert send(consumer_host(), request).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_assignor_that_is_not_there() -> None:
+def test_an_unknown_assignor_is_rejected() -> None:
     response = Consumer(consumer_host(), "m", assignor="best").join()
     assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
     assert "uniform, range" in (response.error_message or "")
 
 
-def test_only_who_joins_makes_a_group() -> None:
-    response = ask(consumer_host(), beat_request("m", 1))
+def test_only_a_join_creates_a_group() -> None:
+    response = send(consumer_host(), beat_request("m", 1))
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_strangers() -> None:
+def test_unknown_members_are_rejected() -> None:
     host = consumer_host()
     Consumer(host, "a").join()
-    assert ask(host, beat_request("b", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert ask(host, beat_request("b", -1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert send(host, beat_request("b", 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert send(host, beat_request("b", -1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_that_is_full() -> None:
+def test_a_full_group_rejects_new_members() -> None:
     config = GroupConfig(group_consumer_max_size=1)
     host = consumer_host(config=config)
     member = Consumer(host, "a")
@@ -98,7 +98,7 @@ def test_a_group_that_is_full() -> None:
 
 
 @pytest.mark.parametrize("step", [-1, 1])
-def test_an_epoch_that_is_not_the_members(step: int) -> None:
+def test_a_wrong_epoch_is_fenced(step: int) -> None:
     host = consumer_host()
     member = Consumer(host, "a")
     member.join()
@@ -106,20 +106,20 @@ def test_an_epoch_that_is_not_the_members(step: int) -> None:
     member.beat(names=["t", "u"])
     member.obey()
     request = beat_request("a", member.epoch + step, owned={"u": [9]})
-    assert ask(host, request).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert send(host, request).error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_an_answer_that_got_lost() -> None:
-    """The member comes with its last epoch: good, if it owns nothing it should not."""
+def test_the_previous_epoch_is_accepted_after_a_lost_response() -> None:
+    """The previous epoch is valid if the member owns nothing outside its assignment."""
     host = consumer_host()
     member = Consumer(host, "a")
     member.join()
-    before = member.epoch
+    previous_epoch = member.epoch
     member.beat(names=["t", "u"])
-    assert member.epoch == before + 1
-    again = ask(host, beat_request("a", before, owned={"t": [0, 1]}))
-    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, member.epoch)
-    silent = ask(host, beat_request("a", before))
+    assert member.epoch == previous_epoch + 1
+    retry = send(host, beat_request("a", previous_epoch, owned={"t": [0, 1]}))
+    assert (retry.error_code, retry.member_epoch) == (ErrorCode.NONE, member.epoch)
+    silent = send(host, beat_request("a", previous_epoch))
     assert silent.error_code == ErrorCode.FENCED_MEMBER_EPOCH
 
 
@@ -138,10 +138,10 @@ def test_the_first_member_gets_everything() -> None:
 
 
 def test_version_0_lets_the_coordinator_choose_the_id() -> None:
-    """As Kafka writes a UUID: 22 characters of base64, none of them a dash in front."""
+    """As Kafka formats a UUID: 22 characters of base64 that do not start with a dash."""
     host = consumer_host()
     request = beat_request("", 0, names=["t"], owned={}, rebalance_ms=REBALANCE_MS)
-    ids = {ask(host, request, 0).member_id or "" for _ in range(200)}
+    ids = {send(host, request, 0).member_id or "" for _ in range(200)}
     assert len(ids) == 200
     assert {len(id_) for id_ in ids} == {22}
     assert not any(id_.startswith("-") for id_ in ids)
@@ -157,7 +157,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing() -> None:
     assert response.assignment is None
 
 
-def test_a_full_heartbeat_is_answered_in_full() -> None:
+def test_a_full_heartbeat_gets_a_full_response() -> None:
     host = consumer_host({"t": 2})
     member = Consumer(host, "a")
     member.join()
@@ -169,7 +169,7 @@ def test_a_full_heartbeat_is_answered_in_full() -> None:
     assert kinds(host, since) == []
 
 
-def test_who_joins_without_topics_changes_nothing_for_others() -> None:
+def test_a_member_without_topics_does_not_affect_others() -> None:
     host = consumer_host()
     first, idle = Consumer(host, "a"), Consumer(host, "b", names=[])
     first.join()
@@ -179,7 +179,7 @@ def test_who_joins_without_topics_changes_nothing_for_others() -> None:
     assert kinds(host, since) == [5, 8]
 
 
-def test_the_assignor_of_most_members() -> None:
+def test_the_assignor_of_most_members_is_used() -> None:
     host = consumer_host({"t": 3, "u": 3})
     members = [
         Consumer(host, "a", names=["t", "u"], assignor="range"),
@@ -189,7 +189,7 @@ def test_the_assignor_of_most_members() -> None:
     for member in members:
         member.join()
     settle(*members)
-    # Range gives each member the same partition of both topics.
+    # Range assigns each member the same partition of both topics.
     assert {str(m.assigned["t"]) for m in members} == {"[0]", "[1]", "[2]"}
     assert all(m.assigned["t"] == m.assigned["u"] for m in members)
 
@@ -197,7 +197,7 @@ def test_the_assignor_of_most_members() -> None:
 # --- epochs
 
 
-def test_a_new_subscription_is_a_new_epoch() -> None:
+def test_a_new_subscription_bumps_the_epoch() -> None:
     host = consumer_host({"t": 2, "u": 1})
     member = Consumer(host, "a")
     member.join()
@@ -205,7 +205,7 @@ def test_a_new_subscription_is_a_new_epoch() -> None:
     assert member.assigned == {"t": [0, 1], "u": [0]}
 
 
-def test_another_rack_or_timeout_is_stored_and_no_new_epoch() -> None:
+def test_a_new_rack_or_timeout_is_stored_without_a_new_epoch() -> None:
     host = consumer_host()
     member = Consumer(host, "a")
     member.join()
@@ -216,7 +216,7 @@ def test_another_rack_or_timeout_is_stored_and_no_new_epoch() -> None:
     assert (stored.rack_id, stored.rebalance_timeout_ms) == ("r", 7)
 
 
-def test_topics_that_grow_or_come_are_assigned_with_the_next_heartbeat() -> None:
+def test_new_topics_and_partitions_are_assigned_with_the_next_heartbeat() -> None:
     host = consumer_host({"t": 1})
     member = Consumer(host, "a", names=["t", "later"])
     member.join()
@@ -232,7 +232,7 @@ def test_topics_that_grow_or_come_are_assigned_with_the_next_heartbeat() -> None
     assert kinds(host, since) == []
 
 
-def test_a_deleted_topic_is_taken_away() -> None:
+def test_a_deleted_topic_is_revoked() -> None:
     host = consumer_host({"t": 1, "u": 1})
     member = Consumer(host, "a", names=["t", "u"])
     member.join()
@@ -241,8 +241,8 @@ def test_a_deleted_topic_is_taken_away() -> None:
     assert member.assigned == {"t": [0]}
 
 
-def test_a_target_lasts_a_while() -> None:
-    """`group.consumer.assignment.interval.ms`: those who join meanwhile wait for the next one."""
+def test_target_assignments_have_a_minimum_interval() -> None:
+    """`group.consumer.assignment.interval.ms`: members that join earlier wait for the next."""
     config = GroupConfig(consumer=ConsumerGroupConfig(assignment_interval_ms=1_000))
     host = consumer_host(config=config)
     first, second = Consumer(host, "a"), Consumer(host, "b")
@@ -257,7 +257,7 @@ def test_a_target_lasts_a_while() -> None:
     assert second.epoch == first.epoch + 1
 
 
-def test_a_group_may_have_settings_of_its_own() -> None:
+def test_group_configs_override_the_defaults() -> None:
     own = {"g": ConsumerGroupConfig(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)}
     host = consumer_host(config=GroupConfig(consumer_overrides=own))
     assert Consumer(host, "a").join().heartbeat_interval_ms == 7_000
@@ -272,7 +272,7 @@ def test_a_group_may_have_settings_of_its_own() -> None:
 # --- leaving
 
 
-def test_who_leaves_makes_room() -> None:
+def test_the_partitions_of_a_leaving_member_are_reassigned() -> None:
     host = consumer_host({"t": 2})
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.join()
@@ -288,7 +288,7 @@ def test_who_leaves_makes_room() -> None:
     assert first.assigned == {"t": [0, 1]}
 
 
-def test_a_session_that_runs_out() -> None:
+def test_an_expired_member_is_removed() -> None:
     host = consumer_host({"t": 2})
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.join()
@@ -302,7 +302,7 @@ def test_a_session_that_runs_out() -> None:
     assert second.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_sessions_start_anew_with_the_coordinator() -> None:
+def test_sessions_restart_with_the_coordinator() -> None:
     host = consumer_host()
     member = Consumer(host, "a")
     member.join()
@@ -315,19 +315,19 @@ def test_sessions_start_anew_with_the_coordinator() -> None:
     assert not host.consumer().members
 
 
-def test_a_restart_goes_unnoticed() -> None:
+def test_a_coordinator_restart_changes_no_assignment() -> None:
     host = consumer_host()
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.join()
     second.join()
     settle(first, second)
-    before = (first.epoch, first.assigned, second.assigned)
+    assignments = (first.epoch, first.assigned, second.assigned)
     host.restart()
     settle(first, second)
-    assert (first.epoch, first.assigned, second.assigned) == before
+    assert (first.epoch, first.assigned, second.assigned) == assignments
 
 
-def test_a_write_that_fails_changes_nothing() -> None:
+def test_a_failed_write_changes_nothing() -> None:
     host = consumer_host()
     member = Consumer(host, "a")
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -337,7 +337,7 @@ def test_a_write_that_fails_changes_nothing() -> None:
     assert member.join().error_code == ErrorCode.NONE
 
 
-def test_a_session_whose_end_could_not_be_written_ends_later() -> None:
+def test_an_expiry_that_cannot_be_written_is_retried() -> None:
     host = consumer_host()
     Consumer(host, "a").join()
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -347,11 +347,11 @@ def test_a_session_whose_end_could_not_be_written_ends_later() -> None:
     assert not host.consumer().members
 
 
-# --- groups without members change their kind
+# --- empty groups change their type
 
 
 def test_an_empty_classic_group_becomes_a_consumer_group() -> None:
-    """Offsets stay."""
+    """The offsets are kept."""
     host = consumer_host()
     host.request(commit_request({("t", 1): 5}), OffsetCommitResponse, 9)
     since = len(host.log)

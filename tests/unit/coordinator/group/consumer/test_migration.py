@@ -42,7 +42,7 @@ def migrating_host(policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL) -> G
 
 
 class Classic:
-    """A member that speaks the classic protocol with a group of either kind."""
+    """A member that uses the classic protocol with a group of either type."""
 
     def __init__(self, host: GroupHost, member_id: str = "", instance: str | None = None) -> None:
         self.host = host
@@ -89,11 +89,11 @@ def classic_group(host: GroupHost) -> Classic:
     return member
 
 
-# --- up
+# --- upgrade
 
 
-def test_a_classic_group_goes_over_without_a_pause() -> None:
-    """The new member waits until the old one has joined again, and so let go of everything."""
+def test_a_classic_group_is_upgraded_online() -> None:
+    """The new member waits until the old one rejoins and thereby revokes its partitions."""
     host = migrating_host()
     old = classic_group(host)
     new = Consumer(host, "new")
@@ -112,7 +112,7 @@ def test_a_classic_group_goes_over_without_a_pause() -> None:
     assert new.beat().error_code == ErrorCode.NONE
 
 
-def test_who_waits_for_a_generation_is_sent_to_join_again() -> None:
+def test_waiting_joins_are_rejected_during_an_upgrade() -> None:
     host = migrating_host()
     classic_group(host)
     waiter = waiting_join(host)
@@ -132,7 +132,7 @@ def test_the_policy_forbids_the_upgrade(policy: MigrationPolicy) -> None:
     assert old.beat() == ErrorCode.NONE
 
 
-def test_groups_that_cannot_be_upgraded() -> None:
+def test_incompatible_groups_cannot_be_upgraded() -> None:
     host = migrating_host()
     waiter = host.send(join_request("", protocol_type="connect"), 3)
     host.advance(1)
@@ -142,7 +142,7 @@ def test_groups_that_cannot_be_upgraded() -> None:
     assert "no consumers" in (response.error_message or "")
 
 
-def test_what_a_custom_assignor_says_would_be_lost() -> None:
+def test_custom_assignor_data_prevents_the_upgrade() -> None:
     host = migrating_host()
     waiter = waiting_join(host)
     host.advance(1)
@@ -156,7 +156,7 @@ def test_what_a_custom_assignor_says_would_be_lost() -> None:
     assert "assignor" in (response.error_message or "")
 
 
-# --- classic members among others
+# --- classic members of a consumer group
 
 
 def test_a_classic_member_joins_a_consumer_group() -> None:
@@ -179,21 +179,21 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     assert commit_errors(host.request(commit, OffsetCommitResponse, 8)) == [ErrorCode.NONE]
 
 
-def test_the_policy_keeps_classic_members_out() -> None:
+def test_the_policy_rejects_classic_members() -> None:
     host = migrating_host(MigrationPolicy.DISABLED)
     Consumer(host, "a").join()
     member = Classic(host, "b")
     assert member.join().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_what_classic_members_are_refused() -> None:
+def test_invalid_requests_of_classic_members_are_rejected() -> None:
     host = migrating_host()
     consumer = Consumer(host, "a")
     consumer.join()
-    other = Classic(host, "a")
-    other.generation = consumer.epoch
-    assert other.beat() == ErrorCode.UNKNOWN_MEMBER_ID, "it speaks the other protocol"
-    assert other.sync().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    unknown = Classic(host, "a")
+    unknown.generation = consumer.epoch
+    assert unknown.beat() == ErrorCode.UNKNOWN_MEMBER_ID, "it speaks the other protocol"
+    assert unknown.sync().error_code == ErrorCode.UNKNOWN_MEMBER_ID
     member = Classic(host, "b")
     member.join()
     member.generation += 1
@@ -204,7 +204,7 @@ def test_what_classic_members_are_refused() -> None:
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_member_that_does_not_fetch_its_assignment_is_gone() -> None:
+def test_a_classic_member_that_does_not_sync_is_removed() -> None:
     host = migrating_host(MigrationPolicy.UPGRADE)
     consumer = Consumer(host, "a")
     consumer.join()
@@ -218,7 +218,7 @@ def test_a_member_that_does_not_fetch_its_assignment_is_gone() -> None:
     assert set(host.consumer().members) == {"a"}
 
 
-def test_a_member_that_does_not_join_again_is_gone() -> None:
+def test_a_classic_member_that_does_not_rejoin_is_removed() -> None:
     host = migrating_host(MigrationPolicy.UPGRADE)
     member, consumer = Classic(host, "b"), Consumer(host, "a")
     consumer.join()
@@ -235,10 +235,10 @@ def test_a_member_that_does_not_join_again_is_gone() -> None:
     assert set(host.consumer().members) == {"a"}
 
 
-# --- down
+# --- downgrade
 
 
-def test_the_last_consumer_leaves_and_the_group_is_classic() -> None:
+def test_the_group_is_downgraded_when_the_last_consumer_leaves() -> None:
     host = migrating_host()
     consumer = Consumer(host, "a")
     consumer.join()
@@ -256,7 +256,7 @@ def test_the_last_consumer_leaves_and_the_group_is_classic() -> None:
     assert member.generation > 3
 
 
-def test_the_session_of_the_last_consumer_ends_and_the_group_is_classic() -> None:
+def test_the_group_is_downgraded_when_the_last_consumer_expires() -> None:
     host = migrating_host()
     Consumer(host, "a").join()
     member = Classic(host, "b")
@@ -271,7 +271,7 @@ def test_the_session_of_the_last_consumer_ends_and_the_group_is_classic() -> Non
 
 
 def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
-    """A rolling downgrade: nothing is assigned anew."""
+    """A rolling downgrade does not change the assignment."""
     host = migrating_host()
     consumer = Consumer(host, "a", instance="i")
     consumer.join()
@@ -280,16 +280,16 @@ def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
     settle(consumer)
     member.join()
     member.sync()
-    back = Classic(host, instance="i")
-    response = back.join()
+    replacement = Classic(host, instance="i")
+    response = replacement.join()
     assert response.error_code == ErrorCode.NONE
     group = host.classic()
     assert group.state is ClassicGroupState.STABLE
-    assert set(group.members) == {"b", back.member_id}
-    assert back.partitions() == [0, 1]
+    assert set(group.members) == {"b", replacement.member_id}
+    assert replacement.partitions() == [0, 1]
     assert member.beat() == ErrorCode.NONE
     host.restart()
-    assert set(host.classic().members) == {"b", back.member_id}
+    assert set(host.classic().members) == {"b", replacement.member_id}
 
 
 @pytest.mark.parametrize("policy", [MigrationPolicy.UPGRADE])
@@ -302,8 +302,8 @@ def test_the_policy_forbids_the_downgrade(policy: MigrationPolicy) -> None:
     assert set(host.consumer().members) == {"b"}
 
 
-def test_a_cooperative_member_lets_go_first() -> None:
-    """It says what it owns when it joins, and joins once more when it has let go."""
+def test_a_cooperative_member_revokes_before_it_rejoins() -> None:
+    """It joins with its owned partitions, and rejoins after it has revoked some."""
     host = migrating_host()
     old = classic_group(host)
     Consumer(host, "new").join()

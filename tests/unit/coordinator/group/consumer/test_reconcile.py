@@ -1,4 +1,4 @@
-"""Members of a consumer group on their way to the target assignment (C3)."""
+"""Reconciliation of members with the target assignment (C3)."""
 
 from penstock.coordinator.group.consumer.model import ConsumerGroupState, MemberState
 from penstock.coordinator.group.consumer.records import ConsumerGroupRecord
@@ -21,7 +21,7 @@ from tests.support.coordinator.groups import GroupHost, id_of
 
 
 def two(host: GroupHost) -> tuple[Consumer, Consumer]:
-    """One that has everything, and one that has just joined."""
+    """Returns a member that owns all partitions and one that has just joined."""
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.join()
     settle(first)
@@ -33,7 +33,7 @@ def state(host: GroupHost, member_id: str) -> MemberState:
     return host.consumer().members[member_id].state
 
 
-def test_a_partition_is_let_go_before_another_member_gets_it() -> None:
+def test_a_partition_is_revoked_before_it_is_reassigned() -> None:
     host = consumer_host({"t": 4})
     first, second = two(host)
     assert second.assigned == {}
@@ -56,7 +56,7 @@ def test_a_partition_is_let_go_before_another_member_gets_it() -> None:
     assert host.consumer().state is ConsumerGroupState.STABLE
 
 
-def test_partitions_remember_the_epoch_in_which_they_came() -> None:
+def test_partitions_store_the_epoch_of_their_assignment() -> None:
     host = consumer_host({"t": 4})
     first, second = two(host)
     settle(first, second)
@@ -66,7 +66,7 @@ def test_partitions_remember_the_epoch_in_which_they_came() -> None:
     assert members["b"].assigned == {topic: {2: 3, 3: 3}}
 
 
-def test_a_member_that_does_not_let_go_is_fenced() -> None:
+def test_a_member_that_does_not_revoke_in_time_is_fenced() -> None:
     host = consumer_host({"t": 4})
     first, second = two(host)
     first.beat()
@@ -80,7 +80,7 @@ def test_a_member_that_does_not_let_go_is_fenced() -> None:
     assert second.assigned == {"t": [0, 1, 2, 3]}
 
 
-def test_a_member_that_lets_go_in_time_stays() -> None:
+def test_a_member_that_revokes_in_time_stays() -> None:
     host = consumer_host({"t": 4})
     first, second = two(host)
     first.beat()
@@ -92,7 +92,7 @@ def test_a_member_that_lets_go_in_time_stays() -> None:
     assert set(host.consumer().members) == {"a", "b"}
 
 
-def test_the_time_to_let_go_starts_anew_with_the_coordinator() -> None:
+def test_the_revocation_timeout_restarts_with_the_coordinator() -> None:
     host = consumer_host({"t": 4})
     first, _ = two(host)
     first.beat()
@@ -105,7 +105,7 @@ def test_the_time_to_let_go_starts_anew_with_the_coordinator() -> None:
     assert "a" not in host.consumer().members
 
 
-def test_a_member_that_is_gone_lets_go_of_everything() -> None:
+def test_a_removed_member_releases_its_partitions() -> None:
     host = consumer_host({"t": 4})
     first, second = two(host)
     first.beat()
@@ -115,7 +115,7 @@ def test_a_member_that_is_gone_lets_go_of_everything() -> None:
     assert not host.consumer().target.keys() - {"b"}
 
 
-def test_a_topic_that_is_no_longer_wanted_is_taken_away_at_once() -> None:
+def test_an_unsubscribed_topic_is_revoked_at_once() -> None:
     """Without waiting for the next target assignment."""
     host = consumer_host({"t": 1, "u": 1})
     member = Consumer(host, "a", names=["t", "u"])
@@ -127,7 +127,7 @@ def test_a_topic_that_is_no_longer_wanted_is_taken_away_at_once() -> None:
     assert state(host, "a") is MemberState.STABLE
 
 
-def test_who_joins_again_gets_what_it_had() -> None:
+def test_a_rejoining_member_gets_its_old_assignment() -> None:
     host = consumer_host({"t": 2})
     member = Consumer(host, "a")
     member.join()
@@ -138,8 +138,8 @@ def test_who_joins_again_gets_what_it_had() -> None:
     assert kinds(host, since) == []
 
 
-def test_a_state_of_the_future() -> None:
-    """A later coordinator knew more states: the member has to start again."""
+def test_an_unknown_member_state_is_fenced() -> None:
+    """A newer coordinator may have stored other states: the member must rejoin."""
     host = consumer_host({"t": 1})
     key = ConsumerGroupMemberMetadataKey("g", "a")
     host.shard.apply(

@@ -1,4 +1,4 @@
-"""The records of consumer groups, how they are taken back, and the hash of their topics (C3)."""
+"""The records of consumer groups, their replay, and the metadata hash of topics (C3)."""
 
 from random import Random
 from uuid import UUID
@@ -71,13 +71,13 @@ members = st.builds(
 
 
 @given(members)
-def test_a_member_there_and_back(member: ConsumerGroupMember) -> None:
+def test_a_member_round_trips(member: ConsumerGroupMember) -> None:
     shard = GroupShard(GroupConfig(), FakeTopics({}))
     for record in (member_record("g", member), current_record("g", member)):
-        again = decode_record(*encode_record(record))
-        assert again == record
-        assert isinstance(again, ConsumerGroupRecord)
-        shard.apply(again)
+        decoded = decode_record(*encode_record(record))
+        assert decoded == record
+        assert isinstance(decoded, ConsumerGroupRecord)
+        shard.apply(decoded)
     group = shard.groups["g"]
     assert group.members == {member.member_id: member}
 
@@ -93,11 +93,11 @@ def test_a_member_there_and_back(member: ConsumerGroupMember) -> None:
         *group_tombstones(ConsumerGroup("g")),
     ],
 )
-def test_records_there_and_back(record: ConsumerGroupRecord) -> None:
+def test_records_round_trip(record: ConsumerGroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record
 
 
-def test_the_bytes_of_an_epoch() -> None:
+def test_an_epoch_record_is_encoded_as_in_kafka() -> None:
     """Type 3; version 0, the epoch, and the hash as a tagged field."""
     key, value = encode_record(epoch_record("g", 7, -1))
     assert key == b"\x00\x03\x00\x01g"
@@ -121,14 +121,14 @@ def busy_host() -> GroupHost:
 
 
 def test_a_compacted_log_leads_to_the_same_state() -> None:
-    """Whatever order compaction leaves: the last value of each key, at its place."""
+    """Compaction keeps the last value of each key at its position."""
     host = busy_host()
     last = {key: index for index, (key, _) in enumerate(host.log)}
     live = host.shard.groups
-    for kept in ("all", "no tombstones"):
+    for retained in ("all", "no tombstones"):
         shard = GroupShard(host.config, host.topics)
         for index, (key, value) in enumerate(host.log):
-            if last[key] != index or (kept == "no tombstones" and value is None):
+            if last[key] != index or (retained == "no tombstones" and value is None):
                 continue
             record = decode_record(key, value)
             assert isinstance(record, ConsumerGroupRecord)
@@ -158,15 +158,14 @@ def test_a_log_that_is_half_compacted_leads_to_the_same_state() -> None:
         assert stored == host.consumer()
 
 
-def test_tombstones_of_what_is_not_there() -> None:
+def test_tombstones_of_unknown_keys_are_ignored() -> None:
     shard = GroupShard(GroupConfig(), FakeTopics({}))
     for record in (*member_tombstones("g", "m"), *group_tombstones(ConsumerGroup("g"))):
         shard.apply(record)
     assert not shard.groups
 
 
-def test_records_of_kafka_before_4_3_have_no_epochs_of_partitions() -> None:
-    """The member's epoch stands for them."""
+def test_partitions_stored_before_kafka_4_3_get_the_members_epoch() -> None:
     shard = GroupShard(GroupConfig(), FakeTopics({}))
     topic = ConsumerGroupCurrentMemberAssignmentTopicPartitions(TOPIC, [0, 4], [])
     value = ConsumerGroupCurrentMemberAssignmentValue(6, 5, 0, [topic])
@@ -176,7 +175,7 @@ def test_records_of_kafka_before_4_3_have_no_epochs_of_partitions() -> None:
     assert member.assigned == {TOPIC: {0: 6, 4: 6}}
 
 
-def test_metadata_of_kafka_before_4_1_is_deleted_when_the_topics_are_looked_at() -> None:
+def test_metadata_stored_before_kafka_4_1_is_deleted_with_the_next_hash() -> None:
     host = consumer_host()
     member = Consumer(host, "a")
     member.join()
@@ -196,7 +195,7 @@ def test_metadata_of_kafka_before_4_1_is_deleted_when_the_topics_are_looked_at()
 
 
 class OneTopic(FakeTopics):
-    """A topic under the id that Kafka's classes were given."""
+    """A topic with the id that was passed to Kafka's classes."""
 
     def topic_id(self, name: str) -> UUID | None:
         return TOPIC if name in self.partitions else None
@@ -216,7 +215,7 @@ class OneTopic(FakeTopics):
 def test_the_hash_is_kafkas(
     name: str, partitions: int, racks: dict[int, list[str]], expected: int
 ) -> None:
-    """As Kafka 4.3.1's own classes give it."""
+    """The expected values were computed with Kafka 4.3.1's classes."""
     topics = OneTopic({name: partitions})
     topics.racks = {(name, partition): result for partition, result in racks.items()}
     assert metadata_hash([name, "not there"], topics) == expected

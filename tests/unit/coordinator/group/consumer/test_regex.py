@@ -1,4 +1,4 @@
-"""Subscriptions by pattern: what the host is asked, and what follows from its answer (C3)."""
+"""Subscriptions by regex: the searches that the host runs, and their results (C3)."""
 
 from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
 from penstock.coordinator.group.events import RegexResolved, ResolveRegexes
@@ -16,12 +16,12 @@ def host_of(**topics: int) -> GroupHost:
     return consumer_host(topics, CONFIG)
 
 
-def resolve(host: GroupHost, **found: list[str]) -> None:
-    """Answer the one search that is under way."""
-    (asked,) = host.regexes
+def resolve(host: GroupHost, **matches: list[str]) -> None:
+    """Completes the only running search."""
+    (search,) = host.regexes
     host.regexes.clear()
-    names = {"x.*": found.get("x", []), "y.*": found.get("y", [])}
-    topics = {pattern: frozenset(names[pattern]) for pattern in asked.patterns}
+    names = {"x.*": matches.get("x", []), "y.*": matches.get("y", [])}
+    topics = {pattern: frozenset(names[pattern]) for pattern in search.patterns}
     host.event(RegexResolved("g", topics, 7, host.now))
 
 
@@ -50,7 +50,7 @@ def test_names_and_patterns_add_up() -> None:
     assert member.assigned == {"x1": [0], "z": [0]}
 
 
-def test_one_search_at_a_time_and_not_too_often() -> None:
+def test_searches_run_one_at_a_time_with_a_minimum_interval() -> None:
     host = host_of(x1=1)
     first = Consumer(host, "a", names=None, regex="x.*")
     first.join()
@@ -68,7 +68,7 @@ def test_one_search_at_a_time_and_not_too_often() -> None:
     assert host.regexes == [ResolveRegexes("g", frozenset(["x.*", "y.*"]), None)]
 
 
-def test_a_pattern_that_others_have_needs_no_search() -> None:
+def test_a_resolved_pattern_needs_no_search() -> None:
     host = host_of(x1=2)
     first, second = (Consumer(host, m, names=None, regex="x.*") for m in "ab")
     first.join()
@@ -99,11 +99,11 @@ def test_new_topics_are_searched_for() -> None:
     assert not host.regexes
 
 
-def test_topics_that_come_during_a_search_are_searched_for_again() -> None:
+def test_topics_created_during_a_search_trigger_another() -> None:
     host = host_of(x1=1)
     member = Consumer(host, "a", names=None, regex="x.*")
     member.join()
-    (asked,) = host.regexes
+    (search,) = host.regexes
     host.regexes.clear()
     started = host.now
     host.advance(5)
@@ -111,11 +111,11 @@ def test_topics_that_come_during_a_search_are_searched_for_again() -> None:
     host.event(RegexResolved("g", {"x.*": frozenset(["x1"])}, 7, started))
     host.advance(10_001)
     member.beat()
-    assert host.regexes == [asked]
+    assert host.regexes == [search]
 
 
-def test_patterns_are_searched_again_after_a_while() -> None:
-    """Rights may have changed."""
+def test_patterns_are_resolved_again_periodically() -> None:
+    """ACLs may have changed."""
     host = host_of(x1=1)
     member = Consumer(host, "a", names=None, regex="x.*")
     member.join()
@@ -131,7 +131,7 @@ def test_patterns_are_searched_again_after_a_while() -> None:
     assert kinds(host, since) == [16], "the same topics: no new epoch"
 
 
-def test_a_search_that_failed_is_tried_again() -> None:
+def test_a_failed_search_is_retried() -> None:
     host = host_of(x1=1)
     member = Consumer(host, "a", names=None, regex="x.*")
     member.join()
@@ -147,7 +147,7 @@ def test_a_search_that_failed_is_tried_again() -> None:
     assert member.assigned == {"x1": [0]}
 
 
-def test_a_pattern_goes_with_its_last_member() -> None:
+def test_a_pattern_is_removed_with_its_last_member() -> None:
     host = host_of(x1=1, t=1)
     first = Consumer(host, "a", names=["t"], regex="x.*")
     second = Consumer(host, "b", names=["t"], regex="x.*")
@@ -170,7 +170,7 @@ def test_a_pattern_goes_with_its_last_member() -> None:
     assert kinds(host, since) == [-8, -7, -5, -16, 3]
 
 
-def test_a_late_answer_for_nobody() -> None:
+def test_a_late_search_result_is_ignored() -> None:
     host = host_of(x1=1)
     member = Consumer(host, "a", names=["x1"], regex="x.*")
     member.join()

@@ -1,4 +1,4 @@
-"""Static members of consumer groups: they leave for a while, and come back under new ids (C3)."""
+"""Static members of consumer groups: they leave temporarily and rejoin with new member ids (C3)."""
 
 from penstock.coordinator.group.consumer.model import MemberState
 from penstock.core.errors import ErrorCode
@@ -26,19 +26,19 @@ def pair(host: GroupHost) -> tuple[Consumer, Consumer]:
     return first, second
 
 
-def test_it_comes_back_to_what_it_had() -> None:
-    """Nobody else notices, and nothing is assigned anew."""
+def test_a_rejoining_instance_gets_its_old_assignment() -> None:
+    """Other members keep their assignments and epochs."""
     host = consumer_host({"t": 4})
     first, second = pair(host)
-    epoch, had = second.epoch, second.assigned
-    left = second.leave(-2)
-    assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -2)
+    epoch, assignment = second.epoch, second.assigned
+    response = second.leave(-2)
+    assert (response.error_code, response.member_epoch) == (ErrorCode.NONE, -2)
     first.beat()
     assert first.epoch == epoch
-    back = Consumer(host, "b2", instance="two")
+    rejoined = Consumer(host, "b2", instance="two")
     since = len(host.log)
-    back.join()
-    assert (back.epoch, back.assigned) == (epoch, had)
+    rejoined.join()
+    assert (rejoined.epoch, rejoined.assigned) == (epoch, assignment)
     assert kinds(host, since) == [-8, -7, -5, 5, 7, 8, 8]
     first.beat()
     assert first.epoch == epoch
@@ -47,7 +47,7 @@ def test_it_comes_back_to_what_it_had() -> None:
     assert set(host.consumer().members) == {"a", "b2"}
 
 
-def test_an_instance_that_has_not_left_keeps_its_place() -> None:
+def test_an_instance_that_has_not_left_cannot_be_replaced() -> None:
     host = consumer_host()
     pair(host)
     late = Consumer(host, "b2", instance="two")
@@ -56,7 +56,7 @@ def test_an_instance_that_has_not_left_keeps_its_place() -> None:
     assert "b" in (response.error_message or "")
 
 
-def test_it_is_fenced_when_it_does_not_come_back() -> None:
+def test_an_instance_that_does_not_rejoin_is_fenced() -> None:
     host = consumer_host()
     first, second = pair(host)
     host.advance(SESSION_MS // 2)
@@ -66,7 +66,7 @@ def test_it_is_fenced_when_it_does_not_come_back() -> None:
     assert set(host.consumer().members) == {"a"}
 
 
-def test_who_uses_the_old_id_is_fenced() -> None:
+def test_the_old_member_id_is_fenced() -> None:
     host = consumer_host()
     _, second = pair(host)
     second.leave(-2)
@@ -75,7 +75,7 @@ def test_who_uses_the_old_id_is_fenced() -> None:
     assert second.leave(-1).error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_instances_that_are_not_known() -> None:
+def test_unknown_instances_are_rejected() -> None:
     host = consumer_host()
     pair(host)
     stranger = Consumer(host, "c", instance="three")
@@ -84,7 +84,7 @@ def test_instances_that_are_not_known() -> None:
     assert stranger.leave(-2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_instance_that_leaves_for_good() -> None:
+def test_an_instance_leaves_permanently() -> None:
     host = consumer_host({"t": 4})
     first, second = pair(host)
     assert second.leave(-1).error_code == ErrorCode.NONE
@@ -93,21 +93,21 @@ def test_an_instance_that_leaves_for_good() -> None:
     assert first.assigned == {"t": [0, 1, 2, 3]}
 
 
-def test_it_comes_back_with_another_subscription() -> None:
+def test_an_instance_rejoins_with_another_subscription() -> None:
     host = consumer_host({"t": 2, "u": 2})
     first, second = pair(host)
     epoch = first.epoch
     second.leave(-2)
-    back = Consumer(host, "b2", instance="two", names=["u"])
-    back.join()
-    assert back.epoch == epoch + 1
-    assert back.assigned == {"u": [0, 1]}
-    settle(first, back)
+    rejoined = Consumer(host, "b2", instance="two", names=["u"])
+    rejoined.join()
+    assert rejoined.epoch == epoch + 1
+    assert rejoined.assigned == {"u": [0, 1]}
+    settle(first, rejoined)
     assert first.assigned == {"t": [0, 1]}
 
 
-def test_it_leaves_while_it_should_let_go() -> None:
-    """What was to be let go is free at once."""
+def test_an_instance_leaves_during_a_revocation() -> None:
+    """The partitions to revoke are released at once."""
     host = consumer_host({"t": 4})
     first = Consumer(host, "a", instance="one")
     first.join()
@@ -118,13 +118,13 @@ def test_it_leaves_while_it_should_let_go() -> None:
     first.leave(-2)
     second.beat()
     assert second.assigned == {"t": [2, 3]}
-    back = Consumer(host, "a2", instance="one")
-    back.join()
-    assert back.assigned == {"t": [0, 1]}
+    rejoined = Consumer(host, "a2", instance="one")
+    rejoined.join()
+    assert rejoined.assigned == {"t": [0, 1]}
 
 
 def test_an_administrator_removes_members_with_leave_group() -> None:
-    """Kafka's tools do it by instance id alone; members of the new protocol too."""
+    """Kafka's tools remove members of either protocol by instance id alone."""
     host = consumer_host()
     pair(host)
     request = LeaveGroupRequest(

@@ -61,14 +61,14 @@ def delete_errors(response: OffsetDeleteResponse) -> list[int]:
 
 @pytest.mark.parametrize("version", range(10))
 def test_a_consumer_without_a_group_commits(host: GroupHost, version: int) -> None:
-    """C3: a group without members that only keeps offsets."""
+    """C3: a simple group without members stores only offsets."""
     assert commit(host, commit_request({("t", 0): 7, ("u", 1): 8}), version) == [0, 0]
     assert committed(host) == {("t", 0): 7, ("u", 1): 8}
     host.restart()
     assert committed(host) == {("t", 0): 7, ("u", 1): 8}
 
 
-def test_offsets_are_kept_by_group(host: GroupHost) -> None:
+def test_offsets_are_stored_per_group(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 1}, group="a"))
     commit(host, commit_request({("t", 0): 2}, group="b"))
     assert committed(host, group="a") == {("t", 0): 1}
@@ -85,7 +85,7 @@ def test_a_member_of_an_unknown_group_is_refused(
     assert commit(host, request, version) == [error]
 
 
-def test_errors_of_commit_come_in_kafkas_order(host: GroupHost) -> None:
+def test_commit_checks_errors_in_kafkas_order(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
 
     def error(member_id: str, generation: int, instance: str | None = None) -> int:
@@ -104,14 +104,14 @@ def test_errors_of_commit_come_in_kafkas_order(host: GroupHost) -> None:
     assert error(member, 1) == 0
 
 
-def test_while_others_join_a_member_may_still_commit(host: GroupHost) -> None:
+def test_a_member_may_commit_during_a_rebalance(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     host.send(join_request(), 3)
     request = commit_request({("t", 0): 1}, member_id=member, generation=1)
     assert commit(host, request) == [0]
 
 
-def test_before_the_assignment_nobody_may_commit(host: GroupHost) -> None:
+def test_commits_before_the_assignment_are_rejected(host: GroupHost) -> None:
     waiter = host.send(join_request(), 3)
     host.advance(3_000)
     member = host.response(waiter, JoinGroupResponse).member_id
@@ -119,7 +119,7 @@ def test_before_the_assignment_nobody_may_commit(host: GroupHost) -> None:
     assert commit(host, request) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
-def test_an_emptied_group_takes_commits_without_a_generation(host: GroupHost) -> None:
+def test_an_emptied_group_accepts_commits_without_a_generation(host: GroupHost) -> None:
     stable_group(host, 1)
     host.advance(SESSION_MS)
     assert commit(host, commit_request({("t", 0): 1})) == [0]
@@ -136,18 +136,18 @@ def test_a_commit_keeps_the_session_alive(host: GroupHost) -> None:
     assert host.request(HeartbeatRequest("g", 1, member), HeartbeatResponse).error_code == 0
 
 
-def test_metadata_has_a_limit(host: GroupHost) -> None:
+def test_the_metadata_size_is_limited(host: GroupHost) -> None:
     assert commit(host, commit_request({("t", 0): 1}, metadata="x" * 4096)) == [0]
     request = commit_request({("t", 0): 2}, metadata="x" * 4097)
     assert commit(host, request) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
     assert committed(host) == {("t", 0): 1}
 
 
-def test_partitions_that_do_not_exist_are_refused_first(host: GroupHost) -> None:
+def test_missing_partitions_are_rejected_first(host: GroupHost) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    request = commit_request({("t", 0): 1, ("t", 4): 1, ("gone", 0): 1})
+    request = commit_request({("t", 0): 1, ("t", 4): 1, ("missing", 0): 1})
     assert commit(host, request) == [0, unknown, unknown]
-    request = commit_request({("t", 0): 1, ("gone", 0): 1}, member_id="m", generation=3)
+    request = commit_request({("t", 0): 1, ("missing", 0): 1}, member_id="m", generation=3)
     assert commit(host, request) == [ErrorCode.UNKNOWN_MEMBER_ID, unknown]
 
 
@@ -160,7 +160,7 @@ def test_version_10_names_topics_by_id(host: GroupHost) -> None:
     assert commit(host, request, 10) == [ErrorCode.UNKNOWN_TOPIC_ID]
 
 
-def test_what_is_stored(host: GroupHost) -> None:
+def test_a_commit_stores_an_offset_record(host: GroupHost) -> None:
     commit(host, commit_request({("t", 3): 9}, metadata=None))
     (record,) = host.records()
     assert isinstance(record, OffsetRecord)
@@ -174,7 +174,7 @@ def test_what_is_stored(host: GroupHost) -> None:
     assert host.log[0][1][:2] == b"\x00\x04"
 
 
-def test_a_retention_of_its_own_is_stored_in_the_old_form(host: GroupHost) -> None:
+def test_a_request_retention_is_stored_in_the_old_version(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 9}, retention_ms=5_000), 4)
     (record,) = host.records()
     assert isinstance(record, OffsetRecord)
@@ -187,7 +187,7 @@ def test_a_retention_of_its_own_is_stored_in_the_old_form(host: GroupHost) -> No
 # --- fetch
 
 
-def test_a_partition_without_a_commit_is_minus_one(host: GroupHost) -> None:
+def test_a_partition_without_a_commit_has_offset_minus_one(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 5}, metadata="note"))
     response = host.request(fetch_request({"t": [0, 1], "zz": [0]}), OffsetFetchResponse, 9)
     (group,) = response.groups
@@ -199,14 +199,14 @@ def test_a_partition_without_a_commit_is_minus_one(host: GroupHost) -> None:
     assert result == [("t", 0, 5, "note", 0), ("t", 1, -1, "", 0), ("zz", 0, -1, "", 0)]
 
 
-def test_a_group_that_is_not_there_has_no_offsets(host: GroupHost) -> None:
+def test_an_unknown_group_has_no_offsets(host: GroupHost) -> None:
     response = host.request(fetch_request({"t": [0]}), OffsetFetchResponse, 9)
     (group,) = response.groups
     assert (group.error_code, group.topics[0].partitions[0].committed_offset) == (0, -1)
     assert committed(host) == {}
 
 
-def test_version_10_is_asked_by_id(host: GroupHost) -> None:
+def test_version_10_fetches_topics_by_id(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 5}))
     response = host.request(fetch_request({"t": [0], "zz": [1]}), OffsetFetchResponse, 10)
     (group,) = response.groups
@@ -217,7 +217,7 @@ def test_version_10_is_asked_by_id(host: GroupHost) -> None:
     assert [t.topic_id for t in response.groups[0].topics] == [id_of("t")]
 
 
-def test_an_offset_of_an_earlier_topic_of_that_name_is_not_given(host: GroupHost) -> None:
+def test_an_offset_of_a_deleted_topic_of_the_same_name_is_not_returned(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 5}))
     (record,) = host.records()
     assert isinstance(record, OffsetRecord)
@@ -244,7 +244,7 @@ def test_offsets_of_an_empty_group_are_deleted(host: GroupHost) -> None:
     assert committed(host) == {("t", 1): 2, ("u", 0): 3}
 
 
-def test_what_members_read_is_not_deleted(host: GroupHost) -> None:
+def test_offsets_of_subscribed_topics_are_not_deleted(host: GroupHost) -> None:
     (member,) = stable_group(host, 1)
     offsets = {("t", 0): 1, ("u", 0): 2}
     commit(host, commit_request(offsets, member_id=member, generation=1))
@@ -258,7 +258,7 @@ def test_a_live_group_of_another_type_keeps_its_offsets(host: GroupHost) -> None
     assert delete(host, [("t", 0)]).error_code == ErrorCode.NON_EMPTY_GROUP
 
 
-def test_subscriptions_that_cannot_be_read_keep_everything(host: GroupHost) -> None:
+def test_unreadable_subscriptions_keep_all_offsets(host: GroupHost) -> None:
     waiter = host.send(join_request(protocols={"range": b"\x00"}), 3)
     host.advance(3_000)
     assert host.response(waiter, JoinGroupResponse).error_code == 0
@@ -272,7 +272,7 @@ def test_offsets_of_unknown_groups_cannot_be_deleted(host: GroupHost) -> None:
     assert response.error_code == ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_deleted_topic_takes_its_offsets_along(host: GroupHost) -> None:
+def test_offsets_of_a_deleted_topic_are_removed(host: GroupHost) -> None:
     for group in ("a", "b"):
         commit(host, commit_request({("t", 0): 1, ("u", 0): 2}, group=group))
     host.event(PartitionsDeleted(frozenset({TopicPartition("t", 0), TopicPartition("t", 1)})))
@@ -283,7 +283,7 @@ def test_a_deleted_topic_takes_its_offsets_along(host: GroupHost) -> None:
 # --- expiry
 
 
-def test_a_simple_group_expires_by_its_commits(host: GroupHost) -> None:
+def test_a_simple_group_expires_after_its_last_commit(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 1}))
     host.advance(RETENTION_MS // 2)
     commit(host, commit_request({("t", 1): 1}))
@@ -297,8 +297,10 @@ def test_a_simple_group_expires_by_its_commits(host: GroupHost) -> None:
     assert last.value is None
 
 
-def live_on(host: GroupHost, member: str, milliseconds: int, generation: int = 1) -> None:
-    """Let time pass for a member that sends its heartbeats."""
+def advance_with_heartbeats(
+    host: GroupHost, member: str, milliseconds: int, generation: int = 1
+) -> None:
+    """Advances the clock while a member sends heartbeats."""
     end = host.now + milliseconds
     while host.now < end:
         beat = host.request(HeartbeatRequest("g", generation, member), HeartbeatResponse)
@@ -306,12 +308,12 @@ def live_on(host: GroupHost, member: str, milliseconds: int, generation: int = 1
         host.advance(min(9_000, end - host.now))
 
 
-def test_a_group_expires_by_when_its_last_member_left() -> None:
-    """However old the commits are: they served until then."""
+def test_a_group_expires_after_its_last_member_left() -> None:
+    """The age of the commits does not matter while the group has members."""
     host = GroupHost(GroupConfig(offsets_retention_minutes=20))
     (member,) = stable_group(host, 1)
     commit(host, commit_request({("t", 0): 1}, member_id=member, generation=1))
-    live_on(host, member, 30 * MINUTE)
+    advance_with_heartbeats(host, member, 30 * MINUTE)
     host.advance(SESSION_MS)
     left_at = host.classic().state_timestamp
     host.advance(left_at + 20 * MINUTE - host.now - 1)
@@ -321,14 +323,14 @@ def test_a_group_expires_by_when_its_last_member_left() -> None:
     assert "g" not in host.shard.groups
 
 
-def test_topics_that_a_live_group_reads_do_not_expire() -> None:
+def test_offsets_of_topics_that_a_live_group_reads_do_not_expire() -> None:
     host = GroupHost(GroupConfig(offsets_retention_minutes=20))
     (member,) = stable_group(host, 1)
     offsets = {("t", 0): 1, ("u", 0): 2}
     commit(host, commit_request(offsets, member_id=member, generation=1))
-    live_on(host, member, 20 * MINUTE - CHECK_MS)
+    advance_with_heartbeats(host, member, 20 * MINUTE - CHECK_MS)
     assert committed(host) == offsets
-    live_on(host, member, 2 * CHECK_MS)
+    advance_with_heartbeats(host, member, 2 * CHECK_MS)
     assert committed(host) == {("t", 0): 1}
     assert "g" in host.shard.groups
 
@@ -340,17 +342,17 @@ def test_a_live_group_of_another_type_does_not_expire() -> None:
     member = host.response(waiter, JoinGroupResponse).member_id
     host.send(sync_request(member, 1, protocol_type="connect"))
     commit(host, commit_request({("t", 0): 1}, member_id=member, generation=1))
-    live_on(host, member, 40 * MINUTE)
+    advance_with_heartbeats(host, member, 40 * MINUTE)
     assert committed(host) == {("t", 0): 1}
 
 
-def test_an_expiry_of_its_own_wins_over_the_retention(host: GroupHost) -> None:
+def test_an_explicit_expiry_overrides_the_retention(host: GroupHost) -> None:
     commit(host, commit_request({("t", 0): 9}, retention_ms=CHECK_MS), 4)
     host.advance(CHECK_MS)
     assert committed(host) == {}
 
 
-def test_an_empty_group_without_offsets_goes_with_the_next_check(host: GroupHost) -> None:
+def test_an_empty_group_without_offsets_is_removed_by_the_next_check(host: GroupHost) -> None:
     stable_group(host, 1)
     host.advance(SESSION_MS)
     assert "g" in host.shard.groups

@@ -11,7 +11,7 @@ def value(offset: int) -> OffsetCommitValue:
     return OffsetCommitValue(offset=offset)
 
 
-def test_a_commit_makes_them_count() -> None:
+def test_a_committed_transaction_applies_its_offsets() -> None:
     pending = PendingOffsets()
     pending.add(7, KEY, value(1))
     pending.add(7, OTHER, value(2))
@@ -26,7 +26,7 @@ def test_a_commit_makes_them_count() -> None:
     assert not pending.has_open("group")
 
 
-def test_an_abort_forgets_them() -> None:
+def test_an_aborted_transaction_drops_its_offsets() -> None:
     pending = PendingOffsets()
     pending.add(7, KEY, value(1))
     assert pending.end(7, commit=False) == []
@@ -34,7 +34,7 @@ def test_an_abort_forgets_them() -> None:
     assert pending.end(7, commit=True) == []
 
 
-def test_a_plain_commit_in_between_is_the_later_one() -> None:
+def test_a_later_plain_commit_wins_over_the_transaction() -> None:
     pending = PendingOffsets()
     pending.add(7, KEY, value(1))
     pending.supersede(KEY)
@@ -43,7 +43,7 @@ def test_a_plain_commit_in_between_is_the_later_one() -> None:
     assert pending.end(7, commit=True) == [(OTHER, value(2))]
 
 
-def test_a_commit_after_a_plain_one_counts() -> None:
+def test_a_later_transactional_commit_wins_over_a_plain_one() -> None:
     pending = PendingOffsets()
     pending.add(7, KEY, value(1))
     pending.supersede(KEY)
@@ -51,7 +51,7 @@ def test_a_commit_after_a_plain_one_counts() -> None:
     assert pending.end(7, commit=True) == [(KEY, value(9))]
 
 
-def test_the_order_of_records_decides_between_transactions() -> None:
+def test_the_later_record_wins_between_transactions() -> None:
     pending = PendingOffsets()
     pending.add(7, KEY, value(1))
     pending.add(8, KEY, value(2))
@@ -64,7 +64,7 @@ def test_the_order_of_records_decides_between_transactions() -> None:
     assert pending.end(8, commit=True) == [(KEY, value(4))]
 
 
-def test_a_tombstone_takes_what_is_pending_too() -> None:
+def test_a_tombstone_removes_pending_offsets() -> None:
     pending = PendingOffsets()
     pending.add(7, KEY, value(1))
     pending.add(8, KEY, value(2))

@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that count with the transaction of a producer (P4)."""
+"""TxnOffsetCommit: offsets that are committed with a producer's transaction (P4)."""
 
 import pytest
 
@@ -60,7 +60,7 @@ def txn_commit(
     metadata: str | None = None,
     version: int = 5,
 ) -> int:
-    """The error of the partition."""
+    """Returns the error of the partition."""
     request = TxnOffsetCommitRequest(
         "tx",
         "g",
@@ -86,7 +86,7 @@ def end(host: GroupHost, *, commit: bool, producer_id: int = PRODUCER) -> None:
 
 
 def stable(host: GroupHost, *partitions: int) -> list[tuple[int, int]]:
-    """Offsets and errors of a fetch that wants them stable."""
+    """Returns the offsets and errors of a fetch with `require_stable`."""
     topics = [OffsetFetchRequestTopics("t", partition_indexes=list(partitions))]
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup("g", topics=topics if partitions else None)],
@@ -101,7 +101,7 @@ def stable(host: GroupHost, *partitions: int) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", [0, 3, 5, BY_ID])
-def test_offsets_count_once_the_transaction_commits(host: GroupHost, version: int) -> None:
+def test_offsets_apply_when_the_transaction_commits(host: GroupHost, version: int) -> None:
     assert txn_commit(host, 10, version=version) == 0
     assert committed(host) == {}
     assert stable(host, 0, 1) == [(-1, UNSTABLE), (-1, 0)]
@@ -111,7 +111,7 @@ def test_offsets_count_once_the_transaction_commits(host: GroupHost, version: in
     assert stable(host) == [(10, 0)]
 
 
-def test_offsets_of_an_aborted_transaction_never_count(host: GroupHost) -> None:
+def test_offsets_of_an_aborted_transaction_are_dropped(host: GroupHost) -> None:
     commit = commit_request({("t", 0): 4})
     assert commit_errors(host.request(commit, OffsetCommitResponse, 9)) == [0]
     assert txn_commit(host, 10) == 0
@@ -121,14 +121,14 @@ def test_offsets_of_an_aborted_transaction_never_count(host: GroupHost) -> None:
     assert stable(host) == [(4, 0)]
 
 
-def test_a_plain_commit_after_it_is_the_later_one(host: GroupHost) -> None:
+def test_a_later_plain_commit_wins_over_the_transaction(host: GroupHost) -> None:
     txn_commit(host, 10)
     host.request(commit_request({("t", 0): 4}), OffsetCommitResponse, 9)
     end(host, commit=True)
     assert committed(host) == {("t", 0): 4}
 
 
-def test_what_is_refused(host: GroupHost) -> None:
+def test_invalid_requests_are_rejected(host: GroupHost) -> None:
     small = GroupHost(GroupConfig(offset_metadata_max_bytes=3))
     assert txn_commit(small, 1, metadata="four") == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert txn_commit(small, 1, metadata="3..") == 0
@@ -140,7 +140,7 @@ def test_what_is_refused(host: GroupHost) -> None:
     assert not host.shard.offsets.pending
 
 
-def test_a_classic_member_must_be_of_the_generation(host: GroupHost) -> None:
+def test_a_classic_member_must_have_the_current_generation(host: GroupHost) -> None:
     first, _ = stable_group(host, 2)
     generation = host.classic().generation
     assert txn_commit(host, 1, generation=generation, member_id=first) == 0
@@ -153,7 +153,7 @@ def test_a_classic_member_must_be_of_the_generation(host: GroupHost) -> None:
     assert unknown == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_of_a_consumer_group_must_have_the_partition() -> None:
+def test_a_consumer_group_member_must_own_the_partition() -> None:
     host = consumer_host()
     member = Consumer(host, "m1")
     member.join()
@@ -168,11 +168,11 @@ def test_a_member_of_a_consumer_group_must_have_the_partition() -> None:
     assert old == ErrorCode.ILLEGAL_GENERATION
 
 
-# --- groups that have something pending
+# --- groups with pending offsets
 
 
-def test_a_group_with_an_open_transaction_is_kept(host: GroupHost) -> None:
-    """It would take the offset with it that the transaction is about to commit."""
+def test_a_group_with_an_open_transaction_is_not_removed(host: GroupHost) -> None:
+    """Removal would lose the offset that the transaction is about to commit."""
     check_ms, retention_ms = 600_000, host.config.offsets_retention_ms
     host.request(commit_request({("t", 0): 4}), OffsetCommitResponse, 9)
     txn_commit(host, 10)
@@ -188,7 +188,7 @@ def test_a_group_with_an_open_transaction_is_kept(host: GroupHost) -> None:
     assert host.shard.groups == {}
 
 
-def test_deletions_take_what_is_pending(host: GroupHost) -> None:
+def test_deletions_remove_pending_offsets(host: GroupHost) -> None:
     txn_commit(host, 10)
     partition = OffsetDeleteRequestPartition(0)
     request = OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [partition])])
@@ -208,7 +208,7 @@ def test_deletions_take_what_is_pending(host: GroupHost) -> None:
     assert committed(host) == {}
 
 
-def test_who_asks_for_a_topic_by_its_id_hears_what_is_unstable(host: GroupHost) -> None:
+def test_a_fetch_by_topic_id_reports_unstable_offsets(host: GroupHost) -> None:
     txn_commit(host, 10)
     topics = [OffsetFetchRequestTopics(topic_id=id_of("t"), partition_indexes=[0])]
     group = OffsetFetchRequestGroup("g", topics=topics)
@@ -218,7 +218,7 @@ def test_who_asks_for_a_topic_by_its_id_hears_what_is_unstable(host: GroupHost) 
         assert response.groups[0].topics[0].partitions[0].error_code == error
 
 
-def test_a_write_that_fails_leaves_nothing_pending(host: GroupHost) -> None:
+def test_a_failed_write_leaves_nothing_pending(host: GroupHost) -> None:
     host.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
     assert txn_commit(host, 10) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not host.shard.offsets.pending
