@@ -8,7 +8,7 @@ from penstock.spark.errors import DataLossError, FencedError, PipelineError, Pro
 from penstock.spark.run.failures import SparkStoppedError, failure_of, is_spark_gone
 
 
-class SparkSaysError(Exception):
+class FakeSparkError(Exception):
     """An error like pyspark's."""
 
     __module__ = "pyspark.errors"
@@ -23,30 +23,30 @@ penstock.spark.errors.DataLossError: orders-0 starts at offset 5 now. Records ma
 
 
 def test_an_error_of_penstock_in_another_process_is_restored() -> None:
-    result = failure_of("p.s", SparkSaysError(PLANNING))
+    result = failure_of("p.s", FakeSparkError(PLANNING))
     assert isinstance(result, DataLossError)
     assert str(result) == "orders-0 starts at offset 5 now. Records may be missing"
 
 
-def test_an_error_of_ours_stays_as_it_is() -> None:
+def test_an_error_of_penstock_is_unchanged() -> None:
     error = ProgressError("x")
     assert failure_of("p.s", error) is error
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "Concurrent update to the log. Multiple streaming jobs detected for 5.",
         "[CONCURRENT_STREAM_LOG_UPDATE] …",
     ],
 )
-def test_a_second_driver_on_the_same_checkpoint(said: str) -> None:
-    assert isinstance(failure_of("p.s", SparkSaysError(said)), FencedError)
+def test_a_second_driver_on_the_same_checkpoint_is_fenced(message: str) -> None:
+    assert isinstance(failure_of("p.s", FakeSparkError(message)), FencedError)
 
 
-def test_spark_stopped_by_its_cluster() -> None:
-    said = "Job 3 cancelled because SparkContext was shut down\n at x"
-    result = failure_of("p.s", SparkSaysError(said))
+def test_spark_that_was_stopped_by_its_cluster() -> None:
+    message = "Job 3 cancelled because SparkContext was shut down\n at x"
+    result = failure_of("p.s", FakeSparkError(message))
     assert isinstance(result, SparkStoppedError)
     assert str(result).startswith("p.s: Spark was stopped while the query ran")
 
@@ -54,7 +54,7 @@ def test_spark_stopped_by_its_cluster() -> None:
 @pytest.mark.parametrize(
     "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111, "no")]
 )
-def test_spark_whose_process_has_ended(error: Exception) -> None:
+def test_an_ended_spark_process_is_recognized(error: Exception) -> None:
     assert is_spark_gone(error)
     assert not is_spark_gone(ValueError())
 
@@ -67,27 +67,27 @@ def test_a_batch_whose_spark_has_ended_has_one_clear_error() -> None:
 
 def test_the_message_of_a_client_error_is_kept() -> None:
     text = "Traceback\n  File x\npenstock.client.errors.UnknownTopicError: a: no such topic\n more"
-    assert str(failure_of("p.s", SparkSaysError(text))) == "p.s: a: no such topic"
+    assert str(failure_of("p.s", FakeSparkError(text))) == "p.s: a: no such topic"
 
 
 def test_the_message_of_a_python_error_is_kept() -> None:
     cause = ValueError("Traceback\nKeyError: 'x'\n")
-    error = SparkSaysError("An exception was raised by the Python Proxy")
+    error = FakeSparkError("An exception was raised by the Python Proxy")
     error.__cause__ = cause
     result = failure_of("p.s", error)
     assert type(result) is PipelineError
     assert str(result) == "p.s: KeyError: 'x'"
 
 
-def test_of_anything_else_the_first_line() -> None:
-    assert str(failure_of("p.s", SparkSaysError("\n first \n\n at x"))) == "p.s: first"
-    assert str(failure_of("p.s", SparkSaysError())) == "p.s: SparkSaysError"
+def test_other_errors_of_spark_become_their_first_line() -> None:
+    assert str(failure_of("p.s", FakeSparkError("\n first \n\n at x"))) == "p.s: first"
+    assert str(failure_of("p.s", FakeSparkError())) == "p.s: FakeSparkError"
 
 
-def test_what_goes_wrong_in_the_driver_is_named() -> None:
+def test_errors_in_the_driver_have_their_type_and_message() -> None:
     error = KeyError("x")
     result = failure_of("p.s", error)
     assert str(result) == "p.s: KeyError: 'x'"
     assert result.__cause__ is error
-    refused = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed")
-    assert "not allowed" in str(failure_of("p.s", refused))
+    kafka_error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed")
+    assert "not allowed" in str(failure_of("p.s", kafka_error))

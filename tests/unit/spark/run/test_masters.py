@@ -20,33 +20,33 @@ def free_port() -> int:
         return port
 
 
-def test_what_runs_on_this_machine() -> None:
+def test_local_masters_are_recognized() -> None:
     assert all(is_local(name) for name in ("local", "local[*]", "local[4]", "local[2,3]"))
     assert not any(is_local(name) for name in ("local-cluster[2,1,1024]", "yarn", "spark://a:1"))
 
 
 @pytest.mark.parametrize("master", ["local[2]", "k8s://https://nowhere:6443", "something else"])
-def test_what_only_spark_can_judge_is_left_to_it(master: str) -> None:
+def test_masters_that_only_spark_can_check_are_accepted(master: str) -> None:
     check_master(master, {})
 
 
 def test_a_missing_standalone_master_is_reported_before_spark_starts(free_port: int) -> None:
     master = f"spark://127.0.0.1:{free_port}"
     spec = PipelineSpec(name="p", bootstrap_servers="localhost:9092", sources=(), sinks=())
-    began = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(PipelineError) as raised:
         session(spec, master)
-    assert time.monotonic() - began < 20
-    said = str(raised.value)
-    assert said.startswith(f"no Spark master can be reached at 127.0.0.1:{free_port} (")
-    assert "Check that it runs" in said
-    assert "\n" not in said
+    assert time.monotonic() - start < 20
+    message = str(raised.value)
+    assert message.startswith(f"no Spark master can be reached at 127.0.0.1:{free_port} (")
+    assert "Check that it runs" in message
+    assert "\n" not in message
 
 
-def test_one_master_of_several_is_enough(free_port: int) -> None:
+def test_one_reachable_master_of_several_is_enough(free_port: int) -> None:
     """One reachable master is enough."""
-    with socket.create_server(("127.0.0.1", 0)) as there:
-        port = there.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
         check_master(f"spark://127.0.0.1:{free_port},127.0.0.1:{port}", {})
         check_master(f"spark://127.0.0.1:{port},127.0.0.1:{free_port}", {})
 
@@ -57,7 +57,7 @@ def test_a_standalone_master_needs_host_and_port(master: str) -> None:
         check_master(master, {})
 
 
-def test_a_port_that_cannot_be() -> None:
+def test_an_invalid_port_is_reported() -> None:
     with pytest.raises(PipelineError, match=r"can be reached at 127\.0\.0\.1:77777"):
         check_master("spark://127.0.0.1:77777", {})
 
@@ -76,12 +76,12 @@ def test_an_error_of_spark_becomes_one_line() -> None:
 Caused by: java.io.IOException: Connection refused: /10.0.0.1:6443
 \t... 20 more
 """
-    said = str(startup_error("k8s://https://10.0.0.1:6443", Exception(kubernetes)))
-    assert said.startswith(
+    message = str(startup_error("k8s://https://10.0.0.1:6443", Exception(kubernetes)))
+    assert message.startswith(
         "Spark could not start with master k8s://https://10.0.0.1:6443: java.io.IOException: "
         "Connection refused: /10.0.0.1:6443. Check"
     )
-    assert "\n" not in said
+    assert "\n" not in message
     assert "java.lang.X: y. Check" in str(
         startup_error("yarn", Exception("calling\n: java.lang.X: y"))
     )

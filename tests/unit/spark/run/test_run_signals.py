@@ -1,4 +1,4 @@
-"""How signals stop a run, and the names of drivers."""
+"""Signals that stop a run, and the names of drivers."""
 
 import os
 import signal
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_run_and_the_second_interrupts_it(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    asked = Event()
-    with _signals_set(asked):
+    stop_requested = Event()
+    with _signals_set(stop_requested):
         os.kill(os.getpid(), number)
-        assert asked.wait(5)
+        assert stop_requested.wait(5)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
@@ -48,7 +48,7 @@ SPEC = PipelineSpec(
 )
 
 
-class Scripted:
+class FakeQuery:
     """A fake query: runs until it is stopped, and records the calls of its methods."""
 
     def __init__(self, name: str, calls: list[str], ends: Sequence[BaseException]) -> None:
@@ -78,7 +78,7 @@ class Scripted:
         self._calls.append(f"close {self.name}")
 
 
-def play(
+def run_scripted(
     monkeypatch: pytest.MonkeyPatch, stop: Event, *ends: BaseException
 ) -> tuple[list[str], RunResult | BaseException]:
     """Returns the calls of the queries `a` and `b`, and the outcome of the run.
@@ -90,24 +90,24 @@ def play(
     def query(
         spark: object, spec: object, sink: ParquetSinkSpec, *_: object, **__: object
     ) -> object:
-        return Scripted(sink.name, calls, ends if sink.name == "a" else ())
+        return FakeQuery(sink.name, calls, ends if sink.name == "a" else ())
 
     monkeypatch.setattr(module, "Query", query)
     try:
         return calls, run(
             SPEC,
             spark=cast("SparkSession", object()),
-            sinks=lambda *given: cast("Sink", object()),
+            sinks=lambda *args: cast("Sink", object()),
             stop=stop,
         )
-    except BaseException as error:  # noqa: BLE001  (the test looks at it)
+    except BaseException as error:  # noqa: BLE001  (the test inspects it)
         return calls, error
 
 
 def test_a_run_that_is_stopped_ends_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Event()
-    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    calls, result = play(monkeypatch, stop)
+    monkeypatch.setattr(module, "_wait", lambda queries, stop_requested: stop_requested.set())
+    calls, result = run_scripted(monkeypatch, stop)
     assert isinstance(result, RunResult)
     assert result.rows == 10
     last = ["last batch of a", "last batch of b"]
@@ -115,39 +115,39 @@ def test_a_run_that_is_stopped_ends_all_queries(monkeypatch: pytest.MonkeyPatch)
     assert calls[-2:] == ["stop a", "close a"]
 
 
-def test_a_run_that_is_to_stop_before_it_begins_starts_nothing(
+def test_a_run_that_is_stopped_before_it_begins_starts_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stop = Event()
     stop.set()
-    assert play(monkeypatch, stop) == ([], RunResult(()))
+    assert run_scripted(monkeypatch, stop) == ([], RunResult(()))
 
 
-@pytest.mark.parametrize("gone", [ConnectionRefusedError(), SparkStoppedError("p.a: stopped")])
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), SparkStoppedError("p.a: stopped")])
 def test_spark_that_ends_with_the_same_signal_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch, gone: Exception, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    _, result = play(monkeypatch, Event(), gone)
+    monkeypatch.setattr(module, "_wait", lambda queries, stop_requested: stop_requested.set())
+    _, result = run_scripted(monkeypatch, Event(), error)
     assert isinstance(result, RunResult)
     assert "the current batch was not finished" in caplog.text
 
 
 def test_spark_that_ends_without_a_signal_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_wait", lambda queries, asked: None)
-    _, result = play(monkeypatch, Event(), ConnectionRefusedError())
+    monkeypatch.setattr(module, "_wait", lambda queries, stop_requested: None)
+    _, result = run_scripted(monkeypatch, Event(), ConnectionRefusedError())
     assert isinstance(result, SparkStoppedError)
     assert str(result).startswith("p: the Java process of Spark has ended")
 
 
 def test_other_errors_after_a_signal_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    _, result = play(monkeypatch, Event(), FencedError("taken over"))
+    monkeypatch.setattr(module, "_wait", lambda queries, stop_requested: stop_requested.set())
+    _, result = run_scripted(monkeypatch, Event(), FencedError("taken over"))
     assert isinstance(result, FencedError)
 
 
 def test_a_second_signal_cancels_the_current_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_wait", lambda queries, asked: asked.set())
-    calls, result = play(monkeypatch, Event(), KeyboardInterrupt())
+    monkeypatch.setattr(module, "_wait", lambda queries, stop_requested: stop_requested.set())
+    calls, result = run_scripted(monkeypatch, Event(), KeyboardInterrupt())
     assert isinstance(result, KeyboardInterrupt)
     assert calls[4:] == ["stop a", "stop b now", "close b", "stop a now", "close a"]

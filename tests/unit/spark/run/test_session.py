@@ -44,9 +44,9 @@ def test_there_are_as_many_partitions_as_cores() -> None:
 @pytest.mark.parametrize(
     "master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443", "local[4]", "local[2,3]"]
 )
-def test_a_master_is_passed_on_as_it_is(master: str) -> None:
+def test_a_master_is_passed_on_unchanged(master: str) -> None:
     """From the command line or the pipeline's file, with all values that Spark accepts."""
-    given = {
+    spark_settings = {
         "spark.submit.deployMode": "client",
         "spark.submit.pyFiles": "helpers.zip",
         "spark.archives": "environment.tar.gz#environment",
@@ -55,11 +55,11 @@ def test_a_master_is_passed_on_as_it_is(master: str) -> None:
         "spark.executor.instances": "3",
     }
     for result in (
-        settings(pipeline(**given), master),
-        settings(pipeline(**given, **{"spark.master": master})),
+        settings(pipeline(**spark_settings), master),
+        settings(pipeline(**spark_settings, **{"spark.master": master})),
     ):
         assert result["spark.master"] == master
-        assert {name: result[name] for name in given} == given
+        assert {name: result[name] for name in spark_settings} == spark_settings
 
 
 @pytest.mark.parametrize("master", ["spark://a:7077,b:7077", "yarn", "k8s://https://a:6443"])
@@ -85,7 +85,7 @@ def test_settings_of_the_pipeline_win() -> None:
     assert result["spark.driver.extraJavaOptions"].endswith(" -Dmine=1")
 
 
-def test_short_jobs_do_without_the_second_compiler() -> None:
+def test_short_jobs_disable_the_second_compiler() -> None:
     name = "spark.driver.extraJavaOptions"
     assert "TieredStopAtLevel=1" in settings(pipeline(), short=True)[name]
     assert "TieredStopAtLevel" not in settings(pipeline())[name]
@@ -94,15 +94,15 @@ def test_short_jobs_do_without_the_second_compiler() -> None:
 def test_paths_may_have_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark splits the options of the JVM like a shell."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "my cache"))
-    given = settings(pipeline())["spark.driver.extraJavaOptions"]
-    given += f" {options_for(tmp_path / 'my archive')}"
-    file, archive, *_ = shlex.split(given)
+    java_options = settings(pipeline())["spark.driver.extraJavaOptions"]
+    java_options += f" {options_for(tmp_path / 'my archive')}"
+    file, archive, *_ = shlex.split(java_options)
     assert Path(file.removeprefix("-Dlog4j2.configurationFile=")).is_file()
     assert archive == f"-XX:SharedArchiveFile={tmp_path}/my archive"
 
 
 @pytest.mark.parametrize("before", [None, "/usr/lib/jvm/mine"])
-def test_the_script_is_not_the_java_of_whatever_else_this_process_starts(
+def test_java_home_is_set_only_while_spark_starts(
     before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if before is None:
@@ -115,27 +115,27 @@ def test_the_script_is_not_the_java_of_whatever_else_this_process_starts(
 
 
 def test_ctrl_c_waits_until_spark_has_started() -> None:
-    def of_spark(*given: object) -> None:
+    def handler_of_spark(*args: object) -> None:
         pass
 
     def start() -> None:
         signal.raise_signal(signal.SIGINT)
-        signal.signal(signal.SIGINT, of_spark)
+        signal.signal(signal.SIGINT, handler_of_spark)
 
-    asked: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: asked.append(number))
+    received_signals: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: received_signals.append(number))
     try:
-        own = signal.getsignal(signal.SIGINT)
+        installed = signal.getsignal(signal.SIGINT)
         with _interrupted_later():
             start()
-            assert not asked
-        assert asked == [signal.SIGINT]
-        assert signal.getsignal(signal.SIGINT) is own
+            assert not received_signals
+        assert received_signals == [signal.SIGINT]
+        assert signal.getsignal(signal.SIGINT) is installed
 
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with pytest.raises(KeyboardInterrupt), _interrupted_later():
             start()
         # Spark has started: its handler, which cancels running jobs, stays installed.
-        assert signal.getsignal(signal.SIGINT) is of_spark
+        assert signal.getsignal(signal.SIGINT) is handler_of_spark
     finally:
         signal.signal(signal.SIGINT, before)

@@ -56,22 +56,22 @@ def test_a_table_of_a_database_has_the_types_of_its_columns(database: str) -> No
     assert table.count() == 2
 
 
-def test_only_the_columns_that_are_wanted_are_read(database: str) -> None:
+def test_only_requested_columns_are_read(database: str) -> None:
     table = StaticTable({"database": database, "table": "people"})
-    wanted = pa.schema([("name", pa.string()), ("id", pa.int32())])
-    [batch] = table.batches(wanted)
-    assert batch.schema == wanted
+    schema = pa.schema([("name", pa.string()), ("id", pa.int32())])
+    [batch] = table.batches(schema)
+    assert batch.schema == schema
     with pytest.raises(PipelineError, match="has no column age"):
         list(table.batches(pa.schema([("age", pa.int32())])))
 
 
-def test_values_of_another_type_are_refused_by_name(database: str) -> None:
+def test_the_error_of_a_wrong_type_names_the_column(database: str) -> None:
     table = StaticTable({"database": database, "table": "people"})
     with pytest.raises(PipelineError, match="column name of table people is not of type int32"):
         list(table.batches(pa.schema([("name", pa.int32())])))
 
 
-def test_a_missing_table(database: str) -> None:
+def test_a_missing_table_is_an_error(database: str) -> None:
     with pytest.raises(PipelineError, match="no table nobody"):
         StaticTable({"database": database, "table": "nobody"}).schema()
 
@@ -83,7 +83,7 @@ def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
     assert not file.exists()
 
 
-def test_files_are_read_by_the_ending_of_their_names(tmp_path: Path) -> None:
+def test_the_file_format_follows_the_file_name_extension(tmp_path: Path) -> None:
     rows = pa.table({"id": [1, 2], "name": ["a", "b"]})
     (tmp_path / "directory").mkdir()
     pq.write_table(rows, tmp_path / "directory" / "part-0.parquet")
@@ -99,6 +99,6 @@ def test_files_are_read_by_the_ending_of_their_names(tmp_path: Path) -> None:
     assert StaticTable({"path": str(tmp_path / "directory")}).count() == 4
 
 
-def test_missing_files(tmp_path: Path) -> None:
+def test_missing_files_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="cannot be read"):
         StaticTable({"path": str(tmp_path / "nothing")}).schema()

@@ -1,4 +1,4 @@
-"""Clients are kept from task to task, up to a limit."""
+"""Clients are reused by later tasks, up to a limit."""
 
 import os
 from collections.abc import Iterator
@@ -22,27 +22,29 @@ def properties(number: int) -> dict[str, str]:
     return {"bootstrap.servers": f"127.0.0.1:{9000 + number}"}
 
 
-def test_the_next_task_gets_the_same_one() -> None:
+def test_the_next_task_gets_the_same_client() -> None:
     with client_for(properties(1)) as first:
         assert first.settings["bootstrap_servers"] == "127.0.0.1:9001"
     with client_for(properties(1)) as second:
         assert second is first
-    with client_for({**properties(1), "isolation.level": "read_committed"}) as other:
-        assert other is not first
+    with client_for({**properties(1), "isolation.level": "read_committed"}) as second:
+        assert second is not first
 
 
-def test_those_not_used_for_longest_go() -> None:
-    made = []
+def test_the_least_recently_used_clients_are_closed() -> None:
+    created = []
     for number in range(MOST_CLIENTS + 2):
         with client_for(properties(number)) as client:
-            made.append(client)
+            created.append(client)
         with client_for(properties(0)) as first:
-            assert first is made[0]
+            assert first is created[0]
     assert len(clients._clients) == MOST_CLIENTS
-    assert [item.thread.loop.is_closed() for item in made] == [False, True, True] + [False] * 3
+    assert [client.thread.loop.is_closed() for client in created] == [False, True, True] + [
+        False
+    ] * 3
 
 
-def test_those_in_use_stay() -> None:
+def test_clients_in_use_are_not_closed() -> None:
     with client_for(properties(0)) as first:
         for number in range(1, MOST_CLIENTS + 3):
             with client_for(properties(number)):
@@ -50,11 +52,11 @@ def test_those_in_use_stay() -> None:
         assert not first.thread.loop.is_closed()
         close_clients()
         assert list(clients._clients.values()) == [first]
-    with client_for(properties(0)) as again:
-        assert again is first
+    with client_for(properties(0)) as second:
+        assert second is first
 
 
-def test_a_task_that_fails_leaves_it_usable() -> None:
+def test_a_failed_task_leaves_the_client_usable() -> None:
     with pytest.raises(ZeroDivisionError), client_for(properties(0)) as first:
         raise ZeroDivisionError
     with client_for(properties(0)) as second:
@@ -62,12 +64,12 @@ def test_a_task_that_fails_leaves_it_usable() -> None:
         assert second.users == 1
 
 
-def test_a_forked_process_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_has_its_own_client(monkeypatch: pytest.MonkeyPatch) -> None:
     with client_for(properties(0)) as first:
         pid = os.getpid()
         monkeypatch.setattr("os.getpid", lambda: pid + 1)
-        with client_for(properties(0)) as other:
-            assert other is not first
+        with client_for(properties(0)) as second:
+            assert second is not first
         close_clients()
         monkeypatch.undo()
     assert not first.thread.loop.is_closed()
@@ -79,6 +81,6 @@ def test_bad_settings_leave_no_thread() -> None:
     assert not clients._clients
 
 
-def test_settings_of_java_are_ignored() -> None:
+def test_java_only_settings_are_ignored() -> None:
     with client_for({**properties(0), "key.deserializer": "x", "fetch.max.bytes": "77"}) as client:
         assert client.settings["fetch_max_bytes"] == 77

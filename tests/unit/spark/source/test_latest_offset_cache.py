@@ -8,57 +8,57 @@ A = TopicPartition("t", 0)
 NOTHING = SourceOffsets({A: 0})
 
 
-class Ends:
+class FakeBroker:
     def __init__(self) -> None:
         self.end = 0
-        self.questions = 0
+        self.requests = 0
 
-    def latest(self, known: SourceOffsets | None = None) -> SourceOffsets:
-        self.questions += 1
+    def latest(self, previous: SourceOffsets | None = None) -> SourceOffsets:
+        self.requests += 1
         return SourceOffsets({A: self.end})
 
 
 class Environment:
     def __init__(self) -> None:
         self.now = 100.0
-        self.ends = Ends()
-        self.watch = LatestOffsetCache(self.ends, lambda: self.now)
+        self.broker = FakeBroker()
+        self.cache = LatestOffsetCache(self.broker, lambda: self.now)
 
-    def ask(self, times: int = 1) -> SourceOffsets:
+    def latest(self, times: int = 1) -> SourceOffsets:
         """Calls the cache as Spark does for an idle query: 90 times a second."""
         for _ in range(times):
             self.now += 1 / 90
-            result = self.watch.latest(NOTHING)
+            result = self.cache.latest(NOTHING)
         return result
 
 
 def test_an_idle_query_sends_ten_requests_a_second() -> None:
     environment = Environment()
-    environment.ask(900)
-    before = environment.ends.questions
-    assert environment.ask(900) == NOTHING
-    assert environment.ends.questions - before <= 100
-    assert before <= 130
+    environment.latest(900)
+    first_requests = environment.broker.requests
+    assert environment.latest(900) == NOTHING
+    assert environment.broker.requests - first_requests <= 100
+    assert first_requests <= 130
 
 
 def test_a_change_soon_after_a_change_is_detected_soon() -> None:
     environment = Environment()
-    environment.ask()
-    environment.ends.end = 5
-    assert environment.ask(3).offsets == {A: 5}
-    environment.ends.end = 6
-    assert environment.ask(3).offsets == {A: 6}
+    environment.latest()
+    environment.broker.end = 5
+    assert environment.latest(3).offsets == {A: 5}
+    environment.broker.end = 6
+    assert environment.latest(3).offsets == {A: 6}
 
 
 def test_a_change_after_a_long_pause_is_detected_within_half_a_second() -> None:
     environment = Environment()
-    environment.ask(9_000)
-    environment.ends.end = 5
-    assert environment.ask(46).offsets == {A: 5}
+    environment.latest(9_000)
+    environment.broker.end = 5
+    assert environment.latest(46).offsets == {A: 5}
 
 
 def test_the_last_offsets_can_be_reported() -> None:
     environment = Environment()
-    assert environment.watch.last is None
-    environment.ask()
-    assert environment.watch.last == NOTHING
+    assert environment.cache.last is None
+    environment.latest()
+    assert environment.cache.last == NOTHING

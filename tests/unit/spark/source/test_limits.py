@@ -18,39 +18,39 @@ def test_a_small_partition_does_not_starve() -> None:
     assert limit_ends(10, {A: 0, B: 0}, {A: 1_000, B: 1}) == {A: 9, B: 1}
 
 
-def test_a_partition_without_a_beginning_is_left_alone() -> None:
+def test_a_partition_without_a_start_is_not_limited() -> None:
     """The partition is missing, which the check for losses reports."""
     assert limit_ends(1, {A: 0}, {A: 10, B: 20}) == {A: 1, B: 20}
 
 
-partitions = st.dictionaries(
+partition_logs = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from("ab"), st.integers(0, 5)),
     st.tuples(st.integers(0, 2**40), st.integers(0, 2**20)),
     min_size=1,
 )
 
 
-@given(partitions, st.integers(1, 2**21))
-def test_never_past_the_limit_or_the_end_and_always_further(
-    wanted: dict[TopicPartition, tuple[int, int]], limit: int
+@given(partition_logs, st.integers(1, 2**21))
+def test_ends_respect_the_limit_and_always_advance(
+    partitions: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
-    begin = {item: start for item, (start, _) in wanted.items()}
-    end = {item: start + size for item, (start, size) in wanted.items()}
+    begin = {tp: start for tp, (start, _) in partitions.items()}
+    end = {tp: start + size for tp, (start, size) in partitions.items()}
     ends = limit_ends(limit, begin, end)
-    total = sum(size for _, size in wanted.values())
-    small = sum(0 < limit * size < total for _, size in wanted.values())
+    total = sum(size for _, size in partitions.values())
+    small = sum(0 < limit * size < total for _, size in partitions.values())
     assert sum(ends.values()) - sum(begin.values()) <= limit + small
-    for value, (start, size) in wanted.items():
-        assert start <= ends[value] <= end[value]
-        assert ends[value] > start or not size
+    for tp, (start, size) in partitions.items():
+        assert start <= ends[tp] <= end[tp]
+        assert ends[tp] > start or not size
 
 
-@given(partitions, st.integers(1, 1_000))
-def test_batch_after_batch_everything_is_read(
-    wanted: dict[TopicPartition, tuple[int, int]], limit: int
+@given(partition_logs, st.integers(1, 1_000))
+def test_successive_batches_read_all_records(
+    partitions: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
-    begin = {item: start for item, (start, _) in wanted.items()}
-    end = {item: start + size % 3_000 for item, (start, size) in wanted.items()}
+    begin = {tp: start for tp, (start, _) in partitions.items()}
+    end = {tp: start + size % 3_000 for tp, (start, size) in partitions.items()}
     batches = 0
     while begin != end:
         begin = limit_ends(limit, begin, end)
@@ -58,7 +58,7 @@ def test_batch_after_batch_everything_is_read(
         assert batches <= 36_000 // limit * 12 + 12
 
 
-def test_a_batch_waits_for_enough_but_not_for_ever() -> None:
+def test_a_batch_waits_for_enough_records_up_to_a_maximum_delay() -> None:
     delay = Delay(at_least=10, max_delay_ms=1_000)
     assert not delay.should_wait({A: 0}, {A: 1}, now_ms=5_000)
     assert delay.should_wait({A: 1}, {A: 5}, now_ms=5_001)

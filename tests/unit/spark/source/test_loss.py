@@ -1,4 +1,4 @@
-"""Where a batch starts, and what is lost (D1)."""
+"""The start of a batch, and lost records (D1)."""
 
 from penstock.core.ids import TopicPartition
 from penstock.spark.progress import SourceOffsets
@@ -34,30 +34,30 @@ def test_a_new_partition_is_read_from_its_beginning() -> None:
     assert late.losses == ("new partition t-1 starts at offset 2 instead of 0",)
 
 
-def test_a_partition_that_came_and_went_is_lost() -> None:
+def test_a_partition_that_was_added_and_removed_is_lost() -> None:
     begin = batch_start(offsets({A: 3}), offsets({A: 3, B: 5}), {})
     assert begin == BatchStart({A: 3}, ("t-1 is gone",))
 
 
-def test_a_missing_partition() -> None:
+def test_a_missing_partition_is_lost() -> None:
     begin = batch_start(offsets({A: 3, OTHER: 1}), offsets({A: 4}), {})
     assert begin == BatchStart({A: 3}, ("u-0 is gone",))
 
 
-def test_records_that_were_deleted_before_they_were_read() -> None:
+def test_records_deleted_before_they_were_read_are_lost() -> None:
     begin = batch_start(offsets({A: 3}), offsets({A: 10}), {A: 5})
     assert begin.offsets == {A: 5}
     assert begin.losses == ("t-0 starts at offset 5 now, and was read up to 3 only",)
-    all_gone = batch_start(offsets({A: 3}), offsets({A: 10}), {A: 20})
-    assert all_gone.offsets == {A: 10}
-    assert len(all_gone.losses) == 1
+    all_deleted = batch_start(offsets({A: 3}), offsets({A: 10}), {A: 20})
+    assert all_deleted.offsets == {A: 10}
+    assert len(all_deleted.losses) == 1
 
 
-def test_deleted_records_that_are_not_in_the_batch_are_not_lost_by_it() -> None:
+def test_deleted_records_outside_the_batch_are_not_reported() -> None:
     assert batch_start(offsets({A: 3}), offsets({A: 3}), {A: 5}).losses == ()
 
 
-def test_a_log_that_was_cut() -> None:
+def test_a_truncated_log_is_reported() -> None:
     begin = batch_start(offsets({A: 9}), offsets({A: 4}), {A: 0})
     assert begin.losses[0].startswith("t-0 ends at offset 4, and was read up to 9")
     assert ranges_between(begin, offsets({A: 4}))[0].size < 0
@@ -73,7 +73,7 @@ def test_a_recreated_topic_is_read_from_its_start() -> None:
     ]
 
 
-def test_offsets_without_ids_are_those_of_the_current_topic() -> None:
+def test_offsets_without_topic_ids_belong_to_the_current_topic() -> None:
     """A checkpoint of Spark's own source, or a broker without ids."""
     assert batch_start(offsets({A: 3}, {}), offsets({A: 4}), {}) == BatchStart({A: 3}, ())
 
@@ -85,7 +85,7 @@ def test_ranges_carry_the_id_of_the_topic() -> None:
     ]
 
 
-def test_topics_that_are_recreated_after_the_plan() -> None:
+def test_topics_recreated_after_planning_are_detected() -> None:
     end = offsets({A: 4, OTHER: 1}, {"t": "first", "u": "other"})
     assert recreated_since(end, {"t": "second", "u": "other"}) == {"t"}
     assert recreated_since(end, {"u": "other"}) == frozenset()

@@ -1,4 +1,4 @@
-"""The options of the source: those of Spark's own, with the same refusals (D1)."""
+"""The options of the source: those of Spark's own source, with the same checks (D1)."""
 
 import logging
 import re
@@ -109,13 +109,13 @@ def test_every_option_is_read_whatever_its_case() -> None:
     assert wants_headers({"INCLUDEHEADERS": "true"})
 
 
-def test_what_to_read() -> None:
+def test_subscriptions_by_pattern_and_assignment() -> None:
     assert without_subscribe(subscribePattern="a.*").topics == SubscribePattern(re.compile("a.*"))
     assert without_subscribe(assign='{"t": [0, 1]}').topics == Assign(frozenset((A, B)))
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({}, "none of them is set"),
         ({"subscribe": "t", "assign": "{}"}, "subscribe and assign is set"),
@@ -129,27 +129,27 @@ def test_what_to_read() -> None:
         ({"assign": "{}"}, "names no partition"),
     ],
 )
-def test_what_to_read_is_refused(options: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_invalid_subscriptions_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         without_subscribe(**options)
 
 
-def test_a_time_for_all_wins_over_times_and_those_over_offsets() -> None:
+def test_a_time_for_all_wins_over_single_times_and_these_over_offsets() -> None:
     offsets = '{"t": {"0": 5, "1": -2}}'
     times = '{"t": {"0": 100, "1": 200}}'
     assert stream(startingOffsets=offsets).starting == AtOffsets(SourceOffsets({A: 5, B: -2}))
-    both = stream(startingOffsets=offsets, startingOffsetsByTimestamp=times)
-    assert both.starting == AtTimes({A: 100, B: 200}, False)
-    three = stream(
+    with_times = stream(startingOffsets=offsets, startingOffsetsByTimestamp=times)
+    assert with_times.starting == AtTimes({A: 100, B: 200}, False)
+    with_time = stream(
         startingOffsets=offsets, startingOffsetsByTimestamp=times, startingTimestamp="300"
     )
-    assert three.starting == AtTime(300, False)
+    assert with_time.starting == AtTime(300, False)
     end = batch(endingOffsetsByTimestamp=times, endingOffsets=offsets)
     assert end.ending == AtTimes({A: 100, B: 200}, True)
     assert batch(endingTimestamp="300", endingOffsets="latest").ending == AtTime(300, True)
 
 
-def test_what_happens_where_no_record_is_that_late() -> None:
+def test_the_strategy_for_times_after_the_last_record() -> None:
     late = stream(startingTimestamp="1", startingOffsetsByTimestampStrategy="LATEST")
     assert late.starting == AtTime(1, True)
     with pytest.raises(OptionError, match="it is error or latest"):
@@ -163,7 +163,7 @@ def test_offsets_may_contain_the_topic_ids_of_a_checkpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"startingOffsets": "latest"}, "startingOffsets=latest leaves nothing"),
         ({"endingOffsets": "earliest"}, "endingOffsets=earliest leaves nothing"),
@@ -187,13 +187,13 @@ def test_offsets_may_contain_the_topic_ids_of_a_checkpoint() -> None:
         ),
     ],
 )
-def test_a_batch_that_reads_nothing_is_refused(options: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_a_batch_that_reads_nothing_is_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         batch(**options)
     check_options({**LEAST, **options})
 
 
-def test_ends_by_name_are_not_compared() -> None:
+def test_symbolic_end_offsets_are_not_compared() -> None:
     result = batch(startingOffsets='{"t": {"0": 5}}', endingOffsets='{"t": {"0": -1}}')
     assert result.ending == AtOffsets(SourceOffsets({A: -1}))
 
@@ -205,14 +205,14 @@ def test_a_stream_has_no_end(name: str) -> None:
         stream(**{name: text})
 
 
-def test_a_batch_has_no_triggers(caplog: pytest.LogCaptureFixture) -> None:
+def test_trigger_options_have_no_effect_on_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         batch(maxOffsetsPerTrigger="5")
     assert "maxOffsetsPerTrigger has no effect on spark.read" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"startingOffsets": "soon"}, "earliest, latest, or an offset for each"),
         ({"startingOffsets": "{"}, "startingOffsets is e.g."),
@@ -237,8 +237,8 @@ def test_a_batch_has_no_triggers(caplog: pytest.LogCaptureFixture) -> None:
         ),
     ],
 )
-def test_values_are_checked(options: dict[str, str], words: str) -> None:
-    with pytest.raises(OptionError, match=words):
+def test_invalid_values_are_refused(options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
         stream(**options)
 
 
@@ -252,12 +252,12 @@ def test_values_are_checked(options: dict[str, str], words: str) -> None:
         ("interceptor__classes", "a query can do"),
     ],
 )
-def test_settings_of_the_client_that_make_no_sense(name: str, instead: str) -> None:
+def test_client_settings_that_the_source_controls_are_refused(name: str, instead: str) -> None:
     with pytest.raises(OptionError, match=instead):
         stream(**{f"kafka__{name}": "x"})
 
 
-def test_settings_of_the_client_are_the_clients_business() -> None:
+def test_client_settings_are_passed_to_the_client() -> None:
     secure = stream(
         kafka__security__protocol="SASL_PLAINTEXT",
         kafka__sasl__mechanism="PLAIN",
@@ -266,18 +266,20 @@ def test_settings_of_the_client_are_the_clients_business() -> None:
     assert secure.client["sasl.jaas.config"] == "x-secret"
     assert "secret" not in repr(secure)
     assert "secret" not in repr(ReadSettings(secure.client))
-    words = r"no setting kafka\.fetch\.min\.byte: did you mean kafka\.fetch\.min\.bytes\?"
-    with pytest.raises(ConfigError, match=words):
+    message = r"no setting kafka\.fetch\.min\.byte: did you mean kafka\.fetch\.min\.bytes\?"
+    with pytest.raises(ConfigError, match=message):
         stream(kafka__fetch__min__byte="1")
-    words = r"kafka\.isolation\.level=committed: it must be one of read_uncommitted, read_committed"
-    with pytest.raises(ConfigError, match=words):
+    message = (
+        r"kafka\.isolation\.level=committed: it must be one of read_uncommitted, read_committed"
+    )
+    with pytest.raises(ConfigError, match=message):
         stream(kafka__isolation__level="committed")
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers is missing"):
         stream_options({"subscribe": "t"})
 
 
-def test_settings_of_java_alone_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    """Queries for Spark's own source set them, and they do not change what is read."""
+def test_java_only_settings_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
+    """Queries for Spark's own source set them; they do not change the result."""
     more = {"ssl__protocol": "TLSv1.3", "client__dns__lookup": "use_all_dns_ips"}
     unused = {"auto__commit__interval__ms": "5", "group__id": "g"}
     with caplog.at_level(logging.WARNING):
@@ -289,7 +291,7 @@ def test_settings_of_java_alone_have_no_effect(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggestion"),
     [
         ("subscrib", "subscribe"),
         ("startingOffset", "startingOffsets"),
@@ -300,9 +302,9 @@ def test_settings_of_java_alone_have_no_effect(caplog: pytest.LogCaptureFixture)
         ("isolation__level", r"kafka\.isolation\.level"),
     ],
 )
-def test_misspelt_options_are_refused(name: str, meant: str) -> None:
-    """Spark would ignore them, and the query would not do what it says."""
-    with pytest.raises(OptionError, match=f"did you mean {meant}"):
+def test_misspelt_options_are_refused(name: str, suggestion: str) -> None:
+    """Spark would ignore them, and the query would not do what the user intended."""
+    with pytest.raises(OptionError, match=f"did you mean {suggestion}"):
         stream(**{name: "1"})
 
 
@@ -310,7 +312,7 @@ def test_other_options_are_ignored_as_spark_does() -> None:
     assert stream(path="/x", somethingElse="y") == stream()
 
 
-def test_every_name_is_known_to_itself() -> None:
+def test_option_names_are_unique_ignoring_case() -> None:
     assert len({name.lower() for name in NAMES}) == len(NAMES)
 
 
@@ -318,5 +320,5 @@ def test_every_name_is_known_to_itself() -> None:
     ("text", "ms"),
     [("5", 5), ("5ms", 5), ("2s", 2_000), ("3m", 180_000), ("1min", 60_000), ("1h", 3_600_000)],
 )
-def test_times(text: str, ms: int) -> None:
+def test_durations(text: str, ms: int) -> None:
     assert stream(maxTriggerDelay=text).max_trigger_delay_ms == ms

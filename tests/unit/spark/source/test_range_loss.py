@@ -56,81 +56,87 @@ def fill(broker: Broker, topic: str) -> None:
             producer.send(topic, b"%d" % number).result()
 
 
-def test_retention_was_faster(
+def test_records_deleted_by_retention_are_a_loss(
     broker: Broker, admin: Admin, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    wanted = range_of(admin, topic, 0, COUNT)
+    offset_range = range_of(admin, topic, 0, COUNT)
     admin.delete_records({TopicPartition(topic, 0): 7})
     with pytest.raises(DataLossError, match=r"from offset 0 to 7 are gone.*failOnDataLoss"):
-        read(wanted, settings(broker.bootstrap_servers))
+        read(offset_range, settings(broker.bootstrap_servers))
     with caplog.at_level(logging.WARNING, "penstock.spark"):
-        rows = read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False))
+        rows = read(offset_range, settings(broker.bootstrap_servers, fail_on_data_loss=False))
     assert [row.offset for row in rows] == list(range(7, COUNT))
     assert "from offset 0 to 7 are gone" in caplog.text
 
 
 def test_the_whole_range_is_lost(broker: Broker, admin: Admin, topic: str) -> None:
-    wanted = range_of(admin, topic, 2, 5)
+    offset_range = range_of(admin, topic, 2, 5)
     admin.delete_records({TopicPartition(topic, 0): 7})
     with pytest.raises(DataLossError, match="from offset 2 to 5 are gone"):
-        read(wanted, settings(broker.bootstrap_servers))
-    assert read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
+        read(offset_range, settings(broker.bootstrap_servers))
+    assert read(offset_range, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
 
 
-def test_records_go_while_they_are_read(broker: Broker, admin: Admin, topic: str) -> None:
+def test_records_deleted_during_the_read_are_a_loss(
+    broker: Broker, admin: Admin, topic: str
+) -> None:
     from penstock.spark.source.range_reader import read_range
 
     how = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
-    reading = read_range(range_of(admin, topic, 0, COUNT), how)
-    assert next(reading).num_rows == 1
+    batches = read_range(range_of(admin, topic, 0, COUNT), how)
+    assert next(batches).num_rows == 1
     admin.delete_records({TopicPartition(topic, 0): 15})
     with pytest.raises(DataLossError, match="to 15 are gone"):
-        list(reading)
+        list(batches)
 
 
-def test_the_log_was_cut(broker: Broker, admin: Admin, topic: str) -> None:
-    wanted = range_of(admin, topic, 10, 2 * COUNT)
+def test_a_truncated_log_is_a_loss(broker: Broker, admin: Admin, topic: str) -> None:
+    offset_range = range_of(admin, topic, 10, 2 * COUNT)
     how = settings(broker.bootstrap_servers, poll_timeout_ms=300, fetch_max_wait_ms="50")
     with pytest.raises(DataLossError, match="ends at offset 20, the range at 40"):
-        read(wanted, how)
+        read(offset_range, how)
     how = settings(
         broker.bootstrap_servers,
         poll_timeout_ms=300,
         fetch_max_wait_ms="50",
         fail_on_data_loss=False,
     )
-    assert [row.offset for row in read(wanted, how)] == list(range(10, COUNT))
+    assert [row.offset for row in read(offset_range, how)] == list(range(10, COUNT))
 
 
-def test_the_log_ends_before_the_range(broker: Broker, admin: Admin, topic: str) -> None:
-    wanted = range_of(admin, topic, COUNT + 5, COUNT + 9)
-    with pytest.raises(DataLossError, match="ends at offset 20, before offset 25"):
-        read(wanted, settings(broker.bootstrap_servers))
-    assert read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
-
-
-@pytest.mark.parametrize("knows_the_old_one", [False, True])
-@pytest.mark.parametrize("fails", [False, True])
-def test_another_topic_of_the_same_name(
-    broker: Broker, admin: Admin, topic: str, knows_the_old_one: bool, fails: bool
+def test_a_log_that_ends_before_the_range_is_a_loss(
+    broker: Broker, admin: Admin, topic: str
 ) -> None:
-    """D3: offsets mean nothing in a topic that was created again, even without failOnDataLoss."""
-    how = settings(broker.bootstrap_servers, fail_on_data_loss=fails)
-    wanted = range_of(admin, topic, 0, COUNT)
-    if knows_the_old_one:
-        assert len(read(wanted, how)) == COUNT
+    offset_range = range_of(admin, topic, COUNT + 5, COUNT + 9)
+    with pytest.raises(DataLossError, match="ends at offset 20, before offset 25"):
+        read(offset_range, settings(broker.bootstrap_servers))
+    assert read(offset_range, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
+
+
+@pytest.mark.parametrize("is_old_topic_cached", [False, True])
+@pytest.mark.parametrize("fail_on_data_loss", [False, True])
+def test_a_recreated_topic_is_a_loss(
+    broker: Broker, admin: Admin, topic: str, is_old_topic_cached: bool, fail_on_data_loss: bool
+) -> None:
+    """D3: its offsets belong to other records, so it is an error even without failOnDataLoss."""
+    how = settings(broker.bootstrap_servers, fail_on_data_loss=fail_on_data_loss)
+    offset_range = range_of(admin, topic, 0, COUNT)
+    if is_old_topic_cached:
+        assert len(read(offset_range, how)) == COUNT
     else:
         close_clients()
     admin.delete_topics([topic])
     admin.create_topics([NewTopic(topic, 1)])
     fill(broker, topic)
     with pytest.raises(DataLossError, match=r"deleted and created again.*new checkpoint"):
-        read(wanted, how)
+        read(offset_range, how)
     assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
 
 
-def test_metadata_older_than_the_range(broker: Broker, admin: Admin, topic: str) -> None:
-    """The client of a worker still knows the deleted topic; the range is of the new one."""
+def test_stale_metadata_is_updated_for_a_range_of_a_recreated_topic(
+    broker: Broker, admin: Admin, topic: str
+) -> None:
+    """The client of a worker has cached the deleted topic; the range is of the new one."""
     how = settings(broker.bootstrap_servers)
     assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
     admin.delete_topics([topic])
@@ -139,20 +145,22 @@ def test_metadata_older_than_the_range(broker: Broker, admin: Admin, topic: str)
     assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
 
 
-def test_a_deleted_topic(
+def test_a_deleted_topic_is_a_loss(
     broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 300)
-    wanted = range_of(admin, topic, 0, COUNT)
-    assert len(read(wanted, settings(broker.bootstrap_servers))) == COUNT
+    offset_range = range_of(admin, topic, 0, COUNT)
+    assert len(read(offset_range, settings(broker.bootstrap_servers))) == COUNT
     admin.delete_topics([topic])
     with pytest.raises(DataLossError, match="no longer exists"):
-        read(wanted, settings(broker.bootstrap_servers))
-    assert read(wanted, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
+        read(offset_range, settings(broker.bootstrap_servers))
+    assert read(offset_range, settings(broker.bootstrap_servers, fail_on_data_loss=False)) == []
 
 
-def test_an_open_transaction(broker: Broker, admin: Admin, topic: str) -> None:
-    """P4: records after an open transaction are not readable yet, which is no loss."""
+def test_records_after_an_open_transaction_are_a_timeout_and_no_loss(
+    broker: Broker, admin: Admin, topic: str
+) -> None:
+    """P4: they are not readable yet."""
     how = settings(
         broker.bootstrap_servers,
         read_committed=True,
@@ -172,66 +180,66 @@ def test_an_open_transaction(broker: Broker, admin: Admin, topic: str) -> None:
     assert len(read(range_of(admin, topic, 0, COUNT + 1), how)) == COUNT + 1
 
 
-def test_no_broker(broker: Broker, admin: Admin, topic: str) -> None:
-    """E6: the message says what it waited for, and how long."""
-    wanted = range_of(admin, topic, 0, COUNT)
+def test_an_unreachable_broker_is_a_timeout(broker: Broker, admin: Admin, topic: str) -> None:
+    """E6: the message has the offset and the time that it waited."""
+    offset_range = range_of(admin, topic, 0, COUNT)
     how = settings(broker.bootstrap_servers, poll_timeout_ms=300, reconnect_backoff_max_ms="50")
     with (
         broker.refused(),
         pytest.raises(KafkaTimeoutError, match=r"nothing came from offset 0 on within 300 ms"),
     ):
-        read(wanted, how)
-    assert len(read(wanted, settings(broker.bootstrap_servers))) == COUNT
+        read(offset_range, how)
+    assert len(read(offset_range, settings(broker.bootstrap_servers))) == COUNT
 
 
-def test_brokers_that_are_away_for_longer_than_a_topic_may_be_missing(
+def test_a_topic_unknown_to_a_restarted_broker_is_no_loss(
     broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that starts while they are down; the first broker to return does not know it yet."""
+    """Brokers are down when a task starts; the first one to return does not know the topic yet."""
     monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 200)
-    wanted = range_of(admin, topic, 0, COUNT)
+    offset_range = range_of(admin, topic, 0, COUNT)
     close_clients()
-    ask = NetworkClient.request_metadata
+    request_metadata = NetworkClient.request_metadata
     responses = ["down"] * 40 + ["unknown"]
 
-    async def asked(
+    async def respond(
         network: NetworkClient, node_id: int, make: Callable[[int], MetadataRequest]
     ) -> MetadataResponse:
-        how = responses.pop(0) if responses else "known"
-        if how == "down":
+        outcome = responses.pop(0) if responses else "known"
+        if outcome == "down":
             raise DisconnectError("the broker is down")
-        response = await ask(network, node_id, make)
-        if how == "unknown":
-            for item in response.topics:
-                item.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                item.partitions = []
+        response = await request_metadata(network, node_id, make)
+        if outcome == "unknown":
+            for topic_metadata in response.topics:
+                topic_metadata.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                topic_metadata.partitions = []
         return response
 
-    monkeypatch.setattr(NetworkClient, "request_metadata", asked)
+    monkeypatch.setattr(NetworkClient, "request_metadata", respond)
     how = settings(
         broker.bootstrap_servers,
         poll_timeout_ms=5_000,
         retry_backoff_ms="10",
         retry_backoff_max_ms="10",
     )
-    assert len(read(wanted, how)) == COUNT
+    assert len(read(offset_range, how)) == COUNT
     assert not responses
 
 
-def test_connections_that_are_cut(broker: Broker, admin: Admin, topic: str) -> None:
+def test_reading_continues_after_lost_connections(broker: Broker, admin: Admin, topic: str) -> None:
     from penstock.spark.source.range_reader import read_range
 
     how = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
-    reading = read_range(range_of(admin, topic, 0, COUNT), how)
+    batches = read_range(range_of(admin, topic, 0, COUNT), how)
     offsets = []
-    for batch in reading:
+    for batch in batches:
         offsets += batch.column("offset").to_pylist()
         if len(offsets) in (3, 11):
             broker.cut()
     assert offsets == list(range(COUNT))
 
 
-def test_a_partition_that_never_was(
+def test_a_partition_that_never_existed_is_a_loss(
     broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(range_fetch, "_GONE_AFTER_MS", 300)
@@ -240,7 +248,7 @@ def test_a_partition_that_never_was(
 
 
 @pytest.mark.parametrize("read_committed", [False, True])
-def test_compaction_has_left_nothing_up_to_the_end(
+def test_records_removed_by_compaction_are_no_loss(
     broker: Broker,
     admin: Admin,
     topic: str,
@@ -248,17 +256,17 @@ def test_compaction_has_left_nothing_up_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The log ends at 20, but has no batch from 12 on."""
-    ask = RangeFetch._send_fetch
+    send_fetch = RangeFetch._send_fetch
 
-    async def holed(
+    async def fetch_with_gap(
         self: RangeFetch, topic: TopicInfo, offset: int, deadline_ms: int
     ) -> FetchPartitionData:
         await asyncio.sleep(0)
         if offset >= 12:
             return FetchPartitionData(high_watermark=COUNT, last_stable_offset=COUNT)
-        return await ask(self, topic, offset, deadline_ms)
+        return await send_fetch(self, topic, offset, deadline_ms)
 
-    monkeypatch.setattr(RangeFetch, "_send_fetch", holed)
+    monkeypatch.setattr(RangeFetch, "_send_fetch", fetch_with_gap)
     how = settings(
         broker.bootstrap_servers, read_committed=read_committed, max_partition_fetch_bytes="80"
     )
@@ -266,28 +274,28 @@ def test_compaction_has_left_nothing_up_to_the_end(
     assert [row.offset for row in rows] == list(range(5, 12))
 
 
-def test_a_broken_batch(
+def test_a_corrupt_batch_is_an_error(
     broker: Broker, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3: a batch that does not match its checksum is an error."""
-    ask = RangeFetch._send_fetch
+    """S3: its checksum does not match."""
+    send_fetch = RangeFetch._send_fetch
 
-    async def broken(
+    async def fetch_corrupt(
         self: RangeFetch, topic: TopicInfo, offset: int, deadline_ms: int
     ) -> FetchPartitionData:
-        data = await ask(self, topic, offset, deadline_ms)
+        data = await send_fetch(self, topic, offset, deadline_ms)
         assert isinstance(data.records, memoryview)
         records = bytearray(data.records)
         records[65] ^= 1
         data.records = memoryview(records)
         return data
 
-    monkeypatch.setattr(RangeFetch, "_send_fetch", broken)
+    monkeypatch.setattr(RangeFetch, "_send_fetch", fetch_corrupt)
     with pytest.raises(CorruptRecordError, match="cannot be read from"):
         read(range_of(admin, topic, 0, 1), settings(broker.bootstrap_servers))
 
 
-def test_a_range_of_no_id_of_a_new_topic(broker: Broker, topic: str) -> None:
-    other = OffsetRange(topic, 0, 0, COUNT, to_text(uuid4()))
+def test_a_range_with_an_unknown_topic_id_is_a_loss(broker: Broker, topic: str) -> None:
+    offset_range = OffsetRange(topic, 0, 0, COUNT, to_text(uuid4()))
     with pytest.raises(DataLossError, match="deleted and created again"):
-        read(other, settings(broker.bootstrap_servers))
+        read(offset_range, settings(broker.bootstrap_servers))

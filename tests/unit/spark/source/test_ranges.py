@@ -14,9 +14,9 @@ def sizes(ranges: list[OffsetRange]) -> list[int]:
     return [range_.size for range_ in ranges]
 
 
-def of(*wanted: int) -> list[OffsetRange]:
+def of(*sizes: int) -> list[OffsetRange]:
     """Returns ranges of these sizes, one for each partition."""
-    return [OffsetRange("t", number, 10, 10 + size, "id") for number, size in enumerate(wanted)]
+    return [OffsetRange("t", number, 10, 10 + size, "id") for number, size in enumerate(sizes)]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def of(*wanted: int) -> list[OffsetRange]:
         ([0], 4, 10, []),
     ],
 )
-def test_as_spark_splits(
+def test_ranges_are_split_as_by_spark(
     ranges: list[int], min_partitions: int | None, max_records: int | None, expected: list[int]
 ) -> None:
     assert sizes(split(of(*ranges), min_partitions, max_records)) == expected
@@ -48,22 +48,22 @@ batches = st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 10_000)), max
 
 @given(batches, st.none() | st.integers(1, 50), st.none() | st.integers(1, 1_000))
 def test_every_offset_is_read_once(
-    wanted: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
+    starts_and_sizes: list[tuple[int, int]], min_partitions: int | None, max_records: int | None
 ) -> None:
-    whole = [
+    ranges = [
         OffsetRange("t", number, start, start + size, "id")
-        for number, (start, size) in enumerate(wanted)
+        for number, (start, size) in enumerate(starts_and_sizes)
     ]
-    parts = split(whole, min_partitions, max_records)
+    parts = split(ranges, min_partitions, max_records)
     read: dict[TopicPartition, list[OffsetRange]] = defaultdict(list)
     for part in parts:
         assert part.size > 0
         assert part.topic_id == "id"
         assert max_records is None or part.size <= max_records
         read[part.topic_partition].append(part)
-    for item in whole:
-        at = item.start
-        for part in sorted(read[item.topic_partition], key=lambda found: found.start):
+    for offset_range in ranges:
+        at = offset_range.start
+        for part in sorted(read[offset_range.topic_partition], key=lambda part: part.start):
             assert part.start == at
             at = part.end
-        assert at == item.end
+        assert at == offset_range.end

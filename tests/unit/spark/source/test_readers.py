@@ -35,13 +35,13 @@ def name() -> str:
 
 @contextmanager
 def reading(topics: Topics, **options: str) -> Iterator[PenstockStreamReader]:
-    given = {
+    source_options = {
         "kafka.bootstrap.servers": topics.bootstrap_servers,
         "startingOffsets": "earliest",
         "fetchOffset.retryIntervalMs": "0",
         **options,
     }
-    reader = PenstockStreamReader(stream_options(given))
+    reader = PenstockStreamReader(stream_options(source_options))
     try:
         yield reader
     finally:
@@ -55,8 +55,10 @@ def latest(reader: PenstockStreamReader, start: dict[str, Json]) -> dict[str, Js
 
 
 def batch(topics: Topics, **options: str) -> list[OffsetRange]:
-    given = {"kafka.bootstrap.servers": topics.bootstrap_servers, **options}
-    return [partition.value for partition in PenstockReader(batch_options(given)).partitions()]
+    source_options = {"kafka.bootstrap.servers": topics.bootstrap_servers, **options}
+    return [
+        partition.value for partition in PenstockReader(batch_options(source_options)).partitions()
+    ]
 
 
 def ranges(
@@ -68,8 +70,8 @@ def ranges(
     ]
 
 
-def spans(result: list[OffsetRange]) -> list[tuple[int, int, int]]:
-    return [(item.partition, item.start, item.end) for item in result]
+def spans(offset_ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
+    return [(item.partition, item.start, item.end) for item in offset_ranges]
 
 
 def offsets(name: str, *values: int, topic_id: str = "") -> dict[str, Json]:
@@ -77,7 +79,7 @@ def offsets(name: str, *values: int, topic_id: str = "") -> dict[str, Json]:
     return {"#penstock": {"topicIds": {name: topic_id}}, **result} if topic_id else result
 
 
-def test_a_stream_from_batch_to_batch(topics: Topics, name: str) -> None:
+def test_a_stream_reads_new_records_in_each_batch(topics: Topics, name: str) -> None:
     topics.create(name, 2)
     topics.fill(name, {0: 5, 1: 3})
     with reading(topics, subscribe=name) as reader:
@@ -95,7 +97,7 @@ def test_a_stream_from_batch_to_batch(topics: Topics, name: str) -> None:
 
 
 @pytest.mark.parametrize("starting", ["latest", '{"NAME": {"0": -1}}'])
-def test_a_query_that_begins_at_the_end_of_a_busy_topic(
+def test_a_query_that_starts_at_the_end_of_a_busy_topic_loses_nothing(
     topics: Topics, name: str, starting: str
 ) -> None:
     """Records arrive between all the calls of Spark for a first batch.
@@ -113,15 +115,15 @@ def test_a_query_that_begins_at_the_end_of_a_busy_topic(
         assert reader.initialOffset() == start
         assert ranges(reader, start, end) == [(0, 5, 7)]
     with reading(topics, **options) as reader:
-        again = reader.initialOffset()
-        assert again != start
-        assert ranges(reader, again, end) == [(0, 5, 7)]
+        second_start = reader.initialOffset()
+        assert second_start != start
+        assert ranges(reader, second_start, end) == [(0, 5, 7)]
         after = reader.latestOffset(end, ALL)
         assert ranges(reader, end, after) == [(0, 7, 10)]
         assert ranges(reader, end, end) == []
 
 
-def test_the_first_batch_contains_its_start_also_when_it_is_empty(
+def test_the_end_of_an_empty_first_batch_is_the_start_of_the_next(
     topics: Topics, name: str
 ) -> None:
     topics.create(name)
@@ -134,29 +136,29 @@ def test_the_first_batch_contains_its_start_also_when_it_is_empty(
         assert ranges(reader, end, reader.latestOffset(end, ALL)) == [(0, 0, 2)]
 
 
-def test_a_reader_travels_without_its_connections(topics: Topics, name: str) -> None:
+def test_a_reader_is_pickled_without_its_connections(topics: Topics, name: str) -> None:
     topics.create(name)
     topics.fill(name, {0: 2})
     with reading(topics, subscribe=name) as reader:
         start = reader.initialOffset()
-        other = pickle.loads(pickle.dumps(reader))
-        [task] = other.partitions(start, reader.latestOffset(start, ALL))
-        other.stop()
-        rows = [row for result in other.read(pickle.loads(pickle.dumps(task))) for row in result[1]]
-        assert [row.as_py() for row in rows] == [b"0-0", b"0-1"]
+        unpickled = pickle.loads(pickle.dumps(reader))
+        [task] = unpickled.partitions(start, reader.latestOffset(start, ALL))
+        unpickled.stop()
+        results = unpickled.read(pickle.loads(pickle.dumps(task)))
+        assert [row.as_py() for result in results for row in result[1]] == [b"0-0", b"0-1"]
 
 
-def test_an_idle_query_costs_next_to_nothing(
+def test_an_idle_query_sends_few_requests(
     topics: Topics, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark calls 90 times a second; the test controls the clock."""
     topics.create(name, 3)
-    sent = 0
+    request_count = 0
     request = NetworkClient.request
 
     async def counted(network: NetworkClient, *args: object, **options: object) -> object:
-        nonlocal sent
-        sent += 1
+        nonlocal request_count
+        request_count += 1
         return await request(network, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(NetworkClient, "request", counted)
@@ -167,14 +169,14 @@ def test_an_idle_query_costs_next_to_nothing(
         for _ in range(900):
             now += 1 / 90
             reader.latestOffset(start, ALL)
-        sent = 0
+        request_count = 0
         for _ in range(900):
             now += 1 / 90
             assert reader.latestOffset(start, ALL)[name] == start[name]
-    assert 0 < sent <= 300, "three for each of ten looks a second"
+    assert 0 < request_count <= 300, "three for each of ten lookups a second"
 
 
-def test_limits_of_a_batch(topics: Topics, name: str) -> None:
+def test_the_size_of_a_batch_is_limited(topics: Topics, name: str) -> None:
     topics.create(name, 2)
     topics.fill(name, {0: 30, 1: 10})
     with reading(topics, subscribe=name, maxOffsetsPerTrigger="20") as reader:
@@ -217,19 +219,19 @@ def test_a_batch_waits_for_enough_records(
         assert reader.latestOffset(end, ReadMaxRows(20)) is end, "both limits hold"
 
 
-def test_what_is_available_now_and_no_more(topics: Topics, name: str) -> None:
+def test_available_now_reads_up_to_the_offsets_at_the_start(topics: Topics, name: str) -> None:
     topics.create(name)
     topics.fill(name, {0: 25})
     options = {"maxOffsetsPerTrigger": "10", "minOffsetsPerTrigger": "10"}
     with reading(topics, subscribe=name, **options) as reader:
         reader.prepareForTriggerAvailableNow()
         start = reader.initialOffset()
-        seen = []
+        batch_ends = []
         while (end := reader.latestOffset(start, reader.getDefaultReadLimit())) != start:
             topics.fill(name, {0: 5})
-            seen.append(end[name])
+            batch_ends.append(end[name])
             start = end
-        assert seen == [{"0": 10}, {"0": 20}, {"0": 25}]
+        assert batch_ends == [{"0": 10}, {"0": 20}, {"0": 25}]
         assert (reader.reportLatestOffset() or {})[name] == start[name]
 
 
@@ -279,7 +281,7 @@ def test_offsets_beyond_the_end_stop_a_query(topics: Topics, name: str) -> None:
         assert reader.partitions(start, end) == []
 
 
-def test_a_recreated_topic(topics: Topics, name: str) -> None:
+def test_a_recreated_topic_stops_a_query(topics: Topics, name: str) -> None:
     topics.create(name)
     topics.fill(name, {0: 3})
     with reading(topics, subscribe=name) as reader:
@@ -296,7 +298,7 @@ def test_a_recreated_topic(topics: Topics, name: str) -> None:
         assert reader.latestOffset(start, ReadMaxRows(2))[name] == {"0": 2}
 
 
-def test_a_topic_that_is_recreated_after_the_plan(topics: Topics, name: str) -> None:
+def test_a_topic_that_is_recreated_after_planning_is_not_read(topics: Topics, name: str) -> None:
     """The planned offsets do not belong to the records that exist."""
     topics.create(name)
     topics.fill(name, {0: 3})
@@ -316,25 +318,25 @@ def test_a_topic_that_is_recreated_after_the_plan(topics: Topics, name: str) -> 
         reader.partitions(start, end)
 
 
-def test_a_deleted_topic(topics: Topics, name: str) -> None:
-    other = f"{name}-other"
-    for item in (name, other):
-        topics.create(item)
-        topics.fill(item, {0: 3})
-    both = f"{name},{other}"
-    with reading(topics, subscribe=both) as reader:
+def test_a_deleted_topic_stops_a_query(topics: Topics, name: str) -> None:
+    remaining = f"{name}-other"
+    for topic in (name, remaining):
+        topics.create(topic)
+        topics.fill(topic, {0: 3})
+    names = f"{name},{remaining}"
+    with reading(topics, subscribe=names) as reader:
         start = reader.initialOffset()
         topics.delete(name)
         with pytest.raises(DataLossError, match=f"{name}-0 is gone"):
             reader.latestOffset(start, ALL)
-    with reading(topics, subscribe=both, failOnDataLoss="false") as reader:
+    with reading(topics, subscribe=names, failOnDataLoss="false") as reader:
         end = reader.latestOffset(start, ALL)
-        assert end.keys() == {"#penstock", other}
-        assert [partition.value.topic for partition in reader.partitions(start, end)] == [other]
+        assert end.keys() == {"#penstock", remaining}
+        assert [partition.value.topic for partition in reader.partitions(start, end)] == [remaining]
         topics.create(name)
         topics.fill(name, {0: 2})
-        again = latest(reader, end)
-        assert [partition.value.topic for partition in reader.partitions(end, again)] == [name]
+        next_end = latest(reader, end)
+        assert [partition.value.topic for partition in reader.partitions(end, next_end)] == [name]
 
 
 def test_a_checkpoint_of_sparks_own_source_is_continued(topics: Topics, name: str) -> None:
@@ -348,18 +350,18 @@ def test_a_checkpoint_of_sparks_own_source_is_continued(topics: Topics, name: st
         assert ranges(reader, start, end) == [(0, 3, 5)]
 
 
-def test_offsets_that_a_pipeline_has_stored(topics: Topics, name: str) -> None:
+def test_a_query_starts_from_offsets_that_a_pipeline_has_stored(topics: Topics, name: str) -> None:
     """Partitions that are not named are new; different topic ids stop the query."""
     topics.create(name, 2)
     topics.fill(name, {0: 5, 1: 2})
     with reading(topics, subscribe=name, sourceName="s") as reader:
-        there = latest(reader, reader.initialOffset())
-    ours = {**there, name: {"0": 3}}
-    with reading(topics, subscribe=name, startingOffsets=json.dumps(ours)) as reader:
+        end_offsets = latest(reader, reader.initialOffset())
+    stored = {**end_offsets, name: {"0": 3}}
+    with reading(topics, subscribe=name, startingOffsets=json.dumps(stored)) as reader:
         start = reader.initialOffset()
         assert ranges(reader, start, reader.latestOffset(start, ALL)) == [(0, 3, 5), (1, 0, 2)]
-    strange = offsets(name, 3, 0, topic_id=to_text(uuid.uuid4()))
-    with reading(topics, subscribe=name, startingOffsets=json.dumps(strange)) as reader:
+    foreign = offsets(name, 3, 0, topic_id=to_text(uuid.uuid4()))
+    with reading(topics, subscribe=name, startingOffsets=json.dumps(foreign)) as reader:
         start = reader.initialOffset()
         with pytest.raises(DataLossError, match="deleted and created again"):
             reader.latestOffset(start, ALL)

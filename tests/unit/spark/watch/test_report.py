@@ -104,7 +104,7 @@ def test_the_progress_line() -> None:
         (30, "shop.main  10,000/s  lag 2,040"),
     ],
 )
-def test_a_narrow_terminal_has_what_matters_most(width: int, line: str) -> None:
+def test_a_narrow_terminal_shows_the_most_important_values(width: int, line: str) -> None:
     assert line_of(REPORT, width) == line
 
 
@@ -113,7 +113,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_has_one_line_and_a_file_one_for_each_batch_that_read() -> None:
+def test_a_terminal_has_one_line_and_a_file_one_for_each_batch_with_records() -> None:
     idle = BatchReport("q", 4, 0, 9, {}, {})
     terminal, file = Terminal(), io.StringIO()
     for stream in (terminal, file):
@@ -157,13 +157,13 @@ def test_metrics_are_served_for_prometheus() -> None:
             second.serve(port)
 
 
-def test_prometheus_understands_what_is_served() -> None:
-    """Parsed as Prometheus does, in both of its formats."""
-    odd = 'a "b" \\ \n'
-    with Metrics(odd) as metrics:
+def test_prometheus_can_parse_the_metrics() -> None:
+    """In both formats of Prometheus."""
+    name = 'a "b" \\ \n'
+    with Metrics(name) as metrics:
         port = metrics.serve(0)
-        metrics.finished(replace(REPORT, query=odd))
-        metrics.stored(odd, Batch("id", 3, {}, {}), WriteResult(rows=70, dead_letters=3))
+        metrics.finished(replace(REPORT, query=name))
+        metrics.stored(name, Batch("id", 3, {}, {}), WriteResult(rows=70, dead_letters=3))
         plain, open_metrics = (
             scraped(port, accept)
             for accept in ("text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0")
@@ -180,23 +180,31 @@ def test_prometheus_understands_what_is_served() -> None:
             "penstock_pipeline_watermark_timestamp_seconds": "gauge",
             "penstock_pipeline_lag_records": "gauge",
         }
-        every = [sample for sample in samples if not sample.name.endswith("_created")]
-        assert {(item.labels["pipeline"], item.labels["query"]) for item in every} == {(odd, odd)}
-        values = {item.name: item.value for item in every}
+        current_samples = [sample for sample in samples if not sample.name.endswith("_created")]
+        assert {(item.labels["pipeline"], item.labels["query"]) for item in current_samples} == {
+            (name, name)
+        }
+        values = {item.name: item.value for item in current_samples}
         assert values["penstock_pipeline_records_total"] == 5_000
         assert values["penstock_pipeline_batch_seconds_sum"] == 0.5
         buckets = {
-            float(item.labels["le"]): item.value for item in every if item.name.endswith("_bucket")
+            float(item.labels["le"]): item.value
+            for item in current_samples
+            if item.name.endswith("_bucket")
         }
         assert (buckets[0.25], buckets[0.5], buckets[float("inf")]) == (0, 1, 1)
-        lag = {item.labels["partition"]: item.value for item in every if "lag_records" in item.name}
+        lag = {
+            item.labels["partition"]: item.value
+            for item in current_samples
+            if "lag_records" in item.name
+        }
         assert lag == {"0": 2_000, "1": 0, "2": 40}
 
 
 def scraped(port: int, accept: str) -> tuple[dict[str, str], list[Sample]]:
     """Returns the types of all metrics, and their samples."""
-    asked = Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
-    with urlopen(asked) as response:
+    request = Request(f"http://127.0.0.1:{port}/metrics", headers={"Accept": accept})
+    with urlopen(request) as response:
         assert response.headers["Content-Type"].startswith(accept.partition(";")[0])
         text = response.read().decode()
     parse = text_string_to_metric_families
@@ -208,8 +216,8 @@ def scraped(port: int, accept: str) -> tuple[dict[str, str], list[Sample]]:
     return kinds, [sample for family in families for sample in family.samples]
 
 
-def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
-    """A query that reads everything in each batch lags, too, if batches take long."""
+def test_lag_uses_current_end_offsets_instead_of_planned_ones() -> None:
+    """A query that reads all records in each batch lags as well if batches take long."""
     with Broker() as broker:
         broker.create_topic("orders", 2)
         ends = LatestOffsets({"bootstrap.servers": broker.bootstrap_servers})
@@ -228,17 +236,17 @@ def test_lag_is_that_of_now_and_not_of_when_the_batch_was_planned() -> None:
         ends.close()
 
 
-def test_the_slowest_query_counts() -> None:
-    behind = SlowestOffsets()
-    assert behind.update("one", at(5, 9)) == {ORDERS_0: 5, ORDERS_1: 9}
-    assert behind.update("two", at(3)) == {ORDERS_0: 3}
-    assert behind.update("one", at(8, 11)) == {ORDERS_0: 3, ORDERS_1: 11}
-    assert behind.update("two", at(9)) == {ORDERS_0: 8}
-    both = {"a": offsets(4, source="a"), "b": offsets(2, source="b")}
-    assert behind.update("three", both) == {ORDERS_0: 2}
+def test_the_offsets_of_the_slowest_query_are_committed() -> None:
+    slowest = SlowestOffsets()
+    assert slowest.update("one", at(5, 9)) == {ORDERS_0: 5, ORDERS_1: 9}
+    assert slowest.update("two", at(3)) == {ORDERS_0: 3}
+    assert slowest.update("one", at(8, 11)) == {ORDERS_0: 3, ORDERS_1: 11}
+    assert slowest.update("two", at(9)) == {ORDERS_0: 8}
+    two_sources = {"a": offsets(4, source="a"), "b": offsets(2, source="b")}
+    assert slowest.update("three", two_sources) == {ORDERS_0: 2}
 
 
-def test_every_kafka_tool_sees_the_lag() -> None:
+def test_the_lag_is_visible_as_that_of_a_consumer_group() -> None:
     """D4."""
     with Broker() as broker:
         client = {"bootstrap.servers": broker.bootstrap_servers}
@@ -256,7 +264,7 @@ def test_every_kafka_tool_sees_the_lag() -> None:
     }
 
 
-def test_a_broker_that_is_away_does_not_stop_the_pipeline(
+def test_an_unreachable_broker_does_not_stop_the_pipeline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     client = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": "300"}
