@@ -128,7 +128,7 @@ def test_a_plan_is_generated_executed_and_verified(
     assert same == text
 
     executed = cli("log", "move", "execute", str(plan), "--rollback", str(back), "--wait", "--yes")
-    assert executed.stderr == "all partitions are where they shall be\n"
+    assert executed.stderr == "all partitions are on the brokers of the plan\n"
     assert json.loads(back.read_text()) == json.loads(plan.read_text())
     states = cli.json("log", "move", "verify", str(plan))
     assert [state["state"] for state in states] == ["complete", "complete"]

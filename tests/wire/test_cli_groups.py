@@ -189,11 +189,11 @@ def test_a_group_that_does_not_exist_can_be_prepared(cli: Cli) -> None:
 def test_what_reset_refuses(cli: Cli) -> None:
     reset = ("group", "reset-offsets")
     topic = ("--topic", "orders")
-    assert "which groups" in cli.refused(*reset, *topic, "--to-latest", status=2)
-    assert "which offsets" in cli.refused(*reset, "g", "--to-latest", status=2)
-    assert "say where to, once" in cli.refused(*reset, "g", *topic, status=2)
+    assert "name the groups" in cli.refused(*reset, *topic, "--to-latest", status=2)
+    assert "name the offsets" in cli.refused(*reset, "g", "--to-latest", status=2)
+    assert "choose one target" in cli.refused(*reset, "g", *topic, status=2)
     cli.refused(*reset, "g", *topic, "--to-latest", "--to-earliest", status=2)
-    assert "is no duration" in cli.refused(*reset, "g", *topic, "--by-duration", "1h", status=2)
+    assert "is not a duration" in cli.refused(*reset, "g", *topic, "--by-duration", "1h", status=2)
     assert "needs a committed offset" in cli.refused(
         *reset, "nobody", *topic, "--shift-by", "1", status=2
     )

@@ -31,7 +31,7 @@ def cli(broker: RunningBroker) -> Cli:
 def test_a_topic_is_created_listed_described_grown_and_deleted(cli: Cli) -> None:
     """M1: partitions can be added, never taken away."""
     made = cli("topic", "create", "life", "-p", "2", "-r", "1", "-c", "retention.ms=60000")
-    assert made.stdout == "created: life (partitions: 2, copies: 1)\n"
+    assert made.stdout == "created: life (partitions: 2, replicas: 1)\n"
     assert ["life", "2", "1", "no"] in [row[:4] for row in cli.rows("topic", "list")]
     assert "life" in cli("topic", "list", "--names").stdout.splitlines()
 
@@ -92,7 +92,7 @@ def test_some_of_several_topics_exist(cli: Cli) -> None:
     assert said["error"] == "TOPIC_ALREADY_EXISTS"
     assert (list(said["errors"]), said["done"]) == (["here"], ["there"])
     again = cli("topic", "create", "here", "elsewhere", "--if-not-exists")
-    assert again.stdout == "created: elsewhere (partitions: 1, copies: 1)\n"
+    assert again.stdout == "created: elsewhere (partitions: 1, replicas: 1)\n"
     assert again.stderr == "topic here exists already\n"
     assert "(TOPIC_ALREADY_EXISTS)" in cli.refused("topic", "create", "here")
 
@@ -197,7 +197,7 @@ def test_offsets(cli: Cli, client: WireClient) -> None:
     assert cli.json("offsets", "off:1", "-t", "max-timestamp")[0]["offset"] is None
     assert "has no partition 7" in cli.refused("offsets", "off:7")
     assert "penstock topic list" in cli.refused("offsets", "missing")
-    assert "is no time" in cli.refused("offsets", "off", "-t", "soon", status=2)
+    assert "is not a time" in cli.refused("offsets", "off", "-t", "soon", status=2)
     everything = {item["topic"] for item in cli.json("offsets")}
     assert "__transaction_state" not in everything
     assert "__transaction_state" in {item["topic"] for item in cli.json("offsets", "--internal")}

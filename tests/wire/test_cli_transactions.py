@@ -109,7 +109,7 @@ def test_a_transaction_is_aborted_by_its_numbers(cli: Cli, client: WireClient) -
     make_topic(client, "numbers")
     hang(client, "numbers", 778)
     who = ("--producer-id", "778", "--producer-epoch", "0")
-    assert "say which transaction" in cli.refused("txn", "abort", "numbers:0", *who, status=2)
+    assert "name the transaction" in cli.refused("txn", "abort", "numbers:0", *who, status=2)
     cli("txn", "abort", "numbers:0", *who, "--coordinator-epoch", "-1", "--yes")
     assert cli.json("txn", "find-hanging", "numbers") == []
 

@@ -1,7 +1,7 @@
-"""What commands that talk to a cluster have in common: where it is, how to log in, how to print.
+"""The common parts of commands that connect to a cluster: address, login, output, errors.
 
 A command is a function whose first parameter is a `Session`. `command` adds the common options to
-it and turns errors into one line and an exit code: 1 for what failed, 2 for wrong usage, 130 for
+it and turns errors into one line and an exit code: 1 for a failure, 2 for wrong usage, 130 for
 Ctrl-C.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_SERVER = "localhost:9092"
 VARIABLE = "PENSTOCK_BOOTSTRAP_SERVERS"
 DEFAULT_TIMEOUT_MS = 20_000
-"""People wait for a command: less than the minute that a program's client has."""
+"""Shorter than the default of the clients, one minute, because users wait for a command."""
 
 _COMMANDS: Final = {
     "create_topics": "penstock topic create",
@@ -73,7 +73,7 @@ _COMMANDS: Final = {
     "force_terminate_transaction": "penstock txn force-terminate",
     "bootstrap_servers": "--bootstrap-server",
 }
-"""Calls that errors of the client speak of, and the commands that do the same."""
+"""The commands that correspond to calls in errors of the client."""
 
 Bootstrap = Annotated[
     str,
@@ -82,7 +82,7 @@ Bootstrap = Annotated[
         "-b",
         envvar=VARIABLE,
         metavar="HOST:PORT,…",
-        help="Brokers to ask first.",
+        help="Brokers to connect to first.",
     ),
 ]
 ConfigFile = Annotated[
@@ -90,7 +90,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--command-config",
         metavar="FILE",
-        help="Kafka's property file of a client: logins, TLS, timeouts.",
+        help="A property file of Kafka's clients: login, TLS, timeouts.",
         show_default=False,
     ),
 ]
@@ -100,7 +100,7 @@ Settings = Annotated[
         "--command-property",
         "-X",
         metavar="KEY=VALUE",
-        help="A setting of the client, over what the file says. May be given several times.",
+        help="A setting of the client, which overrides the file; may be repeated.",
     ),
 ]
 Timeout = Annotated[
@@ -115,15 +115,16 @@ Timeout = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="Do not ask; needed where nobody can be asked.")
+    bool,
+    typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Have the broker check it, and change nothing.")
+    bool, typer.Option("--dry-run", help="Let the broker validate the request, and change nothing.")
 ]
 
 
 class Session:
-    """One call of a command: its connection settings and its output."""
+    """One run of a command: its connection settings and its output."""
 
     def __init__(
         self,
@@ -139,8 +140,8 @@ class Session:
         self._settings = settings or []
         self._timeout = timeout
 
-    def options(self, kind: type[Any], **given: object) -> dict[str, Any]:
-        """The keyword arguments of a client: the property file, then -X, then `given`."""
+    def options(self, kind: type[Any], **overrides: object) -> dict[str, Any]:
+        """Returns the keyword arguments of a client: property file, then -X, then `overrides`."""
         from penstock.client.settings import from_properties
 
         result: dict[str, Any] = {"client_id": "penstock-cli"}
@@ -153,25 +154,28 @@ class Session:
             result["default_api_timeout_ms"] = timeout_ms
             result.setdefault("request_timeout_ms", min(30_000, timeout_ms))
         result.setdefault("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)
-        result |= given
+        result |= overrides
         if "bootstrap_servers" not in result or self.bootstrap_server != DEFAULT_SERVER:
             result["bootstrap_servers"] = self.bootstrap_server
         return result
 
     def admin(self) -> "Admin":
-        """An admin client for this call; the caller closes it, as a context manager."""
+        """Returns an admin client, which the caller closes (it is a context manager)."""
         from penstock.client.admin.admin import Admin
         from penstock.client.settings import AdminOptions
 
         return Admin(**self.options(AdminOptions))
 
     def confirm(self, question: str, *, yes: bool) -> None:
-        """Go on only if a person says so, or `yes`. In a pipe nobody can be asked: exit code 2."""
+        """Returns if the user confirms, or if `yes`. Exits otherwise.
+
+        Raises UsageError without a terminal, where nobody can confirm.
+        """
         if yes:
             return
         if not sys.stdin.isatty():
             raise UsageError(
-                f"{question} Nobody can be asked here, so nothing was done: say --yes to do it"
+                f"{question} There is no terminal to confirm it, so nothing was done: add --yes"
             )
         if not typer.confirm(question, err=True):
             fail("nothing was done", code="NOT_CONFIRMED", as_json=self.out.as_json)
@@ -204,7 +208,7 @@ class Session:
 def command(
     app: typer.Typer, name: str, **settings: Any
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function that takes a `Session` first as a command, with the common options."""
+    """Registers a function that takes a `Session` first as a command, with the common options."""
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         app.command(name, **settings)(with_session(function))
@@ -256,7 +260,7 @@ def _common(
 
 
 def with_errors(as_json: bool, work: Callable[[], None]) -> None:
-    """Do it; a failure becomes a line on standard error that says what to do, and exit code 1."""
+    """Calls `work`. An error becomes a line on standard error with the remedy, and an exit code."""
     try:
         work()
     except UsageError as error:
@@ -274,7 +278,7 @@ def with_errors(as_json: bool, work: Callable[[], None]) -> None:
     except (KeyboardInterrupt, typer.Abort):  # the second: at a question
         raise SystemExit(130) from None
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain about it at exit.
+        # The reader of the output has closed it; Python must not report that at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0) from None
 

@@ -116,7 +116,7 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
 
 def test_questions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     Session().confirm("Sure?", yes=True)
-    with pytest.raises(UsageError, match=r"Sure\? Nobody can be asked.*say --yes"):
+    with pytest.raises(UsageError, match=r"Sure\? There is no terminal.*add --yes"):
         Session().confirm("Sure?", yes=False)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     asked: list[str] = []

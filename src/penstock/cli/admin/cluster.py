@@ -25,10 +25,10 @@ Features = Annotated[
 def describe(
     session: Session,
     fenced: Annotated[
-        bool, typer.Option("--include-fenced-brokers", help="Brokers that are not up, too.")
+        bool, typer.Option("--include-fenced-brokers", help="Include brokers that are not up.")
     ] = False,
 ) -> None:
-    """The cluster's id, its controller and its brokers."""
+    """Show the cluster's id, its controller and its brokers."""
     with session.admin() as admin:
         cluster = admin.describe_cluster(include_fenced_brokers=fenced)
     out = session.out
@@ -62,7 +62,7 @@ def versions(
         list[int] | None, typer.Option("--broker", help="Only this broker; may be repeated.")
     ] = None,
 ) -> None:
-    """The versions of each API that brokers serve: kafka-broker-api-versions.sh."""
+    """Show the versions of each API that brokers serve: kafka-broker-api-versions.sh."""
     with session.admin() as admin:
         served = admin.api_versions(broker or None)
     rows = []
@@ -87,10 +87,10 @@ def versions(
 def features(
     session: Session,
     node: Annotated[
-        int | None, typer.Option("--node", help="Ask this broker.", show_default=False)
+        int | None, typer.Option("--node", help="Query this broker.", show_default=False)
     ] = None,
 ) -> None:
-    """Feature levels: what the cluster has agreed on, and what the broker could do."""
+    """Show feature levels: the finalized ones, and those that the broker supports."""
     with session.admin() as admin:
         result = admin.describe_features(node_id=node)
     rows = []
@@ -118,7 +118,7 @@ def upgrade(
     from penstock.client.admin import FeatureUpdate
 
     if bool(feature) == latest:
-        raise UsageError("say what to upgrade: --feature NAME=LEVEL or --latest")
+        raise UsageError("name what to upgrade: --feature NAME=LEVEL or --latest")
     with session.admin() as admin:
         if latest:
             nodes = admin.describe_cluster().nodes
@@ -149,16 +149,16 @@ def downgrade(
     session: Session,
     feature: Features = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Even if what only newer levels know is lost.")
+        bool, typer.Option("--unsafe", help="Even if metadata of newer levels is lost.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Lower feature levels; NAME=0 takes a feature away: kafka-features.sh downgrade, disable."""
+    """Lower feature levels; NAME=0 disables a feature: kafka-features.sh downgrade, disable."""
     from penstock.client.admin import FeatureUpdate, UpgradeType
 
     if not feature:
-        raise UsageError("say what to downgrade: --feature NAME=LEVEL")
+        raise UsageError("name what to downgrade: --feature NAME=LEVEL")
     levels = _levels(feature)
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
     if not dry_run:
@@ -171,7 +171,7 @@ def downgrade(
 
 @command(app, "quorum")
 def quorum(session: Session) -> None:
-    """The KRaft quorum that keeps the metadata: kafka-metadata-quorum.sh."""
+    """Show the KRaft quorum that stores the metadata: kafka-metadata-quorum.sh."""
     with session.admin() as admin:
         result = admin.describe_quorum()
     if not session.out.as_json:
@@ -209,7 +209,7 @@ def unregister(
     broker: Annotated[int, typer.Argument(metavar="BROKER", help="The id of a broker.")],
     yes: Yes = False,
 ) -> None:
-    """Forget a broker that will not come back: kafka-cluster.sh unregister."""
+    """Unregister a broker that is permanently gone: kafka-cluster.sh unregister."""
     session.confirm(f"Unregister broker {broker}?", yes=yes)
     with session.admin() as admin:
         admin.unregister_broker(broker)
@@ -218,9 +218,9 @@ def unregister(
     )
 
 
-def _levels(words: list[str]) -> dict[str, int]:
+def _levels(options: list[str]) -> dict[str, int]:
     result = {}
-    for name, text in key_values(words, "--feature").items():
+    for name, text in key_values(options, "--feature").items():
         if not text.isdecimal():
             raise UsageError(f"--feature {name}={text}: the level must be a whole number")
         result[name] = int(text)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 app = new_group("Settings of topics, brokers, loggers, groups and clients' metrics.")
 
 DEFAULT = "default"
-"""In the place of a broker's id: all brokers."""
+"""The name that stands for all brokers, instead of an id."""
 
 
 class Kind(StrEnum):
-    """What has settings."""
+    """The kinds of resources that have settings."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -33,7 +33,7 @@ class Kind(StrEnum):
     CLIENT_METRICS = "client-metrics"
 
 
-KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="What has the settings.")]
+KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="The kind of resource.")]
 
 
 def _complete_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -50,7 +50,7 @@ def list_resources(
         list[Kind] | None, typer.Argument(metavar="KIND", help="Only these kinds.")
     ] = None,
 ) -> None:
-    """List what may have settings of its own."""
+    """List resources that can have settings of their own."""
     from penstock.client.admin import ConfigResourceType
 
     with session.admin() as admin:
@@ -59,8 +59,8 @@ def list_resources(
         )
     session.out.table(
         ["Kind", "Name"],
-        [(_word(item), item.name or DEFAULT) for item in resources],
-        empty="nothing has settings of its own",
+        [(_kind_name(item), item.name or DEFAULT) for item in resources],
+        empty="no resource has settings of its own",
     )
 
 
@@ -72,22 +72,23 @@ def describe(
         list[str] | None,
         typer.Argument(
             metavar="NAME",
-            help="Names or broker ids; `default` for the defaults of all brokers. Without: all.",
+            help="Names or broker ids; `default` for the defaults of all brokers. Default: all.",
             autocompletion=_complete_names,
             show_default=False,
         ),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All settings, not only those that were set here.")
+        bool,
+        typer.Option("--all", help="All settings, not only those that were set for the resource."),
     ] = False,
     key: Annotated[
         list[str] | None, typer.Option("--key", "-k", help="Only this setting; may be repeated.")
     ] = None,
     synonyms: Annotated[
-        bool, typer.Option("--synonyms", help="Where else the broker would take the value from.")
+        bool, typer.Option("--synonyms", help="The other sources of the value.")
     ] = False,
     documentation: Annotated[
-        bool, typer.Option("--documentation", help="What each setting means.")
+        bool, typer.Option("--documentation", help="The documentation of each setting.")
     ] = False,
 ) -> None:
     """Show settings, and where their values come from."""
@@ -99,7 +100,7 @@ def describe(
             include_synonyms=synonyms or session.out.as_json,
             include_documentation=documentation,
         )
-    kept = {
+    shown = {
         resource: [
             setting
             for _, setting in sorted(settings.items())
@@ -111,10 +112,10 @@ def describe(
     columns += ["Synonyms"] if synonyms else []
     columns += ["Documentation"] if documentation else []
     rows = []
-    for resource, entries in kept.items():
+    for resource, entries in shown.items():
         for entry in entries:
             value: object = Marked("(hidden)", "dim") if entry.is_sensitive else entry.value
-            row = [_word(resource), resource.name or DEFAULT, entry.name, value]
+            row = [_kind_name(resource), resource.name or DEFAULT, entry.name, value]
             row += [_source(entry), entry.is_read_only]
             row += (
                 [[f"{synonym.name}={synonym.value}" for synonym in entry.synonyms]]
@@ -126,8 +127,8 @@ def describe(
         columns,
         rows,
         document=[
-            {"kind": _word(resource), "name": resource.name or DEFAULT, "settings": entries}
-            for resource, entries in kept.items()
+            {"kind": _kind_name(resource), "name": resource.name or DEFAULT, "settings": entries}
+            for resource, entries in shown.items()
         ],
         empty="nothing was set here: --all shows every setting",
     )
@@ -147,11 +148,13 @@ def alter(
     ],
     to_set: Annotated[
         list[str] | None,
-        typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set it; may be repeated."),
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set a value; may be repeated."),
     ] = None,
     to_delete: Annotated[
         list[str] | None,
-        typer.Option("--delete", "-d", metavar="KEY", help="Back to the default; may be repeated."),
+        typer.Option(
+            "--delete", "-d", metavar="KEY", help="Reset to the default; may be repeated."
+        ),
     ] = None,
     append: Annotated[
         list[str] | None,
@@ -159,26 +162,28 @@ def alter(
     ] = None,
     subtract: Annotated[
         list[str] | None,
-        typer.Option("--subtract", metavar="KEY=VALUE", help="Take from a setting that is a list."),
+        typer.Option(
+            "--subtract", metavar="KEY=VALUE", help="Remove from a setting that is a list."
+        ),
     ] = None,
     file: Annotated[
         Path | None,
         typer.Option(
             "--file",
             metavar="PROPERTIES",
-            help="Set all that a property file says. - is stdin.",
+            help="Set all properties of a file. - is stdin.",
             show_default=False,
         ),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Change settings. Those that are not named stay as they are."""
+    """Change settings. Others stay unchanged."""
     from penstock.client.admin import ConfigResource, ConfigResourceType
 
     from_file = {} if file is None else _properties(file)
     ops = changes(from_file, to_set or [], to_delete or [], append or [], subtract or [])
     if not ops:
-        raise UsageError("say what to change: --set, --delete, --append, --subtract or --file")
+        raise UsageError("name what to change: --set, --delete, --append, --subtract or --file")
     resources = [
         ConfigResource(ConfigResourceType[kind.name], _resource_name(kind, name)) for name in names
     ]
@@ -206,24 +211,24 @@ def changes(
     append: list[str],
     subtract: list[str],
 ) -> "list[ConfigOp]":
-    """The operations that the options ask for; one setting cannot be changed in two ways."""
+    """Returns the operations of the options. Raises UsageError if two change the same setting."""
     from penstock.client.admin import ConfigOp, ConfigOpType
 
     ops = [ConfigOp(key, value) for key, value in (from_file | key_values(to_set, "--set")).items()]
     ops += [ConfigOp(key, None, ConfigOpType.DELETE) for key in dict.fromkeys(to_delete)]
-    for words, option, kind in (
+    for changes_of_kind, option, kind in (
         (append, "--append", ConfigOpType.APPEND),
         (subtract, "--subtract", ConfigOpType.SUBTRACT),
     ):
         values: dict[str, list[str]] = {}
-        for word in words:
-            for key, value in key_values([word], option).items():
+        for change in changes_of_kind:
+            for key, value in key_values([change], option).items():
                 values.setdefault(key, []).append(value)
-        ops += [ConfigOp(key, ",".join(some), kind) for key, some in values.items()]
+        ops += [ConfigOp(key, ",".join(items), kind) for key, items in values.items()]
     keys = [item.name for item in ops]
     twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
     if twice:
-        raise UsageError(f"{twice[0]} is changed in two ways: choose one, or call it twice")
+        raise UsageError(f"{twice[0]} is changed in two ways: choose one, or run the command twice")
     return ops
 
 
@@ -257,18 +262,18 @@ def _resource_name(kind: Kind, name: str) -> str:
     if kind is Kind.BROKER and name == DEFAULT:
         return ""
     if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and not name.isdecimal():
-        raise UsageError(f"'{name}' is no broker: write its id, or `default` for all brokers")
+        raise UsageError(f"'{name}' is not a broker: write its id, or `default` for all brokers")
     return name
 
 
 def _is_own(resource: "ConfigResource", entry: "ConfigEntry") -> bool:
-    """Whether a default of all brokers was set at the defaults themselves."""
+    """Returns whether it is a setting of the defaults of all brokers, shown for these."""
     from penstock.client.admin import ConfigSource
 
     return not resource.name and entry.source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
 
 
-def _word(resource: "ConfigResource") -> str:
+def _kind_name(resource: "ConfigResource") -> str:
     return resource.type.name.lower().replace("_", "-")
 
 

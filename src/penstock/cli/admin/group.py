@@ -40,7 +40,7 @@ Match = Annotated[
     typer.Option(
         "--match",
         metavar="REGEX",
-        help="Groups whose whole name fits a regular expression.",
+        help="Groups whose whole name matches a regular expression.",
         show_default=False,
     ),
 ]
@@ -76,7 +76,7 @@ def list_groups(
     ] = None,
     match: Match = None,
     names_only: Annotated[
-        bool, typer.Option("--names", "-q", help="Only names, one to a line.")
+        bool, typer.Option("--names", "-q", help="Print only names, one per line.")
     ] = False,
 ) -> None:
     """List groups."""
@@ -87,8 +87,8 @@ def list_groups(
             states=[GroupState[item.name] for item in state or []],
             types=[GroupType[item.name] for item in kind or []],
         )
-    fits = pattern(match) if match is not None else lambda name: True
-    listed = [item for item in listed if fits(item.group_id)]
+    matches = pattern(match) if match is not None else lambda name: True
+    listed = [item for item in listed if matches(item.group_id)]
     if names_only:
         if session.out.as_json:
             session.out.document([item.group_id for item in listed])
@@ -108,13 +108,15 @@ def describe(
     groups: Groups = None,
     every: AllGroups = False,
     match: Match = None,
-    members: Annotated[bool, typer.Option("--members", help="Members and what they read.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Members and their partitions.")
+    ] = False,
     state: Annotated[bool, typer.Option("--state", help="State, coordinator, assignor.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Epochs, instance ids, metadata, partitions.")
     ] = False,
 ) -> None:
-    """Show committed offset, log end offset and lag of each partition, and who reads it (C2)."""
+    """Show committed offset, log end offset and lag of each partition, and its consumer (C2)."""
     if members and state:
         raise UsageError("choose one of --members and --state; --json has both")
     with session.admin() as admin:
@@ -164,7 +166,7 @@ def delete_offsets(
         typer.Option(
             "--topic",
             metavar="TOPIC[:PARTITIONS]",
-            help="Which offsets, such as orders or orders:0,2-4; may be repeated.",
+            help="The partitions, such as orders or orders:0,2-4; may be repeated.",
             autocompletion=complete.topics,
         ),
     ],
@@ -201,24 +203,28 @@ def remove_members(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="All members.")] = False,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="Is logged by the broker.", show_default=False)
+        str | None,
+        typer.Option("--reason", help="The reason, which the broker logs.", show_default=False),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Put members out of a group; those that still run come back by themselves."""
+    """Remove members from a group; those that still run rejoin automatically."""
     from penstock.client.admin import MemberToRemove
 
-    some = [MemberToRemove(group_instance_id=item) for item in instance or []]
-    some += [MemberToRemove(member_id=item) for item in member or []]
-    if bool(some) == every:
-        raise UsageError("say which members: --instance, --member or --all")
-    how_many = count_of(len(some), "member") if some else "all members"
-    session.confirm(f"Put {how_many} out of group {group}?", yes=yes)
+    to_remove = [MemberToRemove(group_instance_id=item) for item in instance or []]
+    to_remove += [MemberToRemove(member_id=item) for item in member or []]
+    if bool(to_remove) == every:
+        raise UsageError("name the members: --instance, --member or --all")
+    how_many = count_of(len(to_remove), "member") if to_remove else "all members"
+    session.confirm(f"Remove {how_many} from group {group}?", yes=yes)
     with session.admin() as admin:
-        admin.remove_members(group, some or None, reason=reason)
+        admin.remove_members(group, to_remove or None, reason=reason)
     session.out.done(
         f"removed {how_many} of {group}",
-        {"group_id": group, "removed": [item.group_instance_id or item.member_id for item in some]},
+        {
+            "group_id": group,
+            "removed": [item.group_instance_id or item.member_id for item in to_remove],
+        },
     )
 
 
@@ -227,7 +233,7 @@ def validate_regex(
     session: Session,
     regex: Annotated[str, typer.Argument(help="The regular expression.")],
 ) -> None:
-    """Check a pattern of topics as brokers understand it (RE2), without asking any broker."""
+    """Check a pattern of topics as brokers understand it (RE2), without a request to a broker."""
     import re2
 
     options = re2.Options()
@@ -239,7 +245,7 @@ def validate_regex(
         reason = reason.decode() if isinstance(reason, bytes) else reason
         raise KafkaError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"'{regex}' is no RE2 regular expression: {reason}",
+            f"'{regex}' is not an RE2 regular expression: {reason}",
         ) from None
     session.out.done(
         f"'{regex}' is a valid RE2 regular expression", {"regex": regex, "valid": True}
@@ -250,17 +256,19 @@ def _chosen(
     admin: "Admin", groups: list[str] | None, *, every: bool, match: str | None
 ) -> list[str]:
     if sum((bool(groups), every, match is not None)) != 1:
-        raise UsageError("say which groups: GROUP…, --match or --all")
+        raise UsageError("name the groups: GROUP…, --match or --all")
     if groups:
         return list(dict.fromkeys(groups))
-    fits = pattern(match) if match is not None else lambda name: True
+    matches = pattern(match) if match is not None else lambda name: True
     return [
-        group.group_id for group in admin.list_groups() if _is_ours(group) and fits(group.group_id)
+        group.group_id
+        for group in admin.list_groups()
+        if _is_consumer_group(group) and matches(group.group_id)
     ]
 
 
-def _is_ours(group: "GroupListing") -> bool:
-    """Whether it is a group of consumers: others cannot be described in the same way."""
+def _is_consumer_group(group: "GroupListing") -> bool:
+    """Returns whether it is a group of consumers: others are described by other requests."""
     from penstock.client.admin import GroupType
 
     return group.type in (None, GroupType.CLASSIC, GroupType.CONSUMER)
@@ -312,11 +320,11 @@ def _print_members(out: Output, groups: "Mapping[str, GroupDescription]", verbos
 
 
 def _partitions(partitions: tuple[TopicPartition, ...]) -> str | None:
-    """`orders:0,1 other:3`."""
+    """Returns partitions as text: `orders:0,1 other:3`."""
     by_topic: dict[str, list[str]] = {}
     for partition in partitions:
         by_topic.setdefault(partition.topic, []).append(str(partition.partition))
-    return " ".join(f"{topic}:{','.join(some)}" for topic, some in by_topic.items()) or None
+    return " ".join(f"{topic}:{','.join(numbers)}" for topic, numbers in by_topic.items()) or None
 
 
 def _print_offsets(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class OffsetRow(NamedTuple):
-    """A partition as a group sees it; a member without partitions has a row without one."""
+    """A partition of a group; a member without partitions has a row without one."""
 
     topic: str | None
     partition: int | None
@@ -34,7 +34,7 @@ def offset_rows(
     committed: "Committed",
     ends: Mapping[TopicPartition, int],
 ) -> list[OffsetRow]:
-    """A row for each partition that is assigned or committed, and for each member without one."""
+    """Returns a row for each assigned or committed partition, and each member without one."""
     owners: dict[TopicPartition, MemberDescription] = {}
     idle: list[MemberDescription] = []
     for member in members:
@@ -75,14 +75,14 @@ def _owner(
 def rows_of_groups(
     admin: "Admin", groups: "Mapping[str, GroupDescription]"
 ) -> dict[str, list[OffsetRow]]:
-    """The rows of each group, with two requests for all of them together."""
+    """Returns the rows of each group, with two requests for all groups together."""
     from penstock.client.admin import OffsetSpec
 
     committed = admin.list_group_offsets(list(groups)) if groups else {}
-    wanted = {offset for offsets in committed.values() for offset in offsets}
+    partitions = {offset for offsets in committed.values() for offset in offsets}
     for group in groups.values():
-        wanted.update(item for member in group.members for item in member.assignment)
-    ends = offsets_at(admin, wanted, OffsetSpec.LATEST)
+        partitions.update(item for member in group.members for item in member.assignment)
+    ends = offsets_at(admin, partitions, OffsetSpec.LATEST)
     return {
         name: offset_rows(group.members, committed.get(name, {}), ends)
         for name, group in groups.items()
@@ -92,14 +92,14 @@ def rows_of_groups(
 def offsets_at(
     admin: "Admin", partitions: Iterable[TopicPartition], spec: "OffsetSpec | int"
 ) -> dict[TopicPartition, int]:
-    """Offsets of partitions; those that cannot be told now, or are none, are left out."""
+    """Returns offsets of partitions, without those that do not exist or are not available now."""
     from penstock.client.admin import AdminError
 
-    wanted = dict.fromkeys(partitions, spec)
-    if not wanted:
+    specs = dict.fromkeys(partitions, spec)
+    if not specs:
         return {}
     try:
-        result = admin.list_offsets(wanted)
+        result = admin.list_offsets(specs)
     except AdminError as error:
         result = error.results
     return {item: listed.offset for item, listed in result.items() if listed.offset >= 0}

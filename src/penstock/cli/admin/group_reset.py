@@ -1,4 +1,7 @@
-"""`penstock group reset-offsets`: asks the cluster, lets `reset_offsets` decide, then commits."""
+"""`penstock group reset-offsets`: the command, with its requests to the cluster.
+
+`reset_offsets` computes the new offsets.
+"""
 
 import sys
 from pathlib import Path
@@ -49,17 +52,17 @@ def reset_offsets(
         typer.Option(
             "--topic",
             metavar="TOPIC[:PARTITIONS]",
-            help="Which partitions, such as orders or orders:0,2-4; may be repeated.",
+            help="The partitions, such as orders or orders:0,2-4; may be repeated.",
             autocompletion=complete.topics,
         ),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All that the group has committed.")
+        bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
     ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="The end.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="What is committed; the end where nothing is.")
+        bool, typer.Option("--to-current", help="The committed offset; the end if there is none.")
     ] = False,
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", help="This offset.", show_default=False)
@@ -78,14 +81,16 @@ def reset_offsets(
         typer.Option(
             "--by-duration",
             metavar="PnDTnHnMnS",
-            help="The first record that is no older, such as PT30M.",
+            help="The first record that is at most this old, such as PT30M.",
             show_default=False,
         ),
     ] = None,
     shift_by: Annotated[
         int | None,
         typer.Option(
-            "--shift-by", help="So many further, or back if negative.", show_default=False
+            "--shift-by",
+            help="Forward by so many records; backward if negative.",
+            show_default=False,
         ),
     ] = None,
     from_file: Annotated[
@@ -98,7 +103,8 @@ def reset_offsets(
         ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without, only show what would be done.")
+        bool,
+        typer.Option("--execute", help="Reset the offsets; without it, only show the new ones."),
     ] = False,
     export: Annotated[
         bool, typer.Option("--export", help="Print CSV for --from-file instead of a table.")
@@ -109,16 +115,16 @@ def reset_offsets(
     New offsets stay between the first record and the end of the partition.
     """
     if bool(groups) == all_groups:
-        raise UsageError("say which groups: GROUP… or --all-groups")
+        raise UsageError("name the groups: GROUP… or --all-groups")
     if from_file is None and bool(topic) == all_topics:
-        raise UsageError("say which offsets: --topic or --all-topics")
+        raise UsageError("name the offsets: --topic or --all-topics")
     rule = _rule(
         to_earliest, to_latest, to_current, to_offset, to_datetime, by_duration, shift_by, from_file
     )
     plan: dict[str, list[Reset]] = {}
     with session.admin() as admin:
-        busy = _busy(admin, groups or None)
-        names = groups or [item for item, state in busy.items() if state is None]
+        active_states = _active_states(admin, groups or None)
+        names = groups or [item for item, state in active_states.items() if state is None]
         files = {}
         if from_file is not None:
             files = parse_csv(read_text(from_file), names, str(from_file))
@@ -128,7 +134,9 @@ def reset_offsets(
                 this = rule._replace(offsets=files.get(name))
                 plan[name] = _plan(admin, name, topic, this)
                 step(1)
-        active = {name: busy[name] for name in names if busy.get(name) is not None}
+        active = {
+            name: active_states[name] for name in names if active_states.get(name) is not None
+        }
         if execute:
             if active:
                 name, state = next(iter(active.items()))
@@ -188,7 +196,7 @@ def _rule(
         rules.append(Rule(RuleKind.TIME, max(0, parse_time_ms(to_datetime))))
     if by_duration is not None:
         since = _now_ms() - parse_duration_ms(by_duration)
-        # Below 0 are not times but names of offsets.
+        # Negative timestamps have special meanings in ListOffsets.
         rules.append(Rule(RuleKind.TIME, max(0, since)))
     if shift_by is not None:
         rules.append(Rule(RuleKind.SHIFT, shift_by))
@@ -196,14 +204,14 @@ def _rule(
         rules.append(Rule(RuleKind.FILE))
     if len(rules) != 1:
         raise UsageError(
-            "say where to, once: --to-earliest, --to-latest, --to-current, --to-offset, "
+            "choose one target: --to-earliest, --to-latest, --to-current, --to-offset, "
             "--to-datetime, --by-duration, --shift-by or --from-file"
         )
     return rules[0]
 
 
-def _busy(admin: "Admin", groups: list[str] | None) -> dict[str, str | None]:
-    """The state of each group that has members, None for the others and for unknown ones."""
+def _active_states(admin: "Admin", groups: list[str] | None) -> dict[str, str | None]:
+    """Returns the state of each group that has members; None for others and unknown groups."""
     from penstock.client.admin import AdminError, GroupState, GroupType
 
     if groups is None:
@@ -253,7 +261,7 @@ def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> l
     if missing:
         raise KafkaError(
             ErrorCode.LEADER_NOT_AVAILABLE,
-            f"the offsets of {missing[0]} cannot be told: see penstock topic describe "
+            f"the offsets of {missing[0]} are not available: see penstock topic describe "
             f"{missing[0].topic}",
         )
     return [

@@ -1,4 +1,4 @@
-"""Transactions that no coordinator will ever end: the decision of `penstock txn find-hanging`."""
+"""Transactions that no coordinator will end: the decisions of `penstock txn find-hanging`."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction that a partition has a beginning of, and no end."""
+    """A transaction that has no end marker in a partition."""
 
     partition: TopicPartition
     producer: "ProducerState"
@@ -19,7 +19,10 @@ class OpenTransaction(NamedTuple):
 def candidates(
     producers: "Mapping[TopicPartition, Sequence[ProducerState]]", now_ms: int, older_than_ms: int
 ) -> list[OpenTransaction]:
-    """Open transactions without a record for so long that their coordinator had time to end them"""
+    """Returns open transactions whose last record is older than `older_than_ms`.
+
+    Their coordinator had time to end them.
+    """
     return [
         OpenTransaction(partition, state)
         for partition, states in sorted(producers.items())
@@ -30,15 +33,15 @@ def candidates(
 
 
 def hanging(
-    result: Sequence[OpenTransaction],
+    transactions: Sequence[OpenTransaction],
     transactional_ids: Mapping[int, str],
     descriptions: "Mapping[str, TransactionDescription]",
 ) -> list[OpenTransaction]:
-    """Those whose coordinator does not know that the partition belongs to the transaction."""
-    kept = []
-    for item in result:
+    """Returns those whose coordinator does not list the partition in the transaction."""
+    hanging_transactions = []
+    for item in transactions:
         name = transactional_ids.get(item.producer.producer_id)
         described = descriptions.get(name) if name is not None else None
         if described is None or item.partition not in described.partitions:
-            kept.append(item)
-    return kept
+            hanging_transactions.append(item)
+    return hanging_transactions

@@ -2,8 +2,8 @@
 
     {"partitions": [{"topic": "orders", "partition": 0, "offset": 42}]}
 
-Every reader takes a path, `-` for standard input. What is wrong with a file is a UsageError that
-names the file and the entry.
+Every function takes a path, `-` for standard input, and raises UsageError with the file and the
+entry for invalid content.
 """
 
 import json
@@ -16,11 +16,11 @@ from penstock.cli.output import UsageError
 from penstock.core.ids import TopicPartition
 
 ANY_DIR = "any"
-"""In a move: the broker chooses the folder."""
+"""The log directory in a move that leaves the choice to the broker."""
 
 
 class Move(NamedTuple):
-    """Where the copies of a partition shall be: brokers, and a folder of each or `any`."""
+    """The new replicas of a partition: brokers, and the log directory on each, or `any`."""
 
     replicas: tuple[int, ...]
     log_dirs: tuple[str, ...]
@@ -38,12 +38,12 @@ def read_text(path: Path) -> str:
 
 
 def partitions_in(path: Path) -> list[TopicPartition]:
-    """Which partitions a file names."""
+    """Returns the partitions in a file."""
     return [_Entry(path, entry).partition() for entry in _entries(path, "partitions")]
 
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
-    """The file of kafka-delete-records.sh: an offset for each partition."""
+    """Reads the file of kafka-delete-records.sh: an offset for each partition."""
     result: dict[TopicPartition, int] = {}
     for item in _entries(path, "partitions"):
         entry = _Entry(path, item)
@@ -55,12 +55,12 @@ def offsets_in(path: Path) -> dict[TopicPartition, int]:
 
 
 def topics_in(path: Path) -> list[str]:
-    """The file of kafka-reassign-partitions.sh --generate: the topics to move."""
+    """Reads the file of kafka-reassign-partitions.sh --generate: the topics to move."""
     return [_Entry(path, entry).text("topic") for entry in _entries(path, "topics")]
 
 
 def moves_in(path: Path) -> dict[TopicPartition, Move]:
-    """The file of kafka-reassign-partitions.sh: the brokers of each partition."""
+    """Reads the file of kafka-reassign-partitions.sh: the brokers of each partition."""
     result: dict[TopicPartition, Move] = {}
     for item in _entries(path, "partitions"):
         entry = _Entry(path, item)
@@ -69,7 +69,7 @@ def moves_in(path: Path) -> dict[TopicPartition, Move]:
             raise UsageError(f"{path}: it names {partition} twice")
         replicas = tuple(entry.numbers("replicas"))
         if len(set(replicas)) < len(replicas):
-            raise UsageError(f"{path}: {partition}: each copy needs a broker of its own")
+            raise UsageError(f"{path}: {partition}: each replica needs a broker of its own")
         dirs = entry.texts("log_dirs") or [ANY_DIR] * len(replicas)
         if len(dirs) != len(replicas):
             raise UsageError(f"{path}: {partition}: log_dirs needs one for each of its replicas")
@@ -78,7 +78,7 @@ def moves_in(path: Path) -> dict[TopicPartition, Move]:
 
 
 def moves_document(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
-    """Moves as `moves_in` reads them."""
+    """Returns the document that `moves_in` reads."""
     return {
         "version": 1,
         "partitions": [
@@ -94,11 +94,11 @@ def moves_document(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, o
 
 
 class _Entry:
-    """An object of a list in a file, read with care."""
+    """An object of a list in a file, with checks of its members."""
 
     def __init__(self, path: Path, value: object) -> None:
         if not isinstance(value, dict):
-            raise UsageError(f"{path}: {json.dumps(value)} is no object")
+            raise UsageError(f"{path}: {json.dumps(value)} is not an object")
         self._path = path
         self._value: dict[str, object] = value
 
@@ -108,32 +108,32 @@ class _Entry:
     def text(self, name: str) -> str:
         value = self._value.get(name)
         if not isinstance(value, str):
-            self._refuse(name, "text")
+            self._reject(name, "text")
         return str(value)
 
     def number(self, name: str) -> int:
         value = self._value.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            self._refuse(name, "a whole number")
+            self._reject(name, "a whole number")
             return 0
         return value
 
     def numbers(self, name: str) -> list[int]:
         value = self._value.get(name)
         if not isinstance(value, list) or not all(type(item) is int for item in value) or not value:
-            self._refuse(name, "a list of whole numbers")
+            self._reject(name, "a list of whole numbers")
             return []
         return value
 
     def texts(self, name: str) -> list[str]:
-        """A list that may be missing."""
+        """Returns a list of texts; an empty one if it is missing."""
         value = self._value.get(name, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            self._refuse(name, "a list of texts")
+            self._reject(name, "a list of texts")
             return []
         return value
 
-    def _refuse(self, name: str, kind: str) -> None:
+    def _reject(self, name: str, kind: str) -> None:
         raise UsageError(f'{self._path}: {json.dumps(self._value)} needs "{name}", {kind}')
 
 
@@ -142,7 +142,7 @@ def _entries(path: Path, name: str) -> list[object]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{path}: it is no JSON: {error}") from None
+        raise UsageError(f"{path}: it is not JSON: {error}") from None
     entries = document.get(name) if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise UsageError(f'{path}: it must be an object with a list "{name}"')

@@ -1,4 +1,4 @@
-"""`penstock log`: what lies on the disks of brokers, and where (kafka-log-dirs.sh and others)."""
+"""`penstock log`: log directories of brokers, deletion of records, moves (kafka-log-dirs.sh …)."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ from penstock.cli.output import Marked, UsageError
 from penstock.cli.session import Session, Yes, command
 from penstock.core.ids import TopicPartition
 
-app = new_group("Folders and sizes of logs, deletion of records, moves between brokers.")
+app = new_group("Log directories and sizes, deletion of records, moves between brokers.")
 app.add_typer(log_move.app, name="move")
 app.command("dump")(dump_log)
 
@@ -33,10 +33,10 @@ def dirs(
         ),
     ] = None,
     summary: Annotated[
-        bool, typer.Option("--summary", help="Folders only, with their sums.")
+        bool, typer.Option("--summary", help="Only directories, with their totals.")
     ] = False,
 ) -> None:
-    """Show the folders of brokers and the partitions in them: kafka-log-dirs.sh."""
+    """Show the log directories of brokers and the partitions in them: kafka-log-dirs.sh."""
     with session.admin() as admin:
         result = admin.describe_log_dirs(broker or None, topics=topic or None)
     directories = []
@@ -90,7 +90,7 @@ def dirs(
 @command(app, "delete-records")
 def delete_records(
     session: Session,
-    words: Annotated[
+    targets: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="TOPIC:PARTITION=OFFSET",
@@ -111,10 +111,10 @@ def delete_records(
     yes: Yes = False,
 ) -> None:
     """Delete the records of partitions before an offset: kafka-delete-records.sh."""
-    if bool(words) == (file is not None):
-        raise UsageError("say what to delete: TOPIC:PARTITION=OFFSET or --file")
-    offsets = offsets_in(file) if file is not None else _offsets(words or [])
-    what = f"Delete records of {count_of(len(offsets), 'partition')} for ever?"
+    if bool(targets) == (file is not None):
+        raise UsageError("name what to delete: TOPIC:PARTITION=OFFSET or --file")
+    offsets = offsets_in(file) if file is not None else _offsets(targets or [])
+    what = f"Delete records of {count_of(len(offsets), 'partition')} permanently?"
     session.confirm(what, yes=yes)
     with session.admin() as admin:
         low = admin.delete_records(offsets)
@@ -124,11 +124,11 @@ def delete_records(
     )
 
 
-def _offsets(words: list[str]) -> dict[TopicPartition, int]:
+def _offsets(targets: list[str]) -> dict[TopicPartition, int]:
     result = {}
-    for word in words:
-        partition, _, offset = word.rpartition("=")
+    for target in targets:
+        partition, _, offset = target.rpartition("=")
         if not partition or not offset.removeprefix("-").isdecimal():
-            raise UsageError(f"'{word}': write TOPIC:PARTITION=OFFSET, such as orders:0=42")
+            raise UsageError(f"'{target}': write TOPIC:PARTITION=OFFSET, such as orders:0=42")
         result[one_partition(partition)] = int(offset)
     return result

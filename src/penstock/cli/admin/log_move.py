@@ -1,6 +1,7 @@
-"""`penstock log move`: partitions to other brokers and folders (kafka-reassign-partitions.sh; R8).
+"""`penstock log move`: moves partitions to other brokers and log directories (R8).
 
-`generate` proposes a plan, `execute` starts it, `verify` says how far it is, `cancel` stops it.
+The commands of kafka-reassign-partitions.sh: `generate` proposes a plan, `execute` starts it,
+`verify` shows its progress, `cancel` stops it.
 """
 
 import json
@@ -15,10 +16,10 @@ from penstock.cli import complete
 from penstock.cli.admin.json_files import moves_document, moves_in, topics_in
 from penstock.cli.admin.reassignment import progress_of, propose, throttles
 from penstock.cli.admin.reassignment_steps import (
-    ask_for_folders,
-    folder_moves,
-    folder_states,
-    take_throttles_away,
+    log_dir_moves,
+    log_dir_states,
+    remove_throttles,
+    set_log_dirs,
     throttle_changes,
 )
 from penstock.cli.app import new_group
@@ -31,13 +32,13 @@ from penstock.core.ids import TopicPartition
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
 
-app = new_group("Moves of partitions to other brokers and folders.")
+app = new_group("Move partitions to other brokers and log directories.")
 
 _POLL_S: Final = 0.5
 
 Plan = Annotated[
     Path,
-    typer.Argument(metavar="PLAN.json", help="As generate writes it, and Kafka's script reads it."),
+    typer.Argument(metavar="PLAN.json", help="A plan as generate and Kafka's script write it."),
 ]
 
 
@@ -48,14 +49,14 @@ def generate(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC[:PARTITIONS]",
-            help="What to move: names or regular expressions.",
+            help="The topics to move: names or regular expressions.",
             autocompletion=complete.topics,
             show_default=False,
         ),
     ] = None,
     brokers: Annotated[
         str,
-        typer.Option("--brokers", metavar="ID,ID…", help="Where to; all without."),
+        typer.Option("--brokers", metavar="ID,ID…", help="The brokers to move to. Default: all."),
     ] = "",
     topics_file: Annotated[
         Path | None,
@@ -69,43 +70,49 @@ def generate(
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            "--replication-factor", "-r", min=1, help="More or fewer copies.", show_default=False
+            "--replication-factor",
+            "-r",
+            min=1,
+            help="The new number of replicas.",
+            show_default=False,
         ),
     ] = None,
-    no_racks: Annotated[
-        bool, typer.Option("--disable-rack-aware", help="Do not look at racks.")
-    ] = False,
+    no_racks: Annotated[bool, typer.Option("--disable-rack-aware", help="Ignore racks.")] = False,
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write the plan there.", show_default=False
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the plan to this file.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Propose brokers for partitions, evenly and with few moves. Nothing is changed.
+    """Propose brokers for partitions, with few moves and an even load. Nothing is changed.
 
-    Prints the plan, for `penstock log move execute`.
+    Prints a plan for `penstock log move execute`.
     """
     if bool(topics) == (topics_file is not None):
-        raise UsageError("say what to move: TOPIC[:PARTITIONS]… or --topics-file")
-    words = topics_in(topics_file) if topics_file is not None else topics or []
+        raise UsageError("name what to move: TOPIC[:PARTITIONS]… or --topics-file")
+    names = topics_in(topics_file) if topics_file is not None else topics or []
     with session.admin() as admin:
         cluster = admin.describe_cluster()
         current, internal = _assignments(admin)
     racks = {node.id: None if no_racks else node.rack for node in cluster.nodes}
     if brokers:
-        wanted = _broker_ids(brokers)
-        if unknown := [item for item in wanted if item not in racks]:
+        broker_ids = _broker_ids(brokers)
+        if unknown := [item for item in broker_ids if item not in racks]:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED,
                 f"there is no broker {unknown[0]} now: penstock cluster describe shows them",
             )
-        racks = {item: racks[item] for item in wanted}
+        racks = {item: racks[item] for item in broker_ids}
     counts: dict[str, int] = {}
     for entry in current:
         counts[entry.topic] = max(counts.get(entry.topic, 0), entry.partition + 1)
     chosen = {
-        partition: current[partition] for partition in choose_partitions(words, counts, internal)
+        partition: current[partition] for partition in choose_partitions(names, counts, internal)
     }
     proposed = propose(chosen, racks, replication_factor)
     changed = [item for item in proposed if proposed[item] != chosen[item]]
@@ -128,32 +135,38 @@ def execute(
     throttle: Annotated[
         int | None,
         typer.Option(
-            "--throttle", metavar="BYTES/S", help="Between brokers.", min=0, show_default=False
+            "--throttle",
+            metavar="BYTES/S",
+            help="The limit between brokers.",
+            min=0,
+            show_default=False,
         ),
     ] = None,
-    folder_throttle: Annotated[
+    log_dir_throttle: Annotated[
         int | None,
         typer.Option(
             "--replica-alter-log-dirs-throttle",
             metavar="BYTES/S",
-            help="Between folders of a broker.",
+            help="The limit between log directories of a broker.",
             min=0,
             show_default=False,
         ),
     ] = None,
     additional: Annotated[
-        bool, typer.Option("--additional", help="Other moves may be under way.")
+        bool, typer.Option("--additional", help="Start even if other moves are in progress.")
     ] = False,
     rollback: Annotated[
         Path | None,
         typer.Option(
             "--rollback",
             metavar="FILE",
-            help="Write the present state there, as a plan that leads back.",
+            help="Write the current state to this file, as a plan that reverts the moves.",
             show_default=False,
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Until all moves are done.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until all moves are complete.")
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Start the moves of a plan."""
@@ -170,14 +183,14 @@ def execute(
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
                 f"{count_of(len(moving), 'partition')} are being moved: wait (penstock log move "
-                "list), or say --additional",
+                "list), or add --additional",
             )
         before = {item: current[item] for item in target}
         if rollback is not None:
             text = json.dumps(moves_document(before), indent=1)
             rollback.write_text(text + "\n", encoding="utf-8")
         changed = {item: new for item, new in target.items() if tuple(new) != before[item]}
-        directories = folder_moves(moves)
+        directories = log_dir_moves(moves)
         what = f"Move {count_of(len(changed), 'partition')}"
         what += (
             f" and {count_of(len(directories), 'log directory', 'log directories')}?"
@@ -186,23 +199,23 @@ def execute(
         )
         session.confirm(what, yes=yes)
         throttling = throttle_changes(
-            throttles(before, target), throttle, directories, folder_throttle
+            throttles(before, target), throttle, directories, log_dir_throttle
         )
         if throttling:
             admin.incremental_alter_configs(throttling)
-        # Folders that a copy is going to have are noted by its broker before it comes.
-        ask_for_folders(admin, directories, before, coming=True)
+        # A broker remembers the directory of a replica that it is going to get.
+        set_log_dirs(admin, directories, before, is_new=True)
         if changed:
             admin.alter_partition_reassignments(changed)
-        ask_for_folders(admin, directories, before, coming=False)
+        set_log_dirs(admin, directories, before, is_new=False)
         if wait:
             _wait(session, admin, list(changed))
-    if throttle is not None or folder_throttle is not None:
-        session.out.note("run penstock log move verify when it is done: it takes the throttle away")
+    if throttle is not None or log_dir_throttle is not None:
+        session.out.note("run penstock log move verify when it is done: it removes the throttle")
     session.out.table(
         ["Topic", "Partition", "From", "To"],
         [(*item, before[item], new) for item, new in sorted(changed.items())],
-        empty="all partitions are where they shall be",
+        empty="all partitions are on the brokers of the plan",
     )
 
 
@@ -211,12 +224,12 @@ def verify(
     session: Session,
     plan: Plan,
     keep: Annotated[
-        bool, typer.Option("--preserve-throttles", help="Leave throttles as they are.")
+        bool, typer.Option("--preserve-throttles", help="Do not remove throttles.")
     ] = False,
 ) -> None:
-    """Say how far the moves of a plan are; once all are done, take the throttles away.
+    """Show the progress of a plan; once all moves are complete, remove the throttles.
 
-    Exit code 1 where something is neither moving nor where the plan says.
+    The exit code is 1 if a partition is neither moving nor on the brokers of the plan.
     """
     moves = moves_in(plan)
     target = {item: move.replicas for item, move in moves.items()}
@@ -224,10 +237,10 @@ def verify(
         current, _ = _assignments(admin)
         moving = admin.list_partition_reassignments()
         states = progress_of(current, target, moving)
-        directories = folder_states(admin, folder_moves(moves))
-        words = {*states.values(), *(state for _, _, state in directories)}
-        if "in progress" not in words and not keep:
-            take_throttles_away(admin, {item.topic for item in target if item in current})
+        directories = log_dir_states(admin, log_dir_moves(moves))
+        all_states = {*states.values(), *(state for _, _, state in directories)}
+        if "in progress" not in all_states and not keep:
+            remove_throttles(admin, {item.topic for item in target if item in current})
     styles = {"complete": "green", "in progress": "cyan"}
     rows: list[tuple[object, ...]] = [
         (*item, current.get(item), target[item], None, Marked(state, styles.get(state, "red")))
@@ -238,16 +251,16 @@ def verify(
         for directory, path, state in directories
     ]
     session.out.table(["Topic", "Partition", "Now", "Wanted", "Folder", "State"], rows)
-    if words & {"different", "unknown"}:
+    if all_states & {"different", "unknown"}:
         fail(
-            "the cluster is not as the plan says, and nothing moves: execute it",
+            "the cluster differs from the plan, and nothing moves: execute the plan",
             as_json=session.out.as_json,
         )
 
 
 @command(app, "list")
 def list_moves(session: Session) -> None:
-    """List moves that are under way."""
+    """List moves that are in progress."""
     with session.admin() as admin:
         reassignments = admin.list_partition_reassignments()
     session.out.table(
@@ -262,30 +275,32 @@ def cancel(
     session: Session,
     plan: Annotated[
         Path | None,
-        typer.Argument(metavar="PLAN.json", help="Its moves; or --all.", show_default=False),
+        typer.Argument(
+            metavar="PLAN.json", help="Cancel the moves of this plan; or --all.", show_default=False
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All moves.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Cancel all moves.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Stop moves that are under way; partitions stay where they were."""
+    """Cancel moves that are in progress; partitions stay on their old brokers."""
     if (plan is None) != every:
-        raise UsageError("say which moves: PLAN.json or --all")
+        raise UsageError("name the moves: PLAN.json or --all")
     with session.admin() as admin:
         moving = admin.list_partition_reassignments()
-        wanted = sorted(moving if plan is None else set(moves_in(plan)) & set(moving))
-        if wanted:
-            session.confirm(f"Stop moving {count_of(len(wanted), 'partition')}?", yes=yes)
-            admin.alter_partition_reassignments(dict.fromkeys(wanted))
-            take_throttles_away(admin, {item.topic for item in wanted})
+        partitions = sorted(moving if plan is None else set(moves_in(plan)) & set(moving))
+        if partitions:
+            session.confirm(f"Stop moving {count_of(len(partitions), 'partition')}?", yes=yes)
+            admin.alter_partition_reassignments(dict.fromkeys(partitions))
+            remove_throttles(admin, {item.topic for item in partitions})
     session.out.table(
         ["Topic", "Partition", "Cancelled"],
-        [(*item, True) for item in wanted],
+        [(*item, True) for item in partitions],
         empty="nothing moves",
     )
 
 
 def _assignments(admin: "Admin") -> tuple[dict[TopicPartition, tuple[int, ...]], list[str]]:
-    """The brokers of every partition, and which topics are internal."""
+    """Returns the brokers of every partition, and the internal topics."""
     described = admin.describe_topics(admin.list_topics(include_internal=True)).values()
     result = {
         TopicPartition(topic.name, partition.partition): partition.replicas
@@ -304,10 +319,10 @@ def _broker_ids(text: str) -> list[int]:
 
 def _wait(session: Session, admin: "Admin", partitions: list[TopicPartition]) -> None:
     with session.out.progress("moving", len(partitions)) as step:
-        left = len(partitions)
+        remaining = len(partitions)
         while partitions:
             partitions = list(admin.list_partition_reassignments(partitions))
-            step(left - len(partitions))
-            left = len(partitions)
+            step(remaining - len(partitions))
+            remaining = len(partitions)
             if partitions:
                 time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""`penstock offsets`: where partitions begin and end (kafka-get-offsets.sh; C2)."""
+"""`penstock offsets`: the first and last offsets of partitions (kafka-get-offsets.sh; C2)."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -37,8 +37,8 @@ def offsets(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC[:PARTITIONS]",
-            help="Names or regular expressions, such as orders, orders:0,2-4 or 'orders.*:0'; "
-            "all without.",
+            help="Names or regular expressions, such as orders, orders:0,2-4 or 'orders.*:0'. "
+            "Default: all.",
             autocompletion=complete.topics,
             show_default=False,
         ),
@@ -65,7 +65,7 @@ def offsets(
     """Show the first offset, the high watermark and the last stable offset of partitions.
 
     Consumers read below the high watermark, those with read_committed below the last stable offset.
-    With --time: the one offset that is asked for, and the time of its record.
+    With --time: one offset, and the timestamp of its record.
     """
     spec = None if time is None else time_spec(time)
     level: Literal["read_uncommitted", "read_committed"] = isolation.value
@@ -108,32 +108,32 @@ def offsets(
 
 
 def time_spec(text: str) -> int:
-    """What `--time` asks for: a negative number as Kafka has them, or ms since 1970."""
+    """Parses `--time`: returns one of Kafka's negative numbers, or ms since 1970."""
     if text in _SPECS:
         return _SPECS[text]
     if text.lstrip("-").isdecimal():
         number = int(text)
         if number < min(_SPECS.values()):
-            raise UsageError(f"--time {text}: it is -1 to -6, a word, or a time")
+            raise UsageError(f"--time {text}: it must be -1 to -6, a name, or a time")
         return number
     try:
         return max(0, parse_time_ms(text))
     except UsageError as error:
-        words = ", ".join(_SPECS)
-        raise UsageError(f"--time: {error}; or one of {words}") from None
+        names = ", ".join(_SPECS)
+        raise UsageError(f"--time: {error}; or one of {names}") from None
 
 
-def _partitions(admin: "Admin", words: list[str] | None, internal: bool) -> list[TopicPartition]:
+def _partitions(admin: "Admin", patterns: list[str] | None, internal: bool) -> list[TopicPartition]:
     listed = admin.list_topics(include_internal=True)
     hidden = [] if internal else [name for name, item in listed.items() if item.is_internal]
-    names = list(listed) if words else [name for name in listed if name not in hidden]
+    names = list(listed) if patterns else [name for name in listed if name not in hidden]
     described = admin.describe_topics(names)
     counts = {item.name: len(item.partitions) for item in described.values()}
-    if not words:
+    if not patterns:
         return [
             TopicPartition(name, index) for name in sorted(counts) for index in range(counts[name])
         ]
-    return choose_partitions(words, counts, hidden)
+    return choose_partitions(patterns, counts, hidden)
 
 
 def _offset(value: int) -> int | None:

@@ -43,15 +43,15 @@ def describe(
     ip_defaults: IpDefaults = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Only what fits exactly: a user without client ids."),
+        typer.Option("--strict", help="Only exact matches: a user without client ids."),
     ] = False,
 ) -> None:
-    """Show quotas: all of them, or those that fit."""
+    """Show quotas: all of them, or those that match."""
     from penstock.client.admin import ClientQuotaFilter
 
-    wanted = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
+    target = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
     with session.admin() as admin:
-        result = admin.describe_client_quotas(ClientQuotaFilter(*wanted, strict=strict))
+        result = admin.describe_client_quotas(ClientQuotaFilter(*target, strict=strict))
     rows = []
     for entry, quotas in sorted(result.items(), key=lambda item: str(item[0])):
         for name, value in sorted(quotas.items()):
@@ -82,16 +82,16 @@ def alter(
     ] = None,
     to_delete: Annotated[
         list[str] | None,
-        typer.Option("--delete", "-d", metavar="QUOTA", help="Take it away; may be repeated."),
+        typer.Option("--delete", "-d", metavar="QUOTA", help="Remove a quota; may be repeated."),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Set and take away quotas of a user, a client id, both together, or an address."""
-    wanted = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
-    if not any(part is not None for part in wanted):
+    """Set and remove quotas of a user, a client id, both together, or an address."""
+    target = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
+    if not any(part is not None for part in target):
         raise UsageError(
-            "say whose quota: --user, --client-id, --ip, or --user-defaults, --client-defaults, "
-            "--ip-defaults"
+            "name the owner of the quota: --user, --client-id, --ip, or --user-defaults, "
+            "--client-defaults, --ip-defaults"
         )
     changes: dict[str, float | None] = {}
     for name, text in key_values(to_set or [], "--set").items():
@@ -101,16 +101,16 @@ def alter(
             raise UsageError(f"--set {name}={text}: the value must be a number") from None
     for name in to_delete or []:
         if name in changes:
-            raise UsageError(f"{name} is set and taken away: choose one")
+            raise UsageError(f"{name} is set and removed: choose one")
         changes[name] = None
     if not changes:
-        raise UsageError("say what to change: --set or --delete")
+        raise UsageError("name what to change: --set or --delete")
     with session.admin() as admin:
-        admin.alter_client_quotas({wanted: changes}, validate_only=dry_run)
+        admin.alter_client_quotas({target: changes}, validate_only=dry_run)
     what = "could be changed" if dry_run else "changed"
     session.out.done(
         f"{what}: {', '.join(changes)}",
-        wanted._asdict() | {"altered": not dry_run, "quotas": changes},
+        target._asdict() | {"altered": not dry_run, "quotas": changes},
     )
 
 
@@ -122,15 +122,15 @@ def entity(
     client_defaults: bool,
     ip_defaults: bool,
 ) -> "ClientQuotaEntity":
-    """Whom the options mean. UsageError where they contradict each other."""
+    """Returns the entity of the options. Raises UsageError if they contradict each other."""
     from penstock.client.admin import ClientQuotaEntity, Quota
 
-    for name, given, default, option in (
+    for name, value, default, option in (
         ("--user", user, user_defaults, "--user-defaults"),
         ("--client-id", client_id, client_defaults, "--client-defaults"),
         ("--ip", ip, ip_defaults, "--ip-defaults"),
     ):
-        if given is not None and default:
+        if value is not None and default:
             raise UsageError(f"choose one of {name} and {option}")
     result = ClientQuotaEntity(
         Quota.DEFAULT if user_defaults else user,
@@ -138,7 +138,7 @@ def entity(
         Quota.DEFAULT if ip_defaults else ip,
     )
     if result.ip is not None and (result.user is not None or result.client_id is not None):
-        raise UsageError("quotas of addresses stand alone: leave --user and --client-id away")
+        raise UsageError("quotas of addresses cannot be combined: leave out --user and --client-id")
     return result
 
 

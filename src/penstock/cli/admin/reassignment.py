@@ -1,7 +1,7 @@
-"""Where the copies of partitions shall be: decisions of `penstock log move`, without I/O.
+"""Plans for the replicas of partitions: the decisions of `penstock log move`, without I/O.
 
-A proposal moves as little as it can: copies stay where they are as long as their broker is among
-the wanted ones and does not have two more than another.
+A proposal moves as little as possible: a replica stays on its broker if that is one of the chosen
+brokers and does not have two more replicas than another.
 """
 
 from collections import Counter, defaultdict
@@ -18,46 +18,48 @@ Racks = Mapping[int, str | None]
 def propose(
     current: Assignment, racks: Racks, replication_factor: int | None = None
 ) -> dict[TopicPartition, tuple[int, ...]]:
-    """Brokers for each partition out of `racks`, with copies and leaders spread evenly.
+    """Returns brokers out of `racks` for each partition, with replicas and leaders spread evenly.
 
-    Copies go to different racks where there are enough. Without a replication factor each
-    partition keeps as many copies as it has.
+    Replicas are put on different racks if there are enough. Without a replication factor each
+    partition keeps its number of replicas. Raises KafkaError if there are too few brokers.
     """
     plan: dict[TopicPartition, list[int]] = {}
     load = Counter(dict.fromkeys(racks, 0))
     for partition, replicas in sorted(current.items()):
-        wanted = replication_factor or len(replicas)
-        if wanted > len(racks):
+        count = replication_factor or len(replicas)
+        if count > len(racks):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{partition} needs {wanted} brokers for its copies, and {len(racks)} are named: "
-                f"name more, or ask for a replication factor of {max(1, len(racks))} or less",
+                f"{partition} needs {count} brokers for its replicas, and {len(racks)} are named: "
+                f"name more, or choose a replication factor of {max(1, len(racks))} or less",
             )
-        plan[partition] = [broker for broker in replicas if broker in racks][:wanted]
+        plan[partition] = [broker for broker in replicas if broker in racks][:count]
         load.update(plan[partition])
     for partition, replicas in sorted(current.items()):
-        kept = plan[partition]
-        while len(kept) < (replication_factor or len(replicas)):
-            used = Counter(_rack(racks, broker) for broker in kept)
-            free = [broker for broker in racks if broker not in kept]
-            chosen = min(free, key=lambda each: (used[_rack(racks, each)], load[each], each))
-            kept.append(chosen)
+        planned = plan[partition]
+        while len(planned) < (replication_factor or len(replicas)):
+            used = Counter(_rack(racks, broker) for broker in planned)
+            free = [broker for broker in racks if broker not in planned]
+            chosen = min(
+                free, key=lambda broker: (used[_rack(racks, broker)], load[broker], broker)
+            )
+            planned.append(chosen)
             load[chosen] += 1
-    _level_copies(plan, racks, load)
-    _level_leaders(plan)
+    _balance_replicas(plan, racks, load)
+    _balance_leaders(plan)
     return {partition: tuple(replicas) for partition, replicas in plan.items()}
 
 
 def _rack(racks: Racks, broker: int) -> str:
-    """A broker without a rack stands alone."""
+    """Returns the rack of a broker; one without a rack counts as a rack of its own."""
     rack = racks[broker]
     return f"broker {broker}" if rack is None else f"rack {rack}"
 
 
-def _level_copies(
+def _balance_replicas(
     plan: dict[TopicPartition, list[int]], racks: Racks, load: "Counter[int]"
 ) -> None:
-    """Copies go from a broker to one that has at least two fewer, until there is none to move."""
+    """Moves replicas from a broker to one that has at least two fewer, as long as it can."""
     held: defaultdict[int, set[TopicPartition]] = defaultdict(set)
     for partition, replicas in plan.items():
         for broker in replicas:
@@ -82,27 +84,27 @@ def _next_move(
         for target in by_load:
             if load[source] - load[target] < 2:
                 break
-            fitting = [
+            candidates = [
                 partition
                 for partition in held[source] - held[target]
-                if _spread(plan[partition], racks, source, target)
+                if _keeps_racks(plan[partition], racks, source, target)
             ]
-            if fitting:
-                # A copy that leads is moved last: its clients would have to follow.
-                first = min(fitting, key=lambda each: (-plan[each].index(source), each))
+            if candidates:
+                # Leaders are moved last, because their clients have to follow.
+                first = min(candidates, key=lambda item: (-plan[item].index(source), item))
                 return first, source, target
     return None
 
 
-def _spread(replicas: Sequence[int], racks: Racks, source: int, target: int) -> bool:
-    """Whether a partition stays in as many racks when a copy goes from source to target."""
+def _keeps_racks(replicas: Sequence[int], racks: Racks, source: int, target: int) -> bool:
+    """Returns whether a partition has as many racks after a replica moves to the target."""
     before = {_rack(racks, broker) for broker in replicas}
     after = {_rack(racks, target if broker == source else broker) for broker in replicas}
     return len(after) >= len(before)
 
 
-def _level_leaders(plan: dict[TopicPartition, list[int]]) -> None:
-    """Another copy leads where its broker leads at least two partitions fewer."""
+def _balance_leaders(plan: dict[TopicPartition, list[int]]) -> None:
+    """Makes another replica the leader if its broker leads at least two partitions fewer."""
     leads = Counter(replicas[0] for replicas in plan.values())
     changed = True
     while changed:
@@ -118,7 +120,7 @@ def _level_leaders(plan: dict[TopicPartition, list[int]]) -> None:
 
 
 class Throttles(NamedTuple):
-    """Settings that slow a move down: values of topics, and the brokers that take part."""
+    """The settings of topics that limit the rate of a move, and the brokers that take part."""
 
     leaders: dict[str, str]
     """leader.replication.throttled.replicas by topic."""
@@ -128,41 +130,41 @@ class Throttles(NamedTuple):
 
 
 def throttles(current: Assignment, target: Assignment) -> Throttles:
-    """What is copied by a move: from all present copies, to those that come."""
+    """Returns the throttles of a move from all current replicas to the new ones."""
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: set[int] = set()
-    for partition, wanted in sorted(target.items()):
+    for partition, replicas in sorted(target.items()):
         present = current.get(partition, ())
-        coming = [broker for broker in wanted if broker not in present]
-        if not coming:
+        added = [broker for broker in replicas if broker not in present]
+        if not added:
             continue
         leaders.setdefault(partition.topic, []).extend(
             f"{partition.partition}:{broker}" for broker in present
         )
         followers.setdefault(partition.topic, []).extend(
-            f"{partition.partition}:{broker}" for broker in coming
+            f"{partition.partition}:{broker}" for broker in added
         )
-        brokers.update(present, wanted)
+        brokers.update(present, replicas)
     return Throttles(_joined(leaders), _joined(followers), tuple(sorted(brokers)))
 
 
 def _joined(lists: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    return {topic: ",".join(words) for topic, words in lists.items()}
+    return {topic: ",".join(values) for topic, values in lists.items()}
 
 
 def progress_of(
     current: Assignment, target: Assignment, moving: Iterable[TopicPartition]
 ) -> dict[TopicPartition, str]:
-    """How far each partition is: `complete`, `in progress`, `different` or `unknown`."""
-    under_way = set(moving)
+    """Returns the state of each partition: `complete`, `in progress`, `different` or `unknown`."""
+    in_progress = set(moving)
     result: dict[TopicPartition, str] = {}
-    for partition, wanted in sorted(target.items()):
-        if partition in under_way:
+    for partition, replicas in sorted(target.items()):
+        if partition in in_progress:
             result[partition] = "in progress"
         elif partition not in current:
             result[partition] = "unknown"
-        elif tuple(current[partition]) == tuple(wanted):
+        elif tuple(current[partition]) == tuple(replicas):
             result[partition] = "complete"
         else:
             result[partition] = "different"

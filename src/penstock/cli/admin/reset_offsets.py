@@ -1,6 +1,6 @@
-"""Which offsets a group shall have: decisions of `penstock group reset-offsets`, without I/O.
+"""The new offsets of a group: the decisions of `penstock group reset-offsets`, without I/O.
 
-A rule says from which of the partition's offsets the new one is taken. The result always lies
+A rule derives the new offset from the offsets of the partition. The result always lies
 between the first offset and the end of the partition, so that the group can read from there.
 """
 
@@ -33,26 +33,26 @@ class RuleKind(Enum):
 
 
 class Rule(NamedTuple):
-    """How offsets are chosen. `number` is the offset, the shift, or the time in ms since 1970."""
+    """How new offsets are derived. `number` is an offset, a shift, or a time in ms since 1970."""
 
     kind: RuleKind
     number: int = 0
     offsets: Mapping[TopicPartition, int] | None = None
-    """With FILE: what it says."""
+    """The offsets in the file, for FILE."""
 
 
 class Bounds(NamedTuple):
-    """What is known of a partition: its offsets, and what the group has committed."""
+    """The offsets of a partition, and the one that the group has committed."""
 
     earliest: int
     latest: int
     committed: int | None = None
     at_time: int | None = None
-    """The first offset at or after the rule's time; None where there is none as late."""
+    """The first offset at or after the rule's time; None if no record is that late."""
 
 
 class Reset(NamedTuple):
-    """A decision: from where to where, and what had to be said about it."""
+    """The old and the new offset of a partition, and a note for the user."""
 
     partition: TopicPartition
     current: int | None
@@ -61,15 +61,18 @@ class Reset(NamedTuple):
 
 
 def decide(rule: Rule, partition: TopicPartition, bounds: Bounds) -> Reset:
-    """The new offset of one partition. UsageError where the rule cannot be applied to it."""
-    wanted, note = _wanted(rule, partition, bounds)
-    new = min(max(wanted, bounds.earliest), bounds.latest)
-    if new != wanted:
-        note = f"{wanted} is outside of {bounds.earliest} to {bounds.latest}"
+    """Returns the new offset of one partition.
+
+    Raises UsageError if the rule cannot be applied to it.
+    """
+    target, note = _apply(rule, partition, bounds)
+    new = min(max(target, bounds.earliest), bounds.latest)
+    if new != target:
+        note = f"{target} is outside of {bounds.earliest} to {bounds.latest}"
     return Reset(partition, bounds.committed, new, note)
 
 
-def _wanted(rule: Rule, partition: TopicPartition, bounds: Bounds) -> tuple[int, str | None]:
+def _apply(rule: Rule, partition: TopicPartition, bounds: Bounds) -> tuple[int, str | None]:
     if rule.kind is RuleKind.EARLIEST:
         return bounds.earliest, None
     if rule.kind is RuleKind.LATEST:
@@ -95,22 +98,22 @@ def _wanted(rule: Rule, partition: TopicPartition, bounds: Bounds) -> tuple[int,
 
 
 def parse_duration_ms(text: str) -> int:
-    """An ISO 8601 duration of days to seconds, such as P7D, PT1H30M, P1DT12H."""
+    """Parses an ISO 8601 duration of days to seconds, such as P7D, PT1H30M, P1DT12H."""
     match = _DURATION.fullmatch(text.strip())
     parts = {} if match is None else match.groupdict()
     sign = parts.pop("sign", None)
-    given = {name: float(value) for name, value in parts.items() if value is not None}
-    if not given or text.rstrip().upper().endswith("T"):
+    values = {name: float(value) for name, value in parts.items() if value is not None}
+    if not values or text.rstrip().upper().endswith("T"):
         raise UsageError(
-            f"'{text}' is no duration: write days, hours, minutes and seconds as in P7D, PT30M "
+            f"'{text}' is not a duration: write days, hours, minutes and seconds as in P7D, PT30M "
             "or P1DT12H30M"
         )
-    milliseconds = int(timedelta(**given) / timedelta(milliseconds=1))
+    milliseconds = int(timedelta(**values) / timedelta(milliseconds=1))
     return -milliseconds if sign else milliseconds
 
 
 def parse_time_ms(text: str) -> int:
-    """A moment as ms since 1970: ISO 8601, in UTC where it names no zone; or that number."""
+    """Returns a time in ms since 1970. The text is ISO 8601, by default in UTC, or that number."""
     stripped = text.strip()
     if stripped.isascii() and stripped.isdecimal() and len(stripped) > 8:
         return int(stripped)
@@ -118,8 +121,8 @@ def parse_time_ms(text: str) -> int:
         moment = datetime.fromisoformat(stripped)
     except ValueError:
         raise UsageError(
-            f"'{text}' is no time: write 2026-01-31T12:00:00.000, with Z or +01:00 behind it "
-            "where it is not UTC, or milliseconds since 1970"
+            f"'{text}' is not a time: write 2026-01-31T12:00:00.000, with a zone such as +01:00 "
+            "if it is not UTC, or milliseconds since 1970"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -130,25 +133,25 @@ GroupOffsets = Mapping[str, Mapping[TopicPartition, int]]
 
 
 def parse_csv(text: str, groups: list[str], source: str) -> dict[str, dict[TopicPartition, int]]:
-    """Offsets in Kafka's file: `topic,partition,offset`, or `group,topic,partition,offset`.
+    """Parses Kafka's file of offsets: `topic,partition,offset`, or `group,topic,partition,offset`.
 
-    Lines without a group are for the one group that is meant.
+    Lines without a group are for the only group in `groups`.
     """
     result: dict[str, dict[TopicPartition, int]] = {}
     for number, row in enumerate(csv.reader(StringIO(text)), 1):
         if not row or row in (["topic", "partition", "offset"], _LONG_HEAD):
             continue
-        where = f"{source}, line {number}"
+        place = f"{source}, line {number}"
         if len(row) not in (3, 4):
-            raise UsageError(f"{where}: it must be [GROUP,]TOPIC,PARTITION,OFFSET")
+            raise UsageError(f"{place}: it must be [GROUP,]TOPIC,PARTITION,OFFSET")
         if len(row) == 3 and len(groups) != 1:
-            raise UsageError(f"{where}: with several groups each line must begin with its group")
+            raise UsageError(f"{place}: with several groups each line must begin with its group")
         group, topic, partition, offset = row if len(row) == 4 else (groups[0], *row)
         try:
             of_group = result.setdefault(group, {})
             of_group[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
-            raise UsageError(f"{where}: partition and offset must be whole numbers") from None
+            raise UsageError(f"{place}: partition and offset must be whole numbers") from None
     return result
 
 
@@ -156,7 +159,7 @@ _LONG_HEAD = ["group", "topic", "partition", "offset"]
 
 
 def to_csv(resets: Iterable[tuple[str, Reset]], *, with_group: bool) -> str:
-    """Decisions as `parse_csv` and Kafka's scripts read them."""
+    """Returns the new offsets in the format of `parse_csv` and Kafka's scripts."""
     out = StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for group, reset in resets:

@@ -7,7 +7,12 @@ import typer
 
 from penstock.cli import complete
 from penstock.cli.admin.json_files import partitions_in
-from penstock.cli.admin.topic_tables import Election, Need, configs_of, print_descriptions
+from penstock.cli.admin.topic_tables import (
+    Election,
+    PartitionFilter,
+    configs_of,
+    print_descriptions,
+)
 from penstock.cli.app import new_group
 from penstock.cli.names import (
     and_more,
@@ -39,7 +44,7 @@ SomeTopics = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TOPIC",
-        help="Names, or regular expressions such as 'orders.*'; all without.",
+        help="Names, or regular expressions such as 'orders.*'. Default: all.",
         autocompletion=complete.topics,
         show_default=False,
     ),
@@ -64,7 +69,7 @@ def list_topics(
     topics: SomeTopics = None,
     internal: Internal = False,
     names_only: Annotated[
-        bool, typer.Option("--names", "-q", help="Only names, one to a line.")
+        bool, typer.Option("--names", "-q", help="Print only names, one per line.")
     ] = False,
 ) -> None:
     """List topics."""
@@ -95,7 +100,7 @@ def create(
     partitions: Annotated[
         int | None,
         typer.Option(
-            "--partitions", "-p", min=1, help="How many; the broker's num.partitions without."
+            "--partitions", "-p", min=1, help="Their number. Default: num.partitions of the broker."
         ),
     ] = None,
     replication_factor: Annotated[
@@ -104,7 +109,7 @@ def create(
             "--replication-factor",
             "-r",
             min=1,
-            help="Copies of each; the broker's default.replication.factor without.",
+            help="Replicas of each. Default: default.replication.factor of the broker.",
         ),
     ] = None,
     config: Annotated[
@@ -115,7 +120,7 @@ def create(
     ] = None,
     replica_assignment: Assignment = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that exists is left as it is.")
+        bool, typer.Option("--if-not-exists", help="Do not fail for topics that exist.")
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -126,8 +131,8 @@ def create(
     if replica_assignment is not None:
         if partitions is not None or replication_factor is not None:
             raise UsageError(
-                "--replica-assignment says how many partitions and copies there are: leave "
-                "--partitions and --replication-factor away"
+                "--replica-assignment sets the number of partitions and replicas: leave out "
+                "--partitions and --replication-factor"
             )
         assignments = dict(enumerate(replica_lists(replica_assignment)))
     new = [
@@ -170,7 +175,7 @@ def create(
         session.out.note(f"topic {name} exists already")
     for name, item in made.items():
         what = "could be created" if dry_run else "created"
-        numbers = f"partitions: {item.num_partitions}, copies: {item.replication_factor}"
+        numbers = f"partitions: {item.num_partitions}, replicas: {item.replication_factor}"
         session.out.line(f"{what}: {name} ({numbers})")
     if session.out.as_json:
         session.out.document(rows)
@@ -187,7 +192,7 @@ def describe(
     under_replicated: Annotated[
         bool,
         typer.Option(
-            "--under-replicated-partitions", help="Only partitions with copies out of sync."
+            "--under-replicated-partitions", help="Only partitions with replicas out of sync."
         ),
     ] = False,
     unavailable: Annotated[
@@ -208,14 +213,14 @@ def describe(
         typer.Option("--topics-with-overrides", help="Only topics with settings of their own."),
     ] = False,
 ) -> None:
-    """Show partitions, leaders, copies and settings of topics."""
-    wanted = {
-        Need.UNDER_REPLICATED: under_replicated,
-        Need.UNAVAILABLE: unavailable,
-        Need.UNDER_MIN_ISR: under_min_isr,
-        Need.AT_MIN_ISR: at_min_isr,
+    """Show partitions, leaders, replicas and settings of topics."""
+    filters = {
+        PartitionFilter.UNDER_REPLICATED: under_replicated,
+        PartitionFilter.UNAVAILABLE: unavailable,
+        PartitionFilter.UNDER_MIN_ISR: under_min_isr,
+        PartitionFilter.AT_MIN_ISR: at_min_isr,
     }
-    needs = [need for need, is_wanted in wanted.items() if is_wanted]
+    needs = [need for need, is_set in filters.items() if is_set]
     if len(needs) + overrides > 1:
         raise UsageError("choose one of the options that show only some partitions or topics")
     with session.admin() as admin:
@@ -239,17 +244,18 @@ def alter(
     session: Session,
     topics: Topics,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="How many there shall be in all.")
+        int, typer.Option("--partitions", "-p", min=1, help="The new total number.")
     ],
     replica_assignment: Assignment = None,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Topics that do not exist are passed over.")
+        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
     ] = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Add partitions to topics; they can never be taken away again (M1).
+    """Add partitions to topics; they cannot be removed again (M1).
 
-    Keys go to other partitions afterwards than before. For settings see `penstock config alter`.
+    Records with the same key go to other partitions afterwards. `penstock config alter` changes
+    settings.
     """
     from penstock.client.admin import NewPartitions
 
@@ -273,7 +279,7 @@ def delete(
     session: Session,
     topics: Topics,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Topics that do not exist are passed over.")
+        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
     ] = False,
     internal: Internal = False,
     yes: Yes = False,
@@ -302,7 +308,7 @@ def elect(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC[:PARTITIONS]",
-            help="Which, such as orders or orders:0,2-4; or --all.",
+            help="The partitions, such as orders or orders:0,2-4; or --all.",
             autocompletion=complete.topics,
             show_default=False,
         ),
@@ -319,28 +325,30 @@ def elect(
     ] = None,
     election: Annotated[
         Election,
-        typer.Option("--type", help="unclean may lose records: any copy that is up may lead."),
+        typer.Option(
+            "--type", help="unclean may lose records: any replica that is up may become leader."
+        ),
     ] = Election.PREFERRED,
     yes: Yes = False,
 ) -> None:
-    """Have partitions choose their leaders again: kafka-leader-election.sh."""
+    """Elect the leaders of partitions: kafka-leader-election.sh."""
     from penstock.client.admin import ElectionType
 
     if sum((bool(partitions), all_partitions, file is not None)) != 1:
-        raise UsageError("say which partitions: TOPIC[:PARTITIONS], --all or --file")
+        raise UsageError("name the partitions: TOPIC[:PARTITIONS], --all or --file")
     kind = ElectionType[election.name]
     with session.admin() as admin:
-        wanted = None
+        chosen = None
         if file is not None:
-            wanted = partitions_in(file)
+            chosen = partitions_in(file)
         elif partitions:
             described = admin.describe_topics(admin.list_topics(include_internal=True))
             counts = {item.name: len(item.partitions) for item in described.values()}
             hidden = [item.name for item in described.values() if item.is_internal]
-            wanted = choose_partitions(partitions, counts, hidden)
+            chosen = choose_partitions(partitions, counts, hidden)
         if kind is ElectionType.UNCLEAN:
-            session.confirm("Records may be lost by an unclean election. Go on?", yes=yes)
-        elected = admin.elect_leaders(kind, wanted)
+            session.confirm("Records may be lost by an unclean election. Continue?", yes=yes)
+        elected = admin.elect_leaders(kind, chosen)
     session.out.table(
         ["Topic", "Partition", "Elected"],
         [(item.topic, item.partition, was) for item, was in sorted(elected.items())],
@@ -349,21 +357,21 @@ def elect(
 
 
 def chosen_topics(
-    admin: "Admin", words: list[str] | None, *, internal: bool, must_match: bool = True
+    admin: "Admin", patterns: list[str] | None, *, internal: bool, must_match: bool = True
 ) -> "dict[str, TopicListing | None]":
-    """The topics that the words mean, sorted where they are patterns; None for unknown ones."""
+    """Returns the topics that names or patterns select; None for names of unknown topics."""
     listed = admin.list_topics(include_internal=True)
     hidden = [] if internal else [name for name, item in listed.items() if item.is_internal]
     visible = sorted(set(listed) - set(hidden))
-    if words:
-        names = choose_topics(words, visible, hidden, must_match=must_match)
+    if patterns:
+        names = choose_topics(patterns, visible, hidden, must_match=must_match)
     else:
         names = visible
     return {name: listed.get(name) for name in names}
 
 
 def name_of_id(admin: "Admin", text: str) -> str:
-    """The name of the topic with an id."""
+    """Returns the name of the topic with an id."""
     for name, topic in admin.list_topics(include_internal=True).items():
         if topic.topic_id is not None and text in (kafka_id(topic.topic_id), str(topic.topic_id)):
             return name
@@ -373,7 +381,7 @@ def name_of_id(admin: "Admin", text: str) -> str:
 
 
 def _existing(
-    admin: "Admin", words: list[str], if_exists: bool, *, internal: bool = False
+    admin: "Admin", patterns: list[str], if_exists: bool, *, internal: bool = False
 ) -> list[str]:
-    chosen = chosen_topics(admin, words, internal=internal, must_match=not if_exists)
+    chosen = chosen_topics(admin, patterns, internal=internal, must_match=not if_exists)
     return [name for name, result in chosen.items() if result is not None or not if_exists]

@@ -1,4 +1,4 @@
-"""What `penstock topic describe` shows."""
+"""The tables of `penstock topic describe`."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -21,26 +21,26 @@ class Election(StrEnum):
     UNCLEAN = "unclean"
 
 
-class Need(StrEnum):
-    """What may be wrong with a partition."""
+class PartitionFilter(StrEnum):
+    """The conditions that `penstock topic describe` can select partitions by."""
 
     UNDER_REPLICATED = "under-replicated"
     UNAVAILABLE = "unavailable"
     UNDER_MIN_ISR = "under min.insync.replicas"
     AT_MIN_ISR = "at min.insync.replicas"
 
-    def fits(self, partition: "PartitionDescription", min_isr: int) -> bool:
-        if self is Need.UNDER_REPLICATED:
+    def matches(self, partition: "PartitionDescription", min_isr: int) -> bool:
+        if self is PartitionFilter.UNDER_REPLICATED:
             return len(partition.isr) < len(partition.replicas)
-        if self is Need.UNAVAILABLE:
+        if self is PartitionFilter.UNAVAILABLE:
             return partition.leader is None
-        if self is Need.UNDER_MIN_ISR:
+        if self is PartitionFilter.UNDER_MIN_ISR:
             return len(partition.isr) < min_isr
         return len(partition.isr) == min_isr
 
 
 def configs_of(admin: "Admin", topics: Sequence[str]) -> Configs:
-    """The settings of topics; of those that this user may not see, none."""
+    """Returns the settings of topics, without those that this user may not describe."""
     from penstock.client.admin import AdminError, ConfigResource, ConfigResourceType
 
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in topics]
@@ -54,7 +54,7 @@ def configs_of(admin: "Admin", topics: Sequence[str]) -> Configs:
 
 
 def overrides_of(settings: "Mapping[str, ConfigEntry]") -> dict[str, str | None]:
-    """The settings that a topic does not share with all others."""
+    """Returns the settings that were set for the topic itself."""
     return {name: setting.value for name, setting in sorted(settings.items()) if setting.is_dynamic}
 
 
@@ -63,10 +63,10 @@ def print_descriptions(
     topics: "Sequence[TopicDescription]",
     configs: Configs,
     *,
-    need: Need | None = None,
+    need: PartitionFilter | None = None,
     only_overrides: bool = False,
 ) -> None:
-    """Topics with their partitions; with a need, one table of the partitions that have it."""
+    """Prints topics with their partitions; with `need`, one table of the partitions that match."""
     chosen: list[tuple[TopicDescription, list[PartitionDescription]]] = []
     for topic in topics:
         settings = configs.get(topic.name, {})
@@ -77,7 +77,7 @@ def print_descriptions(
         partitions = [
             partition
             for partition in topic.partitions
-            if need is None or need.fits(partition, min_isr)
+            if need is None or need.matches(partition, min_isr)
         ]
         if partitions or need is None:
             chosen.append((topic, partitions))
@@ -106,11 +106,11 @@ def print_descriptions(
 
 
 def _head(topic: "TopicDescription", overrides: Mapping[str, str | None]) -> dict[str, object]:
-    copies = len(topic.partitions[0].replicas) if topic.partitions else 0
+    replicas = len(topic.partitions[0].replicas) if topic.partitions else 0
     return {
         "Topic": topic.name + (" (internal)" if topic.is_internal else ""),
         "Topic id": topic.topic_id,
-        "Partitions": f"{len(topic.partitions)}, {count_of(copies, 'copy', 'copies')} each",
+        "Partitions": f"{len(topic.partitions)}, {count_of(replicas, 'replica')} each",
         "Settings": ", ".join(f"{name}={value}" for name, value in overrides.items()) or None,
     }
 

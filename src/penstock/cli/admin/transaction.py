@@ -1,4 +1,4 @@
-"""`penstock txn`: transactions and the producers behind them (kafka-transactions.sh; P4)."""
+"""`penstock txn`: transactions and their producers (kafka-transactions.sh; P4)."""
 
 import time
 from enum import StrEnum
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 app = new_group("Transactions: list, describe, abort, find those that hang.")
 
 _BATCH = 500
-"""Partitions that are asked about in one go."""
+"""The number of partitions in one request."""
 
 
 class State(StrEnum):
@@ -37,7 +37,7 @@ class State(StrEnum):
 
 OnBroker = Annotated[
     int | None,
-    typer.Option("--broker", help="Ask this broker, not the leader.", show_default=False),
+    typer.Option("--broker", help="Query this broker instead of the leader.", show_default=False),
 ]
 
 
@@ -48,7 +48,8 @@ def list_transactions(
         list[State] | None, typer.Option("--state", help="Only in this state; may be repeated.")
     ] = None,
     producer_id: Annotated[
-        list[int] | None, typer.Option("--producer-id", help="Only of this one; may be repeated.")
+        list[int] | None,
+        typer.Option("--producer-id", help="Only of this producer; may be repeated."),
     ] = None,
     duration: Annotated[
         int | None,
@@ -58,7 +59,7 @@ def list_transactions(
     ] = None,
     match: Annotated[
         str | None,
-        typer.Option("--match", metavar="RE2", help="Only ids that fit.", show_default=False),
+        typer.Option("--match", metavar="RE2", help="Only ids that match.", show_default=False),
     ] = None,
 ) -> None:
     """List transactional ids and their states."""
@@ -90,7 +91,7 @@ def describe(
         list[str],
         typer.Argument(
             metavar="TRANSACTIONAL_ID",
-            help="Which.",
+            help="The transactional id.",
             autocompletion=complete.transactional_ids,
         ),
     ],
@@ -127,13 +128,13 @@ def producers(
         list[str],
         typer.Argument(
             metavar="TOPIC[:PARTITIONS]",
-            help="Which partitions.",
+            help="The partitions.",
             autocompletion=complete.topics,
         ),
     ],
     broker: OnBroker = None,
 ) -> None:
-    """Show the producers that a partition knows: kafka-transactions.sh describe-producers."""
+    """Show the producers of a partition: kafka-transactions.sh describe-producers."""
     with session.admin() as admin:
         chosen = _partitions(admin, partitions, None)
         result = admin.describe_producers(chosen, broker_id=broker)
@@ -150,13 +151,13 @@ def producers(
             for item, states in sorted(result.items())
             for state in states
         ],
-        empty="no producer is known there",
+        empty="the partitions have no producers",
     )
 
 
 def _producer(state: "ProducerState", last: object) -> tuple[object, ...]:
-    who = (state.producer_id, state.producer_epoch, state.last_sequence, last)
-    return (*who, state.coordinator_epoch, state.current_transaction_start_offset)
+    producer = (state.producer_id, state.producer_epoch, state.last_sequence, last)
+    return (*producer, state.coordinator_epoch, state.current_transaction_start_offset)
 
 
 @command(app, "abort")
@@ -164,12 +165,14 @@ def abort(
     session: Session,
     partition: Annotated[
         str,
-        typer.Argument(metavar="TOPIC:PARTITION", help="Where.", autocompletion=complete.topics),
+        typer.Argument(
+            metavar="TOPIC:PARTITION", help="The partition.", autocompletion=complete.topics
+        ),
     ],
     start_offset: Annotated[
         int | None,
         typer.Option(
-            "--start-offset", help="Of the transaction that is open there.", show_default=False
+            "--start-offset", help="The first offset of the open transaction.", show_default=False
         ),
     ] = None,
     producer_id: Annotated[
@@ -186,41 +189,41 @@ def abort(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Abort a transaction that hangs in one partition, so that readers go on behind it.
+    """Abort a transaction that hangs in one partition, so that readers continue after it.
 
-    For transactions that `penstock txn find-hanging` shows. It goes past the coordinator: one that
-    is still running may then be committed in part only.
+    Use it for transactions that `penstock txn find-hanging` shows. It bypasses the coordinator: a
+    transaction that is still running may then be committed only in part.
     """
     at = one_partition(partition)
     by_hand = (producer_id, producer_epoch, coordinator_epoch)
     with session.admin() as admin:
         if start_offset is not None:
             states = admin.describe_producers([at])[at]
-            fitting = [
+            matching = [
                 state for state in states if state.current_transaction_start_offset == start_offset
             ]
-            if not fitting:
+            if not matching:
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE,
                     f"no open transaction begins at offset {start_offset} of {at}: "
                     f"penstock txn producers {partition} shows those that are open",
                 )
-            epoch = fitting[0].coordinator_epoch
+            epoch = matching[0].coordinator_epoch
             target = (
-                fitting[0].producer_id,
-                fitting[0].producer_epoch,
-                # A partition that never saw a marker takes any epoch: 0 is the smallest.
+                matching[0].producer_id,
+                matching[0].producer_epoch,
+                # A partition without markers accepts any epoch; 0 is the smallest.
                 0 if epoch is None or epoch < 0 else epoch,
             )
         elif producer_id is None or producer_epoch is None or coordinator_epoch is None:
             raise UsageError(
-                "say which transaction: --start-offset, or --producer-id, --producer-epoch and "
+                "name the transaction: --start-offset, or --producer-id, --producer-epoch and "
                 "--coordinator-epoch"
             )
         else:
             target = (producer_id, producer_epoch, max(0, coordinator_epoch))
         if start_offset is not None and any(item is not None for item in by_hand):
-            raise UsageError("--start-offset says it all: leave the other numbers away")
+            raise UsageError("--start-offset is sufficient: leave out the other numbers")
         what = f"Abort the transaction of producer {target[0]} (epoch {target[1]}) in {at}?"
         session.confirm(what, yes=yes)
         admin.abort_transaction(at, *target)
@@ -236,7 +239,9 @@ def force_terminate(
     transactional_id: Annotated[
         str,
         typer.Argument(
-            metavar="TRANSACTIONAL_ID", help="Which.", autocompletion=complete.transactional_ids
+            metavar="TRANSACTIONAL_ID",
+            help="The transactional id.",
+            autocompletion=complete.transactional_ids,
         ),
     ],
     yes: Yes = False,
@@ -258,14 +263,14 @@ def find_hanging(
         list[str] | None,
         typer.Argument(
             metavar="TOPIC[:PARTITIONS]",
-            help="Only there; everywhere without.",
+            help="Only these partitions. Default: all.",
             autocompletion=complete.topics,
             show_default=False,
         ),
     ] = None,
     broker: Annotated[
         int | None,
-        typer.Option("--broker", help="Only what this broker has.", show_default=False),
+        typer.Option("--broker", help="Only partitions of this broker.", show_default=False),
     ] = None,
     max_timeout: Annotated[
         int,
@@ -273,7 +278,7 @@ def find_hanging(
             "--max-transaction-timeout",
             metavar="MINUTES",
             min=0,
-            help="Those with a record since then are not looked at.",
+            help="Ignore transactions with a newer record.",
         ),
     ] = 15,
 ) -> None:
@@ -291,8 +296,8 @@ def find_hanging(
                 result += candidates(states, now_ms, max_timeout * 60_000)
                 step(len(some))
         if result:
-            wanted = {item.producer.producer_id for item in result}
-            listed = admin.list_transactions(producer_ids=wanted).values()
+            producer_ids = {item.producer.producer_id for item in result}
+            listed = admin.list_transactions(producer_ids=producer_ids).values()
             ids = {item.producer_id: item.transactional_id for some in listed for item in some}
             try:
                 described = admin.describe_transactions(ids.values()) if ids else {}
@@ -306,10 +311,15 @@ def find_hanging(
     rows = []
     for entry in result:
         state = entry.producer
-        who = (*entry.partition, state.producer_id, state.producer_epoch, state.coordinator_epoch)
+        producer = (
+            *entry.partition,
+            state.producer_id,
+            state.producer_epoch,
+            state.coordinator_epoch,
+        )
         minutes = (now_ms - state.last_timestamp) // 60_000
         last = moment(state.last_timestamp)
-        rows.append((*who, state.current_transaction_start_offset, last, minutes))
+        rows.append((*producer, state.current_transaction_start_offset, last, minutes))
     session.out.table(
         [*columns, "Start offset", "Last timestamp", "Duration min"],
         rows,
@@ -318,9 +328,9 @@ def find_hanging(
 
 
 def _partitions(
-    admin: "Admin", words: list[str] | None, broker: int | None
+    admin: "Admin", patterns: list[str] | None, broker: int | None
 ) -> list[TopicPartition]:
-    """The partitions that the words mean, as far as the broker has them."""
+    """Returns the partitions that names or patterns select and that the broker has."""
     described = admin.describe_topics(admin.list_topics(include_internal=True))
     hosts = {
         TopicPartition(topic.name, partition.partition): partition.replicas
@@ -328,8 +338,8 @@ def _partitions(
         for partition in topic.partitions
     }
     chosen = sorted(hosts)
-    if words:
+    if patterns:
         counts = {topic.name: len(topic.partitions) for topic in described.values()}
         hidden = [topic.name for topic in described.values() if topic.is_internal]
-        chosen = choose_partitions(words, counts, hidden)
+        chosen = choose_partitions(patterns, counts, hidden)
     return [item for item in chosen if broker is None or broker in hosts[item]]

@@ -42,7 +42,7 @@ def describe(
         typer.Argument(metavar="USER", help="Users.", autocompletion=complete.users),
     ],
 ) -> None:
-    """Show how users can log in. Passwords are known to nobody."""
+    """Show the mechanisms of users. Passwords are not stored."""
     _print(session, users)
 
 
@@ -52,10 +52,12 @@ def create(
     user: OneUser,
     mechanism: Annotated[
         list[Mechanism] | None,
-        typer.Option("--mechanism", "-m", help="How to log in; may be repeated. SCRAM-SHA-512."),
+        typer.Option(
+            "--mechanism", "-m", help="The mechanism; may be repeated. Default: SCRAM-SHA-512."
+        ),
     ] = None,
     iterations: Annotated[
-        int, typer.Option("--iterations", min=4096, max=16384, help="Rounds of the hash.")
+        int, typer.Option("--iterations", min=4096, max=16384, help="The iterations of the hash.")
     ] = 4096,
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Read the password from standard input.")
@@ -63,7 +65,7 @@ def create(
 ) -> None:
     """Create a user, or change the password of one.
 
-    The password is asked for on a terminal, else taken from standard input with --password-stdin or
+    The password is read from the terminal, or from standard input with --password-stdin or
     from the variable PENSTOCK_USER_PASSWORD. It is hashed here and never sent.
     """
     from penstock.client.admin import ScramMechanism, ScramUpsertion
@@ -86,11 +88,11 @@ def delete(
     user: OneUser,
     mechanism: Annotated[
         list[Mechanism] | None,
-        typer.Option("--mechanism", "-m", help="Only this one; all without."),
+        typer.Option("--mechanism", "-m", help="Only this one. Default: all."),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Take a user's password away."""
+    """Remove the credentials of a user."""
     from penstock.client.admin import ScramDeletion, ScramMechanism
 
     with session.admin() as admin:
@@ -101,7 +103,7 @@ def delete(
             chosen = [item.mechanism for item in credentials[user]]
         names = [item.mechanism_name for item in chosen]
         session.confirm(
-            f"Take {count_of(len(names), 'login')} of user {user} away: {', '.join(names)}?",
+            f"Remove {count_of(len(names), 'login')} of user {user}: {', '.join(names)}?",
             yes=yes,
         )
         admin.alter_user_scram_credentials(ScramDeletion(user, item) for item in chosen)

@@ -8,8 +8,8 @@ from penstock.cli.admin.hanging_transactions import OpenTransaction, candidates,
 from penstock.cli.admin.json_files import Move
 from penstock.cli.admin.offsets import time_spec
 from penstock.cli.admin.quota import entity
-from penstock.cli.admin.reassignment_steps import folder_moves
-from penstock.cli.admin.topic_tables import Need
+from penstock.cli.admin.reassignment_steps import log_dir_moves
+from penstock.cli.admin.topic_tables import PartitionFilter
 from penstock.cli.output import UsageError
 from penstock.client.admin import (
     ClientQuotaEntity,
@@ -85,7 +85,7 @@ def test_whose_quota() -> None:
     )
     with pytest.raises(UsageError, match="choose one of --user and --user-defaults"):
         entity("ann", None, None, True, False, False)
-    with pytest.raises(UsageError, match="stand alone"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         entity("ann", None, "10.0.0.1", False, False, False)
 
 
@@ -115,17 +115,27 @@ def test_times_that_are_none(text: str) -> None:
     ("isr", "leader", "needs"),
     [
         ((0, 1, 2), 0, set()),
-        ((0, 1), 0, {Need.UNDER_REPLICATED, Need.AT_MIN_ISR}),
-        ((0,), None, {Need.UNDER_REPLICATED, Need.UNAVAILABLE, Need.UNDER_MIN_ISR}),
+        ((0, 1), 0, {PartitionFilter.UNDER_REPLICATED, PartitionFilter.AT_MIN_ISR}),
+        (
+            (0,),
+            None,
+            {
+                PartitionFilter.UNDER_REPLICATED,
+                PartitionFilter.UNAVAILABLE,
+                PartitionFilter.UNDER_MIN_ISR,
+            },
+        ),
     ],
 )
-def test_what_partitions_need(isr: tuple[int, ...], leader: int | None, needs: set[Need]) -> None:
+def test_what_partitions_need(
+    isr: tuple[int, ...], leader: int | None, needs: set[PartitionFilter]
+) -> None:
     """E7: with min.insync.replicas=2."""
     partition = PartitionDescription(0, leader, 0, (0, 1, 2), isr)
-    assert {need for need in Need if need.fits(partition, 2)} == needs
+    assert {need for need in PartitionFilter if need.matches(partition, 2)} == needs
 
 
 def test_folders_of_a_plan() -> None:
-    assert folder_moves({A0: Move((1, 2), ("any", "/d"))}) == {
+    assert log_dir_moves({A0: Move((1, 2), ("any", "/d"))}) == {
         TopicPartitionReplica("a", 0, 2): "/d"
     }

@@ -66,9 +66,9 @@ def test_a_plan_can_be_read_again(written: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("{", "it is no JSON"),
+        ("{", "it is not JSON"),
         ("[]", 'must be an object with a list "partitions"'),
-        (entries(1), "1 is no object"),
+        (entries(1), "1 is not an object"),
         (entries({"topic": "a"}), '"partition", a whole number'),
         (entries({"topic": 1, "partition": 0}), '"topic", text'),
         (entries({"topic": "a", "partition": True}), '"partition", a whole number'),

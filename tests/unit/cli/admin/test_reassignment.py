@@ -1,4 +1,4 @@
-"""Where the copies of partitions shall be (R1, R8)."""
+"""Plans for the replicas of partitions (R1, R8)."""
 
 from collections import Counter
 
@@ -60,7 +60,7 @@ def test_more_and_fewer_copies() -> None:
 def test_too_few_brokers() -> None:
     """E1: it says how many there are, and what to do."""
     with pytest.raises(
-        KafkaError, match="needs 2 brokers for its copies, and 1 are named"
+        KafkaError, match="needs 2 brokers for its replicas, and 1 are named"
     ) as error:
         propose({at(0): (0, 1)}, {0: None})
     assert error.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -72,25 +72,25 @@ def clusters(
 ) -> tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int]:
     old = draw(st.integers(1, 6))
     new = draw(st.lists(st.integers(0, 8), unique=True, min_size=1, max_size=7))
-    copies = draw(st.integers(1, min(old, len(new), 3)))
+    replica_count = draw(st.integers(1, min(old, len(new), 3)))
     racks: dict[int, str | None] = {
         broker: draw(st.sampled_from([None, "a", "b", "c"])) for broker in new
     }
-    some = st.permutations(range(old)).map(lambda row: tuple(row[:copies]))
+    some = st.permutations(range(old)).map(lambda row: tuple(row[:replica_count]))
     replicas = draw(st.lists(some, min_size=1, max_size=20))
-    return {at(number): replica for number, replica in enumerate(replicas)}, racks, copies
+    return {at(number): replica for number, replica in enumerate(replicas)}, racks, replica_count
 
 
 @given(clusters())
 def test_a_proposal_is_sound(
     cluster: tuple[dict[TopicPartition, tuple[int, ...]], dict[int, str | None], int],
 ) -> None:
-    """R1: every copy on a broker of its own, evenly, in as many racks as there can be."""
-    current, racks, copies = cluster
+    """R1: every replica on a broker of its own, evenly, in as many racks as there can be."""
+    current, racks, replica_count = cluster
     proposed = propose(current, racks)
     assert set(proposed) == set(current)
     for replicas in proposed.values():
-        assert len(set(replicas)) == len(replicas) == copies
+        assert len(set(replicas)) == len(replicas) == replica_count
         assert set(replicas) <= set(racks)
     if all(rack is None for rack in racks.values()):
         load = Counter(broker for replicas in proposed.values() for broker in replicas)

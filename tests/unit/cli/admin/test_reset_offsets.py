@@ -92,7 +92,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "P", "PT", "1h", "P1", "P1DT", "PT1D", "P1M"])
 def test_durations_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match="is no duration: write days"):
+    with pytest.raises(UsageError, match="is not a duration: write days"):
         parse_duration_ms(text)
 
 
@@ -112,7 +112,7 @@ def test_times(text: str, milliseconds: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "12:00", "2026-13-01T00:00:00"])
 def test_times_that_are_none(text: str) -> None:
-    with pytest.raises(UsageError, match="is no time: write 2026-01-31"):
+    with pytest.raises(UsageError, match="is not a time: write 2026-01-31"):
         parse_time_ms(text)
 
 
