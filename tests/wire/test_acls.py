@@ -1,4 +1,4 @@
-"""Access rules over the wire: made, shown, deleted, and what they refuse (X3, E3)."""
+"""ACLs over the wire: creation, description, deletion and authorization errors (X3, E3)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +51,7 @@ SETTINGS = {
     "super.users": "User:admin",
 }
 DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-NOT_FOR_YOU = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def ann(broker: RunningBroker) -> Iterator[WireClient]:
 
 
 def describe_acls(client: WireClient, name: str | None, version: int = 3) -> Any:
-    wanted = DescribeAclsRequest(
+    request = DescribeAclsRequest(
         ResourceType.ANY if name is None else ResourceType.TOPIC,
         name,
         PatternType.ANY if version else PatternType.LITERAL,
@@ -82,7 +82,7 @@ def describe_acls(client: WireClient, name: str | None, version: int = 3) -> Any
         AclOperation.ANY,
         AclPermission.ANY,
     )
-    return client.request(wanted, version)
+    return client.request(request, version)
 
 
 def metadata_error(client: WireClient, topic: str) -> ErrorCode:
@@ -90,25 +90,25 @@ def metadata_error(client: WireClient, topic: str) -> ErrorCode:
     return ErrorCode(response.topics[0].error_code)
 
 
-def test_without_a_rule_nothing_is_allowed(admin: WireClient, ann: WireClient) -> None:
+def test_without_acls_everything_is_denied(admin: WireClient, ann: WireClient) -> None:
     create_topic(admin, "closed")
     assert metadata_error(ann, "closed") is DENIED
-    refused = try_produce(ann, "closed", Record(0, 0, None, b"x"))
-    assert refused.error_code == DENIED
-    assert "User:ann" in refused.error_message
-    assert "ACL" in refused.error_message
+    response = try_produce(ann, "closed", Record(0, 0, None, b"x"))
+    assert response.error_code == DENIED
+    assert "User:ann" in response.error_message
+    assert "ACL" in response.error_message
     assert fetch(ann, "closed").error_code == DENIED
     assert create_topic(ann, "mine") is DENIED
     everything = ann.request(MetadataRequest(None), 9)
     assert everything.topics == []
-    assert ann.request(InitProducerIdRequest(None), 2).error_code == NOT_FOR_YOU
+    assert ann.request(InitProducerIdRequest(None), 2).error_code == CLUSTER_DENIED
 
 
-def test_a_rule_is_in_force_when_the_answer_has_come(admin: WireClient, ann: WireClient) -> None:
+def test_an_acl_applies_once_the_response_is_sent(admin: WireClient, ann: WireClient) -> None:
     create_topic(admin, "open")
     allow(admin, "User:ann", AclOperation.WRITE, ResourceType.TOPIC, "open")
     produce(ann, "open", b"a")
-    assert metadata_error(ann, "open") is ErrorCode.NONE  # who may write may describe
+    assert metadata_error(ann, "open") is ErrorCode.NONE  # WRITE implies DESCRIBE
     assert fetch(ann, "open").error_code == DENIED
     allow(
         admin, "User:ann", AclOperation.READ, ResourceType.TOPIC, "op", pattern=PatternType.PREFIXED
@@ -125,40 +125,41 @@ def test_a_rule_is_in_force_when_the_answer_has_come(admin: WireClient, ann: Wir
     assert fetch(ann, "open").error_code == DENIED
 
 
-def test_the_cluster_is_not_for_everybody(admin: WireClient, ann: WireClient) -> None:
-    """E3: each API that looks after the cluster has its own way to say so."""
+def test_cluster_operations_need_permission(admin: WireClient, ann: WireClient) -> None:
+    """E3: every API of the cluster reports a missing permission in its own format."""
     create_topic(admin, "guarded")
-    assert describe_acls(ann, None).error_code == NOT_FOR_YOU
+    assert describe_acls(ann, None).error_code == CLUSTER_DENIED
     creation = AclCreation(ResourceType.TOPIC, "t", 3, "User:ann", "*", AclOperation.ALL, 3)
-    assert ann.request(CreateAclsRequest([creation]), 3).results[0].error_code == NOT_FOR_YOU
-    every = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
-    assert ann.request(DeleteAclsRequest([every]), 3).filter_results[0].error_code == NOT_FOR_YOU
+    assert ann.request(CreateAclsRequest([creation]), 3).results[0].error_code == CLUSTER_DENIED
+    match_all = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
+    assert (
+        ann.request(DeleteAclsRequest([match_all]), 3).filter_results[0].error_code
+        == CLUSTER_DENIED
+    )
     assert try_alter(ann, TOPIC, "guarded", {"retention.ms": "1"})[0] is DENIED
-    assert try_alter(ann, BROKER, "", {"log.retention.ms": "1"})[0] is NOT_FOR_YOU
-    wanted = [
+    assert try_alter(ann, BROKER, "", {"log.retention.ms": "1"})[0] is CLUSTER_DENIED
+    resources = [
         DescribeConfigsResource(TOPIC, "guarded", None),
         DescribeConfigsResource(BROKER, "1", None),
         DescribeConfigsResource(32, "g", None),
     ]
-    results = ann.request(DescribeConfigsRequest(wanted), 4).results
+    results = ann.request(DescribeConfigsRequest(resources), 4).results
     assert [result.error_code for result in results] == [
         DENIED,
-        NOT_FOR_YOU,
+        CLUSTER_DENIED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ]
-    assert ann.request(ListConfigResourcesRequest(), 1).error_code == NOT_FOR_YOU
-    assert ann.request(DescribeClientQuotasRequest(), 1).error_code == NOT_FOR_YOU
+    assert ann.request(ListConfigResourcesRequest(), 1).error_code == CLUSTER_DENIED
+    assert ann.request(DescribeClientQuotasRequest(), 1).error_code == CLUSTER_DENIED
     entity = AlterClientQuotasRequestEntityData("user", "ann")
     quota = AlterClientQuotasRequestEntryData([entity], [OpData("producer_byte_rate", 1.0)])
-    assert ann.request(AlterClientQuotasRequest([quota]), 1).entries[0].error_code == NOT_FOR_YOU
-    assert ann.request(DescribeUserScramCredentialsRequest(), 0).error_code == NOT_FOR_YOU
+    assert ann.request(AlterClientQuotasRequest([quota]), 1).entries[0].error_code == CLUSTER_DENIED
+    assert ann.request(DescribeUserScramCredentialsRequest(), 0).error_code == CLUSTER_DENIED
     result = set_password(ann, ScramMechanism.SCRAM_SHA_256, "ann", "new")
-    assert result.error_code == NOT_FOR_YOU
+    assert result.error_code == CLUSTER_DENIED
 
 
-def test_who_may_create_one_topic_may_not_create_another(
-    admin: WireClient, ann: WireClient
-) -> None:
+def test_permission_to_create_applies_to_one_topic(admin: WireClient, ann: WireClient) -> None:
     allow(admin, "User:ann", AclOperation.CREATE, ResourceType.TOPIC, "anns")
     request = CreateTopicsRequest(
         [CreatableTopic("anns", 1, 1), CreatableTopic("bobs", 1, 1)], timeout_ms=1000
@@ -167,7 +168,7 @@ def test_who_may_create_one_topic_may_not_create_another(
     assert results == {"anns": 0, "bobs": DENIED}
 
 
-def test_a_host_may_be_named(admin: WireClient, ann: WireClient) -> None:
+def test_an_acl_can_name_a_host(admin: WireClient, ann: WireClient) -> None:
     create_topic(admin, "hosts")
     for host, code in (("10.1.2.3", DENIED), ("127.0.0.1", ErrorCode.NONE)):
         allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "hosts", host=host)
@@ -175,7 +176,7 @@ def test_a_host_may_be_named(admin: WireClient, ann: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_rules_are_shown_and_deleted(admin: WireClient, version: int) -> None:
+def test_acls_are_described_and_deleted(admin: WireClient, version: int) -> None:
     name = f"shown-{version}"
     creation = AclCreation(
         ResourceType.TOPIC,
@@ -186,7 +187,7 @@ def test_rules_are_shown_and_deleted(admin: WireClient, version: int) -> None:
         AclOperation.READ,
         AclPermission.DENY,
     )
-    for _ in range(2):  # the same again is no error
+    for _ in range(2):  # creating it twice is no error
         assert admin.request(CreateAclsRequest([creation]), version).results[0].error_code == 0
     (resource,) = describe_acls(admin, name, version).resources
     assert (resource.resource_type, resource.resource_name) == (ResourceType.TOPIC, name)
@@ -197,28 +198,32 @@ def test_rules_are_shown_and_deleted(admin: WireClient, version: int) -> None:
         AclOperation.READ,
         AclPermission.DENY,
     )
-    wanted = DeleteAclsFilter(
+    acl_filter = DeleteAclsFilter(
         ResourceType.TOPIC, name, PatternType.LITERAL, None, None, AclOperation.ANY, 1
     )
-    (result,) = admin.request(DeleteAclsRequest([wanted]), version).filter_results
-    (gone,) = result.matching_acls
-    assert (gone.error_code, gone.principal, gone.resource_name) == (0, "User:x", name)
+    (result,) = admin.request(DeleteAclsRequest([acl_filter]), version).filter_results
+    (deleted_acl,) = result.matching_acls
+    assert (deleted_acl.error_code, deleted_acl.principal, deleted_acl.resource_name) == (
+        0,
+        "User:x",
+        name,
+    )
     assert describe_acls(admin, name, version).resources == []
-    (result,) = admin.request(DeleteAclsRequest([wanted]), version).filter_results
+    (result,) = admin.request(DeleteAclsRequest([acl_filter]), version).filter_results
     assert (result.error_code, result.matching_acls) == (0, [])
 
 
-def test_rules_that_make_no_sense_are_refused_one_by_one(admin: WireClient) -> None:
-    good = AclCreation(ResourceType.TOPIC, "t", 3, "User:x", "*", AclOperation.READ, 3)
-    bad = AclCreation(ResourceType.TOPIC, "t", 3, "no colon", "*", AclOperation.READ, 3)
-    results = admin.request(CreateAclsRequest([bad, good]), 3).results
+def test_invalid_acls_are_rejected_individually(admin: WireClient) -> None:
+    valid = AclCreation(ResourceType.TOPIC, "t", 3, "User:x", "*", AclOperation.READ, 3)
+    invalid = AclCreation(ResourceType.TOPIC, "t", 3, "no colon", "*", AclOperation.READ, 3)
+    results = admin.request(CreateAclsRequest([invalid, valid]), 3).results
     assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST, 0]
     unknown = DeleteAclsFilter(ResourceType.TOPIC, None, 3, None, None, 99, 1)
     (result,) = admin.request(DeleteAclsRequest([unknown]), 3).filter_results
     assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_rules_outlive_the_broker(tmp_path: Path) -> None:
+def test_acls_survive_a_restart(tmp_path: Path) -> None:
     with running_broker(tmp_path, SETTINGS) as broker, logged_in(broker, "admin") as admin:
         create_topic(admin, "t")
         allow(admin, "User:ann", AclOperation.DESCRIBE, ResourceType.TOPIC, "t")
@@ -227,7 +232,7 @@ def test_rules_outlive_the_broker(tmp_path: Path) -> None:
         assert fetch(ann, "t").error_code == DENIED
 
 
-def test_everyone_may_where_there_is_no_rule(tmp_path: Path) -> None:
+def test_access_without_acls_can_be_allowed_for_everyone(tmp_path: Path) -> None:
     settings = {
         **SETTINGS,
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
@@ -242,12 +247,12 @@ def test_everyone_may_where_there_is_no_rule(tmp_path: Path) -> None:
         produce(anonymous, "t", b"x")
         allow(ann, "User:ann", AclOperation.ALL, ResourceType.TOPIC, "t")
         produce(ann, "t", b"x")
-        refused = try_produce(anonymous, "t", Record(0, 0, None, b"x"))
-        assert refused.error_code == DENIED
-        assert "User:ANONYMOUS" in refused.error_message
+        response = try_produce(anonymous, "t", Record(0, 0, None, b"x"))
+        assert response.error_code == DENIED
+        assert "User:ANONYMOUS" in response.error_message
 
 
-def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
+def test_without_an_authorizer_acls_are_disabled(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         response = describe_acls(client, None)
         assert response.error_code == ErrorCode.SECURITY_DISABLED
@@ -255,12 +260,12 @@ def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
         creation = AclCreation(ResourceType.TOPIC, "t", 3, "User:a", "*", AclOperation.ALL, 3)
         (result,) = client.request(CreateAclsRequest([creation]), 3).results
         assert result.error_code == ErrorCode.SECURITY_DISABLED
-        every = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
-        (deleted,) = client.request(DeleteAclsRequest([every]), 3).filter_results
+        match_all = DeleteAclsFilter(1, None, 1, None, None, 1, 1)
+        (deleted,) = client.request(DeleteAclsRequest([match_all]), 3).filter_results
         assert deleted.error_code == ErrorCode.SECURITY_DISABLED
 
 
-def test_an_unknown_authorizer_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_an_unknown_authorizer_is_rejected_at_startup(tmp_path: Path) -> None:
     settings = {"authorizer.class.name": "com.example.MyAuthorizer"}
     with pytest.raises(ConfigError, match="StandardAuthorizer"), running_broker(tmp_path, settings):
         pass

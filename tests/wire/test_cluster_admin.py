@@ -1,4 +1,4 @@
-"""DescribeCluster, DescribeTopicPartitions, ElectLeaders and reassignments of one node (R5, R8)."""
+"""DescribeCluster, DescribeTopicPartitions, ElectLeaders and reassignments on one node (R5, R8)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -52,7 +52,7 @@ def test_describe_cluster(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_there_are_no_controllers_to_ask(client: WireClient, version: int) -> None:
+def test_controllers_cannot_be_described(client: WireClient, version: int) -> None:
     response = client.request(DescribeClusterRequest(endpoint_type=2), version)
     assert response.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
     assert response.brokers == []
@@ -62,7 +62,7 @@ def test_there_are_no_controllers_to_ask(client: WireClient, version: int) -> No
 
 
 def pages(client: WireClient, limit: int, *names: str) -> list[list[tuple[str, list[int]]]]:
-    """Page after page: topics with the numbers of their partitions."""
+    """Reads all pages; every page has topics with their partition indexes."""
     result = []
     cursor: Any = None
     while True:
@@ -84,12 +84,12 @@ def pages(client: WireClient, limit: int, *names: str) -> list[list[tuple[str, l
             return result
 
 
-def test_pages(client: WireClient) -> None:
+def test_partitions_are_described_in_pages(client: WireClient) -> None:
     for name, partitions in (("page-b", 3), ("page-a", 2), ("page-c", 1)):
         make_topic(client, name, partitions)
     names = ("page-c", "page-a", "page-b")
-    whole = [("page-a", [0, 1]), ("page-b", [0, 1, 2]), ("page-c", [0])]
-    assert pages(client, 2000, *names) == [whole]
+    all_topics = [("page-a", [0, 1]), ("page-b", [0, 1, 2]), ("page-c", [0])]
+    assert pages(client, 2000, *names) == [all_topics]
     assert pages(client, 4, *names) == [
         [("page-a", [0, 1]), ("page-b", [0, 1])],
         [("page-b", [2]), ("page-c", [0])],
@@ -101,30 +101,30 @@ def test_pages(client: WireClient) -> None:
             assert sum(len(indexes) for _, indexes in page) <= limit
             for name, indexes in page:
                 collected.setdefault(name, []).extend(indexes)
-        assert list(collected.items()) == whole
+        assert list(collected.items()) == all_topics
 
 
-def test_what_is_told_of_a_topic(client: WireClient) -> None:
-    topic_id = make_topic(client, "told")
+def test_a_topic_is_described(client: WireClient) -> None:
+    topic_id = make_topic(client, "described")
     request = DescribeTopicPartitionsRequest(
-        [DescribeTopicPartitionsTopicRequest(name) for name in ("told", "unknown")]
+        [DescribeTopicPartitionsTopicRequest(name) for name in ("described", "unknown")]
     )
-    told, unknown = client.request(request, 0).topics
-    assert (told.error_code, told.topic_id, told.is_internal) == (0, topic_id, False)
-    assert told.topic_authorized_operations > 0
-    (partition,) = told.partitions
+    described, unknown = client.request(request, 0).topics
+    assert (described.error_code, described.topic_id, described.is_internal) == (0, topic_id, False)
+    assert described.topic_authorized_operations > 0
+    (partition,) = described.partitions
     assert (partition.leader_id, partition.leader_epoch) == (NODE, 0)
     assert partition.replica_nodes == partition.isr_nodes == [NODE]
     assert partition.offline_replicas == []
     assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_without_names_all_topics_are_told(client: WireClient) -> None:
+def test_without_names_all_topics_are_described(client: WireClient) -> None:
     make_topic(client, "all-of-them")
     assert "all-of-them" in {name for page in pages(client, 50) for name, _ in page}
 
 
-def test_a_cursor_behind_everything(client: WireClient) -> None:
+def test_a_cursor_after_all_topics_returns_nothing(client: WireClient) -> None:
     request = DescribeTopicPartitionsRequest(
         [], 10, DescribeTopicPartitionsRequestCursor("zzzz", 0)
     )
@@ -136,14 +136,14 @@ def test_a_cursor_behind_everything(client: WireClient) -> None:
 
 
 def elect(
-    client: WireClient, version: int, topics: Mapping[str, list[int]] | None, unclean: int = 0
+    client: WireClient, version: int, topics: Mapping[str, list[int]] | None, election_type: int = 0
 ) -> dict[tuple[str, int], ErrorCode]:
-    given = None
+    partitions = None
     if topics is not None:
-        given = [ElectLeadersTopicPartitions(*topic) for topic in topics.items()]
-    request = ElectLeadersRequest(topic_partitions=given, timeout_ms=5000)
+        partitions = [ElectLeadersTopicPartitions(*topic) for topic in topics.items()]
+    request = ElectLeadersRequest(topic_partitions=partitions, timeout_ms=5000)
     if version >= 1:
-        request.election_type = unclean
+        request.election_type = election_type
     response = client.request(request, version)
     assert response.error_code == 0
     return {
@@ -154,7 +154,7 @@ def elect(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_preferred_leader_leads(client: WireClient, version: int) -> None:
+def test_no_preferred_election_is_needed(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"preferred-{version}", 2)
     assert elect(client, version, {topic: [0, 1, 7], "unknown": [0]}) == {
         (topic, 0): ErrorCode.ELECTION_NOT_NEEDED,
@@ -170,12 +170,12 @@ def test_the_preferred_leader_leads(client: WireClient, version: int) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_no_unclean_election_is_needed(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"unclean-{version}")
-    assert elect(client, version, {topic: [0]}, unclean=1) == {
+    assert elect(client, version, {topic: [0]}, election_type=1) == {
         (topic, 0): ErrorCode.ELECTION_NOT_NEEDED
     }
 
 
-def test_an_election_of_an_unknown_kind(client: WireClient) -> None:
+def test_an_unknown_election_type_is_rejected(client: WireClient) -> None:
     request = ElectLeadersRequest(7, None, 1000)
     assert client.request(request, 2).error_code == ErrorCode.INVALID_REQUEST
 
@@ -217,7 +217,7 @@ def test_reassignments_on_one_node(client: WireClient, version: int) -> None:
     assert produced(client, topic, b"a") == 0
 
 
-def test_after_a_restart_the_cluster_is_the_same(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_cluster_id_survives_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("same")
     ids = set()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Groups of the newer protocol (KIP-848) over the wire: members join, share, leave, return (C3)."""
+"""Groups of the consumer protocol (KIP-848): members join, share, leave, return (C3)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ def settings() -> Mapping[str, str]:
     return GROUP_SETTINGS
 
 
-# --- members come and go
+# --- members
 
 
 @both_versions
@@ -48,47 +48,51 @@ def test_two_members_share_a_topic(client: WireClient, version: int) -> None:
     first = ConsumerMember(client, group, "first", names=[group], version=version).joined()
     assert (first.epoch, first.assigned) == (2, {topic: [0, 1, 2, 3]})
     second = ConsumerMember(client, group, "second", names=[group], version=version).joined()
-    assert second.assigned == {}, "the first has not let go yet"
+    assert second.assigned == {}, "the first has not revoked its partitions yet"
     settle(first, second)
     assert first.epoch == second.epoch == 3
     assert sorted(len(item.assigned[topic]) for item in (first, second)) == [2, 2]
     assert owned_by(first, second) == {topic: [0, 1, 2, 3]}
-    gone = second.leave()
-    assert (gone.error_code, gone.member_id, gone.member_epoch) == (0, "second", -1)
+    leave_response = second.leave()
+    assert (leave_response.error_code, leave_response.member_id, leave_response.member_epoch) == (
+        0,
+        "second",
+        -1,
+    )
     settle(first)
     assert first.assigned == {topic: [0, 1, 2, 3]}
 
 
-def test_the_broker_gives_ids_in_version_0_and_wants_them_later(client: WireClient) -> None:
+def test_member_ids_are_assigned_in_version_0_and_required_later(client: WireClient) -> None:
     make_topic(client, "ids")
     find_group(client, "ids")
     member = ConsumerMember(client, "ids", "", names=["ids"], version=0).joined()
     assert len(member.member_id) == 22
-    refused = ConsumerMember(client, "ids", "", names=["ids"]).join()
-    assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert "MemberId" in refused.error_message
+    response = ConsumerMember(client, "ids", "", names=["ids"]).join()
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert "MemberId" in response.error_message
 
 
-def test_what_is_not_new_is_not_said_again(client: WireClient) -> None:
+def test_an_unchanged_assignment_is_not_repeated(client: WireClient) -> None:
     make_topic(client, "quiet")
     find_group(client, "quiet")
     member = ConsumerMember(client, "quiet", "m", names=["quiet"]).joined()
     response = member.beat()
     assert response.assignment is None
     assert response.heartbeat_interval_ms == 5000
-    # A full request asks for a full answer, as after an answer that got lost.
+    # A full request gets a full response, as after a lost response.
     full = member.request(member.epoch, owned=member.assigned, names=["quiet"], rebalance_ms=60_000)
     assert member.send(full).assignment is not None
 
 
-def test_a_partition_is_given_only_after_it_was_let_go(client: WireClient) -> None:
+def test_a_partition_is_assigned_only_after_it_was_revoked(client: WireClient) -> None:
     topic = make_topic(client, "slow", 2)
     find_group(client, "slow")
     first = ConsumerMember(client, "slow", "first", names=["slow"]).joined()
     second = ConsumerMember(client, "slow", "second", names=["slow"]).joined()
-    told = first.beat({topic: [0, 1]})
+    response = first.beat({topic: [0, 1]})
     assert len(first.assigned[topic]) == 1
-    assert told.member_epoch == 2, "it still has what it must let go"
+    assert response.member_epoch == 2, "it still owns the partition it must revoke"
     for _ in range(3):
         second.obey()
         assert second.assigned == {}
@@ -99,8 +103,10 @@ def test_a_partition_is_given_only_after_it_was_let_go(client: WireClient) -> No
     assert owned_by(first, second) == {topic: [0, 1]}
 
 
-def test_who_does_not_let_go_in_time_is_fenced(broker: RunningBroker, client: WireClient) -> None:
-    """The member goes on with its heartbeats, but keeps what it was asked to give up."""
+def test_a_member_that_does_not_revoke_in_time_is_fenced(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """The member sends heartbeats, but does not revoke its partitions."""
     topic = make_topic(client, "stubborn", 2)
     find_group(client, "stubborn")
     first = ConsumerMember(client, "stubborn", "first", names=["stubborn"]).joined()
@@ -116,49 +122,49 @@ def test_who_does_not_let_go_in_time_is_fenced(broker: RunningBroker, client: Wi
 # --- epochs
 
 
-def test_an_epoch_of_the_past_is_fenced(client: WireClient) -> None:
+def test_a_wrong_member_epoch_is_fenced(client: WireClient) -> None:
     topic = make_topic(client, "epochs", 2)
     find_group(client, "epochs")
     member = ConsumerMember(client, "epochs", "m", names=["epochs"]).joined()
-    other = ConsumerMember(client, "epochs", "n", names=["epochs"]).joined()
-    settle(member, other)
+    second = ConsumerMember(client, "epochs", "n", names=["epochs"]).joined()
+    settle(member, second)
     member.epoch += 5
     response = member.beat()
     assert response.error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert "join again" in response.error_message
     member.joined()
-    settle(member, other)
-    assert owned_by(member, other) == {topic: [0, 1]}
+    settle(member, second)
+    assert owned_by(member, second) == {topic: [0, 1]}
 
 
-def test_an_answer_that_got_lost_is_given_again(client: WireClient) -> None:
+def test_a_lost_response_is_repeated(client: WireClient) -> None:
     topic = make_topic(client, "lost", 2)
     find_group(client, "lost")
     member = ConsumerMember(client, "lost", "m", names=["lost"]).joined()
     make_topic(client, "lost-2")
     before = member.epoch
     assert member.beat(names=["lost", "lost-2"]).member_epoch == before + 1
-    again = member.client.request(member.request(before, owned={topic: [0, 1]}), 1)
-    assert (again.error_code, again.member_epoch) == (0, before + 1)
+    repeated = member.client.request(member.request(before, owned={topic: [0, 1]}), 1)
+    assert (repeated.error_code, repeated.member_epoch) == (0, before + 1)
 
 
-def test_members_that_nobody_knows(client: WireClient) -> None:
+def test_unknown_members_are_rejected(client: WireClient) -> None:
     find_group(client, "nobody")
     make_topic(client, "nobody")
-    stranger = ConsumerMember(client, "nobody", "stranger", names=["nobody"])
-    stranger.epoch = 3
-    response = stranger.beat()
+    unknown_member = ConsumerMember(client, "nobody", "stranger", names=["nobody"])
+    unknown_member.epoch = 3
+    response = unknown_member.beat()
     assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert "epoch 0" in response.error_message
     ConsumerMember(client, "nobody", "m", names=["nobody"]).joined()
-    assert stranger.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    assert stranger.leave().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert unknown_member.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert unknown_member.leave().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 # --- sessions
 
 
-def test_who_is_not_heard_of_is_fenced(broker: RunningBroker, client: WireClient) -> None:
+def test_a_member_without_heartbeats_is_fenced(broker: RunningBroker, client: WireClient) -> None:
     topic = make_topic(client, "silent", 2)
     find_group(client, "silent")
     silent = ConsumerMember(client, "silent", "silent", names=["silent"]).joined()
@@ -174,8 +180,8 @@ def test_who_is_not_heard_of_is_fenced(broker: RunningBroker, client: WireClient
     assert [member.member_id for member in described(client, "silent").members] == ["alive"]
 
 
-def test_sessions_are_as_long_as_the_settings_say(tmp_path: Path) -> None:
-    """By the real clock; a group of its own settings lives longer, from its next heartbeat on."""
+def test_session_timeouts_of_the_broker_and_of_a_group(tmp_path: Path) -> None:
+    """Uses the real clock; the timeout of a group applies from its next heartbeat on."""
     settings = {
         **GROUP_SETTINGS,
         "group.consumer.min.session.timeout.ms": "50",
@@ -187,21 +193,24 @@ def test_sessions_are_as_long_as_the_settings_say(tmp_path: Path) -> None:
         make_topic(client, "t")
         find_group(client, "g")
         short = ConsumerMember(client, "g", "m", names=["t"]).joined()
-        patient = ConsumerMember(client, "patient", "m", names=["t"]).joined()
+        long_lived = ConsumerMember(client, "patient", "m", names=["t"]).joined()
         assert short.beat().heartbeat_interval_ms == 50
-        own = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "5000"}
-        alter(client, ConfigResourceType.GROUP, "patient", own)
-        assert patient.beat().heartbeat_interval_ms == 5000
+        group_configs = {
+            "consumer.session.timeout.ms": "60000",
+            "consumer.heartbeat.interval.ms": "5000",
+        }
+        alter(client, ConfigResourceType.GROUP, "patient", group_configs)
+        assert long_lived.beat().heartbeat_interval_ms == 5000
         wait_until(lambda: described(client, "g").group_state == "Empty")
         assert short.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
-        assert patient.beat().error_code == 0
-        alter(client, ConfigResourceType.GROUP, "patient", dict.fromkeys(own))
-        assert patient.beat().heartbeat_interval_ms == 50
+        assert long_lived.beat().error_code == 0
+        alter(client, ConfigResourceType.GROUP, "patient", dict.fromkeys(group_configs))
+        assert long_lived.beat().heartbeat_interval_ms == 50
         wait_until(lambda: described(client, "patient").group_state == "Empty")
 
 
-def test_the_broker_s_settings_change_without_a_restart(client: WireClient) -> None:
-    """`group.consumer.assignment.interval.ms` is the one that can (KIP-1101)."""
+def test_the_assignment_interval_changes_without_a_restart(client: WireClient) -> None:
+    """`group.consumer.assignment.interval.ms` can be changed (KIP-1101)."""
     make_topic(client, "dynamic", 2)
     find_group(client, "dynamic")
     first = ConsumerMember(client, "dynamic", "first", names=["dynamic"]).joined()
@@ -210,7 +219,7 @@ def test_the_broker_s_settings_change_without_a_restart(client: WireClient) -> N
     try:
         second = ConsumerMember(client, "dynamic", "second", names=["dynamic"]).joined()
         settle(first, second)
-        assert second.assigned == {}, "the target of just now still holds"
+        assert second.assigned == {}, "the previous target assignment still applies"
     finally:
         alter(client, ConfigResourceType.BROKER, "", {name: None})
     settle(first, second)
@@ -220,53 +229,55 @@ def test_the_broker_s_settings_change_without_a_restart(client: WireClient) -> N
 # --- static members
 
 
-def test_a_static_member_gets_back_what_it_had(client: WireClient) -> None:
+def test_a_static_member_gets_its_partitions_back(client: WireClient) -> None:
     topic = make_topic(client, "static", 4)
     find_group(client, "static")
     first = ConsumerMember(client, "static", "a-1", names=["static"], instance="a").joined()
-    other = ConsumerMember(client, "static", "b-1", names=["static"], instance="b").joined()
-    settle(first, other)
-    had = first.assigned
+    second = ConsumerMember(client, "static", "b-1", names=["static"], instance="b").joined()
+    settle(first, second)
+    partitions_before = first.assigned
     assert first.leave(LEAVE_FOR_NOW).error_code == 0
-    other.obey()
-    assert len(other.assigned[topic]) == 2, "nobody gets what it will come back for"
-    back = ConsumerMember(client, "static", "a-2", names=["static"], instance="a").joined()
-    assert (back.epoch, back.assigned) == (first.epoch, had)
-    fenced = first.beat()
-    assert fenced.error_code == ErrorCode.FENCED_INSTANCE_ID
-    assert "a-2" in fenced.error_message
+    second.obey()
+    assert len(second.assigned[topic]) == 2, "the partitions stay reserved for the static member"
+    returned = ConsumerMember(client, "static", "a-2", names=["static"], instance="a").joined()
+    assert (returned.epoch, returned.assigned) == (first.epoch, partitions_before)
+    response = first.beat()
+    assert response.error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert "a-2" in response.error_message
 
 
-def test_an_instance_that_is_taken(client: WireClient) -> None:
+def test_an_instance_id_in_use_is_rejected(client: WireClient) -> None:
     make_topic(client, "taken")
     find_group(client, "taken")
     first = ConsumerMember(client, "taken", "a-1", names=["taken"], instance="a").joined()
     twin = ConsumerMember(client, "taken", "a-2", names=["taken"], instance="a")
-    refused = twin.join()
-    assert refused.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
-    assert "a-1" in refused.error_message
+    response = twin.join()
+    assert response.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert "a-1" in response.error_message
     assert first.leave().error_code == 0
     assert twin.join().error_code == 0
 
 
-def test_a_static_member_that_does_not_come_back(broker: RunningBroker, client: WireClient) -> None:
+def test_the_session_of_an_absent_static_member_ends(
+    broker: RunningBroker, client: WireClient
+) -> None:
     topic = make_topic(client, "never", 2)
     find_group(client, "never")
     first = ConsumerMember(client, "never", "a-1", names=["never"], instance="a").joined()
-    other = ConsumerMember(client, "never", "b-1", names=["never"], instance="b").joined()
-    settle(first, other)
+    second = ConsumerMember(client, "never", "b-1", names=["never"], instance="b").joined()
+    settle(first, second)
     first.leave(LEAVE_FOR_NOW)
     pass_time(broker, SESSION_MS - 1000)
-    other.obey()
-    assert len(other.assigned[topic]) == 1
+    second.obey()
+    assert len(second.assigned[topic]) == 1
     pass_time(broker, 2000)
-    settle_on([{topic: [0, 1]}], other)
+    settle_on([{topic: [0, 1]}], second)
 
 
 # --- assignors
 
 
-def test_members_choose_an_assignor(client: WireClient) -> None:
+def test_members_select_an_assignor(client: WireClient) -> None:
     ids = [make_topic(client, f"chosen-{index}", 3) for index in range(2)]
     names = ["chosen-0", "chosen-1"]
     find_group(client, "chosen")
@@ -276,7 +287,7 @@ def test_members_choose_an_assignor(client: WireClient) -> None:
     ]
     settle(*members)
     assert described(client, "chosen").assignor_name == "range"
-    # Range gives each member the same partitions of every topic.
+    # Range assigns the same partitions of every topic to a member.
     assert members[0].assigned == {id_: [0, 1] for id_ in ids}
     assert members[1].assigned == {id_: [2] for id_ in ids}
     for member in members:
@@ -285,7 +296,7 @@ def test_members_choose_an_assignor(client: WireClient) -> None:
     assert described(client, "chosen").assignor_name == "uniform"
 
 
-def test_an_assignor_that_the_broker_does_not_have(client: WireClient) -> None:
+def test_an_unknown_assignor_is_rejected(client: WireClient) -> None:
     find_group(client, "odd")
     response = ConsumerMember(client, "odd", "m", names=["t"], assignor="sticky").join()
     assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
@@ -293,11 +304,11 @@ def test_an_assignor_that_the_broker_does_not_have(client: WireClient) -> None:
     assert "uniform, range" in response.error_message
 
 
-# --- requests that make no sense
+# --- invalid requests
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"rebalance_timeout_ms": -1}, "RebalanceTimeoutMs"),
         ({"topic_partitions": None}, "TopicPartitions"),
@@ -310,8 +321,8 @@ def test_an_assignor_that_the_broker_does_not_have(client: WireClient) -> None:
         ({"member_epoch": -3}, "MemberEpoch"),
     ],
 )
-def test_a_request_that_lacks_something(
-    client: WireClient, change: dict[str, object], says: str
+def test_an_invalid_heartbeat_is_rejected(
+    client: WireClient, change: dict[str, object], message: str
 ) -> None:
     find_group(client, "wrong")
     request = ConsumerMember(client, "wrong", "m", names=["t"]).join_request()
@@ -319,29 +330,31 @@ def test_a_request_that_lacks_something(
         setattr(request, field, value)
     response = client.request(request, 1)
     assert response.error_code == ErrorCode.INVALID_REQUEST
-    assert says in response.error_message
+    assert message in response.error_message
 
 
-def test_what_does_not_fit_into_the_log(broker: RunningBroker, client: WireClient) -> None:
-    """Nothing has happened then, and the client is told where to look."""
+def test_a_record_that_is_too_large_for_the_log_is_rejected(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """The group is unchanged, and the error message refers to the log."""
     find_group(client, "huge")
     names = [f"topic-{number}" for number in range(100_000)]
-    refused = ConsumerMember(client, "huge", "m", names=names).join()
-    assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "log" in refused.error_message
+    response = ConsumerMember(client, "huge", "m", names=names).join()
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "log" in response.error_message
     assert described(client, "huge").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert ConsumerMember(client, "huge", "m", names=["few"]).join().error_code == 0
 
 
-def test_a_broker_that_coordinates_nothing_yet(tmp_path: Path) -> None:
-    """Nobody has asked for a coordinator: the client shall look for it."""
+def test_a_broker_without_coordinators_rejects_heartbeats(tmp_path: Path) -> None:
+    """No client has looked for a coordinator yet."""
     with watching(), running_broker(tmp_path) as broker, broker.connect() as client:
         response = client.request(ConsumerGroupHeartbeatRequest("g", "m"), 1)
         assert response.error_code == ErrorCode.NOT_COORDINATOR
         assert "coordinator" in response.error_message
 
 
-def test_a_group_has_room_for_so_many(tmp_path: Path) -> None:
+def test_the_size_of_a_group_is_limited(tmp_path: Path) -> None:
     settings = {**GROUP_SETTINGS, "group.consumer.max.size": "2"}
     with watching(), running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t", 2)
@@ -349,8 +362,8 @@ def test_a_group_has_room_for_so_many(tmp_path: Path) -> None:
         first = ConsumerMember(client, "g", "a", names=["t"]).joined()
         ConsumerMember(client, "g", "b", names=["t"]).joined()
         third = ConsumerMember(client, "g", "c", names=["t"])
-        refused = third.join()
-        assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-        assert "2" in refused.error_message
+        response = third.join()
+        assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert "2" in response.error_message
         first.leave()
         assert third.join().error_code == 0

@@ -1,4 +1,4 @@
-"""Fetch, request by request: limits, offsets, epochs, ids, fairness (C1, C2, P7, R4)."""
+"""Fetch: limits, offsets, epochs, topic ids, fairness (C1, C2, P7, R4)."""
 
 from uuid import UUID
 
@@ -24,10 +24,12 @@ from tests.support.protocol.requests import (
 )
 
 VERSIONS = range(4, 19)
-SOME = [4, 11, 12, 13, 18]
+SOME_VERSIONS = [4, 11, 12, 13, 18]
 
 
-def filled(client: WireClient, topic: str, partitions: int = 1, batches: int = 3) -> UUID:
+def create_filled_topic(
+    client: WireClient, topic: str, partitions: int = 1, batches: int = 3
+) -> UUID:
     topic_id = make_topic(client, topic, partitions)
     for partition in range(partitions):
         for number in range(batches):
@@ -35,14 +37,14 @@ def filled(client: WireClient, topic: str, partitions: int = 1, batches: int = 3
     return topic_id
 
 
-def named(topic: str, topic_id: UUID, version: int) -> str | UUID:
+def topic_key(topic: str, topic_id: UUID, version: int) -> str | UUID:
     return topic_id if version >= 13 else topic
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version(client: WireClient, version: int) -> None:
+def test_records_are_fetched_in_every_version(client: WireClient, version: int) -> None:
     """C2: records, high watermark, last stable offset and log start offset."""
-    topic = named(f"every-{version}", filled(client, f"every-{version}"), version)
+    topic = topic_key(f"every-{version}", create_filled_topic(client, f"every-{version}"), version)
     response = client.request(fetch_request({topic: {0: 1}}), version)
     assert response.error_code == response.session_id == response.throttle_time_ms == 0
     ((key, data),) = partitions_of(response).items()
@@ -55,41 +57,43 @@ def test_every_version(client: WireClient, version: int) -> None:
     assert (data.diverging_epoch.epoch, data.current_leader.leader_id) == (-1, -1)
 
 
-@pytest.mark.parametrize("version", SOME)
-def test_at_the_end_there_is_nothing(client: WireClient, version: int) -> None:
-    topic = named(f"end-{version}", filled(client, f"end-{version}"), version)
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+def test_a_fetch_at_the_log_end_returns_no_records(client: WireClient, version: int) -> None:
+    topic = topic_key(f"end-{version}", create_filled_topic(client, f"end-{version}"), version)
     data = fetched(client, topic, 3, version=version)
     assert (data.error_code, data.high_watermark) == (0, 3)
-    assert data.records == b"", "some clients do not expect null"
+    assert data.records == b"", "some clients cannot read null"
 
 
-@pytest.mark.parametrize("version", SOME)
+@pytest.mark.parametrize("version", SOME_VERSIONS)
 @pytest.mark.parametrize("offset", [4, -1, 2**62])
-def test_offsets_out_of_range(client: WireClient, version: int, offset: int) -> None:
+def test_offsets_out_of_range_are_rejected(client: WireClient, version: int, offset: int) -> None:
     name = f"range-{version}-{offset}"
-    topic = named(name, filled(client, name), version)
+    topic = topic_key(name, create_filled_topic(client, name), version)
     data = fetched(client, topic, offset, version=version)
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (data.high_watermark, data.records) == (-1, b"")
 
 
 @pytest.mark.parametrize("version", [4, 8, 12])
-def test_unknown_topics_and_partitions(client: WireClient, version: int) -> None:
-    filled(client, f"known-{version}")
+def test_unknown_topics_and_partitions_have_errors(client: WireClient, version: int) -> None:
+    create_filled_topic(client, f"known-{version}")
     for topic, partition in (("unknown", 0), (f"known-{version}", 1), (f"known-{version}", -1)):
         data = fetched(client, topic, partition=partition, version=version)
         assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("version", [13, 15, 18])
-def test_unknown_topic_ids(client: WireClient, version: int) -> None:
+def test_unknown_topic_ids_have_errors(client: WireClient, version: int) -> None:
     assert fetched(client, UUID(int=9), version=version).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-@pytest.mark.parametrize("version", SOME)
+@pytest.mark.parametrize("version", SOME_VERSIONS)
 def test_read_committed_without_transactions(client: WireClient, version: int) -> None:
-    """Nothing is open, so everything is committed; there are no aborted transactions."""
-    topic = named(f"committed-{version}", filled(client, f"committed-{version}"), version)
+    """No transaction is open, so everything is committed and nothing was aborted."""
+    topic = topic_key(
+        f"committed-{version}", create_filled_topic(client, f"committed-{version}"), version
+    )
     response = client.request(fetch_request({topic: {0: 0}}, isolation=1), version)
     (data,) = partitions_of(response).values()
     assert data.last_stable_offset == 3
@@ -100,29 +104,29 @@ def test_read_committed_without_transactions(client: WireClient, version: int) -
     assert not data.aborted_transactions
 
 
-@pytest.mark.parametrize("version", SOME)
+@pytest.mark.parametrize("version", SOME_VERSIONS)
 @pytest.mark.parametrize("limit", ["max_bytes", "partition_max_bytes"])
-def test_the_first_batch_comes_whole_however_large(
+def test_the_first_batch_is_returned_whole_despite_the_limits(
     client: WireClient, version: int, limit: str
 ) -> None:
-    """P7: a consumer with small limits does not get stuck, and gets no more than one batch."""
+    """P7: a consumer with small limits makes progress, and gets no more than one batch."""
     name = f"large-{version}-{limit}"
     topic_id = make_topic(client, name)
     for value in (b"x" * 5000, b"y" * 5000):
         produced(client, name, value)
-    wanted = {named(name, topic_id, version): {0: 0}}
+    offsets = {topic_key(name, topic_id, version): {0: 0}}
     if limit == "max_bytes":
-        request = fetch_request(wanted, max_bytes=1000)
+        request = fetch_request(offsets, max_bytes=1000)
     else:
-        request = fetch_request(wanted, partition_max_bytes=1000)
+        request = fetch_request(offsets, partition_max_bytes=1000)
     (data,) = partitions_of(client.request(request, version)).values()
     assert values_in(data) == [b"x" * 5000]
 
 
-@pytest.mark.parametrize("version", SOME)
-def test_limits_count_whole_batches(client: WireClient, version: int) -> None:
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+def test_limits_apply_to_whole_batches(client: WireClient, version: int) -> None:
     name = f"limits-{version}"
-    topic = named(name, filled(client, name, batches=10), version)
+    topic = topic_key(name, create_filled_topic(client, name, batches=10), version)
     size = len(batch_of(b"0-0"))
     request = fetch_request({topic: {0: 0}}, partition_max_bytes=3 * size + 1)
     (data,) = partitions_of(client.request(request, version)).values()
@@ -142,8 +146,8 @@ def test_only_the_first_partition_may_exceed_the_limit(client: WireClient) -> No
     assert {data.high_watermark for data in result.values()} == {1}
 
 
-def test_partitions_take_turns_when_the_limit_is_small(client: WireClient) -> None:
-    """In a session, who was served goes to the end of the queue: nobody starves."""
+def test_small_limits_do_not_starve_partitions(client: WireClient) -> None:
+    """In a session, a partition that returned records moves to the end of the queue."""
     make_topic(client, "fair", 4)
     for partition in range(4):
         for _ in range(20):
@@ -160,10 +164,10 @@ def test_partitions_take_turns_when_the_limit_is_small(client: WireClient) -> No
     assert max(offsets.values()) - min(offsets.values()) <= 2
 
 
-@pytest.mark.parametrize("version", SOME)
-def test_one_bad_partition_does_not_spoil_the_others(client: WireClient, version: int) -> None:
+@pytest.mark.parametrize("version", SOME_VERSIONS)
+def test_an_error_of_one_partition_does_not_affect_others(client: WireClient, version: int) -> None:
     name = f"mixed-{version}"
-    topic = named(name, filled(client, name, 2), version)
+    topic = topic_key(name, create_filled_topic(client, name, 2), version)
     result = partitions_of(client.request(fetch_request({topic: {0: 99, 1: 0, 7: 0}}), version))
     assert {index: data.error_code for (_, index), data in result.items()} == {
         0: ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -177,7 +181,7 @@ def test_one_bad_partition_does_not_spoil_the_others(client: WireClient, version
 
 
 def raise_epoch(broker: RunningBroker, topic: str, epoch: int) -> None:
-    """As if the controller had elected this broker again."""
+    """Raises the leader epoch as if the controller had elected this broker again."""
 
     def apply(inside: object) -> None:
         image = broker.app.broker.image
@@ -192,12 +196,12 @@ def raise_epoch(broker: RunningBroker, topic: str, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 12, 18])
-def test_leader_epochs_of_the_client(
+def test_the_leader_epoch_of_the_client_is_validated(
     broker: RunningBroker, client: WireClient, version: int
 ) -> None:
-    """R4: an old epoch is fenced, one from the future must wait; both say so at once."""
+    """R4: an old epoch is fenced and a newer one is unknown; both errors are sent at once."""
     name = f"epochs-{version}"
-    topic = named(name, filled(client, name), version)
+    topic = topic_key(name, create_filled_topic(client, name), version)
     raise_epoch(broker, name, 5)
     expected = {
         4: ErrorCode.FENCED_LEADER_EPOCH,
@@ -217,12 +221,12 @@ def test_leader_epochs_of_the_client(
 
 
 @pytest.mark.parametrize("version", [12, 13, 18])
-def test_a_history_that_parted_from_the_logs(
+def test_a_diverging_epoch_is_reported(
     broker: RunningBroker, client: WireClient, version: int
 ) -> None:
-    """R4: who fetched beyond the end of an epoch hears where it ended."""
+    """R4: a fetch beyond the end of its last epoch gets the end offset of that epoch."""
     name = f"diverging-{version}"
-    topic = named(name, filled(client, name), version)
+    topic = topic_key(name, create_filled_topic(client, name), version)
     raise_epoch(broker, name, 4)
     assert produced(client, name, b"later") == 3
     request = fetch_request({topic: {0: 4}}, last_fetched_epoch=0, max_wait_ms=5000, min_bytes=1)
@@ -236,32 +240,38 @@ def test_a_history_that_parted_from_the_logs(
     assert values_in(data) == [b"later"]
 
 
-def test_where_another_broker_leads(broker: RunningBroker, client: WireClient) -> None:
-    filled(client, "elsewhere")
+def test_a_partition_led_by_another_broker_is_rejected(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    create_filled_topic(client, "elsewhere")
 
-    def lose(inside: object) -> None:
+    def resign(inside: object) -> None:
         partition = broker.app.broker.replicas.find("elsewhere", 0).partition
         assert isinstance(partition, Partition)
         partition.is_leader = False
 
-    broker.call(lose)
+    broker.call(resign)
     data = fetched(client, "elsewhere", version=12)
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert data.current_leader.leader_id == broker.app.broker.broker_id
 
 
 @pytest.mark.parametrize("version", [0, 3, 5, 6, 12])
-def test_a_folder_that_is_offline(broker: RunningBroker, client: WireClient, version: int) -> None:
-    """E7: clients that do not know the error would give up; they look for the leader instead."""
+def test_a_partition_in_an_offline_log_directory(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
+    """E7: old clients do not know KAFKA_STORAGE_ERROR; they look for the leader instead."""
     name = f"offline-{version}"
-    filled(client, name)
+    create_filled_topic(client, name)
     broker.call(lambda inside: inside.replicas.find(name, 0).replace_log(None))
-    known = ErrorCode.KAFKA_STORAGE_ERROR if version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert fetched(client, name, version=version).error_code == known
+    expected_code = (
+        ErrorCode.KAFKA_STORAGE_ERROR if version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+    assert fetched(client, name, version=version).error_code == expected_code
 
 
-def test_metadata_tells_the_ids_that_fetch_takes(client: WireClient) -> None:
-    topic_id = filled(client, "ids")
+def test_fetch_accepts_the_topic_ids_of_metadata(client: WireClient) -> None:
+    topic_id = create_filled_topic(client, "ids")
     topics = client.request(MetadataRequest([MetadataRequestTopic(name="ids")]), 12).topics
     assert topics[0].topic_id == topic_id
     assert len(records_in(fetched(client, topic_id, version=13))) == 3

@@ -1,4 +1,4 @@
-"""The time in which a coordinator reads its log: who asks, and what happens meanwhile (C3)."""
+"""Requests to a group coordinator while it loads its log (C3)."""
 
 import asyncio
 import threading
@@ -37,31 +37,33 @@ LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Nothing is loaded before it is set."""
+def loading_allowed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """An event; nothing is loaded before it is set."""
     release = threading.Event()
 
-    async def waiting(*arguments: Any) -> AsyncIterator[Any]:
+    async def delayed_read_log(*arguments: Any) -> AsyncIterator[Any]:
         while not release.is_set():
             await asyncio.sleep(0.001)
         async for items in read_log(*arguments):
             yield items
 
-    monkeypatch.setattr(READ_LOG, waiting)
+    monkeypatch.setattr(READ_LOG, delayed_read_log)
     return release
 
 
-def test_who_asks_while_groups_are_loaded_asks_again(tmp_path: Path, held: threading.Event) -> None:
-    """Members of classic groups are told that all is well: they cannot have missed anything."""
+def test_requests_while_groups_are_loading_must_be_retried(
+    tmp_path: Path, loading_allowed: threading.Event
+) -> None:
+    """Heartbeats of classic groups succeed: their members cannot have missed a rebalance."""
     with watching():
-        held.set()
+        loading_allowed.set()
         with running_broker(tmp_path, GROUP_SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t")
             find_group(client, "new")
             find_group(client, "old")
             new = ConsumerMember(client, "new", "m", names=["t"]).joined()
             old = ClassicMember(client, "old", ["t"]).joined()
-        held.clear()
+        loading_allowed.clear()
         with running_broker(tmp_path, GROUP_SETTINGS) as broker, broker.connect() as client:
             try:
                 new.client = old.client = client
@@ -75,38 +77,42 @@ def test_who_asks_while_groups_are_loaded_asks_again(tmp_path: Path, held: threa
                 assert fetched_group(client, "new").error_code == LOADING
                 assert client.request(ListGroupsRequest(), 5).error_code == LOADING
                 assert described(client, "new").error_code == LOADING
-                shown = client.request(DescribeGroupsRequest(["old"]), 5).groups[0]
-                assert shown.error_code == LOADING
+                group = client.request(DescribeGroupsRequest(["old"]), 5).groups[0]
+                assert group.error_code == LOADING
             finally:
-                held.set()
+                loading_allowed.set()
             find_group(client, "new")
             find_group(client, "old")
             assert new.beat().error_code == 0
             assert old.beat() is ErrorCode.NONE
 
 
-def test_a_topic_that_is_deleted_meanwhile(tmp_path: Path, held: threading.Event) -> None:
-    """Its offsets go too: a new topic of the same name must not start where the old one was."""
+def test_offsets_of_a_topic_deleted_during_loading_are_removed(
+    tmp_path: Path, loading_allowed: threading.Event
+) -> None:
+    """Its offsets are removed; a new topic with the same name must not start at them."""
     with watching():
-        held.set()
+        loading_allowed.set()
         with running_broker(tmp_path, GROUP_SETTINGS) as broker, broker.connect() as client:
-            make_topic(client, "gone")
-            make_topic(client, "kept")
+            make_topic(client, "deleted")
+            make_topic(client, "retained")
             find_group(client, "g")
-            assert commit(client, "g", {("gone", 0): 5, ("kept", 0): 6}) == [0, 0]
-        held.clear()
+            assert commit(client, "g", {("deleted", 0): 5, ("retained", 0): 6}) == [0, 0]
+        loading_allowed.clear()
         with running_broker(tmp_path, GROUP_SETTINGS) as broker, broker.connect() as client:
             try:
-                delete_topic(client, "gone")
-                make_topic(client, "gone")
+                delete_topic(client, "deleted")
+                make_topic(client, "deleted")
             finally:
-                held.set()
+                loading_allowed.set()
             find_group(client, "g")
-            assert committed(client, "g") == {("kept", 0): 6}
+            assert committed(client, "g") == {("retained", 0): 6}
 
 
-def test_a_log_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients look for another coordinator then; they are not told to wait for ever."""
+def test_a_coordinator_that_cannot_read_its_log_is_not_available(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients look for another coordinator instead of retrying forever."""
     with running_broker(tmp_path, GROUP_SETTINGS) as broker, broker.connect() as client:
         find_group(client, "g")
 
@@ -120,7 +126,7 @@ def test_a_log_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert listed(client) == {}
 
 
-def test_a_timer_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_failing_timer_does_not_stop_other_timers(tmp_path: Path) -> None:
     settings = {
         **GROUP_SETTINGS,
         "group.consumer.min.session.timeout.ms": "50",
@@ -128,7 +134,7 @@ def test_a_timer_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         "group.consumer.min.heartbeat.interval.ms": "10",
         "group.consumer.heartbeat.interval.ms": "50",
     }
-    met = threading.Event()
+    timer_failed = threading.Event()
 
     def fail_once(inside: Broker) -> None:
         groups = inside.groups
@@ -139,7 +145,7 @@ def test_a_timer_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
                 handle(partition, shard, event)
                 return
             groups._handle = handle  # type: ignore[method-assign]
-            met.set()
+            timer_failed.set()
             raise RuntimeError("an unexpected fault")
 
         groups._handle = failing  # type: ignore[method-assign]
@@ -150,12 +156,12 @@ def test_a_timer_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
         broker.call(fail_once)
         for name in ("a", "b"):
             ConsumerMember(client, name, "m", names=["t"]).joined()
-        assert met.wait(TIMEOUT_S)
+        assert timer_failed.wait(TIMEOUT_S)
         wait_until(lambda: bool(listed(client, ["Empty"])))
 
 
-def test_several_look_for_the_first_coordinator_at_once(tmp_path: Path) -> None:
-    """The topic is made once; nobody hears of the others."""
+def test_concurrent_clients_find_the_first_coordinator(tmp_path: Path) -> None:
+    """The topic is created once, and all clients get the coordinator."""
     with watching(), running_broker(tmp_path, GROUP_SETTINGS) as broker:
         clients: list[WireClient] = [broker.connect() for _ in range(8)]
         request = FindCoordinatorRequest(coordinator_keys=[f"g{index}" for index in range(5)])

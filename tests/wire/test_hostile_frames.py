@@ -1,4 +1,4 @@
-"""Whatever bytes come, they cost their own connection only: a fuzzer over whole frames.
+"""Invalid bytes affect only their own connection: a fuzzer for whole frames.
 
 `PENSTOCK_FUZZ_EXAMPLES` and `--hypothesis-seed` (with HYPOTHESIS_PROFILE=explore) make it longer.
 """
@@ -29,7 +29,7 @@ from tests.support.broker.logins import SASL_SETTINGS
 from tests.support.broker.process import PenstockBroker
 from tests.support.protocol.admin import fetch, produce
 from tests.support.protocol.hostile import (
-    ANSWERS_LATE,
+    RESPONDS_LATE,
     Sent,
     damaged_frames,
     frame,
@@ -41,7 +41,7 @@ from tests.support.protocol.requests import batch_of, fetch_request, send_batch
 EXAMPLES = int(os.environ.get("PENSTOCK_FUZZ_EXAMPLES", "100"))
 PROBE = 0x7E57
 MEMORY_MB = 150
-"""What the fuzzer itself, its tables and its examples, may leave behind is most of it."""
+"""Most of it is memory of the fuzzer itself."""
 IDLE_MS = 60_000
 LISTENERS = ["PLAINTEXT", "PLAINTEXT", "SASL_PLAINTEXT"]
 
@@ -55,7 +55,7 @@ fuzzing = settings(
 
 
 class Target:
-    """A broker under fire, and a client that goes on beside it."""
+    """A broker under test, and a well-behaved client of it."""
 
     def __init__(self, broker: RunningBroker, faults: Faults) -> None:
         self.broker = broker
@@ -65,7 +65,7 @@ class Target:
         create(self.client, "control")
 
     def check(self) -> None:
-        """The broker serves as if nothing had happened, and has met nothing it did not expect."""
+        """Checks that the broker still serves the other client and has logged no fault."""
         value = b"%d" % self._sent
         offset = produce(self.client, "control", value)
         assert offset == self._sent
@@ -82,7 +82,7 @@ def create(client: WireClient, topic: str) -> None:
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    few = {
+    broker_settings = {
         **SASL_SETTINGS,
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.num.partitions": "2",
@@ -90,15 +90,18 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         "connections.max.idle.ms": str(IDLE_MS),
     }
     before_mb = resident_mb(os.getpid())
-    with watching() as faults, running_broker(tmp_path_factory.mktemp("hostile"), few) as broker:
-        made = Target(broker, faults)
-        yield made
-        made.client.close()
+    with (
+        watching() as faults,
+        running_broker(tmp_path_factory.mktemp("hostile"), broker_settings) as broker,
+    ):
+        created_target = Target(broker, faults)
+        yield created_target
+        created_target.client.close()
     assert resident_mb(os.getpid()) - before_mb < MEMORY_MB
 
 
-def throw(client: WireClient, data: bytes) -> None:
-    """Sends and reads until the broker hangs up, which it must."""
+def send_and_drain(client: WireClient, data: bytes) -> None:
+    """Sends the data and reads until the broker closes the connection, which it must."""
     with suppress(ConnectionError):
         client.sock.sendall(data)
     with suppress(OSError):  # the connection may be reset already
@@ -110,30 +113,34 @@ def throw(client: WireClient, data: bytes) -> None:
 
 @fuzzing
 @given(random_bytes(), st.sampled_from(LISTENERS))
-def test_random_bytes(target: Target, data: bytes, listener: str) -> None:
+def test_random_bytes_close_only_their_connection(
+    target: Target, data: bytes, listener: str
+) -> None:
     with target.broker.connect(listener) as client:
-        throw(client, data)
+        send_and_drain(client, data)
     target.check()
 
 
 @fuzzing
 @given(damaged_frames(), st.sampled_from(LISTENERS))
-def test_damaged_requests(target: Target, data: bytes, listener: str) -> None:
+def test_damaged_requests_close_only_their_connection(
+    target: Target, data: bytes, listener: str
+) -> None:
     create(target.client, "fuzz")
     with target.broker.connect(listener) as client:
-        throw(client, data)
+        send_and_drain(client, data)
     target.check()
 
 
 @fuzzing
 @given(st.lists(requests(), min_size=1, max_size=4))
-def test_any_values(target: Target, sent: list[Sent]) -> None:
-    """Valid requests are answered in order and in their versions, or their connection is closed."""
+def test_valid_requests_with_any_values(target: Target, sent: list[Sent]) -> None:
+    """Responses are in order and in the version of the request, or the connection is closed."""
     create(target.client, "fuzz")
     with target.broker.connect("PLAINTEXT") as client:
         frames = [frame(message, version, number) for number, (message, version) in enumerate(sent)]
         client.sock.sendall(b"".join(frames) + frame(ApiVersionsRequest(), 0, PROBE))
-        late = any(type(message).INFO.key in ANSWERS_LATE for message, _ in sent)
+        late = any(type(message).INFO.key in RESPONDS_LATE for message, _ in sent)
         if late:
             client.sock.settimeout(0.2)
         try:
@@ -149,7 +156,7 @@ def test_any_values(target: Target, sent: list[Sent]) -> None:
 
 
 def check_response(response: bytes, sent: list[Sent]) -> int:
-    """A response must be readable in the version of its request; its correlation id."""
+    """Decodes the response in the version of its request; returns its correlation id."""
     number = int.from_bytes(response[:4])
     if number != PROBE:
         message, version = sent[number]
@@ -159,10 +166,10 @@ def check_response(response: bytes, sent: list[Sent]) -> int:
     return number
 
 
-# --- one case each of what the tests of the network layer look at closely
+# --- single cases; the tests of the network layer have the details
 
 
-def test_what_is_not_served_costs_one_connection(target: Target) -> None:
+def test_an_unsupported_request_closes_only_its_connection(target: Target) -> None:
     with target.broker.connect("PLAINTEXT") as client:
         client.sock.sendall(b"\0\0\0\x0c\0\0\x7f\xff\0\0\0\x01\0\0\0\0")
         assert client.is_closed()
@@ -172,23 +179,23 @@ def test_what_is_not_served_costs_one_connection(target: Target) -> None:
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, -1, -(2**31), 2**27])
-def test_lengths_that_cannot_be(target: Target, length: int) -> None:
+def test_an_invalid_length_closes_only_its_connection(target: Target, length: int) -> None:
     with target.broker.connect("PLAINTEXT") as client:
         client.sock.sendall(struct.pack(">i", length))
         assert client.is_closed()
     target.check()
 
 
-def test_a_request_that_stops_in_the_middle(target: Target) -> None:
-    whole = frame(MetadataRequest(None), 9)
-    for cut in range(1, len(whole)):
+def test_an_incomplete_request_closes_only_its_connection(target: Target) -> None:
+    whole_frame = frame(MetadataRequest(None), 9)
+    for cut in range(1, len(whole_frame)):
         with target.broker.connect("PLAINTEXT") as client:
-            throw(client, whole[:cut])
+            send_and_drain(client, whole_frame[:cut])
     target.check()
 
 
-def test_clients_that_vanish(target: Target) -> None:
-    """The connection is reset while a response is due, or is open on one side only."""
+def test_clients_that_disconnect_with_pending_responses(target: Target) -> None:
+    """The connection is reset while a response is pending, or is half-closed."""
     waiting = fetch_request({"control": {0: 10**6}}, max_wait_ms=300, min_bytes=1)
     for _ in range(20):
         client = target.broker.connect("PLAINTEXT")
@@ -197,12 +204,12 @@ def test_clients_that_vanish(target: Target) -> None:
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         client.close()
     with target.broker.connect("PLAINTEXT") as client:
-        throw(client, frame(waiting, 11))
+        send_and_drain(client, frame(waiting, 11))
     target.check()
 
 
-def test_a_client_that_never_reads(target: Target) -> None:
-    """It asks for the same records again and again: the broker stops to listen to it."""
+def test_a_client_that_never_reads_is_not_read_from(target: Target) -> None:
+    """It fetches the same records again and again; the broker stops reading from it."""
     create(target.client, "unread")
     produce(target.client, "unread", b"x" * 500_000)
     with target.broker.connect("PLAINTEXT") as client:
@@ -213,7 +220,7 @@ def test_a_client_that_never_reads(target: Target) -> None:
 
 
 def is_cut_off(client: WireClient, data: bytes) -> bool:
-    """Sends byte after byte; whether the broker hung up before the last one."""
+    """Sends byte after byte; returns whether the broker closed the connection early."""
     try:
         for byte in data:
             client.sock.sendall(bytes([byte]))
@@ -225,24 +232,24 @@ def is_cut_off(client: WireClient, data: bytes) -> bool:
     return False
 
 
-def test_a_slow_loris(tmp_path: Path) -> None:
-    """A request that trickles in is not progress: its connection is closed as an idle one."""
+def test_a_client_that_sends_too_slowly_is_disconnected(tmp_path: Path) -> None:
+    """An incomplete request does not count as activity, so its connection is closed as idle."""
     with (
         watching(),
         running_broker(tmp_path, {"connections.max.idle.ms": "400"}) as broker,
         broker.connect() as loris,
     ):
-        whole = frame(MetadataRequest([MetadataRequestTopic(name="x" * 200)]), 9)
-        begun = time.monotonic()
+        whole_frame = frame(MetadataRequest([MetadataRequestTopic(name="x" * 200)]), 9)
+        started = time.monotonic()
         loris.sock.settimeout(0.05)
-        assert is_cut_off(loris, whole)
-        assert time.monotonic() - begun < 8
+        assert is_cut_off(loris, whole_frame)
+        assert time.monotonic() - started < 8
         with broker.connect() as client:
             create(client, "t")
 
 
-def test_batches_that_unpack_to_more_than_is_allowed(tmp_path: Path) -> None:
-    """Each is refused, and what it was unpacked to is free again when the response leaves."""
+def test_batches_that_decompress_to_too_much_are_rejected(tmp_path: Path) -> None:
+    """Each is rejected, and its decompressed data is freed before the response is sent."""
     bomb = batch_of(bytes(140 << 20), codec=Compression.GZIP)
     with PenstockBroker(tmp_path) as broker:
         host, port = broker.bootstrap.rsplit(":", 1)

@@ -1,4 +1,4 @@
-"""What settings of a topic do to records on their way in, on the event loop and on threads (P6)."""
+"""Effects of topic settings on produced batches, on the event loop and on threads (P6)."""
 
 import errno
 import random
@@ -32,7 +32,7 @@ from tests.support.protocol.requests import (
 )
 
 LARGE = 300_000
-"""Bytes of a batch that is checked on a thread when it must be unpacked."""
+"""The size of a batch that is validated on a thread if it must be decompressed."""
 
 
 def incompressible(size: int) -> bytes:
@@ -42,7 +42,7 @@ def incompressible(size: int) -> bytes:
 @pytest.mark.parametrize("size", [10, LARGE])
 @pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("source", [Compression.NONE, Compression.GZIP, Compression.LZ4])
-def test_the_broker_recompresses(
+def test_the_broker_recompresses_batches(
     client: WireClient, source: Compression, target: str, size: int
 ) -> None:
     """compression.type: small batches on the event loop, large ones on a thread."""
@@ -53,17 +53,19 @@ def test_the_broker_recompresses(
         response = send_batch(client, topic, batch_of(value, None, codec=source))
         assert (response.error_code, response.base_offset) == (0, offset)
     result = fetched(client, topic)
-    wanted = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
-    assert read_header(result.records).compression is wanted
+    expected_codec = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
+    assert read_header(result.records).compression is expected_codec
     assert values_in(result) == [value, None] * 2
     assert [record.offset for record in records_in(result)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("size", [10, LARGE])
-def test_the_producers_codec_is_kept(client: WireClient, codec: Compression, size: int) -> None:
-    """P6: with compression.type=producer a batch lies in the log as it came."""
-    topic = f"kept-{codec.name}-{size}"
+def test_the_codec_of_the_producer_is_retained(
+    client: WireClient, codec: Compression, size: int
+) -> None:
+    """P6: with compression.type=producer, a batch is stored as it was sent."""
+    topic = f"unchanged-{codec.name}-{size}"
     make_topic(client, topic)
     batch = batch_of(incompressible(size), codec=codec)
     assert send_batch(client, topic, batch).error_code == 0
@@ -76,7 +78,9 @@ def test_the_producers_codec_is_kept(client: WireClient, codec: Compression, siz
 @pytest.mark.parametrize(
     ("codec", "size"), [(Compression.NONE, 10), (Compression.ZSTD, 10), (Compression.LZ4, LARGE)]
 )
-def test_log_append_time(client: WireClient, version: int, codec: Compression, size: int) -> None:
+def test_log_append_time_replaces_timestamps(
+    client: WireClient, version: int, codec: Compression, size: int
+) -> None:
     if codec is Compression.ZSTD and version < 7:
         codec = Compression.SNAPPY
     topic = f"append-time-{version}-{codec.name}-{size}"
@@ -91,7 +95,7 @@ def test_log_append_time(client: WireClient, version: int, codec: Compression, s
     assert {record.timestamp for record in records_in(result)} == {response.log_append_time_ms}
 
 
-def test_timestamps_too_far_away_are_refused(client: WireClient) -> None:
+def test_timestamps_out_of_range_are_rejected(client: WireClient) -> None:
     make_topic(client, "limits", configs={"message.timestamp.before.max.ms": "1000"})
     response = send_batch(client, "limits", batch_of(b"a", timestamp=NOW))
     assert response.error_code == ErrorCode.INVALID_TIMESTAMP
@@ -100,7 +104,7 @@ def test_timestamps_too_far_away_are_refused(client: WireClient) -> None:
     assert send_batch(client, "limits", batch_of(b"a", timestamp=now_ms)).error_code == 0
 
 
-def test_a_corrupt_batch_on_a_thread(client: WireClient) -> None:
+def test_a_corrupt_batch_is_rejected_by_a_thread(client: WireClient) -> None:
     make_topic(client, "corrupt-large")
     broken = bytearray(batch_of(incompressible(LARGE), codec=Compression.LZ4))
     broken[-100] ^= 0x55
@@ -110,7 +114,7 @@ def test_a_corrupt_batch_on_a_thread(client: WireClient) -> None:
 
 
 def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
-    """A request that needs a thread is not overtaken by the quick ones behind it."""
+    """A request that needs a thread is not overtaken by the faster ones after it."""
     make_topic(client, "pipelined")
     large = batch_of(incompressible(LARGE), codec=Compression.GZIP)
     requests = [
@@ -126,8 +130,8 @@ def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
     assert result.high_watermark == 20
 
 
-def test_the_first_append_of_an_epoch_keeps_its_place(client: WireClient) -> None:
-    """The leader epoch is made durable first; what was sent behind waits."""
+def test_the_first_append_of_an_epoch_keeps_the_order(client: WireClient) -> None:
+    """The leader epoch is made durable first; the requests after it wait."""
     make_topic(client, "first")
     requests = [produce_request("first", batch_of(b"%d" % index), acks=1) for index in range(5)]
     for request in requests:
@@ -138,7 +142,7 @@ def test_the_first_append_of_an_epoch_keeps_its_place(client: WireClient) -> Non
 
 
 class Gate:
-    """Lets flushes wait."""
+    """Delays flushes."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -147,17 +151,17 @@ class Gate:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    made = Gate()
+    new_gate = Gate()
     run = FlushTask.run
 
-    def waiting(task: FlushTask) -> None:
-        made.reached.set()
-        assert made.open.wait(10)
+    def delayed_run(task: FlushTask) -> None:
+        new_gate.reached.set()
+        assert new_gate.open.wait(10)
         run(task)
 
-    monkeypatch.setattr(FlushTask, "run", waiting)
-    yield made
-    made.open.set()
+    monkeypatch.setattr(FlushTask, "run", delayed_run)
+    yield new_gate
+    new_gate.open.set()
 
 
 def recovery_point(broker: RunningBroker, topic: str) -> int:
@@ -170,19 +174,19 @@ def recovery_point(broker: RunningBroker, topic: str) -> int:
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_flush_messages_holds_the_answer_back(
+def test_flush_messages_delays_the_response(
     broker: RunningBroker, client: WireClient, gate: Gate, version: int
 ) -> None:
-    """S6: with flush.messages=1 a response means that the record is on the disk."""
+    """S6: with flush.messages=1, a response means that the record is on disk."""
     topic = f"flushed-{version}"
     make_topic(client, topic, configs={"flush.messages": "1"})
     request = produce_request(topic, batch_of(b"a"))
     client.send(request, version)
     assert gate.reached.wait(10)
-    # Others are served meanwhile, and may read what is not durable yet.
-    with broker.connect() as other:
-        assert other.request(ApiVersionsRequest(), 0).error_code == 0
-        assert values_in(fetched(other, topic)) == [b"a"]
+    # Other clients are served, and may read records that are not durable yet.
+    with broker.connect() as second_client:
+        assert second_client.request(ApiVersionsRequest(), 0).error_code == 0
+        assert values_in(fetched(second_client, topic)) == [b"a"]
     client.sock.settimeout(0.05)
     with pytest.raises(TimeoutError):
         client.receive(request, version)
@@ -193,16 +197,16 @@ def test_flush_messages_holds_the_answer_back(
     assert recovery_point(broker, topic) == 1
 
 
-def test_requests_behind_one_that_waits_for_the_disk_are_served(
+def test_requests_after_a_pending_flush_are_handled(
     broker: RunningBroker, client: WireClient, gate: Gate
 ) -> None:
-    """Only the responses wait, and keep their order: one flush serves all that came meanwhile."""
+    """Only the responses wait, in order; one flush covers all requests that arrived before it."""
     make_topic(client, "many", configs={"flush.messages": "1"})
     requests = [produce_request("many", batch_of(b"%d" % index)) for index in range(4)]
     for request in requests:
         client.send(request, 9)
-    with broker.connect() as other:
-        while fetched(other, "many").high_watermark < 4:
+    with broker.connect() as second_client:
+        while fetched(second_client, "many").high_watermark < 4:
             assert not gate.open.is_set()
     gate.open.set()
     offsets = [
@@ -213,10 +217,10 @@ def test_requests_behind_one_that_waits_for_the_disk_are_served(
     assert recovery_point(broker, "many") == 4
 
 
-def test_a_duplicate_waits_for_the_disk_too(
+def test_a_duplicate_waits_for_the_pending_flush(
     broker: RunningBroker, client: WireClient, gate: Gate
 ) -> None:
-    """P3: its response means no less than that of the first sending, which is still under way."""
+    """P3: its response is sent only when the first batch, whose flush is pending, is durable."""
     make_topic(client, "doubled", configs={"flush.messages": "1"})
     batch = batch_of(b"a", producer=(*new_producer(client), 0))
     request = produce_request("doubled", batch)
@@ -232,11 +236,11 @@ def test_a_duplicate_waits_for_the_disk_too(
     response = received(client, request, 9).responses[0].partition_responses[0]
     assert (response.error_code, response.base_offset) == (0, 0)
     assert recovery_point(broker, "doubled") == 1
-    # Now that it is durable nothing is waited for.
+    # The batch is durable now, so its duplicate needs no flush.
     assert send_batch(client, "doubled", batch).base_offset == 0
 
 
-def test_a_disk_that_fails_is_told_for_its_partition_only(
+def test_a_disk_error_affects_only_its_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other partition's records are acknowledged; later appends to the broken one fail."""
@@ -257,14 +261,14 @@ def test_a_disk_that_fails_is_told_for_its_partition_only(
         assert response.log_start_offset == -1
         assert "the disk is broken" in response.error_message
         assert whole.partition_responses[0].error_code == 0
-        again = send_batch(client, "broken", batch_of(b"b"))
-        assert again.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        later_response = send_batch(client, "broken", batch_of(b"b"))
+        assert later_response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert produced(client, "whole", b"b") == 1
         monkeypatch.undo()
 
 
-def test_a_setting_changed_on_the_way(client: WireClient) -> None:
-    """The next batch is judged by the new limit."""
+def test_a_changed_setting_applies_to_the_next_batch(client: WireClient) -> None:
+    """The next batch is validated with the new limit."""
     make_topic(client, "changing")
     assert produced(client, "changing", b"x" * 5000) == 0
     alter(client, TOPIC, "changing", {"max.message.bytes": "1000"})

@@ -1,4 +1,4 @@
-"""Requests that cannot be: each response is the one that Apache Kafka 4.3 gives (E1)."""
+"""Invalid requests: every response equals that of Apache Kafka 4.3 (E1)."""
 
 import pytest
 
@@ -32,14 +32,14 @@ from tests.support.protocol.requests import fetched, make_topic
 UNKNOWN_OPERATIONS = -(2**31)
 
 
-def test_a_partition_asked_twice_has_one_refusal(client: WireClient) -> None:
-    make_topic(client, "asked-twice", partitions=2)
-    wanted = [
+def test_a_duplicate_partition_has_one_error(client: WireClient) -> None:
+    make_topic(client, "listed-twice", partitions=2)
+    partitions = [
         ListOffsetsPartition(0, timestamp=-1),
         ListOffsetsPartition(1, timestamp=-1),
         ListOffsetsPartition(0, timestamp=-2),
     ]
-    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("asked-twice", wanted)])
+    request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("listed-twice", partitions)])
     (topic,) = client.request(request, 7).topics
     assert [
         (partition.partition_index, partition.error_code) for partition in topic.partitions
@@ -49,17 +49,20 @@ def test_a_partition_asked_twice_has_one_refusal(client: WireClient) -> None:
     ]
 
 
-def test_a_topic_named_twice_is_told_once(client: WireClient) -> None:
-    make_topic(client, "told-once")
-    twice = [MetadataRequestTopic(name="told-once"), MetadataRequestTopic(name="told-once")]
-    (topic,) = client.request(MetadataRequest(twice), 12).topics
-    assert (topic.name, topic.error_code) == ("told-once", ErrorCode.NONE)
+def test_a_duplicate_topic_is_described_once(client: WireClient) -> None:
+    make_topic(client, "described-once")
+    duplicates = [
+        MetadataRequestTopic(name="described-once"),
+        MetadataRequestTopic(name="described-once"),
+    ]
+    (topic,) = client.request(MetadataRequest(duplicates), 12).topics
+    assert (topic.name, topic.error_code) == ("described-once", ErrorCode.NONE)
 
 
 @pytest.mark.parametrize(
     ("topic", "partition"), [("page", -1), ("pag", 0)], ids=["negative", "of another topic"]
 )
-def test_a_cursor_that_points_nowhere(client: WireClient, topic: str, partition: int) -> None:
+def test_an_invalid_cursor_is_rejected(client: WireClient, topic: str, partition: int) -> None:
     request = DescribeTopicPartitionsRequest(
         [DescribeTopicPartitionsTopicRequest("page")],
         cursor=DescribeTopicPartitionsRequestCursor(topic, partition),
@@ -68,7 +71,7 @@ def test_a_cursor_that_points_nowhere(client: WireClient, topic: str, partition:
     assert (response.name, response.error_code) == ("page", ErrorCode.INVALID_REQUEST)
 
 
-def test_topics_that_cannot_be_described(client: WireClient) -> None:
+def test_invalid_and_unknown_topics_are_not_described(client: WireClient) -> None:
     names = ["a/b", "nowhere"]
     request = DescribeTopicPartitionsRequest(
         [DescribeTopicPartitionsTopicRequest(name) for name in names]
@@ -85,19 +88,21 @@ def test_topics_that_cannot_be_described(client: WireClient) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
-    ("kind", "error"),
+    ("endpoint_type", "error"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_a_cluster_of_others_than_brokers(
-    client: WireClient, version: int, kind: int, error: ErrorCode
+def test_other_endpoint_types_than_brokers_are_rejected(
+    client: WireClient, version: int, endpoint_type: int, error: ErrorCode
 ) -> None:
-    response = client.request(DescribeClusterRequest(endpoint_type=kind), version)
+    response = client.request(DescribeClusterRequest(endpoint_type=endpoint_type), version)
     assert (response.error_code, response.endpoint_type, response.brokers) == (error, 1, [])
     assert response.error_message
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_election_of_no_known_type(client: WireClient, version: int) -> None:
+def test_an_unknown_election_type_is_rejected_per_partition(
+    client: WireClient, version: int
+) -> None:
     request = ElectLeadersRequest(7, [ElectLeadersTopicPartitions("any", [0, 4])])
     response = client.request(request, version)
     assert response.error_code == ErrorCode.INVALID_REQUEST
@@ -109,13 +114,13 @@ def test_an_election_of_no_known_type(client: WireClient, version: int) -> None:
     ]
 
 
-def test_an_election_of_all_names_every_topic(client: WireClient) -> None:
+def test_an_election_of_all_partitions_lists_every_topic(client: WireClient) -> None:
     make_topic(client, "all-is-well")
     results = client.request(ElectLeadersRequest(0, None), 2).replica_election_results
     assert {result.topic: result.partition_result for result in results}["all-is-well"] == []
 
 
-def test_a_sync_must_name_its_protocol(client: WireClient) -> None:
+def test_a_sync_without_its_protocol_is_rejected(client: WireClient) -> None:
     """C3"""
     for names in ((None, "range"), ("consumer", None)):
         request = SyncGroupRequest("group", 1, "member", None, *names)
@@ -125,13 +130,15 @@ def test_a_sync_must_name_its_protocol(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize(("version", "name"), [(6, ""), (7, None), (9, None)])
-def test_a_refused_join_has_no_protocol(client: WireClient, version: int, name: str | None) -> None:
+def test_a_rejected_join_has_no_protocol(
+    client: WireClient, version: int, name: str | None
+) -> None:
     """C3"""
     response = client.request(JoinGroupRequest("group", 10_000, 10_000, "stranger"), version)
     assert (response.error_code, response.protocol_name) == (ErrorCode.NOT_COORDINATOR, name)
 
 
-def test_a_refused_producer_has_no_epoch(client: WireClient) -> None:
+def test_a_rejected_producer_has_no_epoch(client: WireClient) -> None:
     """P3"""
     for request in (InitProducerIdRequest("", 1000), InitProducerIdRequest(None, 0, -1, 3)):
         response = client.request(request, 4)
@@ -139,25 +146,25 @@ def test_a_refused_producer_has_no_epoch(client: WireClient) -> None:
         assert (response.producer_id, response.producer_epoch) == (-1, -1)
 
 
-def test_producers_of_topics_that_cannot_be(client: WireClient) -> None:
+def test_producers_of_invalid_topics_are_not_described(client: WireClient) -> None:
     names = ["a/b", "nowhere"]
-    wanted = [DescribeProducersTopicRequest(name, [0]) for name in names]
-    responses = client.request(DescribeProducersRequest(wanted), 0).topics
+    topics = [DescribeProducersTopicRequest(name, [0]) for name in names]
+    responses = client.request(DescribeProducersRequest(topics), 0).topics
     assert [response.partitions[0].error_code for response in responses] == [
         ErrorCode.INVALID_TOPIC_EXCEPTION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
 
 
-def test_aborted_transactions_of_a_fetch_that_failed(client: WireClient) -> None:
+def test_the_aborted_transactions_of_a_failed_fetch(client: WireClient) -> None:
     make_topic(client, "fetched-badly")
     unknown = fetched(client, "nowhere")
     assert (unknown.error_code, unknown.aborted_transactions) == (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         [],
     )
-    beyond = fetched(client, "fetched-badly", 99)
-    assert (beyond.error_code, beyond.aborted_transactions) == (
+    out_of_range = fetched(client, "fetched-badly", 99)
+    assert (out_of_range.error_code, out_of_range.aborted_transactions) == (
         ErrorCode.OFFSET_OUT_OF_RANGE,
         None,
     )

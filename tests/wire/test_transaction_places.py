@@ -1,4 +1,4 @@
-"""What may happen to a partition while it is in a transaction (P4)."""
+"""Changes to a partition while it is in a transaction: deletion, growth, moves (P4)."""
 
 import time
 from collections.abc import Iterator
@@ -37,27 +37,29 @@ from tests.support.coordinator.transaction_client import (
 )
 from tests.support.protocol.requests import make_topic, produced
 
-both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
+both_generations = pytest.mark.parametrize(
+    "generation", Generation, ids=lambda generation: generation.name
+)
 
 
-class Folders(NamedTuple):
+class LogDirs(NamedTuple):
     broker: RunningBroker
     paths: list[str]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folders]:
+def log_dirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LogDirs]:
     root = tmp_path_factory.mktemp("places")
     paths = [str(root / "a"), str(root / "b")]
     settings = {"log.dirs": ",".join(paths), "transaction.state.log.num.partitions": "2"}
     with watching(), running_broker(root, settings) as broker:
-        yield Folders(broker, paths)
+        yield LogDirs(broker, paths)
 
 
 @pytest.fixture
-def client(folders: Folders) -> Iterator[WireClient]:
-    with folders.broker.connect() as one:
-        yield one
+def client(log_dirs: LogDirs) -> Iterator[WireClient]:
+    with log_dirs.broker.connect() as wire_client:
+        yield wire_client
 
 
 @pytest.fixture
@@ -72,18 +74,18 @@ def delete_topic(client: WireClient, topic: str) -> None:
     assert response.responses[0].error_code == 0
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_topic_is_deleted(
+def test_a_transaction_ends_after_a_topic_is_deleted(
     client: WireClient, name: str, generation: Generation, commit: bool
 ) -> None:
-    """The transaction ends in those that are left."""
-    make_topic(client, f"{name}-gone")
+    """The transaction ends in the remaining partitions."""
+    make_topic(client, f"{name}-deleted")
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
-    producer.write(f"{name}-gone", b"x")
+    producer.write(f"{name}-deleted", b"x")
     producer.write(name, b"y")
-    delete_topic(client, f"{name}-gone")
+    delete_topic(client, f"{name}-deleted")
     (producer.commit if commit else producer.abort)()
     assert committed(client, name) == ([b"y"] if commit else [])
     producer.write(name, b"z")
@@ -91,9 +93,11 @@ def test_a_topic_is_deleted(
     assert committed(client, name)[-1] == b"z"
 
 
-@both
-def test_all_its_topics_are_deleted(client: WireClient, name: str, generation: Generation) -> None:
-    """There is no place left to end in; so it has."""
+@both_generations
+def test_a_transaction_ends_after_all_its_topics_are_deleted(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    """No partition needs a marker, so the transaction completes."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"x")
@@ -102,9 +106,11 @@ def test_all_its_topics_are_deleted(client: WireClient, name: str, generation: G
     assert described(client, name).topics == []
 
 
-@both
-def test_a_topic_is_made_again(client: WireClient, name: str, generation: Generation) -> None:
-    """The new one has nothing of the transaction but its marker."""
+@both_generations
+def test_a_recreated_topic_has_no_records_of_the_transaction(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    """The new topic gets only the marker of the transaction."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"old")
@@ -118,51 +124,53 @@ def test_a_topic_is_made_again(client: WireClient, name: str, generation: Genera
     assert data.last_stable_offset == data.high_watermark
 
 
-@both
-def test_partitions_are_added(client: WireClient, name: str, generation: Generation) -> None:
-    """A transaction extends to those that were not there when it began."""
+@both_generations
+def test_a_transaction_writes_to_added_partitions(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    """A transaction can include partitions that were created after it began."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"x")
-    wanted = [CreatePartitionsTopic(name, 2, None)]
-    response = client.request(CreatePartitionsRequest(wanted, 5000, False), 3)
+    new_partitions = [CreatePartitionsTopic(name, 2, None)]
+    response = client.request(CreatePartitionsRequest(new_partitions, 5000, False), 3)
     assert response.results[0].error_code == 0
     producer.write(name, b"y", partition=1)
     producer.commit()
     assert (committed(client, name), committed(client, name, 1)) == ([b"x"], [b"y"])
 
 
-def move(directories: Folders, client: WireClient, topic: str) -> None:
-    """Moves partition 0 to the other folder, and waits for its end."""
+def move(log_dirs: LogDirs, client: WireClient, topic: str) -> None:
+    """Moves partition 0 to the other log directory and waits for the end of the move."""
 
-    def home() -> str:
-        return directories.broker.call(
+    def current_log_dir() -> str:
+        return log_dirs.broker.call(
             lambda inside: str(Path(inside.replicas.find(topic, 0).log.directory).parent)
         )
 
-    source = home()
-    (target,) = (path for path in directories.paths if path != source)
-    wanted = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic(topic, [0])])
-    (result,) = client.request(AlterReplicaLogDirsRequest([wanted]), 2).results
+    source = current_log_dir()
+    (target,) = (path for path in log_dirs.paths if path != source)
+    move_request = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic(topic, [0])])
+    (result,) = client.request(AlterReplicaLogDirsRequest([move_request]), 2).results
     assert result.partitions[0].error_code == 0
     deadline = time.monotonic() + 15
-    while home() != target:
+    while current_log_dir() != target:
         assert time.monotonic() < deadline, "the move does not end"
         time.sleep(0.005)
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_partition_moves(
-    folders: Folders, client: WireClient, name: str, generation: Generation, commit: bool
+def test_a_partition_in_a_transaction_moves(
+    log_dirs: LogDirs, client: WireClient, name: str, generation: Generation, commit: bool
 ) -> None:
-    """To another folder, with the transaction that is open in it, and the aborted one before."""
+    """The open transaction and the aborted one before it move to the other log directory."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"aborted")
     producer.abort()
     producer.write(name, b"x")
-    move(folders, client, name)
+    move(log_dirs, client, name)
     assert latest(client, name, READ_COMMITTED) == 2
     producer.write(name, b"y")
     (producer.commit if commit else producer.abort)()
@@ -170,34 +178,33 @@ def test_a_partition_moves(
     late = producer.send(name, b"late", version=11)
     assert ErrorCode(late.error_code) is ErrorCode.TRANSACTION_ABORTABLE
     producer.write(name, b"z")
-    move(folders, client, name)
+    move(log_dirs, client, name)
     producer.commit()
     assert committed(client, name)[-1] == b"z"
 
 
-def test_the_coordinators_own_partition_moves(folders: Folders, client: WireClient) -> None:
-    """It goes on where it was."""
+def test_the_coordinator_partition_moves(log_dirs: LogDirs, client: WireClient) -> None:
     make_topic(client, "own")
     producers = [TxnProducer.started(client, f"own-{index}") for index in range(4)]
     for producer in producers:
         producer.write("own", b"x")
-    move(folders, client, "__transaction_state")
+    move(log_dirs, client, "__transaction_state")
     for producer in producers:
         producer.commit()
     assert committed(client, "own") == [b"x"] * 4
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("commit", [True, False])
-def test_records_of_an_open_transaction_are_deleted(
+def test_deleting_the_records_of_an_open_transaction(
     client: WireClient, name: str, generation: Generation, commit: bool
 ) -> None:
-    """S4: all of them, with DeleteRecords; what is written after is part of it still."""
+    """S4: DeleteRecords removes all of them; later records still belong to the transaction."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
     producer.write(name, b"a", b"b")
-    wanted = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, -1)])
-    (response,) = client.request(DeleteRecordsRequest([wanted], 5000), 2).topics
+    deletion = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, -1)])
+    (response,) = client.request(DeleteRecordsRequest([deletion], 5000), 2).topics
     assert (response.partitions[0].error_code, response.partitions[0].low_watermark) == (0, 2)
     data = fetched_committed(client, name, offset=2)
     assert (data.log_start_offset, data.last_stable_offset) == (2, 2)

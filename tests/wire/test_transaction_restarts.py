@@ -1,4 +1,4 @@
-"""Transactions of a broker that stops or dies: wholly committed or wholly aborted (P4, S7)."""
+"""Transactions of a broker that stops or is killed: fully committed or fully aborted (P4, S7)."""
 
 import threading
 import time
@@ -30,41 +30,43 @@ from tests.support.protocol.requests import make_topic
 
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 KILLS = 2
-both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
+both_generations = pytest.mark.parametrize(
+    "generation", Generation, ids=lambda generation: generation.name
+)
 
 
-def again(producer: TxnProducer, client: WireClient) -> TxnProducer:
-    """The producer goes on over another connection."""
+def reconnect(producer: TxnProducer, client: WireClient) -> TxnProducer:
+    """Lets the producer continue with another connection."""
     producer.client = client
     return producer
 
 
 def lose_markers(broker: RunningBroker, but: Iterable[TopicPartition] = ()) -> None:
-    """From now on markers are written to none but these partitions, until the broker stops."""
-    spared = frozenset(but)
+    """Writes markers only to the partitions in `but` until the broker stops."""
+    allowed = frozenset(but)
 
     def hook(inside: Broker) -> None:
         write = inside.txn_markers.write
 
-        async def some(
+        async def write_allowed(
             marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
         ) -> dict[TopicPartition, ErrorCode]:
-            asked = list(partitions)
-            result = await write(marker, [item for item in asked if item in spared])
-            return {item: result.get(item, ErrorCode.NOT_LEADER_OR_FOLLOWER) for item in asked}
+            requested = list(partitions)
+            result = await write(marker, [item for item in requested if item in allowed])
+            return {item: result.get(item, ErrorCode.NOT_LEADER_OR_FOLLOWER) for item in requested}
 
-        inside.txn_markers.write = some  # type: ignore[method-assign]
+        inside.txn_markers.write = write_allowed  # type: ignore[method-assign]
         inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
 
     broker.call(hook)
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_open_transaction_outlives_a_stop(
+def test_an_open_transaction_continues_after_a_restart(
     tmp_path: Path, generation: Generation, commit: bool
 ) -> None:
-    """Its producer goes on with it as if nothing had been."""
+    """Its producer continues after the restart."""
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t", 2)
@@ -73,7 +75,7 @@ def test_an_open_transaction_outlives_a_stop(
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             wait_for_state(client, "x", "Ongoing")
             assert fetched_committed(client, "t").last_stable_offset == 0
-            again(producer, client).write("t", b"after")
+            reconnect(producer, client).write("t", b"after")
             producer.write("t", b"new", partition=1)
             (producer.commit if commit else producer.abort)()
             assert committed(client, "t") == ([b"before", b"after"] if commit else [])
@@ -82,21 +84,21 @@ def test_an_open_transaction_outlives_a_stop(
             producer.commit()
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("written", [(), (0,), (0, 1)])
-def test_a_decided_transaction_ends_after_a_stop(
+def test_a_prepared_transaction_completes_after_a_restart(
     tmp_path: Path, generation: Generation, commit: bool, written: tuple[int, ...]
 ) -> None:
-    """Whatever markers there are already: those that are missing come."""
-    done = [TopicPartition("t", item) for item in written]
+    """The missing markers are written, whichever exist already."""
+    marked_partitions = [TopicPartition("t", item) for item in written]
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t", 3)
             producer = TxnProducer.started(client, "x", generation)
             for partition in range(3):
                 producer.write("t", b"x", partition=partition)
-            lose_markers(broker, done)
+            lose_markers(broker, marked_partitions)
             assert producer.end(commit=commit) is ErrorCode.NONE
             state = "PrepareCommit" if commit else "PrepareAbort"
             assert described(client, "x").transaction_state == state
@@ -106,14 +108,14 @@ def test_a_decided_transaction_ends_after_a_stop(
                 assert committed(client, "t", partition) == ([b"x"] if commit else [])
                 data = fetched_committed(client, "t", partition)
                 assert data.last_stable_offset == data.high_watermark
-            again(producer, client).write("t", b"y")
+            reconnect(producer, client).write("t", b"y")
             producer.commit()
             assert committed(client, "t")[-1] == b"y"
 
 
-@both
-def test_an_end_asked_for_again_after_a_stop(tmp_path: Path, generation: Generation) -> None:
-    """The answer was lost with the connection."""
+@both_generations
+def test_an_end_can_be_repeated_after_a_restart(tmp_path: Path, generation: Generation) -> None:
+    """The response was lost with the connection."""
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t")
@@ -131,8 +133,8 @@ def test_an_end_asked_for_again_after_a_stop(tmp_path: Path, generation: Generat
             assert committed(client, "t") == [b"x"]
 
 
-def test_an_id_is_kept_over_a_stop(tmp_path: Path) -> None:
-    """Epochs go on where they were; nobody gets an id that somebody had."""
+def test_producer_ids_and_epochs_survive_a_restart(tmp_path: Path) -> None:
+    """Epochs continue after the restart, and no producer id is allocated twice."""
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t")
@@ -143,16 +145,16 @@ def test_an_id_is_kept_over_a_stop(tmp_path: Path) -> None:
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             for producer in producers:
                 wait_for_state(client, producer.transactional_id, "CompleteCommit")
-                later = TxnProducer.started(client, producer.transactional_id)
-                assert (later.producer_id, later.epoch) == (producer.producer_id, 2)
-                refused = again(producer, client).end(commit=False)
-                assert refused is ErrorCode.PRODUCER_FENCED
+                reopened = TxnProducer.started(client, producer.transactional_id)
+                assert (reopened.producer_id, reopened.epoch) == (producer.producer_id, 2)
+                code = reconnect(producer, client).end(commit=False)
+                assert code is ErrorCode.PRODUCER_FENCED
             new = TxnProducer.started(client, "new")
             assert new.producer_id > max(producer.producer_id for producer in producers)
 
 
-def test_a_transaction_that_timed_out_while_the_broker_was_down(tmp_path: Path) -> None:
-    """The coordinator aborts it at its first look."""
+def test_a_transaction_that_timed_out_during_downtime_is_aborted(tmp_path: Path) -> None:
+    """The coordinator aborts it when it first looks for expired transactions."""
     settings = {
         **SETTINGS,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "600000",
@@ -170,8 +172,8 @@ def test_a_transaction_that_timed_out_while_the_broker_was_down(tmp_path: Path) 
             assert data.last_stable_offset == data.high_watermark
 
 
-def test_a_compacted_state_is_loaded(tmp_path: Path) -> None:
-    """S5: the cleaner keeps the last record of each id, and that is enough."""
+def test_a_compacted_transaction_log_is_loaded(tmp_path: Path) -> None:
+    """S5: the cleaner retains the last record of every id, which is sufficient."""
     settings = {
         **SETTINGS,
         "transaction.state.log.num.partitions": "1",
@@ -197,11 +199,11 @@ def test_a_compacted_state_is_loaded(tmp_path: Path) -> None:
             assert len(uncommitted(client, "__transaction_state")) == 3 < records
         with running_broker(tmp_path, settings) as broker, broker.connect() as client:
             wait_for_state(client, "x1", "Ongoing")
-            again(producers[1], client).commit()
+            reconnect(producers[1], client).commit()
             for number in (0, 2):
-                state_now = described(client, f"x{number}")
-                assert state_now.transaction_state == "CompleteCommit"
-                assert state_now.producer_epoch == 10
+                transaction = described(client, f"x{number}")
+                assert transaction.transaction_state == "CompleteCommit"
+                assert transaction.producer_epoch == 10
             assert committed(client, "t") == [b"done"] * 30 + [b"open"]
 
 
@@ -219,14 +221,16 @@ def connect(broker: PenstockBroker) -> WireClient:
     return WireClient((host, int(port)))
 
 
-@both
-def test_kills_in_the_middle_of_transactions(tmp_path: Path, generation: Generation) -> None:
-    """S7: each value is in both partitions or in none, and what was answered is there."""
+@both_generations
+def test_transactions_are_atomic_when_the_broker_is_killed(
+    tmp_path: Path, generation: Generation
+) -> None:
+    """S7: every value is in both partitions or in none, and every acknowledged commit is stored."""
     broker = PenstockBroker(tmp_path, SETTINGS)
-    answered: list[bytes] = []
+    acknowledged: list[bytes] = []
     attempts = 0
 
-    def producing(client: WireClient, began: threading.Event) -> None:
+    def produce_until_killed(client: WireClient, is_running: threading.Event) -> None:
         nonlocal attempts
         with client:
             try:
@@ -239,9 +243,9 @@ def test_kills_in_the_middle_of_transactions(tmp_path: Path, generation: Generat
                     commit = attempts % 3 != 0
                     assert producer.end(commit=commit) is ErrorCode.NONE
                     if commit:
-                        answered.append(value)
+                        acknowledged.append(value)
                     if attempts % 10 == 0:
-                        began.set()
+                        is_running.set()
             except ConnectionError:
                 return
 
@@ -249,10 +253,12 @@ def test_kills_in_the_middle_of_transactions(tmp_path: Path, generation: Generat
         with connect(broker) as client:
             make_topic(client, "t", 2)
         for _ in range(KILLS):
-            began = threading.Event()
-            thread = threading.Thread(target=producing, args=(connect(broker), began))
+            is_running = threading.Event()
+            thread = threading.Thread(
+                target=produce_until_killed, args=(connect(broker), is_running)
+            )
             thread.start()
-            assert began.wait(20)
+            assert is_running.wait(20)
             broker.kill()
             thread.join(20)
             broker.start()
@@ -263,10 +269,10 @@ def test_kills_in_the_middle_of_transactions(tmp_path: Path, generation: Generat
             assert response.error_code == 0
             first, second = committed(client, "t"), committed(client, "t", 1)
             assert first == second
-            assert set(answered) <= set(first)
+            assert set(acknowledged) <= set(first)
             assert len(first) == len(set(first))
-            # An end whose answer was lost may have come true, once for each kill.
-            assert len(first) - len(answered) <= KILLS
+            # A commit whose response was lost may have succeeded, once per kill.
+            assert len(first) - len(acknowledged) <= KILLS
             for partition in (0, 1):
                 data = fetched_committed(client, "t", partition)
                 assert data.last_stable_offset == data.high_watermark

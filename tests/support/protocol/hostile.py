@@ -1,4 +1,4 @@
-"""Frames that no sane client sends, and valid ones with any values in their fields."""
+"""Invalid frames, and valid ones with any values in their fields."""
 
 import struct
 from copy import copy
@@ -20,7 +20,7 @@ from penstock.records.record import Record
 from tests.support.protocol.message_strategies import messages_of
 
 NAMES = ("fuzz", "fuzz", "other", "group-1", "", "retention.ms", "consumer", "range", "PLAIN", "0")
-"""Names that mean something to the broker of the test."""
+"""Names of topics and groups that exist in the broker under test."""
 
 Sent: TypeAlias = tuple[Message, int]
 """A request and its version."""
@@ -42,7 +42,7 @@ served = st.sampled_from(
 
 @st.composite
 def requests(draw: st.DrawFn) -> Sent:
-    """A request of any API and version that is served; half of its values make some sense."""
+    """A request of any supported API and version; about half of its values are plausible."""
     key, version = draw(served)
     message = draw(messages_of(api(key).request, version))
     _make_sense(message, version, Random(draw(st.integers(0, 2**32))))
@@ -57,7 +57,7 @@ def frame(message: Message, version: int, correlation_id: int = 1) -> bytes:
 
 @st.composite
 def damaged_frames(draw: st.DrawFn) -> bytes:
-    """One or two valid requests with bytes flipped, cut out, put in, or a length that is wrong."""
+    """One or two valid requests with bytes flipped, removed or inserted, or a wrong length."""
     data = bytearray(frame(*draw(requests())))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data) - 1)) if data else 0
@@ -76,14 +76,14 @@ def damaged_frames(draw: st.DrawFn) -> bytes:
             case "end":
                 del data[at:]
     if draw(st.booleans()) and len(data) >= 4:
-        # The length fits again, so that the damage gets past the framing.
+        # The length is correct, so that the damage passes the framing.
         data[:4] = struct.pack(">i", len(data) - 4)
     return bytes(data)
 
 
 @st.composite
 def random_bytes(draw: st.DrawFn) -> bytes:
-    """Bytes from nowhere, often behind the length and the head of a request."""
+    """Random bytes, often after the length and the header of a request."""
     data = draw(st.binary(max_size=300))
     if draw(st.booleans()):
         key, version = draw(served)
@@ -94,7 +94,7 @@ def random_bytes(draw: st.DrawFn) -> bytes:
 
 
 def _make_sense(message: Struct, version: int, random: Random) -> None:
-    """Replaces values by such that get further into the broker; keeps the test short."""
+    """Replaces values by plausible ones that get further into the broker, and limits timeouts."""
     for field in fields_of(type(message)):
         if version not in field.versions:
             continue
@@ -113,10 +113,10 @@ def _sensible(wire_type: WireType, value: object, version: int, random: Random) 
         return [_sensible(wire_type.element, item, version, random) for item in value]
     if not isinstance(wire_type, Scalar):
         assert isinstance(value, Struct)
-        # It may be the default of all messages.
-        made = copy(value)
-        _make_sense(made, version, random)
-        return made
+        # The value may be a default that all messages share.
+        copied = copy(value)
+        _make_sense(copied, version, random)
+        return copied
     if random.random() < 0.5:
         return value
     if wire_type is Scalar.STRING:
@@ -131,7 +131,7 @@ def _sensible(wire_type: WireType, value: object, version: int, random: Random) 
 
 
 def _batches(random: Random) -> bytes:
-    """A batch as a producer sends it, with a few bytes changed in every other."""
+    """A batch as a producer sends it; in every second one, a few bytes are changed."""
     codec = random.choice(list(Compression))
     has_id = random.random() < 0.3
     batch = build_batch(
@@ -148,5 +148,5 @@ def _batches(random: Random) -> bytes:
     return bytes(batch)
 
 
-ANSWERS_LATE = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
-"""What may wait for other members of a group, longer than the test."""
+RESPONDS_LATE = frozenset({ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
+"""APIs whose response may wait for other members of a group, longer than the test."""
