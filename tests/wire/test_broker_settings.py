@@ -1,4 +1,4 @@
-"""Settings of the broker, changed while it runs: in force at once, and after a restart."""
+"""Settings of the broker, changed while it runs, apply at once and after a restart."""
 
 import ssl
 from collections.abc import Iterator
@@ -43,8 +43,8 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect() as one:
-        yield one
+    with broker.connect() as wire_client:
+        yield wire_client
 
 
 def own_id(broker: RunningBroker) -> str:
@@ -68,10 +68,10 @@ def cleaner_settings(broker: RunningBroker) -> CleanerSettings:
     return broker.call(find)
 
 
-# --- what topics take over
+# --- defaults of topics
 
 
-def test_topics_without_their_own_take_over_what_is_set(tmp_path: Path) -> None:
+def test_defaults_apply_to_topics_without_their_own_value(tmp_path: Path) -> None:
     settings: dict[str, str | None] = {
         "log.retention.ms": "5000",
         "log.segment.bytes": "2000000",
@@ -104,10 +104,10 @@ def test_topics_without_their_own_take_over_what_is_set(tmp_path: Path) -> None:
         broker.call(check)
         alter(client, BROKER, "", dict.fromkeys(settings))
         week_ms = 7 * 24 * 3_600_000
-        assert broker.call(lambda each: log_of(each, "plain").config.retention_ms) == week_ms
+        assert broker.call(lambda running: log_of(running, "plain").config.retention_ms) == week_ms
 
 
-def test_message_max_bytes_of_the_broker(tmp_path: Path) -> None:
+def test_message_max_bytes_applies_to_topics(tmp_path: Path) -> None:
     """P7."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         create_topic(client, "t")
@@ -120,7 +120,7 @@ def test_message_max_bytes_of_the_broker(tmp_path: Path) -> None:
         assert try_produce(client, "t", RECORD).error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_min_insync_replicas_of_the_broker(broker: RunningBroker, client: WireClient) -> None:
+def test_min_insync_replicas_applies_to_topics(broker: RunningBroker, client: WireClient) -> None:
     create_topic(client, "t")
     add_absent_replica(broker, "t")
     alter(client, BROKER, "", {"min.insync.replicas": "2"})
@@ -129,7 +129,7 @@ def test_min_insync_replicas_of_the_broker(broker: RunningBroker, client: WireCl
     assert try_produce(client, "t", RECORD).error_code == 0
 
 
-def test_compression_and_timestamps_of_the_broker(client: WireClient) -> None:
+def test_compression_and_timestamp_types_apply_to_topics(client: WireClient) -> None:
     create_topic(client, "t")
     alter(
         client,
@@ -141,16 +141,20 @@ def test_compression_and_timestamps_of_the_broker(client: WireClient) -> None:
     assert read_header(bytes(fetch(client, "t").records)).compression is Compression.ZSTD
 
 
-def test_unclean_election_for_all_topics(broker: RunningBroker, client: WireClient) -> None:
+def test_unclean_election_can_be_allowed_for_all_topics(
+    broker: RunningBroker, client: WireClient
+) -> None:
     create_topic(client, "t")
     alter(client, BROKER, "", {"unclean.leader.election.enable": "true"})
-    assert broker.call(lambda each: election_rules(each.config, each.image).allows_unclean("t"))
+    assert broker.call(
+        lambda running: election_rules(running.config, running.image).allows_unclean("t")
+    )
 
 
-# --- chores
+# --- background tasks
 
 
-def test_the_cleaner_takes_over_its_settings(tmp_path: Path) -> None:
+def test_the_cleaner_applies_its_settings(tmp_path: Path) -> None:
     settings: dict[str, str | None] = {
         "log.cleaner.backoff.ms": "123",
         "log.cleaner.dedupe.buffer.size": "4000000",
@@ -172,19 +176,19 @@ def test_the_cleaner_takes_over_its_settings(tmp_path: Path) -> None:
         check(broker)
 
 
-def test_producers_are_forgotten_as_soon_as_is_said(tmp_path: Path) -> None:
-    def limits(broker: RunningBroker) -> set[int]:
+def test_the_expiration_of_producer_ids_applies_to_all_logs(tmp_path: Path) -> None:
+    def expiration_ms(broker: RunningBroker) -> set[int]:
         return broker.call(
-            lambda each: {log.producers.producer_id_expiration_ms for log in each.logs}
+            lambda running: {log.producers.producer_id_expiration_ms for log in running.logs}
         )
 
     with running_broker(tmp_path) as broker, broker.connect() as client:
         create_topic(client, "before")
         alter(client, BROKER, "", {"producer.id.expiration.ms": "5000"})
         create_topic(client, "after")
-        assert limits(broker) == {5000}
+        assert expiration_ms(broker) == {5000}
     with running_broker(tmp_path) as broker:
-        assert limits(broker) == {5000}
+        assert expiration_ms(broker) == {5000}
 
 
 # --- connections
@@ -201,7 +205,7 @@ def serves(client: WireClient) -> bool:
     "settings",
     [{"max.connections.per.ip": "1"}, {"max.connections.per.ip.overrides": "127.0.0.1:1,::1:5"}],
 )
-def test_connections_of_an_address_are_limited(
+def test_connections_per_address_are_limited(
     broker: RunningBroker, client: WireClient, settings: dict[str, str | None]
 ) -> None:
     with broker.connect() as second:
@@ -209,15 +213,17 @@ def test_connections_of_an_address_are_limited(
         alter(client, BROKER, own_id(broker), settings)
         with broker.connect() as third:
             assert not serves(third)
-        assert serves(second)  # who is there already may stay
+        assert serves(second)  # existing connections stay open
     alter(client, BROKER, own_id(broker), dict.fromkeys(settings))
     with broker.connect() as third:
         assert serves(third)
 
 
 @pytest.mark.parametrize("setting", ["max.connections", "listener.name.plaintext.max.connections"])
-def test_connections_wait_for_room(broker: RunningBroker, client: WireClient, setting: str) -> None:
-    """As Kafka's, the listener accepts nobody until somebody goes, or more are allowed."""
+def test_connections_above_the_limit_wait(
+    broker: RunningBroker, client: WireClient, setting: str
+) -> None:
+    """As in Kafka, no connection is accepted until one is closed or the limit is raised."""
     request = MetadataRequest([])
     with broker.connect() as second, broker.connect() as third:
         assert serves(second)
@@ -237,7 +243,7 @@ def test_connections_wait_for_room(broker: RunningBroker, client: WireClient, se
                 assert fifth.receive_frame()
 
 
-def test_who_was_idle_the_longest_goes_when_fewer_may_stay(
+def test_a_lower_limit_closes_the_connection_idle_the_longest(
     broker: RunningBroker, client: WireClient
 ) -> None:
     idle = broker.connect()
@@ -251,7 +257,7 @@ def test_who_was_idle_the_longest_goes_when_fewer_may_stay(
         assert serves(client)
 
 
-def test_limits_on_connections_outlive_the_broker(tmp_path: Path) -> None:
+def test_connection_limits_survive_a_restart(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         alter(client, BROKER, "", {"max.connections.per.ip": "1"})
     with running_broker(tmp_path) as broker, broker.connect() as client:
@@ -260,8 +266,8 @@ def test_limits_on_connections_outlive_the_broker(tmp_path: Path) -> None:
             assert not serves(second)
 
 
-def test_steps_that_are_too_large_are_refused(client: WireClient) -> None:
-    """As Kafka does it: threads can be halved or doubled at once."""
+def test_too_large_changes_of_thread_counts_are_rejected(client: WireClient) -> None:
+    """As in Kafka, thread counts can at most be halved or doubled at once."""
     code, reason = try_alter(client, BROKER, "", {"num.io.threads": "1000"})
     assert code is ErrorCode.INVALID_REQUEST
     assert reason is not None
@@ -273,19 +279,19 @@ def test_steps_that_are_too_large_are_refused(client: WireClient) -> None:
 # --- keys and users
 
 
-def shown_certificate(broker: RunningBroker) -> bytes:
+def server_certificate(broker: RunningBroker) -> bytes:
     address = next(address for address in broker.addresses if address.listener == "SSL")
     pem = ssl.get_server_certificate((address.host, address.port))
     return ssl.PEM_cert_to_DER_cert(pem)
 
 
-def store(folder: Path, name: str, identity: Identity) -> str:
-    file = folder / name
+def store(directory: Path, name: str, identity: Identity) -> str:
+    file = directory / name
     file.write_text(identity.key_pem() + identity.certificate_pem)
     return str(file)
 
 
-def test_certificates_are_exchanged_while_the_broker_runs(tmp_path: Path) -> None:
+def test_certificates_are_replaced_while_the_broker_runs(tmp_path: Path) -> None:
     first, second, third = (make_identity(simple_name("localhost")) for _ in range(3))
     setting = "listener.name.ssl.ssl.keystore.location"
     settings = {
@@ -295,40 +301,40 @@ def test_certificates_are_exchanged_while_the_broker_runs(tmp_path: Path) -> Non
     }
     with running_broker(tmp_path, settings) as broker, broker.connect("PLAINTEXT") as client:
         name = own_id(broker)
-        assert shown_certificate(broker) == first.der
-        where = store(tmp_path, "second.pem", second)
-        alter(client, BROKER, name, {setting: where})
-        assert shown_certificate(broker) == second.der
-        # The same file with another content: to be told again is enough.
+        assert server_certificate(broker) == first.der
+        path = store(tmp_path, "second.pem", second)
+        alter(client, BROKER, name, {setting: path})
+        assert server_certificate(broker) == second.der
+        # The content of the file has changed, so setting the same path again reloads it.
         store(tmp_path, "second.pem", third)
-        assert shown_certificate(broker) == second.der
-        alter(client, BROKER, name, {setting: where})
-        assert shown_certificate(broker) == third.der
-        for bad in (str(tmp_path / "missing.pem"), str(tmp_path / "bad.pem")):
+        assert server_certificate(broker) == second.der
+        alter(client, BROKER, name, {setting: path})
+        assert server_certificate(broker) == third.der
+        for invalid_path in (str(tmp_path / "missing.pem"), str(tmp_path / "bad.pem")):
             (tmp_path / "bad.pem").write_text("no key")
-            code, reason = try_alter(client, BROKER, name, {setting: bad})
+            code, reason = try_alter(client, BROKER, name, {setting: invalid_path})
             assert code is ErrorCode.INVALID_REQUEST
             assert reason is not None
-            assert bad in reason
-        assert shown_certificate(broker) == third.der
+            assert invalid_path in reason
+        assert server_certificate(broker) == third.der
     with running_broker(tmp_path, settings) as broker:
-        assert shown_certificate(broker) == third.der
+        assert server_certificate(broker) == third.der
 
 
-def test_users_come_while_the_broker_runs(tmp_path: Path) -> None:
+def test_users_are_added_while_the_broker_runs(tmp_path: Path) -> None:
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "sasl.enabled.mechanisms": "PLAIN",
         "sasl.jaas.config": PLAIN_JAAS,
     }
     with running_broker(tmp_path, settings) as broker, broker.connect("PLAINTEXT") as client:
-        more = PLAIN_JAAS.replace(";", ' user_zoe="zoe-secret";')
-        alter(client, BROKER, own_id(broker), {"sasl.jaas.config": more})
+        extended_jaas = PLAIN_JAAS.replace(";", ' user_zoe="zoe-secret";')
+        alter(client, BROKER, own_id(broker), {"sasl.jaas.config": extended_jaas})
         with broker.connect("SASL_PLAINTEXT") as zoe:
             assert plain_login(zoe, "zoe").error_code == 0
 
 
-def test_a_change_of_one_topic_reaches_only_that_one(client: WireClient) -> None:
+def test_a_change_of_one_topic_affects_only_that_topic(client: WireClient) -> None:
     for topic in ("one", "other"):
         create_topic(client, topic)
     alter(client, TOPIC, "one", {"max.message.bytes": "1000"})

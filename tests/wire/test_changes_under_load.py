@@ -1,4 +1,4 @@
-"""Topics come, go, grow and move while clients use them: every response makes sense."""
+"""Topics are created, deleted, extended and moved while clients use them."""
 
 import random
 import threading
@@ -51,110 +51,118 @@ from tests.support.protocol.requests import (
 
 SECONDS = 2.5
 TOPICS = ("alpha", "beta", "gamma")
-GONE = frozenset({ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+ALLOWED_CODES = frozenset(
+    {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+)
 Step = Callable[[WireClient, random.Random], None]
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> list[str]:
+def log_dirs(tmp_path: Path) -> list[str]:
     return [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
 @pytest.fixture
-def broker(tmp_path: Path, folders: list[str]) -> Iterator[RunningBroker]:
-    settings = {"log.dirs": ",".join(folders), "auto.create.topics.enable": "false"}
+def broker(tmp_path: Path, log_dirs: list[str]) -> Iterator[RunningBroker]:
+    settings = {"log.dirs": ",".join(log_dirs), "auto.create.topics.enable": "false"}
     with watching(), running_broker(tmp_path, settings) as running:
         yield running
 
 
-def produce(client: WireClient, chance: random.Random) -> None:
-    """Small batches on the event loop, large compressed ones on a thread."""
-    codec = chance.choice([Compression.NONE, Compression.NONE, Compression.LZ4])
+def produce(client: WireClient, rng: random.Random) -> None:
+    """Small batches are validated on the event loop, large compressed ones on a thread."""
+    codec = rng.choice([Compression.NONE, Compression.NONE, Compression.LZ4])
     size = 150_000 if codec is Compression.LZ4 else 200
-    batch = batch_of(chance.randbytes(size), codec=codec)
-    partition = chance.randrange(3)
-    response = send_batch(client, chance.choice(TOPICS), batch, partition=partition)
-    assert response.error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}, response.error_message
+    batch = batch_of(rng.randbytes(size), codec=codec)
+    partition = rng.randrange(3)
+    response = send_batch(client, rng.choice(TOPICS), batch, partition=partition)
+    assert response.error_code in ALLOWED_CODES | {ErrorCode.NOT_LEADER_OR_FOLLOWER}, (
+        response.error_message
+    )
 
 
-def fetch(client: WireClient, chance: random.Random) -> None:
-    topic = chance.choice(TOPICS)
+def fetch(client: WireClient, rng: random.Random) -> None:
+    topic = rng.choice(TOPICS)
     request = fetch_request(
-        {topic: {index: chance.randrange(3) for index in range(3)}}, max_wait_ms=20, min_bytes=1
+        {topic: {index: rng.randrange(3) for index in range(3)}}, max_wait_ms=20, min_bytes=1
     )
     for data in partitions_of(client.request(request, 11)).values():
-        assert data.error_code in GONE | {ErrorCode.OFFSET_OUT_OF_RANGE}
+        assert data.error_code in ALLOWED_CODES | {ErrorCode.OFFSET_OUT_OF_RANGE}
         offsets = [record.offset for record in records_in(data)]
         assert offsets == list(range(offsets[0], offsets[0] + len(offsets))) if offsets else True
 
 
-def look(client: WireClient, chance: random.Random) -> None:
-    topic = chance.choice(TOPICS)
-    wanted = [ListOffsetsPartition(0, timestamp=chance.choice([-1, -2, -3, NOW]))]
-    response = client.request(ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, wanted)]), 7)
-    assert response.topics[0].partitions[0].error_code in GONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+def query(client: WireClient, rng: random.Random) -> None:
+    topic = rng.choice(TOPICS)
+    partitions = [ListOffsetsPartition(0, timestamp=rng.choice([-1, -2, -3, NOW]))]
+    response = client.request(
+        ListOffsetsRequest(-1, topics=[ListOffsetsTopic(topic, partitions)]), 7
+    )
+    assert response.topics[0].partitions[0].error_code in ALLOWED_CODES | {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER
+    }
     topics = client.request(MetadataRequest([MetadataRequestTopic(name=topic)]), 9).topics
-    assert topics[0].error_code in GONE
+    assert topics[0].error_code in ALLOWED_CODES
 
 
-def come_and_go(client: WireClient, chance: random.Random) -> None:
-    topic = chance.choice(TOPICS)
-    if chance.random() < 0.6:
-        wanted = CreatableTopic(topic, chance.randrange(1, 3), 1)
-        code = client.request(CreateTopicsRequest([wanted], 1000), 7).topics[0].error_code
+def create_or_delete(client: WireClient, rng: random.Random) -> None:
+    topic = rng.choice(TOPICS)
+    if rng.random() < 0.6:
+        new_topic = CreatableTopic(topic, rng.randrange(1, 3), 1)
+        code = client.request(CreateTopicsRequest([new_topic], 1000), 7).topics[0].error_code
         assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
     else:
         request = DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=1000)
-        assert client.request(request, 6).responses[0].error_code in GONE
+        assert client.request(request, 6).responses[0].error_code in ALLOWED_CODES
 
 
-def change(client: WireClient, chance: random.Random) -> None:
-    topic = chance.choice(TOPICS)
-    match chance.randrange(3):
+def change(client: WireClient, rng: random.Random) -> None:
+    topic = rng.choice(TOPICS)
+    match rng.randrange(3):
         case 0:
             request = CreatePartitionsRequest([CreatePartitionsTopic(topic, 3, None)], 1000)
             code = client.request(request, 3).results[0].error_code
-            assert code in GONE | {ErrorCode.INVALID_PARTITIONS}
+            assert code in ALLOWED_CODES | {ErrorCode.INVALID_PARTITIONS}
         case 1:
-            value = chance.choice(["gzip", "producer", "zstd"])
+            value = rng.choice(["gzip", "producer", "zstd"])
             code, _ = try_alter(client, TOPIC, topic, {"compression.type": value})
-            assert code in GONE
+            assert code in ALLOWED_CODES
         case _:
             partition = DeleteRecordsPartition(0, -1)
             deletion = DeleteRecordsRequest([DeleteRecordsTopic(topic, [partition])], 1000)
-            assert client.request(deletion, 2).topics[0].partitions[0].error_code in GONE
+            assert client.request(deletion, 2).topics[0].partitions[0].error_code in ALLOWED_CODES
 
 
-def mover(directories: list[str]) -> Step:
-    def move(client: WireClient, chance: random.Random) -> None:
-        topics = [AlterReplicaLogDirTopic(chance.choice(TOPICS), [0])]
-        request = AlterReplicaLogDirsRequest(
-            [AlterReplicaLogDir(chance.choice(directories), topics)]
-        )
+def mover(log_dirs: list[str]) -> Step:
+    def move(client: WireClient, rng: random.Random) -> None:
+        topics = [AlterReplicaLogDirTopic(rng.choice(TOPICS), [0])]
+        request = AlterReplicaLogDirsRequest([AlterReplicaLogDir(rng.choice(log_dirs), topics)])
         code = client.request(request, 2).results[0].partitions[0].error_code
-        assert code in GONE | {ErrorCode.REPLICA_NOT_AVAILABLE}
+        assert code in ALLOWED_CODES | {ErrorCode.REPLICA_NOT_AVAILABLE}
         time.sleep(0.01)
 
     return move
 
 
-def test_everything_at_once(broker: RunningBroker, folders: list[str]) -> None:
-    """No unexpected exception, no response that is wrong, and a clean stop in the middle of it."""
+def test_clients_and_administrators_work_concurrently(
+    broker: RunningBroker, log_dirs: list[str]
+) -> None:
+    """There is no unexpected exception and no wrong response, and the broker stops cleanly."""
     stop = time.monotonic() + SECONDS
     failures: list[BaseException] = []
     counts: dict[str, int] = {}
 
     def repeat(name: str, step: Step, seed: int) -> None:
-        chance = random.Random(seed)
+        rng = random.Random(seed)
         try:
             with broker.connect() as client:
                 while time.monotonic() < stop and not failures:
-                    step(client, chance)
+                    step(client, rng)
                     counts[name] = counts.get(name, 0) + 1
         except BaseException as error:  # noqa: BLE001 - raised again below
             failures.append(error)
 
-    steps: list[Step] = [produce, produce, fetch, look, come_and_go, change, mover(folders)]
+    steps: list[Step] = [produce, produce, fetch, query, create_or_delete, change, mover(log_dirs)]
     threads = [
         threading.Thread(target=repeat, args=(f"{step.__name__}-{seed}", step, seed))
         for seed, step in enumerate(steps)
@@ -170,7 +178,7 @@ def test_everything_at_once(broker: RunningBroker, folders: list[str]) -> None:
 
 
 class Gate:
-    """Makes work on threads wait."""
+    """Delays work on threads."""
 
     def __init__(self) -> None:
         self.reached = threading.Event()
@@ -181,57 +189,57 @@ class Gate:
         assert self.open.wait(10)
 
 
-def test_a_topic_that_goes_while_its_records_are_checked(
+def test_a_topic_is_deleted_while_its_batch_is_validated(
     broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The producer is told to look for the leader again, and keeps its connection."""
+    """The producer gets NOT_LEADER_OR_FOLLOWER, and its connection stays open."""
     gate = Gate()
     run = PreparedAppend.run
 
-    def waiting(prepared: PreparedAppend) -> None:
+    def delayed_run(prepared: PreparedAppend) -> None:
         gate.wait()
         run(prepared)
 
-    monkeypatch.setattr(PreparedAppend, "run", waiting)
+    monkeypatch.setattr(PreparedAppend, "run", delayed_run)
     batch = batch_of(random.Random(1).randbytes(200_000), codec=Compression.LZ4)
-    with broker.connect() as client, broker.connect() as other:
-        make_topic(client, "going")
-        request = produce_request("going", batch)
+    with broker.connect() as client, broker.connect() as second_client:
+        make_topic(client, "deleted")
+        request = produce_request("deleted", batch)
         client.send(request, 9)
         assert gate.reached.wait(10)
-        deletion = DeleteTopicsRequest([DeleteTopicState("going")], timeout_ms=1000)
-        assert other.request(deletion, 6).responses[0].error_code == 0
+        deletion = DeleteTopicsRequest([DeleteTopicState("deleted")], timeout_ms=1000)
+        assert second_client.request(deletion, 6).responses[0].error_code == 0
         gate.open.set()
         (response,) = received(client, request, 9).responses[0].partition_responses
         assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        make_topic(client, "going")
-        assert send_batch(client, "going", batch).base_offset == 0
+        make_topic(client, "deleted")
+        assert send_batch(client, "deleted", batch).base_offset == 0
 
 
-def test_a_partition_that_moves_while_it_is_searched(
-    broker: RunningBroker, folders: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_partition_moves_while_it_is_searched_by_time(
+    broker: RunningBroker, log_dirs: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The search goes on in the log at its new place."""
+    """The search continues in the log at its new location."""
     gate = Gate()
     run = TimestampSearch.run
 
-    def waiting(search: TimestampSearch) -> None:
+    def delayed_run(search: TimestampSearch) -> None:
         gate.wait()
         run(search)
 
-    monkeypatch.setattr(TimestampSearch, "run", waiting)
-    with broker.connect() as client, broker.connect() as other:
+    monkeypatch.setattr(TimestampSearch, "run", delayed_run)
+    with broker.connect() as client, broker.connect() as second_client:
         make_topic(client, "moving")
         assert send_batch(client, "moving", batch_of(b"a")).error_code == 0
-        wanted = [ListOffsetsPartition(0, timestamp=NOW)]
-        request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("moving", wanted)])
+        partitions = [ListOffsetsPartition(0, timestamp=NOW)]
+        request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("moving", partitions)])
         client.send(request, 7)
         assert gate.reached.wait(10)
-        (home,) = (path for path in folders if (Path(path) / "moving-0").exists())
-        target = folders[1 - folders.index(home)]
+        (source,) = (path for path in log_dirs if (Path(path) / "moving-0").exists())
+        target = log_dirs[1 - log_dirs.index(source)]
         move = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic("moving", [0])])
         assert (
-            other.request(AlterReplicaLogDirsRequest([move]), 2).results[0].partitions[0]
+            second_client.request(AlterReplicaLogDirsRequest([move]), 2).results[0].partitions[0]
             is not None
         )
         while not (Path(target) / "moving-0").exists():

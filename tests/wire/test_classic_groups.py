@@ -1,4 +1,4 @@
-"""Classic groups over the wire: members join, their leader assigns, they come and go (C3)."""
+"""Classic groups over the wire: members join, the leader assigns, members leave (C3)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -37,7 +37,7 @@ def settings() -> Mapping[str, str]:
 
 @pytest.fixture
 def clients(broker: RunningBroker) -> Iterator[list[WireClient]]:
-    """Connections for members: one that waits to join holds up its own only."""
+    """One connection per member, because a waiting join blocks its connection."""
     with ExitStack() as stack:
         yield [stack.enter_context(broker.connect(client_id=name)) for name in ("a", "b", "c")]
 
@@ -45,7 +45,7 @@ def clients(broker: RunningBroker) -> Iterator[list[WireClient]]:
 def group_of_two(
     clients: list[WireClient], group: str, topic: str
 ) -> tuple[ClassicMember, ClassicMember]:
-    """A leader that has all partitions but the last, and a follower that has the last."""
+    """A leader with all partitions except the last, and a follower with the last."""
     find_group(clients[0], group)
     leader = ClassicMember(clients[0], group, [topic]).joined({topic: [0, 1]})
     follower = ClassicMember(clients[1], group, [topic])
@@ -53,30 +53,30 @@ def group_of_two(
     return leader, follower
 
 
-def rebalance(leader: ClassicMember, others: list[ClassicMember], topic: str) -> Any:
-    """Everybody joins, the leader last; each gets the partition of its number."""
+def rebalance(leader: ClassicMember, followers: list[ClassicMember], topic: str) -> Any:
+    """All members join, the leader last; every member gets the partition with its index."""
     requests = []
-    for entry in others:
-        if not entry.member_id and entry.instance is None:
-            entry.member_id = entry.client.request(entry.join_request(), 9).member_id
-        requests.append(entry.send_join())
+    for member in followers:
+        if not member.member_id and member.instance is None:
+            member.member_id = member.client.request(member.join_request(), 9).member_id
+        requests.append(member.send_join())
     wait_until(lambda: leader.beat() is ErrorCode.REBALANCE_IN_PROGRESS)
     joined = leader.join()
     assert (joined.error_code, joined.leader) == (0, leader.member_id)
-    for each, request in zip(others, requests, strict=True):
-        response = each.receive_join(request)
+    for member, request in zip(followers, requests, strict=True):
+        response = member.receive_join(request)
         assert response.error_code == 0
-        assert response.members == [], "only the leader is told who is there"
+        assert response.members == [], "only the leader gets the members"
         assert (response.leader, response.generation_id) == (leader.member_id, joined.generation_id)
-    plan = {item.member_id: {topic: [n]} for n, item in enumerate([leader, *others])}
+    plan = {item.member_id: {topic: [n]} for n, item in enumerate([leader, *followers])}
     assert leader.sync(plan).error_code == 0
-    for number, value in enumerate(others, 1):
-        assert value.sync().error_code == 0
-        assert value.assigned == {topic: [number]}
+    for number, member in enumerate(followers, 1):
+        assert member.sync().error_code == 0
+        assert member.assigned == {topic: [number]}
     return joined
 
 
-def test_the_leader_assigns(clients: list[WireClient]) -> None:
+def test_the_leader_assigns_partitions(clients: list[WireClient]) -> None:
     make_topic(clients[0], "plan", 3)
     leader, follower = group_of_two(clients, "plan", "plan")
     assert (leader.assigned, follower.assigned) == ({"plan": [0]}, {"plan": [1]})
@@ -87,11 +87,11 @@ def test_the_leader_assigns(clients: list[WireClient]) -> None:
     third.member_id = joining.member_id
     request = third.send_join()
     wait_until(lambda: leader.beat() is ErrorCode.REBALANCE_IN_PROGRESS)
-    again = follower.send_join()
+    follower_request = follower.send_join()
     joined = leader.join()
     members = {leader.member_id, follower.member_id, third.member_id}
     assert {member.member_id for member in joined.members} == members
-    for member, sent in ((third, request), (follower, again)):
+    for member, sent in ((third, request), (follower, follower_request)):
         assert member.receive_join(sent).error_code == 0
     plan = {member: {"plan": [n]} for n, member in enumerate(sorted(members))}
     assert leader.sync(plan).error_code == 0
@@ -102,18 +102,18 @@ def test_the_leader_assigns(clients: list[WireClient]) -> None:
     assert leader.beat() is ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_generations_and_members_that_are_not_of_the_group(clients: list[WireClient]) -> None:
+def test_wrong_generations_and_unknown_members_are_rejected(clients: list[WireClient]) -> None:
     make_topic(clients[0], "fenced", 2)
     leader, follower = group_of_two(clients, "fenced", "fenced")
 
-    def committing(member_id: str, generation: int) -> list[ErrorCode]:
+    def commit_as(member_id: str, generation: int) -> list[ErrorCode]:
         offsets = {("fenced", 0): 1}
         return commit(clients[0], "fenced", offsets, member_id=member_id, epoch=generation)
 
-    assert committing(leader.member_id, 2) == [ErrorCode.NONE]
-    assert committing(leader.member_id, 1) == [ErrorCode.ILLEGAL_GENERATION]
-    assert committing("nobody", 2) == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert committing("", -1) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert commit_as(leader.member_id, 2) == [ErrorCode.NONE]
+    assert commit_as(leader.member_id, 1) == [ErrorCode.ILLEGAL_GENERATION]
+    assert commit_as("nobody", 2) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert commit_as("", -1) == [ErrorCode.UNKNOWN_MEMBER_ID]
     follower.generation = 1
     assert follower.beat() is ErrorCode.ILLEGAL_GENERATION
     assert follower.sync().error_code == ErrorCode.ILLEGAL_GENERATION
@@ -124,7 +124,9 @@ def test_generations_and_members_that_are_not_of_the_group(clients: list[WireCli
     assert committed(clients[0], "fenced") == {("fenced", 0): 1}
 
 
-def test_who_is_not_heard_of_makes_room(broker: RunningBroker, clients: list[WireClient]) -> None:
+def test_a_member_without_heartbeats_is_removed(
+    broker: RunningBroker, clients: list[WireClient]
+) -> None:
     make_topic(clients[0], "silence", 2)
     leader, follower = group_of_two(clients, "silence", "silence")
     pass_time(broker, SESSION_MS - 1000)
@@ -136,50 +138,52 @@ def test_who_is_not_heard_of_makes_room(broker: RunningBroker, clients: list[Wir
     assert follower.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_static_member_comes_back_without_a_rebalance(clients: list[WireClient]) -> None:
+def test_a_static_member_rejoins_without_a_rebalance(clients: list[WireClient]) -> None:
     make_topic(clients[0], "still", 2)
     find_group(clients[0], "still")
     leader = ClassicMember(clients[0], "still", ["still"]).joined({"still": [0]})
     static = ClassicMember(clients[1], "still", ["still"], instance="i")
     rebalance(leader, [static], "still")
-    back = ClassicMember(clients[2], "still", ["still"], instance="i")
-    response = back.join()
+    returned = ClassicMember(clients[2], "still", ["still"], instance="i")
+    response = returned.join()
     assert (response.error_code, response.generation_id) == (0, leader.generation)
-    assert back.member_id != static.member_id
-    assert back.sync().error_code == 0
-    assert back.assigned == {"still": [1]}
+    assert returned.member_id != static.member_id
+    assert returned.sync().error_code == 0
+    assert returned.assigned == {"still": [1]}
     assert leader.beat() is ErrorCode.NONE
     assert static.beat() is ErrorCode.FENCED_INSTANCE_ID
-    # An administrator takes it out of the group by its instance.
-    gone = LeaveGroupRequest("still", members=[MemberIdentity("", "i"), MemberIdentity("x", None)])
-    response = clients[0].request(gone, 5)
+    # An administrator removes the static member by its instance id.
+    leave_request = LeaveGroupRequest(
+        "still", members=[MemberIdentity("", "i"), MemberIdentity("x", None)]
+    )
+    response = clients[0].request(leave_request, 5)
     codes = [member.error_code for member in response.members]
     assert (response.error_code, codes) == (0, [0, ErrorCode.UNKNOWN_MEMBER_ID])
-    assert back.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert returned.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_what_cannot_join(client: WireClient) -> None:
+def test_invalid_joins_are_rejected(client: WireClient) -> None:
     make_topic(client, "cannot")
     find_group(client, "cannot")
     ClassicMember(client, "cannot", ["cannot"]).joined()
 
-    def code(**changes: Any) -> ErrorCode:
+    def join_code(**changes: Any) -> ErrorCode:
         request = ClassicMember(client, "cannot", ["cannot"]).join_request()
         for name, value in changes.items():
             setattr(request, name, value)
         return ErrorCode(client.request(request, 9).error_code)
 
-    assert code(session_timeout_ms=10) is ErrorCode.INVALID_SESSION_TIMEOUT
-    assert code(session_timeout_ms=1 << 30) is ErrorCode.INVALID_SESSION_TIMEOUT
-    assert code(group_id="") is ErrorCode.INVALID_GROUP_ID
-    assert code(protocol_type="connect") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    other = [JoinGroupRequestProtocol("sticky", b"")]
-    assert code(protocols=other) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert code(protocols=[]) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert code(member_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert join_code(session_timeout_ms=10) is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert join_code(session_timeout_ms=1 << 30) is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert join_code(group_id="") is ErrorCode.INVALID_GROUP_ID
+    assert join_code(protocol_type="connect") is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    other_protocols = [JoinGroupRequestProtocol("sticky", b"")]
+    assert join_code(protocols=other_protocols) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert join_code(protocols=[]) is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert join_code(member_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_has_room_for_so_many(tmp_path: Path) -> None:
+def test_the_size_of_a_group_is_limited(tmp_path: Path) -> None:
     settings = {**GROUP_SETTINGS, "group.max.size": "1"}
     with watching(), running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t")
@@ -195,7 +199,7 @@ def test_a_group_has_room_for_so_many(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_life_in_every_version(client: WireClient, version: int) -> None:
+def test_the_lifecycle_of_a_member_in_every_version(client: WireClient, version: int) -> None:
     """JoinGroup 0 to 9, SyncGroup 0 to 5, Heartbeat 0 to 4, LeaveGroup 0 to 5."""
     group = f"life-{version}"
     find_group(client, group)
@@ -231,10 +235,10 @@ def test_a_life_in_every_version(client: WireClient, version: int) -> None:
     assert (synced.error_code, synced.assignment) == (0, b"all")
     assert client.request(HeartbeatRequest(group, 1, member_id), min(version, 4)).error_code == 0
 
-    shown = client.request(DescribeGroupsRequest([group]), min(version, 6)).groups[0]
-    assert (shown.error_code, shown.group_state) == (0, "Stable")
-    assert (shown.protocol_type, shown.protocol_data) == ("any", "one")
-    (member,) = shown.members
+    group_data = client.request(DescribeGroupsRequest([group]), min(version, 6)).groups[0]
+    assert (group_data.error_code, group_data.group_state) == (0, "Stable")
+    assert (group_data.protocol_type, group_data.protocol_data) == ("any", "one")
+    (member,) = group_data.members
     assert (member.member_id, member.client_id) == (member_id, "test")
     assert (member.member_metadata, member.member_assignment) == (b"mine", b"all")
 
@@ -243,14 +247,14 @@ def test_a_life_in_every_version(client: WireClient, version: int) -> None:
         leave.members = [MemberIdentity(member_id)]
     else:
         leave.member_id = member_id
-    left = client.request(leave, min(version, 5))
-    assert left.error_code == 0
-    assert [member.error_code for member in left.members] == ([0] if version >= 3 else [])
+    leave_response = client.request(leave, min(version, 5))
+    assert leave_response.error_code == 0
+    assert [member.error_code for member in leave_response.members] == ([0] if version >= 3 else [])
     assert listed(client)[group] == ("Empty", "classic")
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_offsets_in_every_version(client: WireClient, version: int) -> None:
+def test_offsets_are_committed_in_every_version(client: WireClient, version: int) -> None:
     name = f"offsets-{version}"
     topic = make_topic(client, name, 2)
     find_group(client, name)

@@ -1,4 +1,4 @@
-"""The admin client at our broker: topics, partitions, settings, folders, the cluster."""
+"""The admin client with our broker: topics, partitions, settings, log directories, the cluster."""
 
 import asyncio
 import threading
@@ -42,15 +42,15 @@ Broker = ConfigResourceType.BROKER
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    root = tmp_path_factory.mktemp("folders")
+def log_dirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    root = tmp_path_factory.mktemp("log_dirs")
     return str(root / "a"), str(root / "b")
 
 
 @pytest.fixture(scope="module")
-def settings(folders: tuple[str, str]) -> Mapping[str, str]:
+def settings(log_dirs: tuple[str, str]) -> Mapping[str, str]:
     return {
-        "log.dirs": ",".join(folders),
+        "log.dirs": ",".join(log_dirs),
         "transaction.state.log.num.partitions": "2",
         "max.request.partition.size.limit": "5",
     }
@@ -64,7 +64,7 @@ def admin(broker: RunningBroker) -> Iterator[Admin]:
 
 @pytest.fixture
 def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A topic of the test's own, with two partitions."""
+    """Creates a topic with two partitions for the test."""
     name = "".join(item if item.isalnum() else "-" for item in request.node.name)
     admin.create_topics([NewTopic(name, 2, 1)])
     yield name
@@ -79,34 +79,34 @@ def code_of(error: pytest.ExceptionInfo[AdminError], key: object) -> ErrorCode:
 # --- topics
 
 
-def test_topics_come_and_go(admin: Admin) -> None:
-    """M1: with numbers, with defaults, with places, by name and by id."""
-    made = admin.create_topics(
+def test_topics_are_created_and_deleted(admin: Admin) -> None:
+    """M1: with counts, with defaults and with assignments; deleted by name and by id."""
+    created = admin.create_topics(
         [
             NewTopic("numbers", 3, 1, configs={"retention.ms": "5000"}),
             NewTopic("defaults"),
             NewTopic("places", assignments={0: [0], 1: [0]}),
         ]
     )
-    assert [(item.num_partitions, item.replication_factor) for item in made.values()] == [
+    assert [(item.num_partitions, item.replication_factor) for item in created.values()] == [
         (3, 1),
         (1, 1),
         (2, 1),
     ]
-    configs = made["numbers"].configs
+    configs = created["numbers"].configs
     assert configs is not None
     assert configs["retention.ms"].value == "5000"
     listed = admin.list_topics()
     assert {"numbers", "defaults", "places"} <= set(listed)
-    assert listed["numbers"].topic_id == made["numbers"].topic_id
+    assert listed["numbers"].topic_id == created["numbers"].topic_id
     by_id = listed["defaults"].topic_id
     assert by_id is not None
     admin.delete_topics(["numbers", by_id, "places"])
     assert not {"numbers", "defaults", "places"} & set(admin.list_topics())
 
 
-def test_topics_that_cannot_be_made(admin: Admin, topic: str) -> None:
-    """E1: more replicas than brokers; each error says what to do."""
+def test_invalid_topics_are_rejected(admin: Admin, topic: str) -> None:
+    """E1: every error of an invalid topic has a remedy."""
     requested = [
         NewTopic(topic, 1, 1),
         NewTopic("wide", 1, 3),
@@ -122,10 +122,10 @@ def test_topics_that_cannot_be_made(admin: Admin, topic: str) -> None:
     assert failed.value.results["ok"].num_partitions == 1
     assert "ok" not in admin.list_topics()
     unknown = UUID(int=7)
-    with pytest.raises(AdminError) as removed:
+    with pytest.raises(AdminError) as delete_error:
         admin.delete_topics(["nowhere", unknown])
-    assert code_of(removed, "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert code_of(removed, unknown) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert code_of(delete_error, "nowhere") is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code_of(delete_error, unknown) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_topics_are_described(admin: Admin, topic: str) -> None:
@@ -148,8 +148,8 @@ def test_topics_are_described(admin: Admin, topic: str) -> None:
     assert admin.describe_topics([topic])[topic].authorized_operations is None
 
 
-def test_many_partitions_come_in_pages(admin: Admin) -> None:
-    """5 partitions come at a time: a topic may begin on one page and end on the next."""
+def test_many_partitions_are_described_in_pages(admin: Admin) -> None:
+    """A page has 5 partitions, so a topic may begin on one page and end on the next."""
     names = ["pages-a", "pages-b"]
     admin.create_topics([NewTopic(name, 7, 1) for name in names])
     results = admin.describe_topics(names)
@@ -159,8 +159,8 @@ def test_many_partitions_come_in_pages(admin: Admin) -> None:
     admin.delete_topics(names)
 
 
-def test_an_unknown_topic_is_not_made_by_asking(admin: Admin) -> None:
-    """E5: though the broker creates topics by itself when producers ask."""
+def test_describing_an_unknown_topic_does_not_create_it(admin: Admin) -> None:
+    """E5: the broker creates topics automatically for producers, but not for an admin client."""
     with pytest.raises(AdminError, match="check the name against list_topics") as failed:
         admin.describe_topics(["unheard-of"])
     assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -221,8 +221,8 @@ def test_offsets_of_open_transactions(admin: Admin, client: WireClient, topic: s
 # --- replicas
 
 
-def test_leaders_and_reassignments(admin: Admin, topic: str) -> None:
-    """R5, R8: on one node there is nothing to move, which is said."""
+def test_elections_and_reassignments_on_one_node(admin: Admin, topic: str) -> None:
+    """R5, R8: one node has nothing to elect or reassign."""
     t0, t1, nowhere = (TopicPartition(topic, index) for index in range(3))
     assert admin.elect_leaders(ElectionType.PREFERRED, [t0]) == {t0: False}
     assert admin.elect_leaders(ElectionType.PREFERRED) == {}
@@ -274,39 +274,41 @@ def test_settings_are_described_and_changed(admin: Admin, topic: str) -> None:
     assert dynamic == {"segment.ms": "60000"}
 
 
-def test_settings_that_cannot_be(admin: Admin, topic: str) -> None:
-    good, nowhere = ConfigResource(Topic, topic), ConfigResource(Topic, "nowhere")
+def test_invalid_settings_are_rejected(admin: Admin, topic: str) -> None:
+    existing, nowhere = ConfigResource(Topic, topic), ConfigResource(Topic, "nowhere")
     with pytest.raises(AdminError, match=r"retention\.m") as failed:
-        admin.incremental_alter_configs({good: [ConfigOp("retention.m", "1")]}, validate_only=True)
+        admin.incremental_alter_configs(
+            {existing: [ConfigOp("retention.m", "1")]}, validate_only=True
+        )
     assert failed.value.code is ErrorCode.INVALID_CONFIG
     with pytest.raises(AdminError) as unknown:
-        admin.describe_configs([good, nowhere, ConfigResource(Broker, "5")])
+        admin.describe_configs([existing, nowhere, ConfigResource(Broker, "5")])
     assert code_of(unknown, nowhere) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert code_of(unknown, ConfigResource(Broker, "5")) is ErrorCode.BROKER_NOT_AVAILABLE
-    assert list(unknown.value.results) == [good]
+    assert list(unknown.value.results) == [existing]
 
 
-def test_settings_of_brokers_and_the_list_of_what_has_some(admin: Admin, topic: str) -> None:
-    mine, everyone = ConfigResource(Broker, "0"), ConfigResource(Broker, "")
+def test_settings_of_brokers_and_the_list_of_config_resources(admin: Admin, topic: str) -> None:
+    broker_resource, default_resource = ConfigResource(Broker, "0"), ConfigResource(Broker, "")
     admin.incremental_alter_configs(
-        {mine: [ConfigOp("log.flush.interval.messages", "7")], everyone: []}
+        {broker_resource: [ConfigOp("log.flush.interval.messages", "7")], default_resource: []}
     )
-    results = admin.describe_configs([mine, everyone])
-    entry = results[mine]["log.flush.interval.messages"]
+    results = admin.describe_configs([broker_resource, default_resource])
+    entry = results[broker_resource]["log.flush.interval.messages"]
     assert (entry.value, entry.source) == ("7", ConfigSource.DYNAMIC_BROKER_CONFIG)
-    admin.alter_configs({mine: {}})
+    admin.alter_configs({broker_resource: {}})
     metrics = ConfigResource(ConfigResourceType.CLIENT_METRICS, "basic")
     admin.incremental_alter_configs({metrics: [ConfigOp("interval.ms", "1000")]})
     everything = admin.list_config_resources()
-    assert {ConfigResource(Topic, topic), mine, metrics} <= set(everything)
+    assert {ConfigResource(Topic, topic), broker_resource, metrics} <= set(everything)
     assert admin.list_config_resources([ConfigResourceType.CLIENT_METRICS]) == [metrics]
     admin.incremental_alter_configs({metrics: [ConfigOp("interval.ms", None, ConfigOpType.DELETE)]})
 
 
-# --- the cluster
+# --- cluster
 
 
-def test_the_cluster(admin: Admin, broker: RunningBroker) -> None:
+def test_the_cluster_is_described(admin: Admin, broker: RunningBroker) -> None:
     results = admin.describe_cluster(
         include_authorized_operations=True, include_fenced_brokers=True
     )
@@ -318,10 +320,10 @@ def test_the_cluster(admin: Admin, broker: RunningBroker) -> None:
     assert admin.describe_cluster().authorized_operations is None
 
 
-def test_what_brokers_serve(admin: Admin) -> None:
-    served = admin.api_versions()[0]
-    assert served.error is None
-    by_key = {api.api_key: api for api in served.apis}
+def test_the_api_versions_of_brokers(admin: Admin) -> None:
+    versions = admin.api_versions()[0]
+    assert versions.error is None
+    by_key = {api.api_key: api for api in versions.apis}
     topics = by_key[ApiKey.CREATE_TOPICS]
     assert (topics.name, topics.max_version, topics.usable) == ("CreateTopics", 7, 7)
     assert ApiKey.DESCRIBE_QUORUM not in by_key
@@ -329,7 +331,7 @@ def test_what_brokers_serve(admin: Admin) -> None:
         admin.api_versions([8])
 
 
-def test_what_the_broker_does_not_serve(admin: Admin) -> None:
+def test_unsupported_requests_raise_an_error(admin: Admin) -> None:
     """E4."""
     with pytest.raises(UnsupportedVersionError, match=r"DescribeQuorum.*only KRaft clusters"):
         admin.describe_quorum()
@@ -337,8 +339,8 @@ def test_what_the_broker_does_not_serve(admin: Admin) -> None:
         admin.unregister_broker(5)
 
 
-def test_a_broker_without_an_authorizer(admin: Admin) -> None:
-    """X3: says how to have ACLs."""
+def test_acls_of_a_broker_without_an_authorizer(admin: Admin) -> None:
+    """X3: the error says how to enable ACLs."""
     with pytest.raises(ClientError, match=r"set authorizer\.class\.name") as failed:
         admin.describe_acls()
     assert failed.value.code is ErrorCode.SECURITY_DISABLED
@@ -347,7 +349,7 @@ def test_a_broker_without_an_authorizer(admin: Admin) -> None:
     assert deleted.value.code is ErrorCode.SECURITY_DISABLED
 
 
-def test_features(admin: Admin) -> None:
+def test_features_are_described_and_updated(admin: Admin) -> None:
     results = admin.describe_features(node_id=0)
     assert results.supported["transaction.version"].max_version == 2
     level = results.finalized["group.version"].max_version
@@ -360,26 +362,28 @@ def test_features(admin: Admin) -> None:
     assert failed.value.code is ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_folders(admin: Admin, client: WireClient, topic: str, folders: tuple[str, str]) -> None:
-    """S1: a replica moves to the other folder."""
+def test_log_dirs_are_described_and_replicas_moved(
+    admin: Admin, client: WireClient, topic: str, log_dirs: tuple[str, str]
+) -> None:
+    """S1: a replica moves to the other log directory."""
     produce(client, topic, b"x" * 1000)
     results = admin.describe_log_dirs(topics=[topic])
     assert list(results) == [0]
-    assert sorted(results[0]) == sorted(folders)
+    assert sorted(results[0]) == sorted(log_dirs)
     partition, replica = TopicPartition(topic, 0), TopicPartitionReplica(topic, 0, 0)
-    places = {
+    has_data = {
         path: item.replicas[partition].size > 1000
         for path, item in results[0].items()
         if partition in item.replicas
     }
-    home = admin.describe_replica_log_dirs([replica])[replica].current
-    assert places == {home: True}
+    current = admin.describe_replica_log_dirs([replica])[replica].current
+    assert has_data == {current: True}
     assert all(
         (entry.usable_bytes or 0) > 0 and entry.error is None for entry in results[0].values()
     )
-    second = next(path for path in folders if path != home)
-    admin.alter_replica_log_dirs({replica: second})
-    wait_until(lambda: admin.describe_replica_log_dirs([replica])[replica].current == second)
+    target = next(path for path in log_dirs if path != current)
+    admin.alter_replica_log_dirs({replica: target})
+    wait_until(lambda: admin.describe_replica_log_dirs([replica])[replica].current == target)
     with pytest.raises(AdminError, match="describe_log_dirs shows") as failed:
         admin.alter_replica_log_dirs({replica: "/nowhere"})
     assert failed.value.code is ErrorCode.LOG_DIR_NOT_FOUND
@@ -387,10 +391,10 @@ def test_folders(admin: Admin, client: WireClient, topic: str, folders: tuple[st
         admin.describe_log_dirs([0, 4])
 
 
-# --- the client itself
+# --- client
 
 
-def test_the_asynchronous_twin(broker: RunningBroker) -> None:
+def test_the_asyncio_admin_client(broker: RunningBroker) -> None:
     async def scenario() -> None:
         async with AioAdmin(bootstrap_servers=broker.bootstrap_servers) as admin:
             await admin.create_topics([NewTopic("aio", 1, 1)])
@@ -404,14 +408,14 @@ def test_the_asynchronous_twin(broker: RunningBroker) -> None:
     asyncio.run(scenario())
 
 
-def test_many_threads_share_one(admin: Admin, topic: str) -> None:
+def test_threads_share_an_admin_client(admin: Admin, topic: str) -> None:
     results: list[int] = []
 
-    def ask() -> None:
+    def describe() -> None:
         for _ in range(5):
             results.append(len(admin.describe_topics([topic])[topic].partitions))
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
+    threads = [threading.Thread(target=describe) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -419,8 +423,8 @@ def test_many_threads_share_one(admin: Admin, topic: str) -> None:
     assert results == [2] * 20
 
 
-def test_nobody_is_there() -> None:
-    """E6: the error names the address and what to check."""
+def test_the_error_without_a_broker_has_its_address() -> None:
+    """E6: the error has the address and a remedy."""
     with Admin(bootstrap_servers="127.0.0.1:1") as admin:
         for call in (admin.list_topics, admin.describe_log_dirs, admin.api_versions):
             with pytest.raises(KafkaTimeoutError, match=r"127\.0\.0\.1:1.*check"):
@@ -429,23 +433,23 @@ def test_nobody_is_there() -> None:
             admin.create_topics([NewTopic("t")], timeout_ms=150)
 
 
-def test_a_broker_that_comes_back(tmp_path: Path) -> None:
-    """A call that is made while the broker is away waits for it."""
+def test_a_call_waits_for_a_broker_that_restarts(tmp_path: Path) -> None:
+    """A call during the downtime of the broker waits for it."""
     with running_broker(tmp_path) as first:
         port = first.address[1]
         admin = Admin(bootstrap_servers=first.bootstrap_servers, reconnect_backoff_max_ms=100)
-        admin.create_topics([NewTopic("kept", 1, 1)])
+        admin.create_topics([NewTopic("retained", 1, 1)])
     with admin:
         results: list[set[str]] = []
-        asking = threading.Thread(target=lambda: results.append(set(admin.list_topics())))
-        asking.start()
+        list_thread = threading.Thread(target=lambda: results.append(set(admin.list_topics())))
+        list_thread.start()
         with running_broker(tmp_path, {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}):
-            asking.join()
-            assert results == [{"kept"}]
-            admin.delete_topics(["kept"])
+            list_thread.join()
+            assert results == [{"retained"}]
+            admin.delete_topics(["retained"])
 
 
-def test_closed(broker: RunningBroker) -> None:
+def test_a_closed_admin_client_raises(broker: RunningBroker) -> None:
     admin = Admin(bootstrap_servers=broker.bootstrap_servers)
     admin.list_topics()
     admin.close()

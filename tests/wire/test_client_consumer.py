@@ -1,4 +1,4 @@
-"""The consumer's calls, on partitions chosen by hand (C1, C2, C5)."""
+"""The consumer with manually assigned partitions (C1, C2, C5)."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ from tests.support.protocol.requests import NOW, batch_of, make_topic, produced,
 
 @pytest.fixture
 def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
-    """A topic of two partitions; the first has a to d, the second e and f."""
+    """A topic with two partitions; the first has the values a to d, the second e and f."""
     name = request.node.name.replace("[", "-").replace("]", "")
     make_topic(client, name, 2)
     produced(client, name, b"a", b"b")
@@ -45,20 +45,20 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
 
 
 def delete_before(client: WireClient, topic: str, offset: int) -> None:
-    requested = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
-    response = client.request(DeleteRecordsRequest([requested], 5000), 2)
+    deletion = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, offset)])
+    response = client.request(DeleteRecordsRequest([deletion], 5000), 2)
     assert response.topics[0].partitions[0].error_code == 0
 
 
 # --- reading
 
 
-def test_all_records_of_all_partitions(broker: RunningBroker, topic: str) -> None:
+def test_all_records_of_all_partitions_are_polled(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic), at(topic, 1)])
         records = polled(consumer, 6)
         assert sorted(values(records)) == [b"a", b"b", b"c", b"d", b"e", b"f"]
-        assert values([record_item for record_item in records if record_item.partition == 0]) == [
+        assert values([record for record in records if record.partition == 0]) == [
             b"a",
             b"b",
             b"c",
@@ -70,7 +70,7 @@ def test_all_records_of_all_partitions(broker: RunningBroker, topic: str) -> Non
         assert consumer.subscription() == set()
 
 
-def test_limits_of_a_poll(broker: RunningBroker, topic: str) -> None:
+def test_max_poll_records_limits_a_poll(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker, max_poll_records=3) as consumer:
         consumer.assign([at(topic)])
         sizes: list[int] = []
@@ -80,10 +80,10 @@ def test_limits_of_a_poll(broker: RunningBroker, topic: str) -> None:
         assert values(polled(consumer, 4, at_once=1)) == [b"a", b"b", b"c", b"d"]
 
 
-def test_an_empty_topic_is_waited_for_and_not_asked_again_and_again(
+def test_polling_an_empty_topic_sends_few_requests(
     broker: RunningBroker, client: WireClient, topic: str
 ) -> None:
-    """C1: a fetch waits at the broker; so few requests pass while nothing comes."""
+    """C1: a fetch waits at the broker, so few requests are sent while there is no data."""
     with consumer_of(broker, fetch_max_wait_ms=200, auto_offset_reset="latest") as consumer:
         consumer.assign([at(topic)])
         consumer.position(at(topic))
@@ -94,9 +94,9 @@ def test_an_empty_topic_is_waited_for_and_not_asked_again_and_again(
         assert time.process_time() - start < 0.3
         timer = threading.Timer(0.05, lambda: produced(client, topic, b"late"))
         timer.start()
-        began = time.monotonic()
+        started = time.monotonic()
         assert values(consumer.poll(5.0)) == [b"late"]
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - started < 2.0
         timer.join()
 
 
@@ -105,9 +105,7 @@ def fetches(metrics: object) -> float:
     return float(sum(value for name, value in metrics.items() if name.name == "fetch-total"))
 
 
-def test_even_a_fetch_that_does_not_wait_makes_no_busy_loop(
-    broker: RunningBroker, topic: str
-) -> None:
+def test_a_fetch_without_a_wait_causes_no_busy_loop(broker: RunningBroker, topic: str) -> None:
     """C1."""
     with consumer_of(broker, fetch_max_wait_ms=0, auto_offset_reset="latest") as consumer:
         consumer.assign([at(topic)])
@@ -117,7 +115,7 @@ def test_even_a_fetch_that_does_not_wait_makes_no_busy_loop(
         assert fetches(consumer.metrics()) - previous <= 35
 
 
-def test_iteration_counts_what_it_gave_out(broker: RunningBroker, topic: str) -> None:
+def test_iteration_advances_the_position_per_record(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         observed = []
@@ -130,7 +128,7 @@ def test_iteration_counts_what_it_gave_out(broker: RunningBroker, topic: str) ->
         assert values(polled(consumer, 2)) == [b"c", b"d"]
 
 
-def test_a_seek_in_an_iteration(broker: RunningBroker, topic: str) -> None:
+def test_a_seek_during_iteration(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         observed: list[bytes] = []
@@ -144,7 +142,7 @@ def test_a_seek_in_an_iteration(broker: RunningBroker, topic: str) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_compressed_batches(
+def test_compressed_batches_are_read(
     broker: RunningBroker, client: WireClient, topic: str, codec: Compression
 ) -> None:
     assert send_batch(client, topic, batch_of(b"x" * 500, b"y", codec=codec)).error_code == 0
@@ -153,7 +151,7 @@ def test_compressed_batches(
         assert values(polled(consumer, 6))[4:] == [b"x" * 500, b"y"]
 
 
-def test_a_batch_larger_than_the_fetch_comes_all_the_same(
+def test_a_batch_larger_than_the_fetch_size_is_read(
     broker: RunningBroker, client: WireClient, topic: str
 ) -> None:
     produced(client, topic, b"z" * 50_000)
@@ -162,7 +160,7 @@ def test_a_batch_larger_than_the_fetch_comes_all_the_same(
         assert sorted(map(len, values(polled(consumer, 7)))) == [1] * 6 + [50_000]
 
 
-def test_as_arrow(broker: RunningBroker, topic: str) -> None:
+def test_records_are_polled_as_arrow(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic), at(topic, 1)])
         batches: list[pa.RecordBatch] = []
@@ -170,24 +168,24 @@ def test_as_arrow(broker: RunningBroker, topic: str) -> None:
         def poll() -> None:
             batches.append(consumer.poll_arrow(1.0))
 
-        until(lambda: sum(batche_item.num_rows for batche_item in batches) >= 6, poll)
-        table = pa.Table.from_batches([batche.select(range(6)) for batche in batches])
+        until(lambda: sum(batch.num_rows for batch in batches) >= 6, poll)
+        table = pa.Table.from_batches([batch.select(range(6)) for batch in batches])
         rows = sorted(table.to_pylist(), key=lambda row: (row["partition"], row["offset"]))
         assert [row["value"] for row in rows] == [b"a", b"b", b"c", b"d", b"e", b"f"]
         assert {row["topic"] for row in rows} == {topic}
         assert [row["offset"] for row in rows] == [0, 1, 2, 3, 0, 1]
         assert consumer.position(at(topic)) == 4
-        nothing = consumer.poll_arrow(0.0)
-        assert (nothing.num_rows, nothing.schema.names[:6]) == (0, table.schema.names)
+        empty = consumer.poll_arrow(0.0)
+        assert (empty.num_rows, empty.schema.names[:6]) == (0, table.schema.names)
 
 
 def test_deserializers_and_interceptors(broker: RunningBroker, topic: str) -> None:
-    class Louder(ConsumerInterceptor):
+    class UpperCase(ConsumerInterceptor):
         def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
             return [record._replace(value=record.value.upper()) for record in records]
 
     with consumer_of(
-        broker, value_deserializer=StringDeserializer, interceptors=[Louder]
+        broker, value_deserializer=StringDeserializer, interceptors=[UpperCase]
     ) as consumer:
         consumer.assign([at(topic)])
         assert [item.value for item in polled(consumer, 4)] == ["A", "B", "C", "D"]
@@ -224,8 +222,8 @@ def test_seek_pause_and_resume(broker: RunningBroker, client: WireClient, topic:
         assert values(polled(consumer, 2)) == [b"c", b"d"]
 
 
-def test_what_is_known_of_a_partition(broker: RunningBroker, topic: str) -> None:
-    """C2: position, high watermark, ends, lag."""
+def test_positions_offsets_and_lag_of_a_partition(broker: RunningBroker, topic: str) -> None:
+    """C2: position, high watermark, beginning and end offsets, lag."""
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         assert consumer.position(at(topic)) == 0
@@ -242,7 +240,7 @@ def test_what_is_known_of_a_partition(broker: RunningBroker, topic: str) -> None
             consumer.position(at(topic, 1))
 
 
-def test_the_lag_of_a_partition_that_was_not_fetched_yet(broker: RunningBroker, topic: str) -> None:
+def test_the_lag_of_a_partition_before_its_first_fetch(broker: RunningBroker, topic: str) -> None:
     """C2."""
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
@@ -261,12 +259,12 @@ def test_offsets_for_times(broker: RunningBroker, client: WireClient, topic: str
             consumer.offsets_for_times({at(topic): -1})
 
 
-def test_resets_by_policy(broker: RunningBroker, client: WireClient, topic: str) -> None:
+def test_auto_offset_reset_policies(broker: RunningBroker, client: WireClient, topic: str) -> None:
     with consumer_of(broker, auto_offset_reset="latest") as consumer:
         consumer.assign([at(topic)])
         assert consumer.position(at(topic)) == 4
     with consumer_of(broker, auto_offset_reset="by_duration:P1D") as consumer:
-        # The records are years old: nothing is as young, so it is what comes next.
+        # All records are older, so the position is the log end.
         consumer.assign([at(topic)])
         assert consumer.position(at(topic)) == 4
     with consumer_of(broker, auto_offset_reset="by_duration:P36500D") as consumer:
@@ -281,8 +279,8 @@ def test_resets_by_policy(broker: RunningBroker, client: WireClient, topic: str)
         assert values(polled(consumer, 2)) == [b"c", b"d"]
 
 
-def test_a_seek_settles_what_was_found_missing_before_it(broker: RunningBroker, topic: str) -> None:
-    """Positions are looked up from the moment of `assign`: the answer may come before the seek."""
+def test_a_seek_clears_an_earlier_missing_offset_error(broker: RunningBroker, topic: str) -> None:
+    """`assign` looks up the position at once, and its error may arrive before the seek."""
     with consumer_of(broker, auto_offset_reset="none") as consumer:
         consumer.assign([at(topic)])
         deadline = time.monotonic() + 20
@@ -311,8 +309,8 @@ def test_deleted_records_reset_the_position(
         assert consumer.position(at(topic)) == 1
 
 
-def test_questions_do_not_wait_behind_a_fetch(broker: RunningBroker, topic: str) -> None:
-    """Brokers answer a connection in order, and a fetch at the end of a topic waits for records."""
+def test_offset_lookups_do_not_wait_for_a_fetch(broker: RunningBroker, topic: str) -> None:
+    """Responses on a connection are in order, and a fetch at the log end waits for records."""
     with consumer_of(broker, fetch_max_wait_ms=60_000) as consumer:
         consumer.assign([at(topic)])
         assert len(polled(consumer, 4)) == 4
@@ -320,7 +318,7 @@ def test_questions_do_not_wait_behind_a_fetch(broker: RunningBroker, topic: str)
         assert consumer.end_offsets([at(topic)], timeout=20.0) == {at(topic): 4}
 
 
-# --- the cluster
+# --- topics
 
 
 def test_topics_and_partitions(broker: RunningBroker, topic: str) -> None:
@@ -328,7 +326,7 @@ def test_topics_and_partitions(broker: RunningBroker, topic: str) -> None:
         results = consumer.partitions_for(topic)
         assert [(item.partition, item.leader) for item in results] == [(0, 0), (1, 0)]
         topics = consumer.list_topics()
-        assert [topic_data.partition for topic_data in topics[topic]] == [0, 1]
+        assert [info.partition for info in topics[topic]] == [0, 1]
 
 
 @pytest.fixture(scope="module")
@@ -336,7 +334,7 @@ def settings() -> dict[str, str]:
     return {"auto.create.topics.enable": "false"}
 
 
-def test_unknown_topics(broker: RunningBroker, topic: str) -> None:
+def test_unknown_topics_raise_errors(broker: RunningBroker, topic: str) -> None:
     """E5."""
     with consumer_of(broker) as consumer:
         with pytest.raises(UnknownTopicError, match="nowhere"):
@@ -349,7 +347,9 @@ def test_unknown_topics(broker: RunningBroker, topic: str) -> None:
         assert consumer.position(at(topic)) == 4
 
 
-def test_a_topic_that_comes_later(broker: RunningBroker, client: WireClient, topic: str) -> None:
+def test_a_topic_that_is_created_later_is_read(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
     with consumer_of(broker, metadata_max_age_ms=100) as consumer:
         late = f"{topic}-late"
         consumer.assign([at(late)])
@@ -359,8 +359,10 @@ def test_a_topic_that_comes_later(broker: RunningBroker, client: WireClient, top
         assert values(polled(consumer, 1)) == [b"at last"]
 
 
-def test_a_topic_made_anew(broker: RunningBroker, client: WireClient, topic: str) -> None:
-    """Its id is another one: what was fetched under the old one does not go on."""
+def test_a_recreated_topic_is_read_from_its_start(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    """The new topic has another id, so the fetch position is reset."""
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         polled(consumer, 4)
@@ -370,10 +372,10 @@ def test_a_topic_made_anew(broker: RunningBroker, client: WireClient, topic: str
         assert values(polled(consumer, 1)) == [b"new"]
 
 
-# --- threads, the end
+# --- threads and close
 
 
-def test_one_thread_at_a_time(broker: RunningBroker, topic: str) -> None:
+def test_concurrent_use_raises_an_error(broker: RunningBroker, topic: str) -> None:
     """C5."""
     with consumer_of(broker, auto_offset_reset="latest") as consumer:
         consumer.assign([at(topic)])
@@ -390,16 +392,16 @@ def test_one_thread_at_a_time(broker: RunningBroker, topic: str) -> None:
         thread = threading.Thread(target=poll)
         thread.start()
         started.wait(5)
-        refused: list[ConcurrentUseError] = []
+        errors: list[ConcurrentUseError] = []
 
         def use() -> None:
             try:
                 consumer.seek(at(topic), 0)
             except ConcurrentUseError as error:
-                refused.append(error)
+                errors.append(error)
 
-        until(lambda: bool(refused), use)
-        assert "a consumer of its own" in refused[0].message
+        until(lambda: bool(errors), use)
+        assert "a consumer of its own" in errors[0].message
         consumer.wakeup()
         thread.join(10)
         assert len(woken) == 1
@@ -407,7 +409,7 @@ def test_one_thread_at_a_time(broker: RunningBroker, topic: str) -> None:
         assert len(polled(consumer, 4)) == 4
 
 
-def test_a_wakeup_before_the_poll(broker: RunningBroker, topic: str) -> None:
+def test_a_wakeup_before_the_poll_interrupts_it(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         consumer.wakeup()
@@ -416,7 +418,7 @@ def test_a_wakeup_before_the_poll(broker: RunningBroker, topic: str) -> None:
         assert len(polled(consumer, 4)) == 4
 
 
-def test_what_needs_a_group_or_a_subscription(broker: RunningBroker, topic: str) -> None:
+def test_calls_that_need_a_group_or_a_subscription(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         with pytest.raises(IllegalStateError, match="nothing to poll"):
             consumer.poll()
@@ -431,14 +433,14 @@ def test_what_needs_a_group_or_a_subscription(broker: RunningBroker, topic: str)
         consumer.poll()
 
 
-def test_settings_that_do_not_fit(broker: RunningBroker) -> None:
+def test_invalid_settings_raise_config_errors(broker: RunningBroker) -> None:
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         consumer_of(broker, auto_offset_reset="sometimes")
     with pytest.raises(ConfigError, match="value_deserializer"):
         consumer_of(broker, value_deserializer=7)
 
 
-def test_unsubscribing_lets_partitions_go(broker: RunningBroker, topic: str) -> None:
+def test_unsubscribe_removes_the_assignment(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         polled(consumer, 4)
@@ -454,7 +456,7 @@ def no_threads_left() -> Iterator[None]:
     assert not [item for item in threading.enumerate() if item.name.startswith("penstock-consumer")]
 
 
-def test_partitions_are_named_in_short(broker: RunningBroker, topic: str) -> None:
+def test_partitions_can_be_given_as_tuples(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([(topic, 1)])
         assert consumer.assignment() == {TopicPartition(topic, 1)}

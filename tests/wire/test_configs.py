@@ -40,11 +40,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect() as one:
-        yield one
+    with broker.connect() as wire_client:
+        yield wire_client
 
 
-def test_a_setting_of_a_topic_tells_where_its_value_comes_from(client: WireClient) -> None:
+def test_a_topic_setting_has_the_source_of_its_value(client: WireClient) -> None:
     create_topic(client, "sources", {"retention.ms": "1000"})
     result = describe(client, TOPIC, "sources")
     entry = result["retention.ms"]
@@ -61,7 +61,7 @@ def test_a_setting_of_a_topic_tells_where_its_value_comes_from(client: WireClien
     assert entry.value == str(24 * 3_600_000)
 
 
-def test_only_what_is_named_is_described(client: WireClient) -> None:
+def test_only_requested_settings_are_described(client: WireClient) -> None:
     create_topic(client, "named")
     assert list(describe(client, TOPIC, "named", ["retention.ms"])) == ["retention.ms"]
     assert describe(client, TOPIC, "named", ["no.such.setting"]) == {}
@@ -69,7 +69,7 @@ def test_only_what_is_named_is_described(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_is_served(client: WireClient, version: int) -> None:
+def test_settings_are_described_in_every_version(client: WireClient, version: int) -> None:
     create_topic(client, "versions", {"retention.ms": "5"})
     result = describe(client, TOPIC, "versions", version=version)
     assert result["retention.ms"].value == "5"
@@ -79,7 +79,7 @@ def test_every_version_is_served(client: WireClient, version: int) -> None:
     assert bool(result["retention.ms"].documentation) == (version >= 3)
 
 
-def test_a_broker_shows_its_settings_but_no_passwords(client: WireClient) -> None:
+def test_broker_settings_are_described_without_passwords(client: WireClient) -> None:
     result = describe(client, BROKER, "7")
     assert result["log.retention.hours"].config_source == ConfigSource.STATIC_BROKER_CONFIG
     password = result["ssl.keystore.password"]
@@ -89,16 +89,16 @@ def test_a_broker_shows_its_settings_but_no_passwords(client: WireClient) -> Non
     assert not result["log.retention.ms"].read_only
 
 
-def test_what_is_set_for_all_brokers_is_a_resource_of_its_own(client: WireClient) -> None:
+def test_defaults_of_all_brokers_are_a_separate_resource(client: WireClient) -> None:
     assert describe(client, BROKER, "") == {}
     alter(client, BROKER, "", {"log.flush.interval.messages": "77"})
     alter(client, BROKER, "7", {"log.flush.interval.messages": "88"})
     default = describe(client, BROKER, "")["log.flush.interval.messages"]
     assert default.config_source == ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     assert default.value == "77"
-    own = describe(client, BROKER, "7")["log.flush.interval.messages"]
-    assert (own.value, own.config_source) == ("88", ConfigSource.DYNAMIC_BROKER_CONFIG)
-    assert [synonym.value for synonym in own.synonyms][:2] == ["88", "77"]
+    dynamic = describe(client, BROKER, "7")["log.flush.interval.messages"]
+    assert (dynamic.value, dynamic.config_source) == ("88", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert [synonym.value for synonym in dynamic.synonyms][:2] == ["88", "77"]
     for name in ("", "7"):
         alter(client, BROKER, name, {"log.flush.interval.messages": None})
 
@@ -116,7 +116,7 @@ def test_what_is_set_for_all_brokers_is_a_resource_of_its_own(client: WireClient
         (3, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_not_there_cannot_be_described(
+def test_unknown_resources_are_not_described(
     client: WireClient, kind: int, name: str, code: ErrorCode
 ) -> None:
     request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, None)])
@@ -154,16 +154,16 @@ def test_groups_and_metrics_subscriptions_have_settings(client: WireClient) -> N
         (3, "x", {"a": "b"}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_will_not_do_is_refused_with_the_reason(
+def test_invalid_changes_are_rejected_with_a_reason(
     client: WireClient, kind: int, name: str, settings: dict[str, str], code: ErrorCode
 ) -> None:
     create_topic(client, "strict")
-    refused, reason = try_alter(client, kind, name, settings)
-    assert refused is code
+    actual_code, reason = try_alter(client, kind, name, settings)
+    assert actual_code is code
     assert reason
 
 
-def test_a_resource_changes_as_a_whole_or_not_at_all(client: WireClient) -> None:
+def test_the_changes_of_a_resource_are_atomic(client: WireClient) -> None:
     create_topic(client, "whole")
     changes = {"retention.ms": "1", "segment.bytes": "x"}
     assert try_alter(client, TOPIC, "whole", changes)[0] is ErrorCode.INVALID_CONFIG
@@ -171,7 +171,7 @@ def test_a_resource_changes_as_a_whole_or_not_at_all(client: WireClient) -> None
     assert describe(client, TOPIC, "whole")["retention.ms"].value != "1"
 
 
-def test_lists_are_extended_and_shortened(client: WireClient) -> None:
+def test_list_values_are_appended_and_subtracted(client: WireClient) -> None:
     create_topic(client, "lists")
     policy = {"cleanup.policy": "compact"}
     assert try_alter(client, TOPIC, "lists", policy, ConfigOpType.APPEND)[0] == 0
@@ -185,11 +185,15 @@ def test_lists_are_extended_and_shortened(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_older_api_replaces_everything(client: WireClient, version: int) -> None:
+def test_alter_configs_replaces_all_settings(client: WireClient, version: int) -> None:
     create_topic(client, "older", {"retention.ms": "1"})
-    wanted = AlterConfigsResource(TOPIC, "older", [AlterConfigsAlterableConfig("segment.ms", "9")])
-    loggers = AlterConfigsResource(LOGGER, "7", [AlterConfigsAlterableConfig("root", "INFO")])
-    response = client.request(AlterConfigsRequest([loggers, wanted]), version)
+    topic_resource = AlterConfigsResource(
+        TOPIC, "older", [AlterConfigsAlterableConfig("segment.ms", "9")]
+    )
+    logger_resource = AlterConfigsResource(
+        LOGGER, "7", [AlterConfigsAlterableConfig("root", "INFO")]
+    )
+    response = client.request(AlterConfigsRequest([logger_resource, topic_resource]), version)
     codes = {item.resource_type: item.error_code for item in response.responses}
     assert codes == {TOPIC: 0, LOGGER: ErrorCode.INVALID_REQUEST}
     result = describe(client, TOPIC, "older")
@@ -197,11 +201,14 @@ def test_the_older_api_replaces_everything(client: WireClient, version: int) -> 
     assert result["retention.ms"].value != "1"
 
 
-def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
-    """Each time that it is named; the others are changed, and answered in the request's order."""
+def test_duplicate_resources_are_rejected(client: WireClient) -> None:
+    """Every occurrence has an error; the others are changed.
+
+    Results are in the order of the request.
+    """
     create_topic(client, "once")
     create_topic(client, "twice")
-    named: list[tuple[int, str, str, str]] = [
+    changes: list[tuple[int, str, str, str]] = [
         (TOPIC, "twice", "retention.ms", "1000"),
         (LOGGER, "7", "root", "INFO"),
         (TOPIC, "nowhere", "retention.ms", "1000"),
@@ -214,25 +221,25 @@ def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     expected = [invalid, invalid, unknown, invalid, ErrorCode.NONE, invalid, invalid]
     before = logging.root.level
-    one_by_one = IncrementalAlterConfigsRequest(
+    incremental = IncrementalAlterConfigsRequest(
         [
             IncrementalAlterConfigsResource(
                 kind, name, [IncrementalAlterConfigsAlterableConfig(setting, 0, value)]
             )
-            for kind, name, setting, value in named
+            for kind, name, setting, value in changes
         ]
     )
-    all_at_once = AlterConfigsRequest(
+    full = AlterConfigsRequest(
         [
             AlterConfigsResource(kind, name, [AlterConfigsAlterableConfig(setting, value)])
-            for kind, name, setting, value in named
+            for kind, name, setting, value in changes
         ]
     )
-    for request, version in ((one_by_one, 1), (all_at_once, 2)):
+    for request, version in ((incremental, 1), (full, 2)):
         responses = client.request(request, version).responses
         assert [response.error_code for response in responses] == expected
         assert [(response.resource_type, response.resource_name) for response in responses] == [
-            (kind, name) for kind, name, _, _ in named
+            (kind, name) for kind, name, _, _ in changes
         ]
         assert "2 times" in responses[0].error_message
     assert logging.root.level == before
@@ -241,7 +248,7 @@ def test_a_resource_that_is_named_twice_is_refused(client: WireClient) -> None:
         assert describe(client, TOPIC, topic)["retention.ms"].value == value
 
 
-def test_what_has_settings_is_listed(client: WireClient) -> None:
+def test_config_resources_are_listed(client: WireClient) -> None:
     create_topic(client, "listed")
     alter(client, METRICS, "subscription", {"interval.ms": "1000"})
     alter(client, GROUP, "listed group", {"consumer.session.timeout.ms": "50000"})
@@ -268,18 +275,18 @@ def test_what_has_settings_is_listed(client: WireClient) -> None:
     assert "subscription" not in {resource.resource_name for resource in old.config_resources}
 
 
-def test_loggers_say_more_or_less_at_once(client: WireClient) -> None:
-    ours = logging.getLogger("penstock.broker.dispatcher")
+def test_logger_levels_change_at_once(client: WireClient) -> None:
+    request_logger = logging.getLogger("penstock.broker.dispatcher")
     assert describe(client, LOGGER, "7").keys() >= {"root", "kafka", "kafka.request.logger"}
     alter(client, LOGGER, "7", {"kafka.request.logger": "TRACE"})
     try:
-        assert ours.isEnabledFor(logging.DEBUG)
+        assert request_logger.isEnabledFor(logging.DEBUG)
         entry = describe(client, LOGGER, "7", ["kafka.request.logger"])["kafka.request.logger"]
         assert (entry.value, entry.synonyms) == ("TRACE", [])
         assert entry.config_source == ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG
     finally:
         alter(client, LOGGER, "7", {"kafka.request.logger": None})
-    assert ours.level == logging.NOTSET
+    assert request_logger.level == logging.NOTSET
 
 
 @pytest.mark.parametrize(
@@ -291,7 +298,7 @@ def test_loggers_say_more_or_less_at_once(client: WireClient) -> None:
         ({"root": None}, ConfigOpType.DELETE, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_levels_that_cannot_be(
+def test_invalid_logger_levels_are_rejected(
     client: WireClient,
     settings: dict[str, str | None],
     operation: ConfigOpType,
@@ -300,11 +307,11 @@ def test_levels_that_cannot_be(
     assert try_alter(client, LOGGER, "7", settings, operation)[0] is code
 
 
-def test_settings_outlive_the_broker(tmp_path: Path) -> None:
+def test_settings_survive_a_restart(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        create_topic(client, "kept")
-        alter(client, TOPIC, "kept", {"retention.ms": "123"})
+        create_topic(client, "retained")
+        alter(client, TOPIC, "retained", {"retention.ms": "123"})
         alter(client, BROKER, "", {"message.max.bytes": "2000"})
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        assert describe(client, TOPIC, "kept")["retention.ms"].value == "123"
-        assert describe(client, TOPIC, "kept")["max.message.bytes"].value == "2000"
+        assert describe(client, TOPIC, "retained")["retention.ms"].value == "123"
+        assert describe(client, TOPIC, "retained")["max.message.bytes"].value == "2000"

@@ -1,4 +1,4 @@
-"""Fetch 0 to 3: batches come as messages of the formats v0 and v1 (C1, C2, P6)."""
+"""Fetch versions 0 to 3: batches are converted to the message formats v0 and v1 (C1, C2, P6)."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compressio
 
 
 def whole_values(data: Any) -> list[bytes | None]:
-    """The values in a set whose last message may be cut."""
+    """Returns the values of a message set whose last message may be incomplete."""
     records = bytes(data.records)
     end = 0
     while len(records) - end > 17 and first_entry(records, end).size <= len(records) - end:
@@ -69,8 +69,10 @@ def append_marker(broker: RunningBroker, topic: str) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_every_codec(client: WireClient, codec: Compression, version: int) -> None:
-    """C2, P6: offset, key and value stay, the time from magic 1 on."""
+def test_batches_of_every_codec_are_converted(
+    client: WireClient, codec: Compression, version: int
+) -> None:
+    """C2, P6: offset, key and value are retained, and from magic 1 on the timestamp."""
     topic = f"codec-{codec.codec_name}-{version}"
     make_topic(client, topic)
     for _ in range(2):
@@ -89,19 +91,27 @@ def test_every_codec(client: WireClient, codec: Compression, version: int) -> No
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_rest_of_the_answer(client: WireClient, version: int) -> None:
-    """C2: several topics and partitions, in their order, each with its own fate."""
-    one, two = f"one-{version}", f"two-{version}"
-    make_topic(client, one, 2)
-    make_topic(client, two)
-    produced(client, one, b"0")
-    produced(client, one, b"1", partition=1)
-    produced(client, two, b"2")
-    request = fetch_request({two: {0: 0, 9: 0}, one: {1: 0, 0: 7}, "unknown": {0: 0}})
+def test_several_partitions_in_one_response(client: WireClient, version: int) -> None:
+    """C2: several topics and partitions in the order of the request, each with its own result."""
+    first_topic, second_topic = f"first-{version}", f"second-{version}"
+    make_topic(client, first_topic, 2)
+    make_topic(client, second_topic)
+    produced(client, first_topic, b"0")
+    produced(client, first_topic, b"1", partition=1)
+    produced(client, second_topic, b"2")
+    request = fetch_request(
+        {second_topic: {0: 0, 9: 0}, first_topic: {1: 0, 0: 7}, "unknown": {0: 0}}
+    )
     response = client.request(request, version)
     assert response.throttle_time_ms == 0
     result = partitions_of(response)
-    assert list(result) == [(two, 0), (two, 9), (one, 1), (one, 0), ("unknown", 0)]
+    assert list(result) == [
+        (second_topic, 0),
+        (second_topic, 9),
+        (first_topic, 1),
+        (first_topic, 0),
+        ("unknown", 0),
+    ]
     assert [data.error_code for data in result.values()] == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -114,7 +124,7 @@ def test_the_rest_of_the_answer(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_from_the_middle_of_a_batch(client: WireClient, version: int) -> None:
+def test_a_fetch_from_the_middle_of_a_batch(client: WireClient, version: int) -> None:
     topic = f"middle-{version}"
     make_topic(client, topic)
     produced(client, topic, b"a", b"b", b"c")
@@ -122,12 +132,12 @@ def test_from_the_middle_of_a_batch(client: WireClient, version: int) -> None:
     assert fetched(client, topic, 3, version=version).records == b""
 
 
-# --- what cannot be converted
+# --- errors of conversion
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_zstd_is_told(client: WireClient, version: int) -> None:
-    """E1: a client of this age cannot read it; what comes before it can be had."""
+def test_zstd_batches_have_an_error(client: WireClient, version: int) -> None:
+    """E1: old clients cannot read zstd; batches before it are returned."""
     topic = f"zstd-{version}"
     make_topic(client, topic)
     produced(client, topic, b"plain")
@@ -146,7 +156,7 @@ def test_zstd_is_told(client: WireClient, version: int) -> None:
         ("message.downconversion.enable", "false", ErrorCode.UNSUPPORTED_VERSION),
     ],
 )
-def test_topics_that_are_not_converted(
+def test_topics_without_conversion_have_an_error(
     client: WireClient, version: int, setting: str, value: str, code: ErrorCode
 ) -> None:
     topic = f"{setting}-{version}"
@@ -157,8 +167,8 @@ def test_topics_that_are_not_converted(
     assert values_in(fetched(client, topic, version=4)) == [b"a"]
 
 
-def test_a_broker_that_converts_nothing_by_default(tmp_path: Path) -> None:
-    """A topic's own setting goes before the broker's."""
+def test_conversion_can_be_disabled_by_default(tmp_path: Path) -> None:
+    """The setting of a topic overrides that of the broker."""
     settings = {"log.message.downconversion.enable": "false"}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "default")
@@ -168,19 +178,19 @@ def test_a_broker_that_converts_nothing_by_default(tmp_path: Path) -> None:
         assert values_in(fetched(client, "own", version=2)) == [b"a"]
 
 
-def test_what_the_disk_has_spoilt(broker: RunningBroker, client: WireClient) -> None:
-    """S4: it gets no fresh checksum on the way."""
-    make_topic(client, "spoilt")
-    produced(client, "spoilt", b"good")
-    offset = produced(client, "spoilt", b"bad")
+def test_a_corrupt_batch_is_not_converted(broker: RunningBroker, client: WireClient) -> None:
+    """S4: conversion does not give a corrupt batch a new checksum."""
+    make_topic(client, "corrupt")
+    produced(client, "corrupt", b"good")
+    offset = produced(client, "corrupt", b"bad")
 
-    def spoil(inside: Broker) -> None:
-        segment = inside.replicas.find("spoilt", 0).log.local.segments.active
+    def corrupt(inside: Broker) -> None:
+        segment = inside.replicas.find("corrupt", 0).log.local.segments.active
         segment.file.write_at(b"!", segment.size - 2)
 
-    broker.call(spoil)
-    assert values_in(fetched(client, "spoilt", version=1)) == [b"good"]
-    data = fetched(client, "spoilt", offset, version=1)
+    broker.call(corrupt)
+    assert values_in(fetched(client, "corrupt", version=1)) == [b"good"]
+    data = fetched(client, "corrupt", offset, version=1)
     assert (data.error_code, data.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
 
 
@@ -188,8 +198,8 @@ def test_what_the_disk_has_spoilt(broker: RunningBroker, client: WireClient) -> 
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_limit_of_a_partition_holds(client: WireClient, version: int) -> None:
-    """P7: up to version 2 a client that gets half a message knows that its limit is too low."""
+def test_the_size_limit_of_a_partition_is_exact(client: WireClient, version: int) -> None:
+    """P7: up to version 2, an incomplete message tells the client that its limit is too low."""
     topic = f"limit-{version}"
     make_topic(client, topic)
     produced(client, topic, b"x" * 5000)
@@ -197,8 +207,8 @@ def test_the_limit_of_a_partition_holds(client: WireClient, version: int) -> Non
     (data,) = partitions_of(client.request(request, version)).values()
     assert len(data.records) == 1000
     assert first_entry(data.records).size > 5000
-    for nothing in (0, -1):
-        request = fetch_request({topic: {0: 0}}, partition_max_bytes=nothing)
+    for limit in (0, -1):
+        request = fetch_request({topic: {0: 0}}, partition_max_bytes=limit)
         (data,) = partitions_of(client.request(request, version)).values()
         assert (data.error_code, data.records) == (0, b"")
     produced(client, topic, *(b"%d" % index * 100 for index in range(30)))
@@ -207,15 +217,15 @@ def test_the_limit_of_a_partition_holds(client: WireClient, version: int) -> Non
         request = fetch_request({topic: {0: offset}}, partition_max_bytes=1000)
         (data,) = partitions_of(client.request(request, version)).values()
         assert len(data.records) <= 1000
-        got = whole_values(data)
-        assert got, "a limit that is less than a batch, but not than a message, does not matter"
-        read += got
-        offset += len(got)
+        batch_values = whole_values(data)
+        assert batch_values, "a limit between the sizes of a message and a batch returns messages"
+        read += batch_values
+        offset += len(batch_values)
     assert read == [b"%d" % index * 100 for index in range(30)]
 
 
-def test_version_3_gives_the_first_batch_whole(client: WireClient) -> None:
-    """P7, KIP-74: of the first partition that has one."""
+def test_version_3_returns_the_first_batch_whole(client: WireClient) -> None:
+    """P7, KIP-74: applies to the first partition that has a batch."""
     make_topic(client, "kip-74", 3)
     for partition in (1, 2):
         produced(client, "kip-74", b"x" * 5000, partition=partition)
@@ -227,8 +237,8 @@ def test_version_3_gives_the_first_batch_whole(client: WireClient) -> None:
     assert values_in(data) == [b"x" * 5000]
 
 
-def test_small_records_grow_but_the_answer_does_not(client: WireClient) -> None:
-    """A v1 message has 34 bytes where a record has 7: the set ends within a message."""
+def test_conversion_does_not_exceed_the_size_limit(client: WireClient) -> None:
+    """A v1 message has 34 bytes and a record 7, so the set ends within a message."""
     make_topic(client, "grows")
     for _ in range(20):
         produced(client, "grows", *[b"v"] * 100)
@@ -240,10 +250,10 @@ def test_small_records_grow_but_the_answer_does_not(client: WireClient) -> None:
     assert 0 < len(whole_values(data)) < 2000
 
 
-def test_little_memory_for_many(
+def test_responses_are_small_when_memory_is_scarce(
     broker: RunningBroker, client: WireClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While much is held for clients that do not read, responses are small, but never empty."""
+    """When much memory is used for slow clients, responses are small but never empty."""
     monkeypatch.setattr(down_conversion, "MAX_HELD_BYTES", 1)
     make_topic(client, "memory", 2)
     for partition in range(2):
@@ -258,8 +268,10 @@ def test_little_memory_for_many(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_long_poll(broker: RunningBroker, client: WireClient, version: int) -> None:
-    """C1: a produce ends the wait, and so does the time."""
+def test_a_long_poll_of_an_old_version(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
+    """C1: a produce or the timeout ends the wait."""
     topic = f"poll-{version}"
     make_topic(client, topic)
     request = fetch_request({topic: {0: 0}}, max_wait_ms=15_000, min_bytes=1)
@@ -275,7 +287,9 @@ def test_a_long_poll(broker: RunningBroker, client: WireClient, version: int) ->
     assert (data.error_code, data.records) == (0, b"")
 
 
-def test_who_leaves_while_waiting(broker: RunningBroker, client: WireClient) -> None:
+def test_a_waiting_fetch_is_removed_when_its_client_disconnects(
+    broker: RunningBroker, client: WireClient
+) -> None:
     make_topic(client, "left")
     with broker.connect() as waiting:
         waiting.send(fetch_request({"left": {0: 0}}, max_wait_ms=15_000, min_bytes=1), 2)
@@ -287,8 +301,8 @@ def test_who_leaves_while_waiting(broker: RunningBroker, client: WireClient) -> 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_markers_are_passed_over(broker: RunningBroker, client: WireClient, version: int) -> None:
-    """C4: where only markers are left the client waits for more, as at the end of the log."""
+def test_markers_are_skipped(broker: RunningBroker, client: WireClient, version: int) -> None:
+    """C4: a fetch that finds only markers waits for more, as at the log end."""
     topic = f"markers-{version}"
     make_topic(client, topic)
     produced(client, topic, b"before")
@@ -311,10 +325,10 @@ def test_markers_are_passed_over(broker: RunningBroker, client: WireClient, vers
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_markers_that_fill_what_was_read(
+def test_reading_continues_after_many_markers(
     broker: RunningBroker, client: WireClient, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C4: the limit leaves room for markers only, so reading goes on behind them."""
+    """C4: the size limit covers only markers, so reading continues after them."""
     if not cached:
         monkeypatch.setattr(OsFile, "is_cached", lambda *_: False)
     topic = f"many-markers-{cached}"
@@ -332,22 +346,22 @@ def test_markers_that_fill_what_was_read(
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads that converted."""
+    """The names of the threads that converted batches."""
     names: list[str] = []
 
-    def noting(*arguments: Any, **more: Any) -> MessageSet:
+    def record_thread(*arguments: Any, **kwargs: Any) -> MessageSet:
         names.append(threading.current_thread().name)
-        return down_convert(*arguments, **more)
+        return down_convert(*arguments, **kwargs)
 
-    monkeypatch.setattr(down_conversion, "down_convert", noting)
+    monkeypatch.setattr(down_conversion, "down_convert", record_thread)
     return names
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_the_event_loop_converts_nothing(
+def test_batches_are_converted_on_a_thread(
     client: WireClient, threads: list[str], cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the disk must fetch first is fetched by another thread than the one that computes."""
+    """Data that is not cached is read by another thread than the one that converts."""
     if not cached:
         monkeypatch.setattr(OsFile, "is_cached", lambda *_: False)
     topic = f"threads-{cached}"
@@ -357,18 +371,22 @@ def test_the_event_loop_converts_nothing(
     assert [name.partition("_")[0] for name in threads] == ["penstock-compute"]
 
 
-@pytest.mark.parametrize("way", ["closed", "broken"])
-def test_a_file_that_is_gone(
-    broker: RunningBroker, client: WireClient, tmp_path: Path, way: str
+@pytest.mark.parametrize("failure", ["closed", "broken"])
+def test_a_missing_segment_file(
+    broker: RunningBroker, client: WireClient, tmp_path: Path, failure: str
 ) -> None:
-    """A deleted segment gives nothing, a failing disk the error that old clients know."""
-    make_topic(client, f"gone-{way}")
+    """A deleted segment returns no records, a failing disk an error that old clients know."""
+    make_topic(client, f"missing-{failure}")
     file = OsDisk().open(str(tmp_path / "log"), create=True)
-    if way == "closed":
+    if failure == "closed":
         file.close()
-    data = FetchPartitionData(0, 0, 1, records=LogSlice(file, -5 if way == "broken" else 0, 100))
-    response = FetchResponse(responses=[FetchableTopicResponse(f"gone-{way}", partitions=[data])])
-    partition = CachedPartition(f"gone-{way}", ZERO_UUID, FetchPartition(0))
+    data = FetchPartitionData(
+        0, 0, 1, records=LogSlice(file, -5 if failure == "broken" else 0, 100)
+    )
+    response = FetchResponse(
+        responses=[FetchableTopicResponse(f"missing-{failure}", partitions=[data])]
+    )
+    partition = CachedPartition(f"missing-{failure}", ZERO_UUID, FetchPartition(0))
 
     async def convert(inside: Broker) -> bool:
         conversion = DownConversion(
@@ -376,10 +394,10 @@ def test_a_file_that_is_gone(
         )
         return await conversion.convert(response)
 
-    says_something = broker.wait(convert)
+    has_data = broker.wait(convert)
     assert data.records == b""
-    if way == "closed":
-        assert (says_something, data.error_code) == (False, 0)
+    if failure == "closed":
+        assert (has_data, data.error_code) == (False, 0)
     else:
-        assert (says_something, data.error_code) == (True, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert (has_data, data.error_code) == (True, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         file.close()

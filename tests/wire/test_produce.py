@@ -1,4 +1,4 @@
-"""Produce, request by request: versions, acks, what is refused and how (P2, P6, P7, E2, E7)."""
+"""Produce: versions, acks and errors (P2, P6, P7, E2, E7)."""
 
 import time
 from uuid import UUID
@@ -42,13 +42,13 @@ NO_LEADER = (-1, -1)
 
 
 @pytest.mark.parametrize("version", WITH_BATCHES)
-def test_every_version_with_record_batches(client: WireClient, version: int) -> None:
-    """P2: offsets follow each other; the response has what its version carries."""
+def test_record_batches_are_produced_in_every_version(client: WireClient, version: int) -> None:
+    """P2: offsets are consecutive; the response has the fields of its version."""
     topic = f"batches-{version}"
     topic_id = make_topic(client, topic)
-    named: str | UUID = topic_id if version >= 13 else topic
+    topic_key: str | UUID = topic_id if version >= 13 else topic
     for first in (0, 2):
-        response = send_batch(client, named, batch_of(b"a", b"b"), version=version)
+        response = send_batch(client, topic_key, batch_of(b"a", b"b"), version=version)
         assert (response.error_code, response.base_offset, response.index) == (0, first, 0)
         assert response.log_append_time_ms == -1
         assert response.log_start_offset == (0 if version >= 5 else -1)
@@ -76,7 +76,7 @@ def test_old_message_sets_are_stored_as_batches(
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
-def test_old_message_sets_in_new_requests_are_refused(client: WireClient, version: int) -> None:
+def test_old_message_sets_in_new_requests_are_rejected(client: WireClient, version: int) -> None:
     topic = f"mixed-{version}"
     make_topic(client, topic)
     response = send_batch(client, topic, golden("legacy")["v1_none"], version=version)
@@ -86,7 +86,9 @@ def test_old_message_sets_in_new_requests_are_refused(client: WireClient, versio
 
 @pytest.mark.parametrize("version", [3, 9, 12])
 @pytest.mark.parametrize("acks", [1, -1])
-def test_acks(client: WireClient, version: int, acks: int) -> None:
+def test_records_are_stored_with_acks_1_and_all(
+    client: WireClient, version: int, acks: int
+) -> None:
     topic = f"acks-{version}{acks}"
     make_topic(client, topic)
     assert send_batch(client, topic, batch_of(b"a"), version=version, acks=acks).error_code == 0
@@ -94,8 +96,8 @@ def test_acks(client: WireClient, version: int, acks: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 9])
-def test_without_acks_there_is_no_answer(client: WireClient, version: int) -> None:
-    """P2: the next response on the connection is that of the next request."""
+def test_without_acks_there_is_no_response(client: WireClient, version: int) -> None:
+    """P2: the next response on the connection belongs to the next request."""
     topic = f"no-acks-{version}"
     make_topic(client, topic)
     records = golden("legacy")["v1_none"] if version < 3 else batch_of(b"a")
@@ -119,7 +121,7 @@ def test_an_error_without_acks_closes_the_connection(broker: RunningBroker, vers
 
 @pytest.mark.parametrize("acks", [2, -2, 32767])
 @pytest.mark.parametrize("version", [3, 8, 12])
-def test_invalid_acks(client: WireClient, acks: int, version: int) -> None:
+def test_invalid_acks_are_rejected(client: WireClient, acks: int, version: int) -> None:
     topic = f"bad-acks-{acks}-{version}"
     make_topic(client, topic)
     response = send_batch(client, topic, batch_of(b"a"), version=version, acks=acks)
@@ -128,10 +130,10 @@ def test_invalid_acks(client: WireClient, acks: int, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_where_the_log_starts_is_told_with_some_refusals(client: WireClient, version: int) -> None:
-    """As Kafka: not where no append was tried, nor with errors that say all that there is to say.
+def test_some_errors_have_the_log_start_offset(client: WireClient, version: int) -> None:
+    """As in Kafka, it is missing if no append was attempted and for some validation errors.
 
-    Version 9 takes the short way of small requests.
+    Version 9 uses the fast path of small requests.
     """
     topic, strict = f"starts-{version}", f"strict-{version}"
     make_topic(client, topic, configs={"max.message.bytes": "200"})
@@ -142,27 +144,27 @@ def test_where_the_log_starts_is_told_with_some_refusals(client: WireClient, ver
         delete = DeleteRecordsTopic(name, [DeleteRecordsPartition(0, 1)])
         client.request(DeleteRecordsRequest([delete], 5000), 2)
 
-    def refused(name: str, records: bytes, **options: int) -> tuple[ErrorCode, int]:
+    def send_invalid(name: str, records: bytes, **options: int) -> tuple[ErrorCode, int]:
         response = send_batch(client, name, records, version=version, **options)
         return ErrorCode(response.error_code), response.log_start_offset
 
-    gap = batch_of(b"a", producer=(7, 0, 0)), batch_of(b"a", producer=(7, 0, 5))
-    assert refused(topic, gap[0]) == (ErrorCode.NONE, 1)
-    assert refused(topic, gap[1]) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1)
-    assert refused(strict, batch_of(b"a")) == (ErrorCode.INVALID_TIMESTAMP, 1)
+    batches = batch_of(b"a", producer=(7, 0, 0)), batch_of(b"a", producer=(7, 0, 5))
+    assert send_invalid(topic, batches[0]) == (ErrorCode.NONE, 1)
+    assert send_invalid(topic, batches[1]) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 1)
+    assert send_invalid(strict, batch_of(b"a")) == (ErrorCode.INVALID_TIMESTAMP, 1)
     broken = bytearray(batch_of(b"a"))
     broken[-1] ^= 1
-    assert refused(topic, bytes(broken)) == (ErrorCode.CORRUPT_MESSAGE, -1)
-    assert refused(topic, batch_of(bytes(300))) == (ErrorCode.MESSAGE_TOO_LARGE, -1)
-    assert refused(topic, b"") == (ErrorCode.INVALID_RECORD, -1)
-    assert refused(topic, batch_of(b"a") * 2) == (ErrorCode.INVALID_RECORD, -1)
-    assert refused(topic, batch_of(b"a"), acks=7) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
+    assert send_invalid(topic, bytes(broken)) == (ErrorCode.CORRUPT_MESSAGE, -1)
+    assert send_invalid(topic, batch_of(bytes(300))) == (ErrorCode.MESSAGE_TOO_LARGE, -1)
+    assert send_invalid(topic, b"") == (ErrorCode.INVALID_RECORD, -1)
+    assert send_invalid(topic, batch_of(b"a") * 2) == (ErrorCode.INVALID_RECORD, -1)
+    assert send_invalid(topic, batch_of(b"a"), acks=7) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert refused(topic, batch_of(b"a"), partition=3) == (unknown, -1)
+    assert send_invalid(topic, batch_of(b"a"), partition=3) == (unknown, -1)
 
 
 @pytest.mark.parametrize("version", [0, 5, 12])
-def test_unknown_topics_and_partitions(client: WireClient, version: int) -> None:
+def test_unknown_topics_and_partitions_are_rejected(client: WireClient, version: int) -> None:
     make_topic(client, f"known-{version}", 2)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     records = golden("legacy")["v1_none"] if version < 3 else batch_of(b"a")
@@ -172,7 +174,7 @@ def test_unknown_topics_and_partitions(client: WireClient, version: int) -> None
         assert response.base_offset == -1
 
 
-def test_an_unknown_topic_id(client: WireClient) -> None:
+def test_an_unknown_topic_id_is_rejected(client: WireClient) -> None:
     response = send_batch(client, UUID(int=7), batch_of(b"a"), version=13)
     assert response.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -201,8 +203,8 @@ def test_each_partition_has_its_own_result(client: WireClient, version: int) -> 
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
-def test_a_record_that_is_too_large(client: WireClient, version: int) -> None:
-    """E2, P7: refused with the limit and its name, nothing of it is stored."""
+def test_a_record_that_is_too_large_is_rejected(client: WireClient, version: int) -> None:
+    """E2, P7: the error has the limit and its name, and nothing is stored."""
     topic = f"large-{version}"
     make_topic(client, topic, configs={"max.message.bytes": "1000"})
     response = send_batch(client, topic, batch_of(b"x" * 1000), version=version)
@@ -214,47 +216,51 @@ def test_a_record_that_is_too_large(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
-def test_corrupt_records(client: WireClient, version: int) -> None:
+def test_corrupt_records_are_rejected(client: WireClient, version: int) -> None:
     topic = f"corrupt-{version}"
     make_topic(client, topic)
     broken = bytearray(batch_of(b"some value"))
     broken[-3] ^= 0x10
     response = send_batch(client, topic, bytes(broken), version=version)
     assert response.error_code == ErrorCode.CORRUPT_MESSAGE
-    cut = send_batch(client, topic, batch_of(b"some value")[:-1], version=version)
-    assert cut.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+    truncated = send_batch(client, topic, batch_of(b"some value")[:-1], version=version)
+    assert truncated.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
     assert fetched(client, topic).high_watermark == 0
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
 @pytest.mark.parametrize("records", [None, b""])
-def test_no_records_at_all(client: WireClient, version: int, records: bytes | None) -> None:
+def test_a_request_without_records_is_rejected(
+    client: WireClient, version: int, records: bytes | None
+) -> None:
     make_topic(client, topic := f"empty-{version}-{records is None}")
     response = send_batch(client, topic, records, version=version)
     assert response.error_code == ErrorCode.INVALID_RECORD
 
 
-def test_two_batches_for_one_partition_are_refused(client: WireClient) -> None:
-    """Produce takes exactly one batch since record batches exist."""
+def test_two_batches_for_one_partition_are_rejected(client: WireClient) -> None:
+    """Since record batches exist, Produce accepts exactly one batch."""
     make_topic(client, "two-batches")
     response = send_batch(client, "two-batches", batch_of(b"a") + batch_of(b"b"))
     assert response.error_code == ErrorCode.INVALID_RECORD
 
 
-@pytest.mark.parametrize(("version", "served"), [(3, False), (6, False), (7, True), (12, True)])
-def test_zstd_needs_version_7(client: WireClient, version: int, served: bool) -> None:
+@pytest.mark.parametrize(("version", "supported"), [(3, False), (6, False), (7, True), (12, True)])
+def test_zstd_needs_version_7(client: WireClient, version: int, supported: bool) -> None:
     topic = f"zstd-{version}"
     make_topic(client, topic)
     records = batch_of(b"a", codec=Compression.ZSTD)
     response = send_batch(client, topic, records, version=version)
-    expected = ErrorCode.NONE if served else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    expected = ErrorCode.NONE if supported else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert response.error_code == expected
-    assert len(values_in(fetched(client, topic))) == served
+    assert len(values_in(fetched(client, topic))) == supported
 
 
 @pytest.mark.parametrize("version", [3, 7, 8, 12])
-def test_records_without_key_in_a_compacted_topic(client: WireClient, version: int) -> None:
-    """Each of the bad records is named; none of the batch is stored."""
+def test_records_without_key_in_a_compacted_topic_are_rejected(
+    client: WireClient, version: int
+) -> None:
+    """Every invalid record is listed, and nothing of the batch is stored."""
     topic = f"compacted-{version}"
     make_topic(client, topic, configs={"cleanup.policy": "compact"})
     response = send_batch(client, topic, batch_of(b"a", b"b"), version=version)
@@ -273,7 +279,9 @@ def test_records_without_key_in_a_compacted_topic(client: WireClient, version: i
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
-def test_too_few_replicas(broker: RunningBroker, client: WireClient, version: int) -> None:
+def test_too_few_in_sync_replicas_reject_acks_all(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
     """E7: acks=all needs min.insync.replicas, acks=1 does not."""
     topic = f"insync-{version}"
     make_topic(client, topic, configs={"min.insync.replicas": "2"})
@@ -291,7 +299,7 @@ def test_too_few_replicas(broker: RunningBroker, client: WireClient, version: in
 def test_transactional_batches_need_a_transaction(
     client: WireClient, version: int, codec: Compression
 ) -> None:
-    """Nobody could end it: the last stable offset would stay for ever (P4, KIP-890)."""
+    """The transaction could never end and would block the last stable offset (P4, KIP-890)."""
     make_topic(client, topic := f"transactional-{version}-{codec.name}")
     assert produced(client, topic, b"first") == 0
     batch = build_batch(

@@ -1,4 +1,4 @@
-"""Idempotent producing over the wire (P3), before and after restarts."""
+"""Idempotent producers over the wire, before and after restarts (P3)."""
 
 import time
 from pathlib import Path
@@ -25,14 +25,14 @@ from tests.support.protocol.requests import (
 def send(
     client: WireClient, topic: str, producer: tuple[int, int], sequence: int, *values: bytes
 ) -> tuple[ErrorCode, int]:
-    now_ms = time.time_ns() // 1_000_000  # a producer that was silent for a day is forgotten
+    now_ms = time.time_ns() // 1_000_000  # producer state expires after a day
     batch = batch_of(*values, producer=(*producer, sequence), timestamp=now_ms)
     response = send_batch(client, topic, batch)
     return ErrorCode(response.error_code), response.base_offset
 
 
-def test_a_duplicate_is_answered_with_the_first_offset(client: WireClient) -> None:
-    """P3: for each of the last five batches, and the log does not grow."""
+def test_a_duplicate_returns_the_first_offset(client: WireClient) -> None:
+    """P3: applies to the last five batches; the log does not grow."""
     make_topic(client, "duplicates")
     producer = new_producer(client)
     for sequence in range(0, 12, 2):
@@ -40,16 +40,18 @@ def test_a_duplicate_is_answered_with_the_first_offset(client: WireClient) -> No
     for sequence in (2, 4, 6, 8, 10):
         assert send(client, "duplicates", producer, sequence, b"a", b"b") == (0, sequence)
     code, _ = send(client, "duplicates", producer, 0, b"a", b"b")
-    assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it is too old to be known"
+    assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (
+        "only the last five batches are remembered"
+    )
     assert fetched(client, "duplicates").high_watermark == 12
 
 
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-def test_a_duplicate_is_answered_with_the_latest_time_of_the_first(
+def test_a_duplicate_returns_the_largest_timestamp_of_the_first(
     client: WireClient, version: int, kind: str
 ) -> None:
-    """As Kafka, which gives it even where timestamps are the producer's."""
+    """As in Kafka, even if the timestamps are those of the producer."""
     topic = f"times-{kind}-{version}"
     make_topic(client, topic, configs={"message.timestamp.type": kind})
     producer = new_producer(client)
@@ -57,18 +59,18 @@ def test_a_duplicate_is_answered_with_the_latest_time_of_the_first(
     first = send_batch(
         client, topic, batch_of(b"a", b"b", producer=(*producer, 0), timestamp=now_ms)
     )
-    again = send_batch(
+    duplicate = send_batch(
         client,
         topic,
         batch_of(b"a", b"b", producer=(*producer, 0), timestamp=now_ms + 50),
         version=version,
     )
     expected = now_ms + 1 if kind == "CreateTime" else first.log_append_time_ms
-    assert (again.error_code, again.base_offset) == (0, 0)
-    assert again.log_append_time_ms == expected > 0
+    assert (duplicate.error_code, duplicate.base_offset) == (0, 0)
+    assert duplicate.log_append_time_ms == expected > 0
 
 
-def test_a_gap_is_refused(client: WireClient) -> None:
+def test_a_sequence_gap_is_rejected(client: WireClient) -> None:
     make_topic(client, "gaps")
     producer = new_producer(client)
     assert send(client, "gaps", producer, 0, b"a") == (0, 0)
@@ -88,7 +90,7 @@ def test_an_old_epoch_is_fenced_and_a_new_one_starts_over(client: WireClient) ->
     assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_partitions_count_on_their_own(client: WireClient) -> None:
+def test_sequences_are_per_partition(client: WireClient) -> None:
     make_topic(client, "two", 2)
     producer = new_producer(client)
     for partition in (0, 1):
@@ -97,8 +99,8 @@ def test_partitions_count_on_their_own(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_was_sent_is_remembered_over_a_restart(tmp_path: Path, clean: bool) -> None:
-    """P3: from the snapshot after a clean stop, from the log where the snapshots are gone."""
+def test_sequences_survive_a_restart(tmp_path: Path, clean: bool) -> None:
+    """P3: from the snapshot after a clean stop, or from the log without snapshots."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "t")
         producer = new_producer(client)
@@ -115,23 +117,23 @@ def test_what_was_sent_is_remembered_over_a_restart(tmp_path: Path, clean: bool)
 
 
 @pytest.mark.parametrize("version", [0, 2, 5])
-def test_ids_are_given_out_once(client: WireClient, version: int) -> None:
+def test_producer_ids_are_unique(client: WireClient, version: int) -> None:
     ids = [new_producer(client, version) for _ in range(5)]
     assert len(set(ids)) == 5
     assert {epoch for _, epoch in ids} == {0}
 
 
-def test_ids_are_never_reused_over_restarts(tmp_path: Path) -> None:
-    """P3: a block is taken out of the store before its first id is used."""
-    seen: set[int] = set()
+def test_producer_ids_are_not_reused_after_restarts(tmp_path: Path) -> None:
+    """P3: a block of ids is allocated in the store before its first id is used."""
+    used_ids: set[int] = set()
     for _ in range(3):
         with running_broker(tmp_path) as broker, broker.connect() as client:
             ids = [new_producer(client)[0] for _ in range(3)]
-        assert not seen & set(ids)
-        seen.update(ids)
+        assert not used_ids & set(ids)
+        used_ids.update(ids)
 
 
-def test_more_ids_than_a_block_has(client: WireClient) -> None:
+def test_more_producer_ids_than_a_block(client: WireClient) -> None:
     requests = [InitProducerIdRequest(None, 0) for _ in range(1100)]
     for request in requests:
         client.send(request, 4)
@@ -140,21 +142,25 @@ def test_more_ids_than_a_block_has(client: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 2, 5])
-def test_a_transactional_id_without_a_coordinator(client: WireClient, version: int) -> None:
-    """Nobody has asked for one, so that `__transaction_state` is not there."""
+def test_a_transactional_id_without_a_coordinator_is_rejected(
+    client: WireClient, version: int
+) -> None:
+    """No client has looked for a coordinator, so `__transaction_state` does not exist."""
     response = client.request(InitProducerIdRequest("t", 1000), version)
     assert (response.error_code, response.producer_id) == (ErrorCode.NOT_COORDINATOR, -1)
     assert response.producer_epoch == -1
 
 
 @pytest.mark.parametrize(("producer_id", "epoch"), [(5, -1), (-1, 5)])
-def test_id_and_epoch_belong_together(client: WireClient, producer_id: int, epoch: int) -> None:
+def test_producer_id_and_epoch_must_be_given_together(
+    client: WireClient, producer_id: int, epoch: int
+) -> None:
     response = client.request(InitProducerIdRequest(None, 0, producer_id, epoch), 3)
     assert response.error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_describe_producers(client: WireClient) -> None:
-    """P3: id, epoch and last sequence of those that wrote; errors by partition."""
+def test_producers_are_described(client: WireClient) -> None:
+    """P3: producer id, epoch and last sequence; errors are per partition."""
     make_topic(client, "described")
     producer_id, epoch = new_producer(client)
     send(client, "described", (producer_id, epoch), 0, b"a", b"b", b"c")

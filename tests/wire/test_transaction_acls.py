@@ -1,4 +1,4 @@
-"""What a client must be allowed to do for its transactions, request by request (P4, X3)."""
+"""Permissions that transactional requests need (P4, X3)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -58,7 +58,7 @@ ID = ResourceType.TRANSACTIONAL_ID
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """A broker where ann may write with some ids to some topics."""
+    """A broker on which ann may write with some ids to some topics."""
     directory = tmp_path_factory.mktemp("acls")
     with watching(), running_broker(directory, SETTINGS) as broker:
         with logged_in(broker, "admin") as admin:
@@ -88,7 +88,7 @@ def admin(secured: RunningBroker) -> Iterator[WireClient]:
 
 
 def test_find_coordinator_needs_describe(ann: WireClient) -> None:
-    """WRITE implies it."""
+    """WRITE implies DESCRIBE."""
     for name, code in (("writes", NONE), ("describes", NONE), ("hidden", NO_ID)):
         assert ErrorCode(ann.request(FindCoordinatorRequest(name, 1), 3).error_code) is code
     request = FindCoordinatorRequest("", 1, ["hidden", "writes"])
@@ -107,7 +107,7 @@ def test_init_producer_id_needs_write(ann: WireClient) -> None:
                 assert (response.producer_id, response.producer_epoch) == (-1, -1)
 
 
-def test_end_needs_write(ann: WireClient) -> None:
+def test_end_txn_needs_write(ann: WireClient) -> None:
     for name, code in (
         ("writes", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
         ("describes", NO_ID),
@@ -119,8 +119,8 @@ def test_end_needs_write(ann: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_adding_partitions_needs_write_of_both(ann: WireClient, version: int) -> None:
-    """Of the transactional id, and of every topic."""
+def test_adding_partitions_needs_write_on_id_and_topics(ann: WireClient, version: int) -> None:
+    """WRITE on the transactional id and on every topic."""
     producer = TxnProducer.started(ann, "writes", Generation.V1)
 
     def add(name: str, *topics: str) -> list[ErrorCode]:
@@ -130,11 +130,8 @@ def test_adding_partitions_needs_write_of_both(ann: WireClient, version: int) ->
             v3_and_below_producer_epoch=producer.epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(topic, [0]) for topic in topics],
         )
-        results_by_topic_v3_and_below = ann.request(request, version).results_by_topic_v3_and_below
-        return [
-            ErrorCode(item.results_by_partition[0].partition_error_code)
-            for item in results_by_topic_v3_and_below
-        ]
+        results = ann.request(request, version).results_by_topic_v3_and_below
+        return [ErrorCode(item.results_by_partition[0].partition_error_code) for item in results]
 
     assert add("describes", "open", "secret") == [NO_ID, NO_ID]
     assert add("writes", "open", "secret") == [ErrorCode.OPERATION_NOT_ATTEMPTED, NO_TOPIC]
@@ -144,15 +141,17 @@ def test_adding_partitions_needs_write_of_both(ann: WireClient, version: int) ->
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_only_brokers_ask_for_several(ann: WireClient, admin: WireClient, version: int) -> None:
-    """CLUSTER_ACTION; then it does not matter whose topics they are."""
+def test_several_transactions_need_cluster_action(
+    ann: WireClient, admin: WireClient, version: int
+) -> None:
+    """CLUSTER_ACTION is sufficient for any topic."""
     topics = [AddPartitionsToTxnTopic("secret", [0])]
     request = AddPartitionsToTxnRequest(
         [AddPartitionsToTxnTransaction("hidden", 999, 0, True, topics)]
     )
-    refused = ann.request(request, version)
-    assert ErrorCode(refused.error_code) is NO_CLUSTER
-    assert refused.results_by_transaction == []
+    response = ann.request(request, version)
+    assert ErrorCode(response.error_code) is NO_CLUSTER
+    assert response.results_by_transaction == []
     response = admin.request(request, version)
     assert response.error_code == NONE
     (result,) = response.results_by_transaction
@@ -160,7 +159,7 @@ def test_only_brokers_ask_for_several(ann: WireClient, admin: WireClient, versio
     assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_groups_offsets_need_the_group(ann: WireClient) -> None:
+def test_adding_offsets_needs_read_on_the_group(ann: WireClient) -> None:
     producer = TxnProducer.started(ann, "writes", Generation.V1)
 
     def add(name: str, group: str) -> ErrorCode:
@@ -175,8 +174,8 @@ def test_groups_offsets_need_the_group(ann: WireClient) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 5])
-def test_committing_offsets_needs_all_of_it(ann: WireClient, version: int) -> None:
-    """WRITE of the transactional id, READ of the group and of each topic."""
+def test_committing_offsets_needs_id_group_and_topics(ann: WireClient, version: int) -> None:
+    """WRITE on the transactional id, READ on the group and on every topic."""
     producer = TxnProducer.started(ann, "writes", Generation.V1)
     assert producer.add_offsets("readers") is NONE
 
@@ -198,12 +197,12 @@ def test_committing_offsets_needs_all_of_it(ann: WireClient, version: int) -> No
 
 def produced(client: WireClient, name: str | None, topics: list[str], batch: bytes) -> list[Any]:
     request = produce_request(name, {(topic, 0): batch for topic in topics})
-    answer = client.request(request, 11)
-    return [response.partition_responses[0] for response in answer.responses]
+    produce_response = client.request(request, 11)
+    return [response.partition_responses[0] for response in produce_response.responses]
 
 
-def test_produce_needs_write_of_the_id(ann: WireClient) -> None:
-    """For transactional records, whatever the topics are; for others the id does not matter."""
+def test_produce_needs_write_on_the_id(ann: WireClient) -> None:
+    """Transactional records need it for any topic; other records do not need it."""
     producer = TxnProducer.started(ann, "writes", Generation.V1)
     batch = producer.batch("open", b"x")
     for name in ("describes", "hidden"):
@@ -218,10 +217,10 @@ def test_produce_needs_write_of_the_id(ann: WireClient) -> None:
 
 
 @pytest.mark.parametrize("operation", [AclOperation.CLUSTER_ACTION, AclOperation.ALTER])
-def test_markers_need_the_cluster(
+def test_markers_need_permission_on_the_cluster(
     ann: WireClient, admin: WireClient, operation: AclOperation
 ) -> None:
-    """CLUSTER_ACTION as brokers have it, or ALTER as administrators."""
+    """CLUSTER_ACTION, as for brokers, or ALTER, as for administrators."""
     topics = [WritableTxnMarkerTopic("open", [1])]
     request = WriteTxnMarkersRequest([WritableTxnMarker(999_999, 0, False, topics, 0)])
 
@@ -245,8 +244,8 @@ def test_markers_need_the_cluster(
     assert write() is NO_CLUSTER
 
 
-def test_describing_shows_what_may_be_described(ann: WireClient, admin: WireClient) -> None:
-    """The id, and of its topics those that may be seen."""
+def test_only_visible_transactions_are_described(ann: WireClient, admin: WireClient) -> None:
+    """The id must be visible, and only visible topics are returned."""
     allow(admin, ANN, AclOperation.DESCRIBE, ID, "mixed")
     producer = TxnProducer.started(admin, "mixed")
     producer.write("open", b"x")
@@ -261,7 +260,7 @@ def test_describing_shows_what_may_be_described(ann: WireClient, admin: WireClie
     producer.commit()
 
 
-def test_listing_shows_what_may_be_described(ann: WireClient, admin: WireClient) -> None:
+def test_only_visible_transactions_are_listed(ann: WireClient, admin: WireClient) -> None:
     def listed(client: WireClient) -> set[str]:
         response = client.request(ListTransactionsRequest(), 0)
         return {state.transactional_id for state in response.transaction_states}

@@ -1,4 +1,4 @@
-"""What administrators and other brokers ask about transactions (P4)."""
+"""Requests of administrators and brokers about transactions (P4)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -56,8 +56,10 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_find_coordinator(broker: RunningBroker, client: WireClient, version: int) -> None:
-    """C4: one key until version 3, any number of them after."""
+def test_transaction_coordinators_are_found(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
+    """C4: one key up to version 3, any number of keys later."""
     if version < 4:
         response = client.request(FindCoordinatorRequest("x", 1), version)
         result = [("x", response)]
@@ -69,8 +71,8 @@ def test_find_coordinator(broker: RunningBroker, client: WireClient, version: in
         assert (item.error_code, item.host, item.port) == (NONE, *broker.address)
 
 
-def test_the_topic_is_made_as_it_is_set(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """`transaction.state.log.*`, with the first who asks for a coordinator."""
+def test_the_transaction_topic_has_its_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """`transaction.state.log.*` applies when the first coordinator is looked up."""
     settings = {
         "transaction.state.log.num.partitions": "7",
         "transaction.state.log.segment.bytes": "5000000",
@@ -93,8 +95,8 @@ def test_the_topic_is_made_as_it_is_set(tmp_path_factory: pytest.TempPathFactory
         }
 
 
-def test_more_transactional_ids_than_a_block_has(client: WireClient) -> None:
-    """P3: producer ids come in blocks of 1000; who asks when one is used up waits for the next."""
+def test_more_transactional_ids_than_a_block_of_producer_ids(client: WireClient) -> None:
+    """P3: producer ids are allocated in blocks of 1000; requests wait for the next block."""
     TxnProducer.started(client, "many")
     requests = [InitProducerIdRequest(f"many-{index}", 1000) for index in range(1100)]
     for request in requests:
@@ -116,8 +118,8 @@ def results_of(topics: Any) -> dict[tuple[str, int], ErrorCode]:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> None:
-    """Where one of them is not there, the others are not attempted."""
+def test_adding_partitions_is_atomic(client: WireClient, name: str, version: int) -> None:
+    """If one partition is invalid, the others are not attempted."""
     make_topic(client, name, 2)
     producer = TxnProducer.started(client, name, Generation.V1)
     request = AddPartitionsToTxnRequest(
@@ -148,13 +150,13 @@ def test_all_partitions_or_none(client: WireClient, name: str, version: int) -> 
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_several_transactions_at_a_time(client: WireClient, name: str, version: int) -> None:
-    """Brokers ask about many, and may only want to know."""
+def test_several_transactions_in_one_request(client: WireClient, name: str, version: int) -> None:
+    """Brokers send several transactions, and may only verify them."""
     make_topic(client, name, 2)
     producers = [TxnProducer.started(client, f"{name}-{index}") for index in range(3)]
     producers[0].write(name, b"x")
 
-    def about(number: int, partitions: list[int], *, verify: bool, epoch: int = 0) -> Any:
+    def transaction_of(number: int, partitions: list[int], *, verify: bool, epoch: int = 0) -> Any:
         producer = producers[number]
         return AddPartitionsToTxnTransaction(
             producer.transactional_id,
@@ -166,9 +168,9 @@ def test_several_transactions_at_a_time(client: WireClient, name: str, version: 
 
     request = AddPartitionsToTxnRequest(
         [
-            about(0, [0, 1], verify=True),
-            about(1, [0], verify=False),
-            about(2, [0], verify=False, epoch=5),
+            transaction_of(0, [0, 1], verify=True),
+            transaction_of(1, [0], verify=False),
+            transaction_of(2, [0], verify=False, epoch=5),
         ]
     )
     response = client.request(request, version)
@@ -191,7 +193,7 @@ def test_several_transactions_at_a_time(client: WireClient, name: str, version: 
     assert committed(client, name) == [b"x"]
 
 
-def test_no_transactions_at_all(client: WireClient) -> None:
+def test_a_request_without_transactions(client: WireClient) -> None:
     response = client.request(AddPartitionsToTxnRequest([]), 5)
     assert (response.error_code, response.results_by_transaction) == (NONE, [])
 
@@ -210,59 +212,73 @@ def write_markers(client: WireClient, version: int, *markers: WritableTxnMarker)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_markers_of_an_administrator(client: WireClient, name: str, version: int) -> None:
-    """`kafka-transactions.sh abort` ends what hangs in one partition."""
+def test_an_administrator_writes_markers(client: WireClient, name: str, version: int) -> None:
+    """`kafka-transactions.sh abort` ends a hanging transaction in one partition."""
     make_topic(client, name, 2)
     producer = TxnProducer.started(client, name, Generation.V1)
     producer.write(name, b"x")
     producer.write(name, b"y", partition=1)
-    own, epoch = producer.producer_id, producer.epoch
+    producer_id, epoch = producer.producer_id, producer.epoch
     topics = [WritableTxnMarkerTopic(name, [0, 7]), WritableTxnMarkerTopic("nowhere", [0])]
-    markers = write_markers(client, version, WritableTxnMarker(own, epoch, False, topics, 3))
+    markers = write_markers(
+        client, version, WritableTxnMarker(producer_id, epoch, False, topics, 3)
+    )
     assert markers == {
-        (own, name, 0): NONE,
-        (own, name, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        (own, "nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (producer_id, name, 0): NONE,
+        (producer_id, name, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (producer_id, "nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     data = fetched_committed(client, name)
     assert data.last_stable_offset == data.high_watermark == 2
     assert [transaction.first_offset for transaction in data.aborted_transactions] == [0]
     assert fetched_committed(client, name, 1).last_stable_offset == 0
-    here = [WritableTxnMarkerTopic(name, [0])]
-    old = write_markers(client, version, WritableTxnMarker(own, epoch, False, here, 2))
-    assert old == {(own, name, 0): ErrorCode.TRANSACTION_COORDINATOR_FENCED}
-    later = write_markers(client, version, WritableTxnMarker(own, epoch + 1, False, here, 3))
-    assert later == {(own, name, 0): NONE}
-    fenced = write_markers(client, version, WritableTxnMarker(own, epoch, False, here, 3))
-    assert fenced == {(own, name, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+    marker_topics = [WritableTxnMarkerTopic(name, [0])]
+    old = write_markers(
+        client, version, WritableTxnMarker(producer_id, epoch, False, marker_topics, 2)
+    )
+    assert old == {(producer_id, name, 0): ErrorCode.TRANSACTION_COORDINATOR_FENCED}
+    later = write_markers(
+        client, version, WritableTxnMarker(producer_id, epoch + 1, False, marker_topics, 3)
+    )
+    assert later == {(producer_id, name, 0): NONE}
+    fenced = write_markers(
+        client, version, WritableTxnMarker(producer_id, epoch, False, marker_topics, 3)
+    )
+    assert fenced == {(producer_id, name, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
     assert write_markers(client, version) == {}
 
 
-def test_markers_of_version_2_have_a_later_epoch(client: WireClient, name: str) -> None:
-    """KIP-1228: one of the epoch of an open transaction is late, and refused."""
+def test_markers_of_version_2_must_have_a_later_epoch(client: WireClient, name: str) -> None:
+    """KIP-1228: a marker with the epoch of an open transaction is late, and rejected."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
     producer.write(name, b"x")
-    own, epoch = producer.producer_id, producer.epoch
-    here = [WritableTxnMarkerTopic(name, [0])]
-    late = write_markers(client, 2, WritableTxnMarker(own, epoch, True, here, 0, 2))
-    assert late == {(own, name, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
+    producer_id, epoch = producer.producer_id, producer.epoch
+    marker_topics = [WritableTxnMarkerTopic(name, [0])]
+    late = write_markers(
+        client, 2, WritableTxnMarker(producer_id, epoch, True, marker_topics, 0, 2)
+    )
+    assert late == {(producer_id, name, 0): ErrorCode.INVALID_PRODUCER_EPOCH}
     assert fetched_committed(client, name).last_stable_offset == 0
-    good = write_markers(client, 2, WritableTxnMarker(own, epoch + 1, True, here, 0, 2))
-    again = write_markers(client, 2, WritableTxnMarker(own, epoch + 1, True, here, 0, 2))
-    assert good == again == {(own, name, 0): NONE}
+    first = write_markers(
+        client, 2, WritableTxnMarker(producer_id, epoch + 1, True, marker_topics, 0, 2)
+    )
+    repeated = write_markers(
+        client, 2, WritableTxnMarker(producer_id, epoch + 1, True, marker_topics, 0, 2)
+    )
+    assert first == repeated == {(producer_id, name, 0): NONE}
     assert committed(client, name) == [b"x"]
     producer.commit()
     assert committed(client, name) == [b"x"]
 
 
-def test_a_transaction_that_somebody_else_ended(client: WireClient, name: str) -> None:
-    """The coordinator's marker comes too late, with an epoch that is over: it gives up."""
+def test_a_transaction_that_an_administrator_ended(client: WireClient, name: str) -> None:
+    """The marker of the coordinator has an old epoch, so the transaction stays prepared."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
     producer.write(name, b"x")
-    here = [WritableTxnMarkerTopic(name, [0])]
-    marker = WritableTxnMarker(producer.producer_id, producer.epoch + 5, False, here, 0)
+    marker_topics = [WritableTxnMarkerTopic(name, [0])]
+    marker = WritableTxnMarker(producer.producer_id, producer.epoch + 5, False, marker_topics, 0)
     assert set(write_markers(client, 1, marker).values()) == {NONE}
     assert producer.end(commit=True) is NONE
     assert described(client, name).transaction_state == "PrepareCommit"
@@ -272,8 +288,8 @@ def test_a_transaction_that_somebody_else_ended(client: WireClient, name: str) -
 # --- DescribeTransactions, ListTransactions, DescribeProducers
 
 
-def test_describe_transactions(client: WireClient, name: str) -> None:
-    """Where each stands, in the order of the request."""
+def test_transactions_are_described(client: WireClient, name: str) -> None:
+    """The states are in the order of the request."""
     make_topic(client, name, 3)
     producer = TxnProducer.started(client, name, timeout_ms=12_345)
     empty = described(client, name)
@@ -281,17 +297,17 @@ def test_describe_transactions(client: WireClient, name: str) -> None:
     producer.write(name, b"x", partition=2)
     producer.write(name, b"x", partition=0)
     response = client.request(DescribeTransactionsRequest([name, "nobody", ""]), 0)
-    mine, unknown, wrong = response.transaction_states
-    assert (mine.error_code, mine.transactional_id) == (NONE, name)
-    assert (mine.transaction_state, mine.transaction_timeout_ms) == ("Ongoing", 12_345)
-    assert (mine.producer_id, mine.producer_epoch) == (producer.producer_id, producer.epoch)
-    assert mine.transaction_start_time_ms > 0
-    assert [(topic.topic, sorted(topic.partitions)) for topic in mine.topics] == [(name, [0, 2])]
+    ongoing, unknown, invalid = response.transaction_states
+    assert (ongoing.error_code, ongoing.transactional_id) == (NONE, name)
+    assert (ongoing.transaction_state, ongoing.transaction_timeout_ms) == ("Ongoing", 12_345)
+    assert (ongoing.producer_id, ongoing.producer_epoch) == (producer.producer_id, producer.epoch)
+    assert ongoing.transaction_start_time_ms > 0
+    assert [(topic.topic, sorted(topic.partitions)) for topic in ongoing.topics] == [(name, [0, 2])]
     assert (unknown.transactional_id, unknown.error_code) == (
         "nobody",
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
     )
-    assert wrong.error_code == ErrorCode.INVALID_REQUEST
+    assert invalid.error_code == ErrorCode.INVALID_REQUEST
     producer.abort()
     assert described(client, name).topics == []
 
@@ -302,27 +318,27 @@ def listed(client: WireClient, version: int, request: ListTransactionsRequest) -
     return {state.transactional_id for state in response.transaction_states}
 
 
-def test_list_transactions(client: WireClient, name: str) -> None:
-    """By state, producer, age and pattern; over all partitions of `__transaction_state`."""
+def test_transactions_are_listed(client: WireClient, name: str) -> None:
+    """Filters by state, producer, age and pattern, in all partitions of `__transaction_state`."""
     make_topic(client, name)
     producers = [TxnProducer.started(client, f"{name}-{index}") for index in range(8)]
-    for entry in producers[:4]:
-        entry.write(name, b"x")
-    everybody = {producer.transactional_id for producer in producers}
-    busy = {producer.transactional_id for producer in producers[:4]}
-    ours = f"{name}-.*"
+    for producer in producers[:4]:
+        producer.write(name, b"x")
+    all_ids = {producer.transactional_id for producer in producers}
+    ongoing_ids = {producer.transactional_id for producer in producers[:4]}
+    pattern = f"{name}-.*"
     for version in range(3):
         result = listed(client, version, ListTransactionsRequest())
-        assert result >= everybody
-        assert listed(client, version, ListTransactionsRequest(["Ongoing"])) >= busy
+        assert result >= all_ids
+        assert listed(client, version, ListTransactionsRequest(["Ongoing"])) >= ongoing_ids
         ids = [producers[0].producer_id, producers[7].producer_id]
         by_id = listed(client, version, ListTransactionsRequest([], ids))
         assert by_id == {f"{name}-0", f"{name}-7"}
         by_both = listed(client, version, ListTransactionsRequest(["Ongoing", "Dead"], ids))
         assert by_both == {f"{name}-0"}
-        strange = client.request(ListTransactionsRequest(["Odd", "Empty", "odd"]), version)
-        assert sorted(strange.unknown_state_filters) == ["Odd", "odd"]
-    assert listed(client, 2, ListTransactionsRequest(transactional_id_pattern=ours)) == everybody
+        unknown_states = client.request(ListTransactionsRequest(["Odd", "Empty", "odd"]), version)
+        assert sorted(unknown_states.unknown_state_filters) == ["Odd", "odd"]
+    assert listed(client, 2, ListTransactionsRequest(transactional_id_pattern=pattern)) == all_ids
     part = ListTransactionsRequest(transactional_id_pattern=name)
     assert listed(client, 2, part) == set(), "the whole id has to match"
     old = ListTransactionsRequest(["Ongoing"], duration_filter=3_600_000)
@@ -330,36 +346,36 @@ def test_list_transactions(client: WireClient, name: str) -> None:
     wrong = client.request(ListTransactionsRequest(transactional_id_pattern="(a"), 2)
     assert ErrorCode(wrong.error_code) is ErrorCode.INVALID_REGULAR_EXPRESSION
     assert wrong.transaction_states == []
-    for item in producers[:4]:
-        item.commit()
+    for producer in producers[:4]:
+        producer.commit()
 
 
-def test_describe_producers_in_a_transaction(client: WireClient, name: str) -> None:
-    """P3: where it began, and after its end the epoch of the coordinator that ended it."""
+def test_producers_in_a_transaction_are_described(client: WireClient, name: str) -> None:
+    """P3: its start offset, and after its end the epoch of the coordinator."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
     offset = producer.write(name, b"x", b"y")
     request = DescribeProducersRequest([DescribeProducersTopicRequest(name, [0])])
 
     def active() -> Any:
-        (one,) = client.request(request, 0).topics[0].partitions[0].active_producers
-        return one
+        (active_producer,) = client.request(request, 0).topics[0].partitions[0].active_producers
+        return active_producer
 
-    open_one = active()
-    assert (open_one.current_txn_start_offset, open_one.last_sequence) == (offset, 1)
-    assert (open_one.producer_epoch, open_one.coordinator_epoch) == (producer.epoch, -1)
+    open_state = active()
+    assert (open_state.current_txn_start_offset, open_state.last_sequence) == (offset, 1)
+    assert (open_state.producer_epoch, open_state.coordinator_epoch) == (producer.epoch, -1)
     producer.commit()
-    ended = active()
-    assert (ended.current_txn_start_offset, ended.last_sequence) == (-1, -1)
-    assert ended.producer_epoch == producer.epoch
-    assert ended.coordinator_epoch >= 0
+    ended_state = active()
+    assert (ended_state.current_txn_start_offset, ended_state.last_sequence) == (-1, -1)
+    assert ended_state.producer_epoch == producer.epoch
+    assert ended_state.coordinator_epoch >= 0
 
 
 # --- settings
 
 
-def test_verification_can_be_turned_off(client: WireClient, name: str) -> None:
-    """`transaction.partition.verification.enable`: then version 1 may write where it likes."""
+def test_verification_can_be_disabled(client: WireClient, name: str) -> None:
+    """`transaction.partition.verification.enable`: version 1 may then write to any partition."""
     make_topic(client, name)
     setting = "transaction.partition.verification.enable"
     producer = TxnProducer.started(client, name, Generation.V1)
@@ -370,28 +386,28 @@ def test_verification_can_be_turned_off(client: WireClient, name: str) -> None:
         assert producer.send(f"{name}-new", b"hangs", version=9).error_code == NONE
     finally:
         alter(client, BROKER, "", {setting: None})
-    refused = producer.send(f"{name}-new", b"more", version=11)
-    assert refused.error_code == NONE, "the transaction goes on where it was begun"
+    response = producer.send(f"{name}-new", b"more", version=11)
+    assert response.error_code == NONE, "the transaction continues in its partitions"
     make_topic(client, f"{name}-newer")
-    refused = producer.send(f"{name}-newer", b"x", version=11)
-    assert ErrorCode(refused.error_code) is ErrorCode.TRANSACTION_ABORTABLE
+    response = producer.send(f"{name}-newer", b"x", version=11)
+    assert ErrorCode(response.error_code) is ErrorCode.TRANSACTION_ABORTABLE
     assert latest(client, name, 1) == 0
-    here = [WritableTxnMarkerTopic(name, [0]), WritableTxnMarkerTopic(f"{name}-new", [0])]
-    marker = WritableTxnMarker(producer.producer_id, producer.epoch, False, here, 0)
+    marker_topics = [WritableTxnMarkerTopic(name, [0]), WritableTxnMarkerTopic(f"{name}-new", [0])]
+    marker = WritableTxnMarker(producer.producer_id, producer.epoch, False, marker_topics, 0)
     assert set(write_markers(client, 1, marker).values()) == {NONE}
     assert latest(client, name, 1) == 2
 
 
-def test_the_next_transaction_is_waited_for(
+def test_the_broker_waits_for_the_previous_transaction(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """`add.partitions.to.txn.retry.backoff.max.ms`: how patient a broker is in its client's name.
+    """`add.partitions.to.txn.retry.backoff.max.ms`: how long a broker retries for its client.
 
-    With none, a version 2 producer hears of the transaction before; with enough, it does not.
+    With 0, a version 2 producer gets CONCURRENT_TRANSACTIONS; with enough time, it does not.
     """
-    for patience_ms, patient in ((0, False), (10_000, True)):
+    for max_backoff_ms, waits in ((0, False), (10_000, True)):
         settings = {
-            "add.partitions.to.txn.retry.backoff.max.ms": str(patience_ms),
+            "add.partitions.to.txn.retry.backoff.max.ms": str(max_backoff_ms),
             "transaction.state.log.num.partitions": "1",
         }
         directory = tmp_path_factory.mktemp("patience")
@@ -399,7 +415,7 @@ def test_the_next_transaction_is_waited_for(
             make_topic(client, "t")
             producer = TxnProducer.started(client, "x")
             for number in range(5):
-                if not patient:
+                if not waits:
                     producer.write("t", b"%d" % number)
                 else:
                     assert producer.send("t", b"%d" % number).error_code == NONE

@@ -1,4 +1,4 @@
-"""Offsets of groups inside transactions: they count when the transaction is committed (P4, C4)."""
+"""Group offsets in transactions take effect when the transaction is committed (P4, C4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -43,7 +43,9 @@ from tests.support.protocol.requests import make_topic
 NONE = ErrorCode.NONE
 FIRST_THAT_ADDS = 5
 FIRST_WITH_TOPIC_IDS = 6
-both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
+both_generations = pytest.mark.parametrize(
+    "generation", Generation, ids=lambda generation: generation.name
+)
 SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "3"}
 
 
@@ -54,9 +56,9 @@ def settings() -> Mapping[str, str]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect() as one:
-        find_group(one, "any")
-        yield one
+    with broker.connect() as wire_client:
+        find_group(wire_client, "any")
+        yield wire_client
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def version_of(producer: TxnProducer) -> int:
-    """The version of TxnOffsetCommit that goes with a generation."""
+    """Returns the version of TxnOffsetCommit for the generation of the producer."""
     return 4 if producer.adds_itself else FIRST_THAT_ADDS
 
 
@@ -81,14 +83,14 @@ def send_offsets(
     partition: int = 0,
     member: tuple[str, int] = ("", -1),
 ) -> ErrorCode:
-    """One TxnOffsetCommit; what it says of its partition."""
-    wanted = TxnOffsetCommitRequestTopic(
+    """Sends a TxnOffsetCommit for one partition; returns its error code."""
+    topic_data = TxnOffsetCommitRequestTopic(
         partitions=[TxnOffsetCommitRequestPartition(partition, offset, 7, "note")]
     )
     if isinstance(topic, str):
-        wanted.name = topic
+        topic_data.name = topic
     else:
-        wanted.topic_id = topic
+        topic_data.topic_id = topic
     request = TxnOffsetCommitRequest(
         producer.transactional_id,
         group,
@@ -96,7 +98,7 @@ def send_offsets(
         producer.epoch,
         generation_id_or_member_epoch=member[1],
         member_id=member[0],
-        topics=[wanted],
+        topics=[topic_data],
     )
     version = version_of(producer) if version is None else version
     response = producer.client.request(request, version)
@@ -113,7 +115,7 @@ def begin(producer: TxnProducer, group: str) -> None:
 def fetched_offset(
     client: WireClient, group: str, topic: str, *, stable: bool = False, version: int = 7
 ) -> tuple[ErrorCode, int]:
-    """What OffsetFetch says of partition 0, with or without `require_stable`."""
+    """Fetches the offset of partition 0, with or without `require_stable`."""
     if version < 8:
         old = OffsetFetchRequest(group, [OffsetFetchRequestTopic(topic, [0])])
         old.require_stable = stable
@@ -121,8 +123,8 @@ def fetched_offset(
         assert response.error_code == NONE
         part = response.topics[0].partitions[0]
     else:
-        wanted = OffsetFetchRequestTopics(topic, partition_indexes=[0])
-        new = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=[wanted])])
+        topic_request = OffsetFetchRequestTopics(topic, partition_indexes=[0])
+        new = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group, topics=[topic_request])])
         new.require_stable = stable
         (result,) = client.request(new, version).groups
         assert result.error_code == NONE
@@ -130,7 +132,7 @@ def fetched_offset(
     return ErrorCode(part.error_code), part.committed_offset
 
 
-def commit_plainly(client: WireClient, group: str, topic: str, offset: int) -> None:
+def commit_without_transaction(client: WireClient, group: str, topic: str, offset: int) -> None:
     topics = [OffsetCommitRequestTopic(topic, partitions=[OffsetCommitRequestPartition(0, offset)])]
     response = client.request(OffsetCommitRequest(group, topics=topics), 8)
     assert response.topics[0].partitions[0].error_code == NONE
@@ -138,13 +140,13 @@ def commit_plainly(client: WireClient, group: str, topic: str, offset: int) -> N
 
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_count_with_the_commit(
+def test_offsets_take_effect_with_the_commit(
     client: WireClient, name: str, version: int, commit: bool
 ) -> None:
     topic_id = make_topic(client, name)
     generation = Generation.V2 if version >= FIRST_THAT_ADDS else Generation.V1
     producer = TxnProducer.started(client, name, generation)
-    commit_plainly(client, name, name, 3)
+    commit_without_transaction(client, name, name, 3)
     begin(producer, name)
     topic = topic_id if version >= FIRST_WITH_TOPIC_IDS else name
     assert send_offsets(producer, topic, 9, group=name, version=version) is NONE
@@ -160,9 +162,11 @@ def test_offsets_count_with_the_commit(
         assert result == (NONE, 9 if commit else 3)
 
 
-@both
-def test_offsets_and_records_are_one(client: WireClient, name: str, generation: Generation) -> None:
-    """Consume, process, produce: over and over."""
+@both_generations
+def test_offsets_and_records_are_committed_together(
+    client: WireClient, name: str, generation: Generation
+) -> None:
+    """Consume, process and produce in several transactions."""
     make_topic(client, f"{name}-in")
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
@@ -187,10 +191,10 @@ def test_offsets_and_records_are_one(client: WireClient, name: str, generation: 
         (4, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_a_group_that_was_not_added(
+def test_offsets_of_a_group_that_was_not_added_are_rejected(
     client: WireClient, name: str, version: int, code: ErrorCode
 ) -> None:
-    """KIP-890: nothing is written, and no transaction hangs."""
+    """KIP-890: nothing is written, so that no transaction hangs."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name, Generation.V1)
     assert send_offsets(producer, name, 9, group=name, version=version) is code
@@ -198,8 +202,8 @@ def test_a_group_that_was_not_added(
     assert described(client, name).transaction_state == "Empty"
 
 
-def test_late_offsets(client: WireClient, name: str) -> None:
-    """After the end of the transaction they are refused in both generations."""
+def test_late_offsets_are_rejected(client: WireClient, name: str) -> None:
+    """They are rejected after the end of the transaction, in both generations."""
     make_topic(client, name)
     old = TxnProducer.started(client, f"{name}-1", Generation.V1)
     begin(old, name)
@@ -216,23 +220,25 @@ def test_late_offsets(client: WireClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_who_is_not_the_producer(client: WireClient, name: str, version: int) -> None:
+def test_offsets_of_a_wrong_producer_are_rejected(
+    client: WireClient, name: str, version: int
+) -> None:
     make_topic(client, name)
     producer = TxnProducer.started(client, name, Generation.V1)
     begin(producer, name)
     producer.epoch += 1
-    fenced = send_offsets(producer, name, 5, group=name, version=version)
-    assert fenced is ErrorCode.INVALID_PRODUCER_EPOCH
+    code = send_offsets(producer, name, 5, group=name, version=version)
+    assert code is ErrorCode.INVALID_PRODUCER_EPOCH
     producer.epoch -= 1
     producer.producer_id += 1_000_000
-    wrong = send_offsets(producer, name, 5, group=name, version=version)
-    assert wrong is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    code = send_offsets(producer, name, 5, group=name, version=version)
+    assert code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     producer.producer_id -= 1_000_000
     producer.abort()
 
 
-def test_a_fenced_producers_offsets_are_dropped(client: WireClient, name: str) -> None:
-    """The next producer aborts what is open, offsets too."""
+def test_the_offsets_of_a_fenced_producer_are_dropped(client: WireClient, name: str) -> None:
+    """The next producer aborts the open transaction with its offsets."""
     make_topic(client, name)
     old = TxnProducer.started(client, name)
     assert send_offsets(old, name, 5, group=name) is NONE
@@ -244,63 +250,63 @@ def test_a_fenced_producers_offsets_are_dropped(client: WireClient, name: str) -
     assert fetched_offset(client, name, name, stable=True) == (NONE, 7)
 
 
-def test_the_order_of_the_commits_decides(client: WireClient, name: str) -> None:
-    """Not that of the markers; and a later one without a transaction counts at once."""
+def test_the_last_sent_offset_wins(client: WireClient, name: str) -> None:
+    """The order of the markers is irrelevant; a commit without a transaction applies at once."""
     make_topic(client, name)
-    one = TxnProducer.started(client, f"{name}-1")
-    two = TxnProducer.started(client, f"{name}-2")
-    assert send_offsets(one, name, 10, group=name) is NONE
-    assert send_offsets(two, name, 20, group=name) is NONE
-    two.commit()
+    first = TxnProducer.started(client, f"{name}-1")
+    second = TxnProducer.started(client, f"{name}-2")
+    assert send_offsets(first, name, 10, group=name) is NONE
+    assert send_offsets(second, name, 20, group=name) is NONE
+    second.commit()
     unstable = (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
     assert fetched_offset(client, name, name) == (NONE, 20)
     assert fetched_offset(client, name, name, stable=True) == unstable
-    one.commit()
+    first.commit()
     assert fetched_offset(client, name, name, stable=True) == (NONE, 20)
-    assert send_offsets(one, name, 30, group=name) is NONE
-    commit_plainly(client, name, name, 25)
+    assert send_offsets(first, name, 30, group=name) is NONE
+    commit_without_transaction(client, name, name, 25)
     assert fetched_offset(client, name, name) == (NONE, 25)
-    one.commit()
+    first.commit()
     assert fetched_offset(client, name, name, stable=True) == (NONE, 25)
 
 
-def test_what_cannot_be_committed(client: WireClient, name: str) -> None:
-    """Unknown places, members that are none, no group."""
+def test_invalid_offset_commits_are_rejected(client: WireClient, name: str) -> None:
+    """Unknown partitions, unknown members and an empty group id."""
     make_topic(client, name)
     producer = TxnProducer.started(client, name)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert send_offsets(producer, name, 1, group=name, partition=9) is unknown
     assert send_offsets(producer, "nowhere", 1, group=name) is unknown
-    stranger = send_offsets(producer, name, 1, group=name, member=("stranger", 3))
-    assert stranger in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+    code = send_offsets(producer, name, 1, group=name, member=("stranger", 3))
+    assert code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
     assert send_offsets(producer, name, 1, group="") is ErrorCode.INVALID_GROUP_ID
     producer.abort()
     assert fetched_offset(client, name, name, stable=True) == (NONE, -1)
 
 
-@both
+@both_generations
 @pytest.mark.parametrize("commit", [True, False])
-@pytest.mark.parametrize("decided", [False, True])
-def test_offsets_over_a_stop(
-    tmp_path: Path, generation: Generation, commit: bool, decided: bool
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_offsets_of_a_transaction_survive_a_restart(
+    tmp_path: Path, generation: Generation, commit: bool, is_prepared: bool
 ) -> None:
-    """Open or decided when the broker stopped: they count afterwards, or not."""
+    """The transaction is open or prepared when the broker stops."""
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             find_group(client, "g")
             make_topic(client, "t")
-            commit_plainly(client, "g", "t", 3)
+            commit_without_transaction(client, "g", "t", 3)
             producer = TxnProducer.started(client, "x", generation)
             begin(producer, "g")
             assert send_offsets(producer, "t", 9, group="g") is NONE
             producer.write("t", b"x")
-            if decided:
+            if is_prepared:
                 broker.call(lose_markers)
                 assert producer.end(commit=commit) is NONE
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             find_group(client, "g")
             producer.client = client
-            if not decided:
+            if not is_prepared:
                 wait_for_state(client, "x", "Ongoing")
                 unstable = fetched_offset(client, "g", "t", stable=True)
                 assert unstable == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
@@ -318,7 +324,7 @@ def test_offsets_over_a_stop(
 
 
 def lose_markers(inside: Broker) -> None:
-    """From now on none is written."""
+    """Drops all markers from now on."""
     inside.txn_markers.write = no_markers  # type: ignore[method-assign]
     inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
 

@@ -1,4 +1,4 @@
-"""Topics with a replica on a broker that is not there: what one node has otherwise never."""
+"""Topics with a replica on a broker that does not exist, for tests on one node."""
 
 from msgspec.structs import replace
 
@@ -12,7 +12,7 @@ ABSENT = 99
 
 
 def add_absent_replica(broker: RunningBroker, topic: str) -> None:
-    """Partition 0 gets a second replica, which is not in sync: its broker is down."""
+    """Adds a second replica to partition 0 that is not in sync, because its broker is down."""
 
     def add(image: ClusterImage) -> ControllerResult[None]:
         record = image.topics[topic]

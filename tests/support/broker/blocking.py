@@ -1,4 +1,4 @@
-"""Finds calls that make a thread wait for the disk, or just wait."""
+"""Detects blocking calls (disk syncs, sleeps) on a thread."""
 
 import os
 import shutil
@@ -19,43 +19,43 @@ R = TypeVar("R")
 
 
 class BlockingCalls:
-    """While `watched` is a thread, notes the stack of each such call on it."""
+    """Records the stack of every blocking call on the thread `watched`."""
 
     def __init__(self) -> None:
         self.watched: int | None = None
         self.elsewhere: list[str] = []
-        """Names of the calls that other threads have made meanwhile."""
-        self._found: list[str] = []
+        """Names of the blocking calls of other threads during that time."""
+        self._stacks: list[str] = []
 
-    def seen(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, told of before it is called."""
+    def recorded(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Wraps the function so that its calls are recorded."""
 
         @wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
             if self.watched == threading.get_ident():
                 stack = "".join(traceback.format_stack(limit=12))
-                self._found.append(f"{function.__qualname__} on the event loop:\n{stack}")
+                self._stacks.append(f"{function.__qualname__} on the event loop:\n{stack}")
             elif self.watched is not None:
                 self.elsewhere.append(function.__qualname__)
             return function(*args, **kwargs)
 
-        return called
+        return wrapper
 
     @contextmanager
     def on(self, thread: int) -> Iterator[None]:
-        """Watches a thread; in the end it must have made no such call."""
+        """Watches a thread; raises AssertionError at the end if it made a blocking call."""
         self.watched = thread
         try:
             yield
         finally:
             self.watched = None
-            result, self._found = self._found, []
-        assert not result, "\n".join(result)
+            stacks, self._stacks = self._stacks, []
+        assert not stacks, "\n".join(stacks)
 
 
 @contextmanager
 def blocking_calls() -> Iterator[BlockingCalls]:
-    """Has syncs, commits of the metadata, removals of folders and sleeps noted."""
+    """Records syncs, metadata commits, removals of directories and sleeps."""
     calls = BlockingCalls()
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in (
@@ -66,5 +66,5 @@ def blocking_calls() -> Iterator[BlockingCalls]:
             (shutil, "rmtree"),
             (time, "sleep"),
         ):
-            patch.setattr(owner, name, calls.seen(getattr(owner, name)))
+            patch.setattr(owner, name, calls.recorded(getattr(owner, name)))
         yield calls

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority and what it signs."""
+"""Certificates for tests: a certificate authority and certificates that it signs."""
 
 import datetime
 from typing import NamedTuple
@@ -49,7 +49,7 @@ def simple_name(common_name: str) -> x509.Name:
 
 
 def make_identity(name: x509.Name, issuer: Identity | None = None) -> Identity:
-    """Signed by `issuer`; without one, an authority that signs itself."""
+    """Creates a certificate signed by `issuer`, or a self-signed authority without one."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
         x509.CertificateBuilder()

@@ -1,4 +1,4 @@
-"""Fake brokers on real sockets that respond as a test says, for what real ones rarely do."""
+"""Fake brokers on real sockets, whose responses a test chooses."""
 
 import asyncio
 import struct
@@ -16,11 +16,11 @@ from penstock.protocol.messages.api_versions import ApiVersion, ApiVersionsRespo
 from penstock.protocol.messages.header import RequestHeader
 
 Respond = Callable[[RequestHeader, Message], Message | None]
-"""What to say to a request; None is silence."""
+"""Returns the response to a request, or None to send none."""
 
 
 class FakeBroker:
-    """Serves every API that `respond` handles, and ApiVersions with `versions` if given."""
+    """Serves every API that `respond` handles, and ApiVersions with `versions` (None: all)."""
 
     def __init__(self, respond: Respond, versions: dict[ApiKey, tuple[int, int]] | None) -> None:
         self.port = 0
@@ -35,7 +35,7 @@ class FakeBroker:
         return f"127.0.0.1:{self.port}"
 
     def hang_up(self) -> None:
-        """Close every connection that there is."""
+        """Closes every open connection."""
         for writer in self._writers:
             writer.transport.abort()
 
@@ -62,8 +62,8 @@ class FakeBroker:
     def _respond(self, header: RequestHeader, frame: bytes, position: int) -> Message | None:
         if header.request_api_key == ApiKey.API_VERSIONS:
             return self._api_versions()
-        known = api(header.request_api_key)
-        request, _ = decode(known.request, header.request_api_version, frame, position)
+        info = api(header.request_api_key)
+        request, _ = decode(info.request, header.request_api_version, frame, position)
         self.requests.append(request)
         return self._respond_with(header, request)
 
@@ -81,7 +81,7 @@ class FakeBroker:
 async def fake_broker(
     respond: Respond, versions: dict[ApiKey, tuple[int, int]] | None = None, port: int = 0
 ) -> AsyncIterator[FakeBroker]:
-    """A fake broker on a free port of the loopback address, or on `port`."""
+    """Runs a fake broker on a free port of the loopback address, or on `port`."""
     broker = FakeBroker(respond, versions)
     server = await asyncio.start_server(broker.serve, "127.0.0.1", port)
     broker.port = server.sockets[0].getsockname()[1]
@@ -91,5 +91,5 @@ async def fake_broker(
         server.close()
         broker.hang_up()
         await server.wait_closed()
-        # The handlers see the end of their connections before the loop is closed.
+        # The handlers notice the end of their connections before the loop is closed.
         await asyncio.sleep(0)

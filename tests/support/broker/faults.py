@@ -1,4 +1,4 @@
-"""Finds out whether the broker under test met what it did not expect."""
+"""Detects unexpected exceptions of the broker under test."""
 
 import logging
 from collections.abc import Iterator
@@ -8,24 +8,24 @@ LOGGERS = ("penstock", "asyncio")
 
 
 class Faults(logging.Handler):
-    """Collects what is logged with a traceback: exceptions that nobody had thought of."""
+    """Collects log records with a traceback, which are unexpected exceptions."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
-        self.found: list[str] = []
+        self.tracebacks: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info or record.name == "asyncio":
-            self.found.append(logging.Formatter().format(record))
+            self.tracebacks.append(logging.Formatter().format(record))
 
     def check(self) -> None:
-        """AssertionError with the tracebacks, where there are any."""
-        assert not self.found, "\n".join(self.found)
+        """Raises AssertionError with the tracebacks if there are any."""
+        assert not self.tracebacks, "\n".join(self.tracebacks)
 
 
 @contextmanager
 def watching() -> Iterator[Faults]:
-    """Watches the broker's loggers; fails in the end if there was a fault."""
+    """Watches the loggers of the broker; fails at the end if there was a fault."""
     faults = Faults()
     for name in LOGGERS:
         logging.getLogger(name).addHandler(faults)

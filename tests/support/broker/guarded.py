@@ -1,4 +1,4 @@
-"""A broker that lets nobody in without TLS and a password, for tests of what connects to it."""
+"""A broker that requires TLS and a password, for tests of its clients."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,13 +18,13 @@ _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 @dataclass(frozen=True)
 class Guarded:
-    """How its clients log in."""
+    """The address of the broker and the credentials of its clients."""
 
     address: str
     authority: Identity
 
     def properties(self, password: str = PASSWORD) -> dict[str, str]:
-        """Of `USER`, by Kafka's names: SCRAM over TLS."""
+        """Returns Kafka's properties for `USER`: SCRAM over TLS."""
         return {
             "bootstrap.servers": self.address,
             "security.protocol": "SASL_SSL",
@@ -35,20 +35,20 @@ class Guarded:
         }
 
     def create(self, topic: str, partitions: int) -> None:
-        with Admin(**self._own()) as admin:
+        with Admin(**self._admin_options()) as admin:
             admin.create_topics([NewTopic(topic, partitions)])
 
     def fill(self, topic: str, partition: int, values: list[bytes]) -> None:
-        with Producer(**self._own()) as producer:
+        with Producer(**self._admin_options()) as producer:
             producer.send_many(topic, values, partition=partition)
 
-    def let_in(self) -> None:
-        """Make `USER` known, as the user that the broker has in its settings."""
-        with Admin(**self._own()) as admin:
+    def add_user(self) -> None:
+        """Creates the credentials of `USER`, with the user in the broker's settings."""
+        with Admin(**self._admin_options()) as admin:
             mechanism = ScramMechanism.SCRAM_SHA_512
             admin.alter_user_scram_credentials([ScramUpsertion(USER, mechanism, PASSWORD)])
 
-    def _own(self) -> CommonOptions:
+    def _admin_options(self) -> CommonOptions:
         return {
             "bootstrap_servers": self.address,
             "security_protocol": "SASL_SSL",
@@ -62,20 +62,20 @@ class Guarded:
 
 @contextmanager
 def guarded_broker() -> Iterator[Guarded]:
-    """It has one listener."""
+    """Runs a broker with one listener."""
     authority = make_identity(simple_name("authority"))
-    own = make_identity(simple_name("broker"), authority)
+    identity = make_identity(simple_name("broker"), authority)
     settings = {
         "listeners": "SASL_SSL://localhost:0",
         "inter.broker.listener.name": "SASL_SSL",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": PLAIN_JAAS,
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.key": own.key_pem(),
-        "ssl.keystore.certificate.chain": own.certificate_pem,
+        "ssl.keystore.key": identity.key_pem(),
+        "ssl.keystore.certificate.chain": identity.certificate_pem,
         "connection.failed.authentication.delay.ms": "0",
     }
     with Broker(settings) as broker:
         guarded = Guarded(broker.bootstrap_servers, authority)
-        guarded.let_in()
+        guarded.add_user()
         yield guarded

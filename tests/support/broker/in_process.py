@@ -25,11 +25,11 @@ from penstock.protocol.frames import decode_response, encode_request
 T = TypeVar("T")
 TIMEOUT_S = 20.0
 STOP_S = 60.0
-"""A disk that others keep busy may take long over the last flushes."""
+"""A busy disk may take long for the last flushes."""
 
 
 class WireClient:
-    """One connection. Requests may be sent ahead of their responses."""
+    """One connection. Several requests may be sent before their responses are read."""
 
     def __init__(self, address: tuple[str, int], client_id: str = "test") -> None:
         self.sock = socket.create_connection(address, TIMEOUT_S)
@@ -44,7 +44,7 @@ class WireClient:
         return self._correlation_id
 
     def receive(self, request: Message, version: int) -> Message:
-        """The next response, which must be that of `request`."""
+        """Returns the next response, which must be that of `request`."""
         key = type(request).INFO.key
         assert key is not None
         _, response = decode_response(api(key).response, version, self.receive_frame())
@@ -55,21 +55,21 @@ class WireClient:
         return self.receive(request, version)
 
     def receive_frame(self) -> bytes:
-        """The next frame without its length; ConnectionError where the broker has hung up."""
+        """Returns the next frame without its length; ConnectionError if there is none."""
         (length,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(length)
 
     def _exactly(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            more = self.sock.recv(size - len(data))
-            if not more:
+            chunk = self.sock.recv(size - len(data))
+            if not chunk:
                 raise ConnectionResetError("the broker closed the connection")
-            data += more
+            data += chunk
         return data
 
     def is_closed(self) -> bool:
-        """Waits for the broker to hang up; False where it sends something instead."""
+        """Waits until the broker closes the connection; returns False if it sends data instead."""
         try:
             return self.sock.recv(1) == b""
         except ConnectionError:
@@ -86,7 +86,7 @@ class WireClient:
 
 
 class RunningBroker:
-    """A broker on its own thread. `call` and `wait` reach into it from the test's."""
+    """A broker on its own thread. `call` and `wait` run functions on that thread."""
 
     def __init__(self, app: App, loop: asyncio.AbstractEventLoop, addresses: list[Address]) -> None:
         self.app = app
@@ -108,32 +108,32 @@ class RunningBroker:
         raise LookupError(f"no listener {listener}")
 
     def call(self, function: Callable[[Broker], T]) -> T:
-        """Runs `function` on the broker's own thread."""
-        done: Future[T] = Future()
+        """Runs `function` on the thread of the broker."""
+        future: Future[T] = Future()
 
         def run() -> None:
             try:
-                done.set_result(function(self.app.broker))
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
-                done.set_exception(error)
+                future.set_result(function(self.app.broker))
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
+                future.set_exception(error)
 
         self._loop.call_soon_threadsafe(run)
-        return done.result(TIMEOUT_S)
+        return future.result(TIMEOUT_S)
 
     def wait(self, work: Callable[[Broker], Coroutine[Any, Any, T]]) -> T:
-        """Runs a coroutine on the broker's own thread."""
+        """Runs a coroutine on the thread of the broker."""
         return asyncio.run_coroutine_threadsafe(work(self.app.broker), self._loop).result(TIMEOUT_S)
 
 
 @contextmanager
 def running_broker(
-    folder: Path, settings: Mapping[str, str] | None = None
+    directory: Path, settings: Mapping[str, str] | None = None
 ) -> Iterator[RunningBroker]:
-    """Starts a broker whose data is in `folder`, on a free port; stops it in the end."""
+    """Starts a broker with its data in `directory` on a free port; stops it at the end."""
     config = BrokerConfig.from_properties(
         {
             "listeners": "PLAINTEXT://127.0.0.1:0",
-            "log.dirs": str(folder / "data"),
+            "log.dirs": str(directory / "data"),
             **(settings or {}),
         }
     )
@@ -144,7 +144,7 @@ def running_broker(
         try:
             app = App(config)
             addresses = await app.start()
-        except BaseException as error:  # noqa: BLE001 - it is the test's
+        except BaseException as error:  # noqa: BLE001 - raised in the test
             started.set_exception(error)
             return
         started.set_result(RunningBroker(app, asyncio.get_running_loop(), addresses))

@@ -1,4 +1,4 @@
-"""What administrators ask of a broker, as raw requests in few words."""
+"""Short functions for requests of administrators."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,10 +39,10 @@ BROKER = ConfigResourceType.BROKER
 def create_topic(
     client: WireClient, topic: str, configs: Mapping[str, str] | None = None
 ) -> ErrorCode:
-    wanted = CreatableTopic(
+    new_topic = CreatableTopic(
         topic, 1, 1, configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()]
     )
-    response = client.request(CreateTopicsRequest([wanted], timeout_ms=1000), 7)
+    response = client.request(CreateTopicsRequest([new_topic], timeout_ms=1000), 7)
     return ErrorCode(response.topics[0].error_code)
 
 
@@ -55,7 +55,7 @@ def try_alter(
     *,
     validate_only: bool = False,
 ) -> tuple[ErrorCode, str | None]:
-    """Changes settings; None deletes one. Returns how it went, with the broker's words."""
+    """Changes settings; None deletes a value. Returns the error code and message."""
     configs = [
         IncrementalAlterConfigsAlterableConfig(
             key, ConfigOpType.DELETE if value is None else operation, value
@@ -70,7 +70,7 @@ def try_alter(
 
 
 def alter(client: WireClient, kind: int, name: str, settings: Mapping[str, str | None]) -> None:
-    """Changes settings, which must succeed; None deletes one."""
+    """Changes settings, which must succeed; None deletes a value."""
     assert try_alter(client, kind, name, settings) == (ErrorCode.NONE, None)
 
 
@@ -82,7 +82,7 @@ def describe(
     *,
     version: int = 4,
 ) -> dict[str, Any]:
-    """The settings of a resource by name, with synonyms and documentation."""
+    """Returns the settings of a resource by name, with synonyms and documentation."""
     request = DescribeConfigsRequest([DescribeConfigsResource(kind, name, keys)])
     if version >= 1:
         request.include_synonyms = True
@@ -100,7 +100,7 @@ def try_produce(
     codec: Compression = Compression.NONE,
     acks: int = -1,
 ) -> Any:
-    """The broker's response for partition 0."""
+    """Produces to partition 0; returns the response for it."""
     batch = build_batch(list(records), compression=codec)
     data = [TopicProduceData(topic, partition_data=[PartitionProduceData(0, bytes(batch))])]
     response = client.request(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=data), 10)
@@ -115,7 +115,7 @@ def produce(
     timestamp: int = 1_700_000_000_000,
     codec: Compression = Compression.NONE,
 ) -> int:
-    """Appends one batch to partition 0, which must succeed; its first offset."""
+    """Appends one batch to partition 0, which must succeed; returns its first offset."""
     records = [Record(i, timestamp, key, value) for i, value in enumerate(values)]
     response = try_produce(client, topic, *records, codec=codec)
     assert response.error_code == 0, response.error_message
@@ -124,7 +124,7 @@ def produce(
 
 
 def fetch(client: WireClient, topic: str, offset: int = 0) -> Any:
-    """What partition 0 has from an offset on."""
+    """Fetches partition 0 from an offset on."""
     partition = FetchPartition(0, fetch_offset=offset, partition_max_bytes=1 << 20)
     request = FetchRequest(
         max_wait_ms=0, min_bytes=0, topics=[FetchTopic(topic, partitions=[partition])]
@@ -143,7 +143,7 @@ def allow(
     permission: AclPermission = AclPermission.ALLOW,
     host: str = "*",
 ) -> None:
-    """Makes an ACL, which must succeed."""
+    """Creates an ACL, which must succeed."""
     creation = AclCreation(resource, name, pattern, principal, host, operation, permission)
     response = client.request(CreateAclsRequest([creation]), 3)
     assert response.results[0].error_code == 0, response.results[0].error_message

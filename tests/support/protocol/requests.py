@@ -1,4 +1,4 @@
-"""Requests of producers and consumers in few words, in any version, with all their knobs."""
+"""Short functions for requests of producers and consumers, in any version."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,14 +39,14 @@ def make_topic(
     partitions: int = 1,
     configs: Mapping[str, str] | None = None,
 ) -> UUID:
-    """Makes a topic, which must succeed; its id."""
-    wanted = CreatableTopic(
+    """Creates a topic, which must succeed; returns its id."""
+    topic = CreatableTopic(
         name,
         partitions,
         1,
         configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
     )
-    response = client.request(CreateTopicsRequest([wanted], timeout_ms=5000), 7)
+    response = client.request(CreateTopicsRequest([topic], timeout_ms=5000), 7)
     result = response.topics[0]
     assert result.error_code == 0, result.error_message
     topic_id: UUID = result.topic_id
@@ -60,7 +60,7 @@ def batch_of(
     codec: Compression = Compression.NONE,
     producer: tuple[int, int, int] = (-1, -1, -1),
 ) -> bytes:
-    """One batch; `producer` is id, epoch and first sequence number."""
+    """Builds a batch; `producer` has the producer id, epoch and first sequence number."""
     records = [Record(i, timestamp + i, key, value) for i, value in enumerate(values)]
     producer_id, epoch, sequence = producer
     return bytes(
@@ -78,12 +78,12 @@ def produce_request(
     topic: str | UUID, records: bytes | None, partition: int = 0, acks: int = -1
 ) -> ProduceRequest:
     data = [PartitionProduceData(partition, records)]
-    named = TopicProduceData(partition_data=data)
+    topic_data = TopicProduceData(partition_data=data)
     if isinstance(topic, str):
-        named.name = topic
+        topic_data.name = topic
     else:
-        named.topic_id = topic
-    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[named])
+        topic_data.topic_id = topic
+    return ProduceRequest(acks=acks, timeout_ms=5000, topic_data=[topic_data])
 
 
 def send_batch(
@@ -95,13 +95,13 @@ def send_batch(
     partition: int = 0,
     acks: int = -1,
 ) -> Any:
-    """Produces to one partition; the partition's part of the response."""
+    """Produces to one partition; returns the response for that partition."""
     response = client.request(produce_request(topic, records, partition, acks), version)
     return response.responses[0].partition_responses[0]
 
 
 def produced(client: WireClient, topic: str, *values: bytes | None, partition: int = 0) -> int:
-    """Produces one plain batch, which must succeed; its first offset."""
+    """Produces one plain batch, which must succeed; returns its first offset."""
     response = send_batch(client, topic, batch_of(*values), partition=partition)
     assert response.error_code == 0, response.error_message
     offset: int = response.base_offset
@@ -109,12 +109,12 @@ def produced(client: WireClient, topic: str, *values: bytes | None, partition: i
 
 
 def received(client: WireClient, request: Message, version: int) -> Any:
-    """The response to a request that was sent before."""
+    """Returns the response to a request that was sent before."""
     return client.receive(request, version)
 
 
 def fetch_request(
-    wanted: Mapping[str | UUID, Mapping[int, int]],
+    offsets: Mapping[str | UUID, Mapping[int, int]],
     *,
     max_wait_ms: int = 0,
     min_bytes: int = 0,
@@ -126,7 +126,7 @@ def fetch_request(
     leader_epoch: int = -1,
     last_fetched_epoch: int = -1,
 ) -> FetchRequest:
-    """`wanted`: from which offset on, by topic and partition; `session`: its id and epoch."""
+    """`offsets` has fetch offsets by topic and partition, `session` the session id and epoch."""
     topics = [
         FetchTopic(
             *_topic(topic),
@@ -141,7 +141,7 @@ def fetch_request(
                 for index, offset in partitions.items()
             ],
         )
-        for topic, partitions in wanted.items()
+        for topic, partitions in offsets.items()
     ]
     return FetchRequest(
         max_wait_ms=max_wait_ms,
@@ -163,7 +163,7 @@ def _topic(topic: str | UUID) -> tuple[str, UUID]:
 
 
 def partitions_of(response: Any) -> dict[tuple[str | UUID, int], Any]:
-    """The partitions of a Fetch response by topic (name, or id where it has no name) and index."""
+    """Returns the partitions of a Fetch response by topic (name, or else id) and index."""
     return {
         (topic.topic or topic.topic_id, partition.partition_index): partition
         for topic in response.responses
@@ -174,13 +174,13 @@ def partitions_of(response: Any) -> dict[tuple[str | UUID, int], Any]:
 def fetched(
     client: WireClient, topic: str | UUID, offset: int = 0, *, partition: int = 0, version: int = 11
 ) -> Any:
-    """What a partition has from an offset on, without waiting."""
+    """Fetches a partition from an offset on, without waiting."""
     response = client.request(fetch_request({topic: {partition: offset}}), version)
     return response.responses[0].partitions[0]
 
 
 def records_in(data: Any) -> list[Record]:
-    """The records of a partition's response."""
+    """Returns the records in the response for a partition."""
     return list(iter_records(bytes(data.records or b"")))
 
 
@@ -189,7 +189,7 @@ def values_in(data: Any) -> list[bytes | None]:
 
 
 def new_producer(client: WireClient, version: int = 4) -> tuple[int, int]:
-    """A producer id and its epoch."""
+    """Returns a new producer id and its epoch."""
     response = client.request(InitProducerIdRequest(None, 0), version)
     assert response.error_code == 0
     return response.producer_id, response.producer_epoch
