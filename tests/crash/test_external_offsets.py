@@ -142,11 +142,11 @@ def test_a_consumer_killed_at_every_step(
     ]
     for task.point, task.occurrence in points:
         where = f"killed {task.point}, time {task.occurrence}"
-        assert workers.run(task) == KILLED, f"not {where}: {workers.said()}"
+        assert workers.run(task) == KILLED, f"not {where}: {workers.stderr_text()}"
         check(url, where)
     assert 0 < check(url, "at last") < sum(task.ends)
     task.point, task.records_per_poll = "", 50
-    assert workers.run(task) == 0, workers.said()
+    assert workers.run(task) == 0, workers.stderr_text()
     assert check(url, "at the end") == sum(task.ends)
 
 
@@ -170,7 +170,7 @@ def test_a_database_killed_at_work(
     server.start()
     assert 0 <= check(url, f"after a kill {point}") < sum(task.ends)
     (tmp_path / "hold").unlink()
-    assert workers.wait(worker) == 0, workers.said()
+    assert workers.wait(worker) == 0, workers.stderr_text()
     assert check(url, "at the end") == sum(task.ends)
 
 
@@ -179,7 +179,7 @@ def hold_at_point(workers: Workers[Task], task: Task, hold: Path) -> int:
     task.hold = str(hold)
     worker = workers.start(task)
     while not hold.exists():
-        assert Path(f"/proc/{worker}").exists(), workers.said()
+        assert Path(f"/proc/{worker}").exists(), workers.stderr_text()
         time.sleep(0.005)
     return worker
 
@@ -199,14 +199,14 @@ def test_consumers_killed_in_a_rebalance(
     task = task_for(broker, url, "many")
     task.group, task.records_per_poll = True, 1
     task.point = "assigned"
-    assert workers.run(task) == KILLED, workers.said()
+    assert workers.run(task) == KILLED, workers.stderr_text()
     task.point = "revoked"
     first = workers.start(task)
     wait_for_more(url, 0)
     task.point, task.records_per_poll = "", 50
     second = workers.start(task)
-    assert workers.wait(first) == KILLED, workers.said()
-    assert workers.wait(second) == 0, workers.said()
+    assert workers.wait(first) == KILLED, workers.stderr_text()
+    assert workers.wait(second) == 0, workers.stderr_text()
     assert check(url, "at the end") == sum(task.ends)
 
 
@@ -221,8 +221,8 @@ def test_a_consumer_that_was_presumed_dead(
     (tmp_path / "hold").unlink()
     assert 0 < check(url, "the first owner") < sum(task.ends)
     task.point = ""
-    assert workers.run(task) == 0, workers.said()
+    assert workers.run(task) == 0, workers.stderr_text()
     os.kill(zombie, signal.SIGCONT)
-    assert workers.wait(zombie) == 0, workers.said()
-    assert f"{zombie}: offsets were moved" in workers.said()
+    assert workers.wait(zombie) == 0, workers.stderr_text()
+    assert f"{zombie}: offsets were moved" in workers.stderr_text()
     assert check(url, "at the end") == sum(task.ends)

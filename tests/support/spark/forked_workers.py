@@ -49,30 +49,30 @@ class Workers(Generic[Task]):
 
     def rehearse(self, task: Task) -> None:
         """Runs a task in the parent, so that everything is loaded and compiled before forks."""
-        assert self._ask({"rehearse": msgspec.to_builtins(task)}) == 0, self.said()
+        assert self._request({"rehearse": msgspec.to_builtins(task)}) == 0, self.stderr_text()
 
     def start(self, task: Task) -> int:
         """Starts a worker and returns its process id."""
-        return self._ask({"start": msgspec.to_builtins(task)})
+        return self._request({"start": msgspec.to_builtins(task)})
 
     def wait(self, pid: int) -> int:
         """Returns the exit code of a worker (`os.waitstatus_to_exitcode`): -9 if it was killed."""
-        return self._ask({"wait": pid})
+        return self._request({"wait": pid})
 
     def run(self, task: Task) -> int:
         return self.wait(self.start(task))
 
-    def said(self) -> str:
+    def stderr_text(self) -> str:
         """Returns the standard error of the workers."""
         return self._log.read_text(errors="replace")
 
-    def _ask(self, question: Mapping[str, object]) -> int:
+    def _request(self, request: Mapping[str, object]) -> int:
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
-        self._parent.stdin.write(json.dumps(question) + "\n")
+        self._parent.stdin.write(json.dumps(request) + "\n")
         self._parent.stdin.flush()
         response = self._parent.stdout.readline()
-        assert response, f"the workers' parent has ended:\n{self.said()}"
+        assert response, f"the workers' parent has ended:\n{self.stderr_text()}"
         return int(response)
 
 
@@ -88,15 +88,15 @@ def serve(kind: type[Task], work: Callable[[Task], int]) -> None:
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     running: set[int] = set()
     for line in sys.stdin:
-        question = json.loads(line)
-        if "wait" in question:
-            pid = question["wait"]
+        request = json.loads(line)
+        if "wait" in request:
+            pid = request["wait"]
             response = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             running.discard(pid)
-        elif "rehearse" in question:
-            response = work(msgspec.convert(question["rehearse"], kind))
+        elif "rehearse" in request:
+            response = work(msgspec.convert(request["rehearse"], kind))
         else:
-            response = _fork(work, msgspec.convert(question["start"], kind))
+            response = _fork(work, msgspec.convert(request["start"], kind))
             running.add(response)
         sys.stdout.write(f"{response}\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ LIMIT = 100 * 1024 * 1024
 
 
 def fill(reader: FrameReader, data: bytes) -> int:
-    """What a socket does: put as much as fits; return how much that was."""
+    """Copies as many bytes as fit into the buffer, like a socket, and returns their number."""
     buffer = reader.buffer()
     size = min(len(buffer), len(data))
     buffer[:size] = data[:size]
@@ -42,8 +42,10 @@ payloads = st.lists(
 
 
 @given(payloads, st.lists(st.integers(1, 400_000) | st.integers(1, 9), max_size=20))
-def test_any_chunks_give_the_same_frames(sent: list[bytes], sizes: list[int]) -> None:
-    """Wherever the stream is cut by the network, the frames are those that were sent."""
+def test_frames_do_not_depend_on_the_chunks_of_the_stream(
+    sent: list[bytes], sizes: list[int]
+) -> None:
+    """However the network splits the stream, the frames are those that were sent."""
     stream = b"".join(map(framed, sent))
     reader = FrameReader(FrameMemory(), LIMIT)
     received: list[memoryview] = []
@@ -67,7 +69,7 @@ def test_connections_that_share_memory_do_not_mix(data: st.DataObject) -> None:
     expected = [stream[4 : len(stream) // 3] for stream in streams]
     received: list[list[memoryview]] = [[] for _ in readers]
     while any(streams):
-        index = data.draw(st.sampled_from([i for i, rest in enumerate(streams) if rest]))
+        index = data.draw(st.sampled_from([i for i, stream in enumerate(streams) if stream]))
         size = data.draw(st.integers(1, 50_000) | st.just(50_000))
         received[index] += feed(readers[index], streams[index][:size])
         streams[index] = streams[index][size:]
@@ -75,19 +77,19 @@ def test_connections_that_share_memory_do_not_mix(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("size", [10, SMALL_FRAME + 1, 500_000])
-def test_a_frame_is_writable_and_stays_as_it_is_while_more_comes(size: int) -> None:
+def test_a_frame_is_writable_and_not_changed_by_later_frames(size: int) -> None:
     """Offsets are written into batches in place, and a batch may wait for a disk."""
     reader = FrameReader(FrameMemory(), LIMIT)
-    kept = []
+    frames = []
     for byte in range(20):
         (frame,) = feed(reader, framed(bytes([byte]) * size))
         frame[0] = 255
-        kept.append(frame)
-    for byte, frame in enumerate(kept):
+        frames.append(frame)
+    for byte, frame in enumerate(frames):
         assert bytes(frame) == bytes([255]) + bytes([byte]) * (size - 1)
 
 
-def test_memory_of_large_frames_is_used_again_once_nobody_sees_them() -> None:
+def test_memory_of_large_frames_is_reused_after_the_last_reference() -> None:
     reader = FrameReader(FrameMemory(), LIMIT)
     (first,) = feed(reader, framed(bytes(500_000)))
     memory = first.obj
@@ -102,16 +104,18 @@ def test_memory_of_large_frames_is_used_again_once_nobody_sees_them() -> None:
     assert fourth.obj is memory
 
 
-def test_a_claimed_length_costs_nothing_before_its_bytes_come() -> None:
-    """A hostile length of 100 MB: memory follows what really arrived."""
+def test_memory_is_not_allocated_before_the_bytes_of_a_frame_arrive() -> None:
+    """A hostile length of 100 MB: the allocation follows the received bytes."""
     reader = FrameReader(FrameMemory(), LIMIT)
     feed(reader, framed(b"")[:0] + (LIMIT).to_bytes(4, "big") + b"x")
     assert reader.allocated <= 64 * 1024
-    came = 1
-    while came < 20_000_000:
-        came += 100_000
+    received_bytes = 1
+    while received_bytes < 20_000_000:
+        received_bytes += 100_000
         feed(reader, bytes(100_000))
-        assert reader.allocated <= max(64 * 1024, min(4 * came, came + MAX_AHEAD))
+        assert reader.allocated <= max(
+            64 * 1024, min(4 * received_bytes, received_bytes + MAX_AHEAD)
+        )
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 1025, 2**31 - 1, 0x16030100])

@@ -17,7 +17,9 @@ NAMES = st.text("abcXYZ019._-", min_size=1, max_size=8)
     st.dictionaries(st.tuples(NAMES, st.integers(0, 300)), st.integers(0, 2**63 - 1), max_size=20),
     NAMES | st.just(""),
 )
-def test_what_is_written_is_read_again(offsets: dict[tuple[str, int], int], source: str) -> None:
+def test_offsets_are_read_as_they_were_written(
+    offsets: dict[tuple[str, int], int], source: str
+) -> None:
     partitions = {TopicPartition(*item): offset for item, offset in offsets.items()}
     ids = {topic: f"id of {topic}" for topic, _ in offsets}
     written = SourceOffsets(partitions, ids, source)
@@ -26,11 +28,11 @@ def test_what_is_written_is_read_again(offsets: dict[tuple[str, int], int], sour
 
 def test_the_same_offsets_are_the_same_text() -> None:
     """Spark compares offsets as text, so the order of partitions is fixed."""
-    one = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
-    other = dict(reversed(one.items()))
+    offsets = {TopicPartition("b", 10): 1, TopicPartition("b", 9): 2, TopicPartition("a", 0): 3}
+    reversed_offsets = dict(reversed(offsets.items()))
     texts = {
         json.dumps(SourceOffsets(item, ids, "s").to_json())
-        for item, ids in [(one, {"a": "1", "b": "2"}), (other, {"b": "2", "a": "1"})]
+        for item, ids in [(offsets, {"a": "1", "b": "2"}), (reversed_offsets, {"b": "2", "a": "1"})]
     }
     assert texts == {
         '{"#penstock": {"source": "s", "topicIds": {"a": "1", "b": "2"}}, '
@@ -56,7 +58,7 @@ def test_the_end_of_a_first_batch_contains_its_start(topic_ids: dict[str, str]) 
 
 
 @pytest.mark.parametrize(
-    "written",
+    "data",
     [
         {"orders": 5},
         {"orders": {"0": "5"}},
@@ -66,6 +68,6 @@ def test_the_end_of_a_first_batch_contains_its_start(topic_ids: dict[str, str]) 
         {"#penstock": {"source": 5}},
     ],
 )
-def test_what_are_no_offsets_is_refused(written: dict[str, object]) -> None:
+def test_invalid_offsets_are_refused(data: dict[str, object]) -> None:
     with pytest.raises(ProgressError):
-        SourceOffsets.from_json(written)  # type: ignore[arg-type]
+        SourceOffsets.from_json(data)  # type: ignore[arg-type]

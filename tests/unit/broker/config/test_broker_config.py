@@ -64,7 +64,7 @@ def refusal(**settings: str) -> str:
     return refused.value.message
 
 
-def test_without_settings_the_defaults_hold() -> None:
+def test_defaults_without_settings() -> None:
     config = BrokerConfig.from_properties({})
     assert config.list("log.dirs") == ["./penstock-data"]
     assert (config.int("node.id"), config.int("broker.id")) == (0, 0)
@@ -80,7 +80,7 @@ def test_without_settings_the_defaults_hold() -> None:
     assert config.warnings() == []
 
 
-def test_internal_topics_keep_kafkas_replication_as_it_is_shown() -> None:
+def test_the_described_replication_of_internal_topics_is_kafkas_default() -> None:
     """The limit by the number of live brokers applies when the topic is created."""
     config = BrokerConfig.from_properties({})
     for name, value in (
@@ -92,7 +92,7 @@ def test_internal_topics_keep_kafkas_replication_as_it_is_shown() -> None:
         assert "capped" in BROKER_SETTINGS[name].doc or "never more" in BROKER_SETTINGS[name].doc
 
 
-def test_kafkas_own_file_of_a_combined_node_starts() -> None:
+def test_kafkas_own_file_of_a_combined_node_is_accepted() -> None:
     config = BrokerConfig.from_properties(KRAFT_FILE, hostname="h")
     assert [spec.name for spec in config.listeners] == ["PLAINTEXT"]
     assert [str(spec) for spec in config.advertised] == ["PLAINTEXT://localhost:9092"]
@@ -105,7 +105,7 @@ def test_kafkas_own_file_of_a_combined_node_starts() -> None:
     assert not {"listeners", "node.id", "log.dirs", "log.retention.hours"} & set(names)
 
 
-def test_a_file_of_the_time_of_zookeeper_starts() -> None:
+def test_a_file_for_zookeeper_mode_is_accepted() -> None:
     config = BrokerConfig.from_properties(ZOOKEEPER_FILE)
     assert config.int("node.id") == 3
     assert [spec.name for spec in config.listeners] == ["PLAINTEXT", "CONTROL"]
@@ -121,7 +121,7 @@ def test_a_single_setting_without_effect() -> None:
 
 
 @pytest.mark.parametrize("name", list(BROKER_SETTINGS))
-def test_every_setting_can_stand_in_a_file_with_its_default(name: str) -> None:
+def test_every_setting_is_accepted_with_its_default(name: str) -> None:
     default = BROKER_SETTINGS[name].default
     if default is not None:
         config = BrokerConfig.from_properties({name: default})
@@ -140,25 +140,25 @@ def test_every_setting_can_stand_in_a_file_with_its_default(name: str) -> None:
         ({"broker.id": "-1", "node.id": "4"}, 4),
     ],
 )
-def test_both_names_of_the_number_mean_the_same(settings: dict[str, str], node: int) -> None:
+def test_node_id_and_broker_id_are_synonyms(settings: dict[str, str], node: int) -> None:
     config = BrokerConfig.from_properties(settings)
     assert (config.int("node.id"), config.int("broker.id")) == (node, node)
 
 
-def test_log_dir_is_used_where_log_dirs_is_not_set() -> None:
+def test_log_dir_is_used_if_log_dirs_is_not_set() -> None:
     assert BrokerConfig.from_properties({"log.dir": "a"}).list("log.dirs") == ["a"]
     both = BrokerConfig.from_properties({"log.dir": "a", "log.dirs": "b, c"})
     assert both.list("log.dirs") == ["b", "c"]
 
 
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+def test_the_error_of_an_unknown_name_suggests_the_nearest() -> None:
     message = refusal(log_retension_ms="1")
     assert message == "log.retension.ms: no such setting; did you mean log.retention.ms?"
     assert refusal(zzz="1") == "zzz: no such setting"
     assert "no such setting" in refusal(listener_name_plaintext_colour="red")
 
 
-def test_a_bad_value_is_refused_with_what_would_do() -> None:
+def test_the_error_of_an_invalid_value_has_the_valid_ones() -> None:
     assert refusal(num_partitions="0") == "num.partitions: '0' is invalid: must be at least 1"
     with pytest.raises(ConfigError, match="must be at least 0"):
         BrokerConfig.from_properties({"listener.name.plaintext.max.connections": "-1"})
@@ -191,7 +191,7 @@ def test_a_bad_value_is_refused_with_what_would_do() -> None:
         ({"authorizer_class_name": "org.example.Mine"}, "StandardAuthorizer"),
     ],
 )
-def test_settings_that_do_not_fit_each_other(settings: dict[str, str], expected_error: str) -> None:
+def test_incompatible_settings_are_refused(settings: dict[str, str], expected_error: str) -> None:
     assert expected_error in refusal(**settings)
 
 
@@ -217,11 +217,11 @@ zookeeper.ssl.truststore.type
 
 
 @pytest.mark.parametrize("name", OF_KAFKA_3_9.split())
-def test_names_that_only_kafka_3_has_are_known(name: str) -> None:
+def test_settings_of_kafka_3_are_accepted(name: str) -> None:
     assert BROKER_SETTINGS[name].old is True
 
 
-def test_a_session_must_outlast_a_heartbeat() -> None:
+def test_a_session_timeout_must_exceed_the_heartbeat_interval() -> None:
     assert "must be more than group.share.heartbeat.interval.ms" in refusal(
         group_share_min_session_timeout_ms="1",
         group_share_session_timeout_ms="5000",
@@ -273,7 +273,7 @@ def test_a_listener_has_its_own_settings_or_those_of_all() -> None:
     assert config.listener_value("OUTSIDE", "max.connections") == 2**31 - 1
 
 
-def test_a_name_in_no_table_is_a_mistake_of_the_program() -> None:
+def test_reading_an_undefined_setting_is_an_error() -> None:
     config = BrokerConfig.from_properties({})
     for ask in (config.text, config.int, config.value, config.is_set):
         with pytest.raises(KeyError):
@@ -282,7 +282,7 @@ def test_a_name_in_no_table_is_a_mistake_of_the_program() -> None:
         config.listener_setting("PLAINTEXT", "no.such.name")
 
 
-def test_so_is_another_type() -> None:
+def test_reading_a_setting_as_another_type_is_an_error() -> None:
     config = BrokerConfig.from_properties({})
     for ask, name in (
         (config.int, "auto.create.topics.enable"),

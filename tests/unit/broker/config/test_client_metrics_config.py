@@ -11,7 +11,7 @@ from penstock.broker.config.settings import ConfigError
 from penstock.protocol.enums import ConfigSource
 
 
-def test_settings_that_do() -> None:
+def test_valid_settings_are_accepted() -> None:
     validate_client_metrics_configs(
         {
             "interval.ms": "100",
@@ -33,14 +33,14 @@ def test_settings_that_do() -> None:
         ("interval", "5", "did you mean interval.ms?"),
     ],
 )
-def test_settings_that_are_invalid(name: str, text: str, expected_error: str) -> None:
+def test_invalid_settings_are_refused(name: str, text: str, expected_error: str) -> None:
     with pytest.raises(ConfigError) as refused:
         validate_client_metrics_configs({name: text})
     assert refused.value.message.startswith(f"{name}: ")
     assert expected_error in refused.value.message
 
 
-def test_what_is_shown() -> None:
+def test_described_settings() -> None:
     interval, match, metrics = describe_client_metrics({"match": "client_id=a, client_id=b"})
     source = ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG
     assert (interval.value, interval.source, interval.synonyms) == (

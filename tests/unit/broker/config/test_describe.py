@@ -1,4 +1,4 @@
-"""What DescribeConfigs shows of a broker."""
+"""Settings of a broker in DescribeConfigs."""
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.entry import ConfigEntry, Synonym
@@ -16,12 +16,12 @@ def described(config: BrokerConfig, name: str) -> ConfigEntry:
     return entry
 
 
-def test_the_numbers_are_those_of_the_protocol() -> None:
+def test_sources_and_types_have_the_numbers_of_the_protocol() -> None:
     assert [source.value for source in ConfigSource] == list(range(9))
     assert [kind.value for kind in ConfigType] == list(range(10))
 
 
-def test_a_value_and_all_the_places_it_could_come_from() -> None:
+def test_a_value_with_its_synonyms_of_all_sources() -> None:
     config = BrokerConfig.from_properties({"message.max.bytes": "2"})
     config.set_dynamic({"message.max.bytes": "3"}, {"message.max.bytes": "4"})
     entry = described(config, "message.max.bytes")
@@ -37,7 +37,7 @@ def test_a_value_and_all_the_places_it_could_come_from() -> None:
     assert entry.doc is not None
 
 
-def test_names_of_the_same_thing_are_shown_from_the_name_itself_on() -> None:
+def test_synonyms_follow_in_the_order_of_precedence() -> None:
     config = BrokerConfig.from_properties({"log.retention.hours": "24"})
     entry = described(config, "log.retention.ms")
     assert (entry.value, entry.source, entry.synonyms) == (None, DEFAULT, ())
@@ -49,7 +49,7 @@ def test_names_of_the_same_thing_are_shown_from_the_name_itself_on() -> None:
     )
 
 
-def test_values_are_shown_as_kafka_writes_them() -> None:
+def test_values_are_formatted_as_in_kafka() -> None:
     config = BrokerConfig.from_properties(
         {"log.preallocate": "TRUE", "log.cleanup.policy": "compact , delete"}
     )
@@ -61,12 +61,12 @@ def test_secrets_are_not_shown() -> None:
     name = "listener.name.l.plain.sasl.jaas.config"
     config = BrokerConfig.from_properties({"ssl.key.password": "hush", name: "hush"})
     config.set_dynamic({}, {"listener.name.l.ssl.key.password": "hush"})
-    shown = config.describe_all(["ssl.key.password", name, "listener.name.l.ssl.key.password"])
-    assert [entry.sensitive for entry in shown] == [True, True, True]
+    entries = config.describe_all(["ssl.key.password", name, "listener.name.l.ssl.key.password"])
+    assert [entry.sensitive for entry in entries] == [True, True, True]
     assert "hush" not in repr(config.describe_all()) + repr(config.describe_default())
 
 
-def test_what_is_unknown_is_a_secret() -> None:
+def test_values_of_unknown_settings_are_not_shown() -> None:
     config = BrokerConfig.from_properties({"confluent.license": "hush"})
     entry = described(config, "confluent.license")
     assert (entry.value, entry.sensitive, entry.type) == (None, True, ConfigType.UNKNOWN)
@@ -79,7 +79,7 @@ def test_only_dynamic_settings_can_be_written() -> None:
     assert described(config, "max.connections").read_only is False
 
 
-def test_all_settings_of_kafka_are_shown_and_others_where_they_are_set() -> None:
+def test_all_settings_of_kafka_are_listed_and_others_if_they_are_set() -> None:
     config = BrokerConfig.from_properties({"zookeeper.connect": "h:1"})
     names = [entry.name for entry in config.describe_all()]
     assert names == sorted(names)
@@ -88,7 +88,7 @@ def test_all_settings_of_kafka_are_shown_and_others_where_they_are_set() -> None
     assert [entry.name for entry in config.describe_all(["node.id", "x"])] == ["node.id"]
 
 
-def test_the_settings_of_all_brokers() -> None:
+def test_the_cluster_default() -> None:
     config = BrokerConfig.from_properties({"message.max.bytes": "2"})
     assert config.describe_default() == []
     config.set_dynamic({"message.max.bytes": "3", "max.connections": "9"}, {"max.connections": "8"})

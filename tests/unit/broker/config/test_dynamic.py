@@ -22,19 +22,19 @@ def refusal(broker: BrokerConfig, name: str, text: str, *, per_broker: bool = Tr
     return refused.value.message
 
 
-def test_what_is_set_for_the_broker_wins_over_all_brokers_and_the_file() -> None:
+def test_settings_of_the_broker_win_over_the_cluster_default_and_the_file() -> None:
     broker = config(message_max_bytes="1")
     assert broker.set_dynamic({"message.max.bytes": "2"}, {}) == {"message.max.bytes"}
     assert broker.int("message.max.bytes") == 2
-    both = broker.set_dynamic({"message.max.bytes": "2"}, {"message.max.bytes": "3"})
-    assert both == {"message.max.bytes"}
+    changed = broker.set_dynamic({"message.max.bytes": "2"}, {"message.max.bytes": "3"})
+    assert changed == {"message.max.bytes"}
     assert broker.int("message.max.bytes") == 3
     assert broker.set_dynamic({"message.max.bytes": "4"}, {"message.max.bytes": "3"}) == set()
     assert broker.set_dynamic({}, {}) == {"message.max.bytes"}
     assert broker.int("message.max.bytes") == 1
 
 
-def test_the_version_rises_with_each_change() -> None:
+def test_the_version_increases_with_each_change() -> None:
     broker = config()
     versions = [broker.version]
     for default in ({"num.io.threads": "9"}, {"num.io.threads": "9"}, {}):
@@ -48,7 +48,7 @@ def test_a_value_equal_to_the_default_is_no_change() -> None:
 
 
 def test_a_dynamic_setting_replaces_its_synonyms() -> None:
-    """S4: log.retention.ms set while running counts, whatever the file says in other units."""
+    """S4: a dynamic log.retention.ms replaces the settings of the file in other units."""
     broker = config(log_retention_minutes="7", log_retention_hours="5")
     changed = broker.set_dynamic({"log.retention.ms": "1000"}, {})
     assert changed == {"log.retention.ms", "log.retention.minutes", "log.retention.hours"}
@@ -81,7 +81,7 @@ def test_invalid_stored_settings_are_ignored(
     assert line in record
 
 
-def test_what_does_not_fit_together_is_not_applied(caplog: pytest.LogCaptureFixture) -> None:
+def test_incompatible_settings_are_not_applied(caplog: pytest.LogCaptureFixture) -> None:
     broker = config(log_cleaner_max_compaction_lag_ms="10")
     with caplog.at_level(logging.ERROR):
         assert broker.set_dynamic({"log.cleaner.min.compaction.lag.ms": "11"}, {}) == set()
@@ -89,39 +89,40 @@ def test_what_does_not_fit_together_is_not_applied(caplog: pytest.LogCaptureFixt
     assert "stored settings are not applied" in caplog.text
 
 
-def test_many_threads_that_were_stored_in_steps_hold_after_a_start() -> None:
+def test_a_stored_number_of_threads_is_not_limited_at_the_start() -> None:
     broker = config()
     assert broker.set_dynamic({"num.io.threads": "64"}, {}) == {"num.io.threads"}
 
 
-def test_subscribers_hear_of_their_settings() -> None:
+def test_subscribers_are_notified_of_their_settings() -> None:
     broker = config()
-    heard: list[tuple[str, set[str]]] = []
-    broker.subscribe("log.", lambda names: heard.append(("prefix", set(names))))
+    notifications: list[tuple[str, set[str]]] = []
+    broker.subscribe("log.", lambda names: notifications.append(("prefix", set(names))))
     end = broker.subscribe(
-        ["max.connections", "num.io.threads"], lambda names: heard.append(("names", set(names)))
+        ["max.connections", "num.io.threads"],
+        lambda names: notifications.append(("names", set(names))),
     )
     broker.set_dynamic(
         {"log.retention.ms": "1", "max.connections": "5", "compression.type": "lz4"}, {}
     )
-    assert heard == [("prefix", {"log.retention.ms"}), ("names", {"max.connections"})]
-    heard.clear()
+    assert notifications == [("prefix", {"log.retention.ms"}), ("names", {"max.connections"})]
+    notifications.clear()
     end()
     broker.set_dynamic({"log.retention.ms": "1"}, {})
-    assert heard == []
+    assert notifications == []
     broker.set_dynamic({}, {})
-    assert heard == [("prefix", {"log.retention.ms"})]
+    assert notifications == [("prefix", {"log.retention.ms"})]
 
 
 def test_a_subscriber_sees_the_new_value() -> None:
     broker = config()
-    seen: list[int] = []
-    broker.subscribe("max.connections", lambda names: seen.append(broker.int("max.connections")))
+    values: list[int] = []
+    broker.subscribe("max.connections", lambda names: values.append(broker.int("max.connections")))
     broker.set_dynamic({}, {"max.connections": "5"})
-    assert seen == [5]
+    assert values == [5]
 
 
-def test_changes_that_go_through() -> None:
+def test_valid_changes_are_accepted() -> None:
     broker = config(listeners="SSL://:9092")
     broker.validate_dynamic({"log.retention.ms": "5", "num.io.threads": "16"}, per_broker=False)
     broker.validate_dynamic(
@@ -161,18 +162,18 @@ def test_changes_that_are_rejected(name: str, text: str, expected_error: str) ->
 @pytest.mark.parametrize(
     "name", ["sasl.enabled.mechanisms", "listener.name.ssl.ssl.keystore.type", "listeners"]
 )
-def test_what_each_broker_has_of_its_own_cannot_be_the_default(name: str) -> None:
+def test_settings_of_single_brokers_cannot_be_a_cluster_default(name: str) -> None:
     text = "PLAINTEXT://127.0.0.1:9092" if name == "listeners" else "PEM"
     assert "set it for a broker id" in refusal(config(), name, text, per_broker=False)
 
 
-def test_what_is_stored_already_counts_in_a_validation() -> None:
+def test_validation_includes_stored_settings() -> None:
     broker = config()
     broker.set_dynamic({"log.cleaner.min.compaction.lag.ms": "100"}, {})
-    most = {"log.cleaner.max.compaction.lag.ms": "50"}
+    max_lag = {"log.cleaner.max.compaction.lag.ms": "50"}
     with pytest.raises(ConfigError, match=r"100 is more than log\.cleaner\.max\.compaction"):
-        broker.validate_dynamic(most, per_broker=True)
-    broker.validate_dynamic(most | {"log.cleaner.min.compaction.lag.ms": "10"}, per_broker=True)
+        broker.validate_dynamic(max_lag, per_broker=True)
+    broker.validate_dynamic(max_lag | {"log.cleaner.min.compaction.lag.ms": "10"}, per_broker=True)
 
 
 NAMES = st.sampled_from(
@@ -182,7 +183,7 @@ TEXTS = st.sampled_from(["", "0", "1", "-1", "5000", "true", "PLAIN", "0.5", "a,
 
 
 @given(st.dictionaries(NAMES, TEXTS, max_size=6), st.dictionaries(NAMES, TEXTS, max_size=6))
-def test_whatever_is_stored_the_broker_goes_on(
+def test_any_stored_settings_are_applied_or_ignored(
     default: dict[str, str], per_broker: dict[str, str]
 ) -> None:
     """The subscribers receive exactly the names that changed."""

@@ -20,7 +20,7 @@ def broker(**settings: str) -> BrokerConfig:
     return BrokerConfig.from_properties({name.replace("_", "."): s for name, s in settings.items()})
 
 
-def test_a_group_takes_the_settings_of_the_broker() -> None:
+def test_a_group_inherits_the_settings_of_the_broker() -> None:
     config = broker(group_consumer_session_timeout_ms="50000")
     assert group_int(config, {}, "consumer.session.timeout.ms") == 50_000
     own = {"consumer.session.timeout.ms": "55000"}
@@ -31,7 +31,7 @@ def test_a_group_takes_the_settings_of_the_broker() -> None:
         group_int(config, {}, "share.auto.offset.reset")
 
 
-def test_limits_that_were_narrowed_since_hold() -> None:
+def test_values_are_limited_by_later_limits_of_the_broker() -> None:
     config = broker(group_consumer_max_session_timeout_ms="50000")
     own = {"consumer.session.timeout.ms": "55000", "streams.num.standby.replicas": "9"}
     assert group_int(config, own, "consumer.session.timeout.ms") == 50_000
@@ -69,14 +69,14 @@ def test_every_value_of_the_broker_is_within_its_limits() -> None:
         ({"share.auto.offset.reset": "first"}, "by_duration"),
     ],
 )
-def test_settings_that_are_invalid(own: dict[str, str], expected_error: str) -> None:
+def test_invalid_settings_are_refused(own: dict[str, str], expected_error: str) -> None:
     with pytest.raises(ConfigError) as refused:
         validate_group_configs(own, broker())
     assert expected_error in refused.value.message
     assert refused.value.name in own
 
 
-def test_a_session_must_outlast_a_heartbeat() -> None:
+def test_a_session_timeout_must_exceed_the_heartbeat_interval() -> None:
     config = broker(
         group_share_min_session_timeout_ms="6000", group_share_session_timeout_ms="6000"
     )
@@ -85,17 +85,17 @@ def test_a_session_must_outlast_a_heartbeat() -> None:
         validate_group_configs({"share.heartbeat.interval.ms": "6000"}, config)
 
 
-def test_what_is_shown() -> None:
+def test_described_settings() -> None:
     own = {"consumer.heartbeat.interval.ms": "7000"}
     entries = {entry.name: entry for entry in describe_group(broker(), own)}
     assert list(entries) == sorted(GROUP_SETTINGS)
-    mine = entries["consumer.heartbeat.interval.ms"]
-    assert (mine.value, mine.source) == ("7000", ConfigSource.DYNAMIC_GROUP_CONFIG)
-    assert mine.synonyms == (
+    configured = entries["consumer.heartbeat.interval.ms"]
+    assert (configured.value, configured.source) == ("7000", ConfigSource.DYNAMIC_GROUP_CONFIG)
+    assert configured.synonyms == (
         Synonym("consumer.heartbeat.interval.ms", "7000", ConfigSource.DYNAMIC_GROUP_CONFIG),
         Synonym("group.consumer.heartbeat.interval.ms", "5000", ConfigSource.DEFAULT_CONFIG),
     )
-    other = entries["share.isolation.level"]
-    assert (other.value, other.source) == ("read_uncommitted", ConfigSource.DEFAULT_CONFIG)
-    (one,) = describe_group(broker(), {}, ["share.session.timeout.ms", "colour"])
-    assert one.name == "share.session.timeout.ms"
+    default = entries["share.isolation.level"]
+    assert (default.value, default.source) == ("read_uncommitted", ConfigSource.DEFAULT_CONFIG)
+    (entry,) = describe_group(broker(), {}, ["share.session.timeout.ms", "colour"])
+    assert entry.name == "share.session.timeout.ms"

@@ -1,4 +1,4 @@
-"""Listeners: names, addresses, protocols, and what is advertised (X1, E6)."""
+"""Listeners: names, addresses, protocols and advertised listeners (X1, E6)."""
 
 import pytest
 from hypothesis import given
@@ -24,15 +24,15 @@ def refusal(**settings: str) -> str:
     return refused.value.message
 
 
-def test_without_a_file_only_this_machine_is_served() -> None:
-    alone = config()
-    assert alone.listeners == [ListenerSpec("PLAINTEXT", "127.0.0.1", 9092, PLAINTEXT)]
-    assert alone.advertised == alone.listeners
-    assert alone.inter_broker_listener == "PLAINTEXT"
+def test_the_default_listener_is_on_the_loopback_address() -> None:
+    default_config = config()
+    assert default_config.listeners == [ListenerSpec("PLAINTEXT", "127.0.0.1", 9092, PLAINTEXT)]
+    assert default_config.advertised == default_config.listeners
+    assert default_config.inter_broker_listener == "PLAINTEXT"
 
 
-def test_several_listeners_at_once() -> None:
-    """X1: all four protocols, under names of one's own, and one for the brokers."""
+def test_several_listeners() -> None:
+    """X1: all four protocols, custom names, and an inter-broker listener."""
     several = config(
         listeners="internal://10.0.0.1:1, PLAINTEXT://:2,SSL://[::1]:3,Out-side://h:4,SASL_SSL://:5",
         listener_security_protocol_map="INTERNAL:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:ssl,"
@@ -56,7 +56,7 @@ def test_several_listeners_at_once() -> None:
 
 
 @pytest.mark.parametrize("wildcard", ["", "0.0.0.0", "[::]"])
-def test_a_listener_on_every_address_is_advertised_by_the_name_of_the_machine(
+def test_a_wildcard_listener_is_advertised_with_the_host_name(
     wildcard: str,
 ) -> None:
     """E6: the advertised host must be an address that clients can connect to."""
@@ -73,19 +73,19 @@ def test_a_wildcard_cannot_be_advertised(wildcard: str) -> None:
     assert "such as PLAINTEXT://machine.example:9092" in message
 
 
-def test_advertised_addresses_may_differ_from_those_that_are_bound() -> None:
-    other = config(
+def test_advertised_addresses_may_differ_from_bound_addresses() -> None:
+    advertising = config(
         listeners="PLAINTEXT://:9092,SSL://:9093",
         advertised_listeners="SSL://b.example:19093,PLAINTEXT://:9092",
     )
-    assert [str(spec) for spec in other.advertised] == [
+    assert [str(spec) for spec in advertising.advertised] == [
         "SSL://b.example:19093",
         "PLAINTEXT://machine.example:9092",
     ]
-    assert other.advertised[0].protocol is SecurityProtocol.SSL
+    assert advertising.advertised[0].protocol is SecurityProtocol.SSL
 
 
-def test_a_free_port_is_advertised_once_it_is_known() -> None:
+def test_an_ephemeral_port_is_advertised_after_binding() -> None:
     free = config(listeners="PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0")
     assert free.advertised_endpoints({"PLAINTEXT": 40001, "SSL": 40002}) == [
         Endpoint("PLAINTEXT", "127.0.0.1", 40001, PLAINTEXT),
@@ -94,21 +94,21 @@ def test_a_free_port_is_advertised_once_it_is_known() -> None:
 
 
 def test_listeners_of_a_kraft_controller_are_dropped() -> None:
-    both = config(
+    combined = config(
         listeners="PLAINTEXT://:9092,CONTROLLER://:9093",
         advertised_listeners="PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
         controller_listener_names="CONTROLLER",
     )
-    assert [spec.name for spec in both.listeners] == ["PLAINTEXT"]
-    assert [str(spec) for spec in both.advertised] == ["PLAINTEXT://localhost:9092"]
+    assert [spec.name for spec in combined.listeners] == ["PLAINTEXT"]
+    assert [str(spec) for spec in combined.advertised] == ["PLAINTEXT://localhost:9092"]
     assert "add one for clients" in refusal(
         listeners="CONTROLLER://:9093", controller_listener_names="CONTROLLER"
     )
 
 
 def test_a_port_may_be_shared_by_ipv4_and_ipv6_only() -> None:
-    both = config(listeners="PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092")
-    assert [spec.port for spec in both.listeners] == [9092, 9092]
+    combined = config(listeners="PLAINTEXT://127.0.0.1:9092,SSL://[::1]:9092")
+    assert [spec.port for spec in combined.listeners] == [9092, 9092]
     for second in ("127.0.0.2:9092", "h:9092", ":9092"):
         message = refusal(listeners=f"PLAINTEXT://127.0.0.1:9092,SSL://{second}")
         assert "2 listeners use port 9092" in message
@@ -128,7 +128,7 @@ def test_a_port_may_be_shared_by_ipv4_and_ipv6_only() -> None:
         ("", "must not be empty"),
     ],
 )
-def test_listeners_that_are_invalid(listeners: str, expected_error: str) -> None:
+def test_invalid_listeners_are_refused(listeners: str, expected_error: str) -> None:
     message = refusal(listeners=listeners)
     assert message.startswith("listeners: ")
     assert expected_error in message
@@ -142,11 +142,11 @@ def test_listeners_that_are_invalid(listeners: str, expected_error: str) -> None
         ("h:1", "must be NAME://host:port"),
     ],
 )
-def test_advertised_listeners_that_are_invalid(advertised: str, expected_error: str) -> None:
+def test_invalid_advertised_listeners_are_refused(advertised: str, expected_error: str) -> None:
     assert expected_error in refusal(advertised_listeners=advertised)
 
 
-def test_only_controllers_advertised() -> None:
+def test_an_advertised_listener_for_clients_is_required() -> None:
     assert "has no listener for clients" in refusal(
         listeners="PLAINTEXT://:9092,CONTROLLER://:9093",
         advertised_listeners="CONTROLLER://h:9093",
@@ -162,14 +162,14 @@ def test_only_controllers_advertised() -> None:
         ("A:SSL,a:PLAINTEXT", "a occurs twice"),
     ],
 )
-def test_a_map_of_protocols_that_are_invalid(text: str, expected_error: str) -> None:
+def test_invalid_protocol_maps_are_refused(text: str, expected_error: str) -> None:
     with pytest.raises(ConfigError, match=r"listener\.security\.protocol\.map: ") as refused:
         protocol_map(text)
     assert expected_error in refused.value.message
 
 
-def test_the_listener_between_brokers() -> None:
-    """X1: named, or by protocol, or PLAINTEXT, or the first there is."""
+def test_the_inter_broker_listener() -> None:
+    """X1: by name, by protocol, PLAINTEXT, or the first listener."""
     two = "SSL://:1,PLAINTEXT://:2"
     assert config(listeners=two).inter_broker_listener == "PLAINTEXT"
     by_protocol = config(listeners=two, security_inter_broker_protocol="SSL")
@@ -184,8 +184,8 @@ def test_the_listener_between_brokers() -> None:
     )
 
 
-def test_mechanisms_are_those_that_are_served() -> None:
-    """X2: a file with Kerberos beside another mechanism starts, and says what is left."""
+def test_only_supported_mechanisms_are_enabled() -> None:
+    """X2: a file with Kerberos and another mechanism is accepted with a warning."""
     sasl = config(
         listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms="GSSAPI,SCRAM-SHA-256"
     )
@@ -217,7 +217,7 @@ def test_mechanisms_of_one_listener() -> None:
         ("SCRAM-SHA-265", "did you mean SCRAM-SHA-256?"),
     ],
 )
-def test_mechanisms_that_are_invalid(mechanisms: str, expected_error: str) -> None:
+def test_invalid_mechanisms_are_refused(mechanisms: str, expected_error: str) -> None:
     message = refusal(listeners="SASL_PLAINTEXT://:9092", sasl_enabled_mechanisms=mechanisms)
     assert message.startswith("sasl.enabled.mechanisms: ")
     assert expected_error in message
@@ -228,11 +228,11 @@ def test_mechanisms_do_not_matter_without_sasl() -> None:
 
 
 @given(st.text(alphabet="PLAINTEXTSSL:/.[]0192,h- ", max_size=40))
-def test_any_text_is_taken_or_refused_in_a_line(text: str) -> None:
+def test_any_text_is_accepted_or_refused_with_a_one_line_message(text: str) -> None:
     message = ""
     try:
-        taken = config(listeners=text, advertised_listeners=text)
-        assert len(taken.advertised) == len(taken.listeners) > 0
+        accepted = config(listeners=text, advertised_listeners=text)
+        assert len(accepted.advertised) == len(accepted.listeners) > 0
     except ConfigError as refused:
         message = refused.message
     assert "\n" not in message

@@ -69,7 +69,7 @@ def test_an_error_in_an_option_names_the_option(tmp_path: Path) -> None:
     assert refusal(None, "nmu.partitions=1").startswith("--set nmu.partitions: no such setting")
 
 
-def test_an_error_about_what_is_not_set(tmp_path: Path) -> None:
+def test_an_error_of_a_missing_setting(tmp_path: Path) -> None:
     path = written(tmp_path, "connections.max.idle.ms=50\n")
     assert refusal(path).startswith("connection.failed.authentication.delay.ms: must be less")
 
@@ -91,5 +91,5 @@ def test_the_last_of_two_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["num.partitions", "=3", ""])
-def test_options_that_are_none(option: str) -> None:
+def test_invalid_options_are_refused(option: str) -> None:
     assert "must be key=value" in refusal(None, option)

@@ -1,4 +1,4 @@
-"""Settings: from text to value and back, and what is refused."""
+"""Settings: parsing, formatting and validation."""
 
 import re
 from pathlib import Path
@@ -32,7 +32,7 @@ ALL = [
 ]
 
 
-def made(kind: str, validator: str = ".", default: str = "null") -> Setting:
+def setting_of_type(kind: str, validator: str = ".", default: str = "null") -> Setting:
     return Table(f"some.setting {kind} M-* {validator} {default}\n    What it does.")[
         "some.setting"
     ]
@@ -47,7 +47,7 @@ def refusal(setting: Setting, text: str) -> str:
     return refused.value.message
 
 
-def test_a_row_says_everything_about_a_setting() -> None:
+def test_a_row_of_a_table_defines_a_setting() -> None:
     table = Table("\na.b LONG Hc*i 0.. 5\n    What it does.\nc.d LIST Lb-o .\n    No more.\n")
     assert table["a.b"] == Setting(
         name="a.b",
@@ -61,8 +61,8 @@ def test_a_row_says_everything_about_a_setting() -> None:
         internal=True,
         old=False,
     )
-    other = table["c.d"]
-    assert (other.default, other.dynamic, other.effect, other.old) == (
+    second = table["c.d"]
+    assert (second.default, second.dynamic, second.effect, second.old) == (
         "",
         Dynamic.PER_BROKER,
         False,
@@ -79,7 +79,7 @@ def test_a_row_says_everything_about_a_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "value", "shown"),
+    ("kind", "text", "value", "normalized"),
     [
         ("BOOLEAN", " TRUE ", True, "true"),
         ("BOOLEAN", "false", False, "false"),
@@ -99,11 +99,11 @@ def test_a_row_says_everything_about_a_setting() -> None:
         ("PASSWORD", " secret ", "secret", "secret"),
     ],
 )
-def test_text_becomes_a_value_as_in_java(kind: str, text: str, value: Value, shown: str) -> None:
-    setting = made(kind)
+def test_text_is_parsed_as_in_java(kind: str, text: str, value: Value, normalized: str) -> None:
+    setting = setting_of_type(kind)
     assert setting.parse(text) == value
     assert type(setting.parse(text)) is type(value)
-    assert setting.normalize(text) == shown
+    assert setting.normalize(text) == normalized
 
 
 @pytest.mark.parametrize(
@@ -121,15 +121,15 @@ def test_text_becomes_a_value_as_in_java(kind: str, text: str, value: Value, sho
         (float("nan"), "NaN"),
     ],
 )
-def test_doubles_are_written_as_java_writes_them(value: float, text: str) -> None:
+def test_doubles_are_formatted_as_in_java(value: float, text: str) -> None:
     assert format_value(value) == text
 
 
 @given(st.floats(allow_nan=False))
-def test_a_double_survives_being_written(value: float) -> None:
+def test_a_formatted_double_is_parsed_to_the_same_value(value: float) -> None:
     text = format_value(value)
     assert text is not None
-    assert made("DOUBLE").parse(text) == value
+    assert setting_of_type("DOUBLE").parse(text) == value
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_double_survives_being_written(value: float) -> None:
     ],
 )
 def test_text_of_another_type_is_refused(kind: str, text: str, expected_error: str) -> None:
-    message = refusal(made(kind), text)
+    message = refusal(setting_of_type(kind), text)
     assert message.startswith("some.setting: ")
     assert repr(text) in message
     assert expected_error in message
@@ -182,13 +182,13 @@ def test_text_of_another_type_is_refused(kind: str, text: str, expected_error: s
 def test_values_beyond_the_limits_are_refused(
     kind: str, validator: str, good: str, bad: str, expected_error: str
 ) -> None:
-    setting = made(kind, validator)
+    setting = setting_of_type(kind, validator)
     setting.parse(good)
     assert expected_error in refusal(setting, bad)
 
 
 def test_a_secret_is_not_repeated_in_an_error() -> None:
-    message = refusal(made("PASSWORD", "{good}"), "hush")
+    message = refusal(setting_of_type("PASSWORD", "{good}"), "hush")
     assert "hush" not in message
 
 
@@ -201,23 +201,25 @@ def test_every_default_is_valid_and_every_doc_is_a_line(setting: Setting) -> Non
     assert setting.sensitive is (setting.type is ConfigType.PASSWORD)
 
 
-def test_a_setting_that_is_read_is_not_said_to_have_no_effect() -> None:
-    """Whoever begins to read a setting changes the flag in its row."""
+def test_settings_that_the_code_reads_are_marked_as_effective() -> None:
+    """Code that starts to read a setting must change the flag in its row."""
     package = Path(penstock.__file__).parent
     read = {synonym for synonyms in TOPIC_SYNONYMS.values() for synonym in synonyms}
-    read -= {"log.local.retention.bytes", "log.local.retention.ms"}  # shown, and no more
-    # Clients and commands name settings of brokers, Kafka's own ones among them.
-    others = [package / name for name in ("broker/config", "cli", "client", "spark", "testing")]
+    read -= {"log.local.retention.bytes", "log.local.retention.ms"}  # only described
+    # Clients and commands name settings of brokers without reading them.
+    excluded_packages = [
+        package / name for name in ("broker/config", "cli", "client", "spark", "testing")
+    ]
     for path in package.rglob("*.py"):
-        if not any(path.is_relative_to(item) for item in others):
+        if not any(path.is_relative_to(item) for item in excluded_packages):
             read |= set(re.findall(r'"([a-z0-9]+\.[a-z0-9.]+)"', path.read_text()))
-    known = read & set(BROKER_SETTINGS)
-    assert "num.partitions" in known
-    assert sorted(name for name in known if not BROKER_SETTINGS[name].effect) == []
+    read_settings = read & set(BROKER_SETTINGS)
+    assert "num.partitions" in read_settings
+    assert sorted(name for name in read_settings if not BROKER_SETTINGS[name].effect) == []
 
 
-def test_a_setting_of_a_listener_is_the_setting() -> None:
-    """X1: each listener can have its own."""
+def test_a_setting_of_a_listener_has_the_definition_of_its_base_name() -> None:
+    """X1."""
     for name, base in (
         ("listener.name.internal.ssl.keystore.location", "ssl.keystore.location"),
         ("listener.name.l.scram-sha-256.sasl.jaas.config", "sasl.jaas.config"),
@@ -229,6 +231,6 @@ def test_a_setting_of_a_listener_is_the_setting() -> None:
     assert setting_of("colour") is None
 
 
-def test_the_nearest_name_is_named() -> None:
+def test_the_nearest_name_is_suggested() -> None:
     assert nearest("log.retension.ms", BROKER_SETTINGS) == "; did you mean log.retention.ms?"
     assert nearest("zzz", BROKER_SETTINGS) == ""

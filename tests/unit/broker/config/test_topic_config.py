@@ -1,4 +1,4 @@
-"""Settings of topics: their own, the broker's, and both as DescribeConfigs shows them (S4)."""
+"""Settings of topics, with the broker's defaults, also in DescribeConfigs (S4)."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def refusal(name: str, text: str) -> str:
     return refused.value.message
 
 
-def test_without_settings_a_topic_is_as_in_kafka() -> None:
+def test_the_defaults_are_those_of_kafka() -> None:
     assert topic_config(broker(), {}) == TopicConfig(LogConfig(), 1, False, (), ())
 
 
@@ -41,7 +41,7 @@ def test_every_setting_of_a_log_is_a_topic_setting_with_a_synonym() -> None:
     assert set(LOG_SETTINGS) <= set(TOPIC_SYNONYMS) <= set(TOPIC_SETTINGS)
 
 
-def test_a_topic_takes_the_settings_of_the_broker() -> None:
+def test_a_topic_inherits_the_settings_of_the_broker() -> None:
     """S4: global and per topic."""
     config = broker(
         log_segment_bytes="2000000",
@@ -92,8 +92,8 @@ def test_the_settings_of_a_topic_win() -> None:
         ({"log_retention_ms": "-5"}, -1),
     ],
 )
-def test_retention_comes_in_three_units(settings: dict[str, str], expected: int) -> None:
-    """S4: the finest unit wins, and a negative number keeps for ever."""
+def test_retention_can_be_set_in_three_units(settings: dict[str, str], expected: int) -> None:
+    """S4: the finest unit wins, and a negative number means unlimited."""
     assert topic_config(broker(**settings), {}).log.retention_ms == expected
 
 
@@ -107,7 +107,7 @@ def test_other_settings_in_several_units() -> None:
     assert finer.segment_ms == 5
 
 
-def test_a_change_of_the_broker_reaches_its_topics() -> None:
+def test_a_changed_setting_of_the_broker_applies_to_its_topics() -> None:
     config = broker(log_retention_hours="1")
     before = topic_config(config, {"segment.ms": "5"})
     assert topic_config(config, {"segment.ms": "5"}) is before
@@ -116,19 +116,23 @@ def test_a_change_of_the_broker_reaches_its_topics() -> None:
     assert (before.log.retention_ms, after.log.retention_ms) == (HOUR, 1000)
 
 
-def test_two_brokers_do_not_share_what_they_keep() -> None:
-    one, other = broker(log_retention_ms="1"), broker(log_retention_ms="2")
-    assert [topic_config(config, {}).log.retention_ms for config in (one, other, one)] == [1, 2, 1]
+def test_two_brokers_do_not_share_cached_settings() -> None:
+    first, second = broker(log_retention_ms="1"), broker(log_retention_ms="2")
+    assert [topic_config(config, {}).log.retention_ms for config in (first, second, first)] == [
+        1,
+        2,
+        1,
+    ]
 
 
-def test_what_is_kept_has_a_limit() -> None:
+def test_the_cache_has_a_limit() -> None:
     config = broker()
     first = topic_config(config, {"retention.ms": "0"})
     for number in range(1, 4200):
         topic_config(config, {"retention.ms": str(number)})
-    again = topic_config(config, {"retention.ms": "0"})
-    assert again == first
-    assert again is not first
+    second = topic_config(config, {"retention.ms": "0"})
+    assert second == first
+    assert second is not first
 
 
 @pytest.mark.parametrize(
@@ -145,21 +149,21 @@ def test_what_is_kept_has_a_limit() -> None:
         ("leader.replication.throttled.replicas", "1", "partition:broker"),
     ],
 )
-def test_settings_that_are_invalid(name: str, text: str, expected_error: str) -> None:
+def test_invalid_settings_are_refused(name: str, text: str, expected_error: str) -> None:
     message = refusal(name, text)
     assert message.startswith(f"{name}: ")
     assert expected_error in message
 
 
-def test_compaction_lags_may_not_cross_with_the_brokers() -> None:
-    """S5: the topic sets one, the broker the other."""
+def test_compaction_lags_are_checked_with_those_of_the_broker() -> None:
+    """S5: the topic sets the minimum, the broker the maximum."""
     config = broker(log_cleaner_max_compaction_lag_ms="10")
     validate_topic_configs({"min.compaction.lag.ms": "10"}, config)
     with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms: 11 is more than max"):
         validate_topic_configs({"min.compaction.lag.ms": "11"}, config)
 
 
-def test_a_topic_outlives_a_change_that_it_would_not_have_been_created_with() -> None:
+def test_a_topic_remains_valid_after_a_conflicting_change_of_the_broker() -> None:
     config = broker()
     own = {"min.compaction.lag.ms": "100"}
     assert topic_config(config, own).log.min_compaction_lag_ms == 100
@@ -167,7 +171,7 @@ def test_a_topic_outlives_a_change_that_it_would_not_have_been_created_with() ->
     assert topic_config(config, own).log.min_compaction_lag_ms == 50
 
 
-def test_settings_that_do() -> None:
+def test_valid_settings_are_accepted() -> None:
     validate_topic_configs(
         {
             "cleanup.policy": "",
@@ -188,7 +192,7 @@ def described(config: BrokerConfig, own: dict[str, str], name: str) -> ConfigEnt
     return entry
 
 
-def test_where_a_value_comes_from() -> None:
+def test_a_value_with_its_synonyms_of_all_sources() -> None:
     config = broker(message_max_bytes="2")
     config.set_dynamic({"message.max.bytes": "3"}, {"message.max.bytes": "4"})
     entry = described(config, {"max.message.bytes": "5"}, "max.message.bytes")
@@ -204,12 +208,12 @@ def test_where_a_value_comes_from() -> None:
     assert described(config, {}, "max.message.bytes").source is ConfigSource.DYNAMIC_BROKER_CONFIG
 
 
-def test_a_value_in_other_units_is_shown_in_milliseconds() -> None:
+def test_a_value_in_other_units_is_described_in_milliseconds() -> None:
     entry = described(broker(log_retention_hours="1"), {}, "retention.ms")
     assert (entry.value, entry.synonyms) == (str(HOUR), ())
 
 
-def test_what_is_shown() -> None:
+def test_described_settings() -> None:
     names = [entry.name for entry in describe_topic(broker(), {})]
     assert names == sorted(names)
     assert len(names) == 33

@@ -32,7 +32,7 @@ SQLITE_KEEPS = {"name", "small", "price", "id", "doc"}
 @pytest.mark.parametrize("mode", ["append", "upsert"])
 def test_values_that_do_not_fit(database_url: URL, engine: Engine, mode: Mode) -> None:
     kind = engine.dialect.name
-    kept = {"sqlite": SQLITE_KEEPS, "postgresql": {"f"}, "mysql": set()}[kind]
+    accepted_columns = {"sqlite": SQLITE_KEEPS, "postgresql": {"f"}, "mysql": set()}[kind]
     statement = TABLE.format(json="text" if kind == "sqlite" else "json")
     with engine.begin() as connection:
         connection.execute(text(statement))
@@ -41,7 +41,7 @@ def test_values_that_do_not_fit(database_url: URL, engine: Engine, mode: Mode) -
         with sink_for(spec_for(database_url, mode=mode, key=["id"])) as sink:
             begin(sink)
             before = count_of(engine, "results")
-            if column in kept:
+            if column in accepted_columns:
                 assert sink.write_table(rows, batch_of(number)).rows == 2
                 continue
             message = rf"(column|CONSTRAINT) [`'\"]?(results.)?{column}"
@@ -55,7 +55,7 @@ def test_values_that_do_not_fit(database_url: URL, engine: Engine, mode: Mode) -
             assert sink.open("two") == StoredProgress(at(10 * number + 10), "q1", number)
 
 
-def test_a_null_where_none_may_be(database_url: URL, engine: Engine) -> None:
+def test_null_in_a_column_that_is_not_nullable(database_url: URL, engine: Engine) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE results (id integer, name varchar(9) NOT NULL)"))
     with sink_for(spec_for(database_url)) as sink:

@@ -45,13 +45,13 @@ def break_commit(sink: DatabaseSink, *, done: bool, times: int = 1) -> None:
     """Makes the next commits lose their connection, before or after they are done."""
     dialect = sink._engine.dialect
     commit = dialect.do_commit
-    left = [times]
+    remaining_failures = [times]
 
     def do_commit(connection: PoolProxiedConnection) -> None:
-        if not left[0]:
+        if not remaining_failures[0]:
             commit(connection)
             return
-        left[0] -= 1
+        remaining_failures[0] -= 1
         if done:
             commit(connection)
         driver = connection.driver_connection
@@ -118,7 +118,7 @@ def test_a_server_killed_between_batches(server: DatabaseServer) -> None:
 
 # PyMySQL does not close a socket that failed to connect.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_database_that_stays_away(server: DatabaseServer) -> None:
+def test_a_database_that_stays_unreachable_is_an_error(server: DatabaseServer) -> None:
     url = server.fresh()
     with sink_for(spec_for(url), patience_seconds=0.3) as sink:
         begin(sink)
@@ -149,7 +149,7 @@ def test_wrong_addresses(server: DatabaseServer) -> None:
             sink.open("one")
 
 
-def test_deadlocks_are_tried_again(engine: Engine) -> None:
+def test_deadlocks_are_retried(engine: Engine) -> None:
     """With growing pauses, and a limit."""
     slept: list[float] = []
     clock = [0.0]

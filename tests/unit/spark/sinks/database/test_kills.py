@@ -25,10 +25,10 @@ pytestmark = pytest.mark.long
 
 KILLED = -9
 STEPS = 32
-"""More than opening and a batch have."""
+"""More steps than opening a sink and writing a batch have."""
 
 FIRST_STEPS = (1, 2, 4, 6, 9, 13, 17, 21)
-"""When the tables are made, and the first batch is written."""
+"""When the tables are created, and the first batch is written."""
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +60,12 @@ def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], URL]:
     """Returns a function that creates new databases of each kind."""
     if request.param == "sqlite":
 
-        def new_folder() -> URL:
+        def sqlite_database() -> URL:
             directory = tmp_path / str(len(list(tmp_path.iterdir())))
             directory.mkdir()
             return sqlite_url(directory)
 
-        return new_folder
+        return sqlite_database
     servers: dict[str, DatabaseServer] = request.getfixturevalue("servers")
     return servers[request.param].fresh
 
@@ -78,8 +78,8 @@ def check(url: URL, where: str) -> int:
     """Asserts that each record up to the stored offset is stored once; returns the offset."""
     with engine_for(url) as engine, engine.connect() as connection:
 
-        def numbers(asked: str) -> list[int]:
-            return [int(row[0]) for row in connection.execute(text(asked))]
+        def numbers(query: str) -> list[int]:
+            return [int(row[0]) for row in connection.execute(text(query))]
 
         (end,) = numbers("SELECT next_offset FROM penstock_offset")
         results = numbers("SELECT n FROM results ORDER BY n") if end else []
@@ -93,28 +93,28 @@ def check(url: URL, where: str) -> int:
 def test_a_writer_killed_at_every_step(workers: Workers[Task], fresh: Callable[[], URL]) -> None:
     url = fresh()
     task = task_for(url, 30)
-    assert workers.run(task) == 0, workers.said()
+    assert workers.run(task) == 0, workers.stderr_text()
     task.end = 100_000
     for task.kill_at in range(1, STEPS + 1):
         where = f"killed at step {task.kill_at}"
-        assert workers.run(task) == KILLED, f"not {where}: {workers.said()}"
+        assert workers.run(task) == KILLED, f"not {where}: {workers.stderr_text()}"
         end = check(url, where)
     # Later writers have reached a second batch.
     assert end >= 30 + 2 * 10
     task.kill_at, task.end, task.size = 0, end + 20, 20
-    assert workers.run(task) == 0, workers.said()
+    assert workers.run(task) == 0, workers.stderr_text()
     assert check(url, "at the end") == task.end
 
 
-def test_a_first_writer_killed(workers: Workers[Task], fresh: Callable[[], URL]) -> None:
+def test_a_writer_killed_in_its_first_run(workers: Workers[Task], fresh: Callable[[], URL]) -> None:
     """Also while it creates the tables."""
     for step in FIRST_STEPS:
         url = fresh()
         task = task_for(url, 20)
         task.kill_at = step
-        assert workers.run(task) == KILLED, workers.said()
+        assert workers.run(task) == KILLED, workers.stderr_text()
         task.kill_at = 0
-        assert workers.run(task) == 0, workers.said()
+        assert workers.run(task) == 0, workers.stderr_text()
         assert check(url, f"killed at step {step} of the first run") == 20
 
 
@@ -123,16 +123,16 @@ def hold(workers: Workers[Task], task: Task, point: str, file: Path) -> int:
     task.hold_at, task.hold = point, str(file)
     worker = workers.start(task)
     while not file.exists():
-        assert Path(f"/proc/{worker}").exists(), workers.said()
+        assert Path(f"/proc/{worker}").exists(), workers.stderr_text()
         time.sleep(0.005)
     return worker
 
 
 @pytest.mark.parametrize("point", ["rows", "before commit", "after commit"])
-def test_a_second_owner_in_the_middle(
+def test_a_second_owner_during_a_batch(
     workers: Workers[Task], fresh: Callable[[], URL], point: str, tmp_path: Path
 ) -> None:
-    """It waits for the transaction of the first, or the first is fenced; nothing is lost."""
+    """It waits for the transaction of the first owner, or fences it; no record is lost."""
     url = fresh()
     task = task_for(url, 200)
     file = tmp_path / "hold"
@@ -140,18 +140,18 @@ def test_a_second_owner_in_the_middle(
     task.hold_at = ""
     second = workers.start(task)
     if point == "after commit":
-        assert workers.wait(second) == 0, workers.said()
+        assert workers.wait(second) == 0, workers.stderr_text()
         file.unlink()
     else:
         file.unlink()
-        assert workers.wait(second) == 0, workers.said()
+        assert workers.wait(second) == 0, workers.stderr_text()
     # It may have finished before the second started.
     assert workers.wait(first) in ((FENCED,) if point == "after commit" else (FENCED, 0))
     assert check(url, "at the end") == 200
 
 
 @pytest.mark.parametrize("point", ["rows", "before commit", "after commit"])
-def test_a_server_killed_in_the_middle(
+def test_a_server_killed_during_a_batch(
     workers: Workers[Task], durable: DatabaseServer, point: str, tmp_path: Path
 ) -> None:
     """The writer continues when the server is back, from the recovered state."""
@@ -163,5 +163,5 @@ def test_a_server_killed_in_the_middle(
     durable.start()
     assert check(url, "recovered") == (30 if point == "after commit" else 20)
     file.unlink()
-    assert workers.wait(worker) == 0, workers.said()
+    assert workers.wait(worker) == 0, workers.stderr_text()
     assert check(url, "at the end") == 60

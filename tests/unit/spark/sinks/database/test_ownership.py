@@ -35,7 +35,7 @@ from tests.support.spark.database_sinks import (
 ROWS = pa.table({"n": [1, 2]})
 
 
-def test_progress_is_found_again(database_url: URL, engine: Engine) -> None:
+def test_progress_is_read_by_the_next_owner(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url)) as sink:
         assert sink.open("one") is None
         assert sink.open("one") is None
@@ -151,7 +151,7 @@ def hold(sink: DatabaseSink) -> Holding:
     return holding
 
 
-def test_a_new_owner_waits_for_a_batch_in_the_middle(database_url: URL, engine: Engine) -> None:
+def test_a_new_owner_waits_for_the_current_batch(database_url: URL, engine: Engine) -> None:
     """The new owner sees everything that the old one has committed."""
     with (
         ThreadPoolExecutor(2) as pool,
@@ -172,7 +172,7 @@ def test_a_new_owner_waits_for_a_batch_in_the_middle(database_url: URL, engine: 
             old.write_table(ROWS, batch_of(1))
 
 
-def test_a_new_owner_does_not_wait_for_ever(database_url: URL) -> None:
+def test_a_new_owner_waits_for_a_limited_time(database_url: URL) -> None:
     with (
         ThreadPoolExecutor(1) as pool,
         sink_for(spec_for(database_url)) as old,
@@ -205,14 +205,14 @@ def test_two_drivers_start_at_once(database_url: URL, engine: Engine) -> None:
                     return "fenced"
                 return "stored"
 
-        ends = list(pool.map(start, range(4)))
-    assert "stored" in ends
+        outcomes = list(pool.map(start, range(4)))
+    assert "stored" in outcomes
     assert count_of(engine, "results") == 2
     (row,) = rows_of(engine, "penstock_pipeline")
     assert row["epoch"] == 4
 
 
-def test_drivers_that_start_together_and_one_of_them_dies(
+def test_drivers_that_start_together_while_one_of_them_dies(
     database_url: URL, engine: Engine
 ) -> None:
     """Drivers that wait for its row deadlock in MySQL, which must not surface."""
@@ -222,27 +222,27 @@ def test_drivers_that_start_together_and_one_of_them_dies(
         ExitStack() as sinks,
     ):
         create_missing(first._engine, OWN_TABLES)
-        others = [sinks.enter_context(sink_for(spec_for(database_url))) for _ in range(3)]
+        later_sinks = [sinks.enter_context(sink_for(spec_for(database_url))) for _ in range(3)]
         with first._engine.connect() as dying:
             first._bookkeeping.add(dying)
-            opening = [pool.submit(item.open, "driver") for item in others]
+            opening = [pool.submit(sink.open, "driver") for sink in later_sinks]
             if engine.dialect.name == "mysql":
                 await_locks(engine, 3)
-        assert [item.result(30) for item in opening] == [None] * 3
+        assert [future.result(30) for future in opening] == [None] * 3
     (row,) = rows_of(engine, "penstock_pipeline")
     assert row["epoch"] == 3
 
 
 def await_locks(engine: Engine, count: int) -> None:
     """Waits until `count` transactions wait for a lock."""
-    asked = text("SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
+    query = text("SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")
     with engine.connect() as connection:
-        while connection.execute(asked).scalar_one() < count:
+        while connection.execute(query).scalar_one() < count:
             # MySQL refreshes this view only if it was not read for 100 ms.
             time.sleep(0.15)
 
 
-def test_a_beginning_is_stored_once(database_url: URL) -> None:
+def test_starting_offsets_are_stored_once(database_url: URL) -> None:
     with sink_for(spec_for(database_url)) as sink:
         with pytest.raises(PipelineError, match="`open` the sink first"):
             sink.begin_at(at(0))
@@ -256,7 +256,7 @@ def test_a_beginning_is_stored_once(database_url: URL) -> None:
             sink.begin_at(at(5))
 
 
-def test_a_beginning_without_partitions(database_url: URL) -> None:
+def test_starting_offsets_without_partitions(database_url: URL) -> None:
     """A pattern that no topic matches yet."""
     with sink_for(spec_for(database_url)) as sink:
         sink.open("one")
@@ -291,7 +291,9 @@ def test_dead_letters_are_stored_with_the_results(database_url: URL, engine: Eng
     assert headers_from_json(str(row["headers"])) == headers
 
 
-def test_a_dead_letter_with_a_time_that_is_none(database_url: URL, engine: Engine) -> None:
+def test_a_dead_letter_with_an_invalid_time_is_stored_without_it(
+    database_url: URL, engine: Engine
+) -> None:
     """A producer that sends microseconds as milliseconds must not stop the pipeline."""
     letters = letters_at(1, 2)
     times = pa.array([1_700_000_000_000_000_000, None], pa.timestamp("us", "UTC"))
@@ -311,23 +313,23 @@ def test_dead_letters_need_a_table(database_url: URL, engine: Engine) -> None:
     assert count_of(engine, "penstock_batch") == 0
 
 
-def test_clear_leaves_nothing_of_the_query(database_url: URL, engine: Engine) -> None:
+def test_clear_removes_all_rows_of_the_query(database_url: URL, engine: Engine) -> None:
     """Rows of other queries stay."""
     with (
         sink_for(spec_for(database_url), dead_letter_table="letters") as sink,
         sink_for(
             spec_for(database_url, table="others"), "other.sink", dead_letter_table="letters"
-        ) as other,
+        ) as other_sink,
     ):
         begin(sink)
         sink.clear()
         sink.begin_at(at(0))
         sink.write_table(ROWS, batch_of(0), letters_at(1))
-        begin(other)
-        other.write_table(ROWS, batch_of(0), letters_at(1))
+        begin(other_sink)
+        other_sink.write_table(ROWS, batch_of(0), letters_at(1))
         sink.clear()
         assert sink.open("one") is None
-        assert other.open("one") == StoredProgress(at(10), "q1", 0)
+        assert other_sink.open("one") == StoredProgress(at(10), "q1", 0)
         counts = {
             name: count_of(engine, name)
             for name in ("results", "others", "letters", "penstock_offset", "penstock_batch")
@@ -343,7 +345,9 @@ def test_clear_leaves_nothing_of_the_query(database_url: URL, engine: Engine) ->
         assert sink.write_table(ROWS, batch_of(0)) == WriteResult(2)
 
 
-def test_tables_of_somebody_else(database_url: URL, engine: Engine) -> None:
+def test_foreign_tables_with_the_names_of_penstock_are_refused(
+    database_url: URL, engine: Engine
+) -> None:
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE penstock_offset (pipeline integer)"))
     with (
@@ -353,7 +357,7 @@ def test_tables_of_somebody_else(database_url: URL, engine: Engine) -> None:
         sink.open("one")
 
 
-def test_a_dead_letter_table_by_another_case(database_url: URL, engine: Engine) -> None:
+def test_a_dead_letter_table_whose_name_differs_in_case(database_url: URL, engine: Engine) -> None:
     """The same table to SQLite, another one to other databases."""
     for number, name in enumerate(("letters", "Letters")):
         with sink_for(spec_for(database_url), dead_letter_table=name) as sink:

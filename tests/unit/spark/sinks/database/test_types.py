@@ -66,11 +66,11 @@ def test_every_type_is_read_back(database_url: URL, engine: Engine) -> None:
     assert [value for name, value in third.items() if name != "id"] == [None] * (len(COLUMNS) - 1)
     for number, row in enumerate((first, second)):
         for name, column in COLUMNS.items():
-            wanted = column[number].as_py()
-            if isinstance(wanted, float):
-                assert float(str(row[name])) == wanted, name
+            value = column[number].as_py()
+            if isinstance(value, float):
+                assert float(str(row[name])) == value, name
             else:
-                assert comparable(row[name]) == expected(wanted), name
+                assert comparable(row[name]) == expected(value), name
 
 
 def comparable(value: object) -> object:
@@ -239,7 +239,7 @@ def test_a_table_with_more_columns(database_url: URL, engine: Engine) -> None:
     assert sorted(result) == [(1, 5, 7), (2, 6, 7)]
 
 
-def test_a_table_is_only_made_if_wanted(database_url: URL) -> None:
+def test_a_missing_table_is_created_only_if_requested(database_url: URL) -> None:
     with sink_for(spec_for(database_url, create_table=False)) as sink:
         begin(sink)
         with pytest.raises(PipelineError, match="table results is missing"):
@@ -274,7 +274,7 @@ def test_long_names_of_tables(database_url: URL, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("name", ["penstock_offset", "Penstock_Rows", "other.penstock_stage_1"])
-def test_names_that_are_penstocks_own(database_url: URL, name: str) -> None:
+def test_names_of_penstocks_own_tables_are_refused(database_url: URL, name: str) -> None:
     """Results would be mixed with Penstock's own rows, or lost in a temporary table."""
     with pytest.raises(PipelineError, match="name the table otherwise"):
         DatabaseSink(spec_for(database_url, table=name), KEY)

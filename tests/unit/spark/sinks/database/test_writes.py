@@ -59,7 +59,7 @@ def table_of(batch: Sequence[Change]) -> pa.Table:
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=batches)
-def test_upserts_and_deletes_are_those_of_a_dict(
+def test_upserts_and_deletes_agree_with_a_dict(
     database_url: URL, engine: Engine, batches: list[list[Change]]
 ) -> None:
     number = next(numbers)
@@ -77,8 +77,8 @@ def test_upserts_and_deletes_are_those_of_a_dict(
         begin(sink)
         for batch_id, batch in enumerate(batches):
             sink.write_table(table_of(batch), batch_of(batch_id))
-            for text_, n, at, value, gone in sorted(batch, key=lambda change: change[2]):
-                if gone:
+            for text_, n, at, value, is_deleted in sorted(batch, key=lambda change: change[2]):
+                if is_deleted:
                     model.pop((text_, n), None)
                 else:
                     model[text_, n] = (at, value)
@@ -106,8 +106,9 @@ def test_many_rows(database_url: URL, engine: Engine) -> None:
     with sink_for(spec) as sink:
         begin(sink)
         sink.write_table(with_deletes(rows, [False] * size), batch_of(0))
-        again = sink.write_table(with_deletes(rows, [n % 3 == 0 for n in range(size)]), batch_of(1))
-    assert again.rows == size
+        changes = with_deletes(rows, [n % 3 == 0 for n in range(size)])
+        write_result = sink.write_table(changes, batch_of(1))
+    assert write_result.rows == size
     result = by(rows_of(engine), "id")
     assert result.keys() == {n for n in range(size) if n % 3}
 
@@ -129,7 +130,7 @@ def test_a_key_that_is_null(database_url: URL) -> None:
             sink.write_table(pa.table({"id": [1, None]}), batch_of(0))
 
 
-def test_the_last_in_order_counts(database_url: URL, engine: Engine) -> None:
+def test_the_last_row_in_order_is_stored(database_url: URL, engine: Engine) -> None:
     """NULL sorts first; of equal rows the last one counts."""
     spec = spec_for(database_url, mode="upsert", key=["id"], order_by=["a", "b"])
     rows = pa.table(
@@ -157,7 +158,7 @@ def test_nan_is_the_newest() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64(), pa.decimal128(38, 9)])
-def test_numbers_as_keys_are_found_again(
+def test_rows_are_updated_by_numeric_keys(
     database_url: URL, engine: Engine, kind: pa.DataType
 ) -> None:
     """A FLOAT of MySQL differs from a number with few digits."""
@@ -175,7 +176,7 @@ def test_numbers_as_keys_are_found_again(
     assert [float(str(row["id"])) for row in rows_of(engine)] == [3.0]
 
 
-def test_columns_that_only_decide_need_not_be_in_the_table(
+def test_columns_used_only_in_conditions_need_not_be_in_the_table(
     database_url: URL, engine: Engine
 ) -> None:
     with engine.begin() as connection:
@@ -263,7 +264,7 @@ def test_upserts_as_in_gaussdb(
     assert {row["id"]: row["v"] for row in rows_of(engine)} == {1: "a", 2: "c", 3: "d"}
 
 
-def test_a_key_alone(database_url: URL, engine: Engine) -> None:
+def test_rows_of_keys_only(database_url: URL, engine: Engine) -> None:
     with sink_for(spec_for(database_url, mode="upsert", key=["id"])) as sink:
         begin(sink)
         for number in range(2):
@@ -271,7 +272,7 @@ def test_a_key_alone(database_url: URL, engine: Engine) -> None:
     assert count_of(engine, "results") == 2
 
 
-def test_settings_that_do_not_go_together(database_url: URL) -> None:
+def test_incompatible_settings_are_refused(database_url: URL) -> None:
     with pytest.raises(PipelineError, match="no `key`"):
         sink_module.DatabaseSink(spec_for(database_url, mode="upsert"), "a.b")
     with pytest.raises(PipelineError, match="needs `mode: upsert`"):

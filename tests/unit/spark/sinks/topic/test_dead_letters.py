@@ -26,16 +26,16 @@ from tests.support.spark.topic_sinks import SOURCE, batch, committed, dying, val
 
 @pytest.fixture
 def new_topic(client: dict[str, str], topic: str) -> Iterator[Callable[[], DeadLetterTopic]]:
-    made: list[DeadLetterTopic] = []
+    topics: list[DeadLetterTopic] = []
 
     def make() -> DeadLetterTopic:
-        made.append(DeadLetterTopic(topic, f"{topic}.out", client))
-        made[-1].open("owner")
-        return made[-1]
+        topics.append(DeadLetterTopic(topic, f"{topic}.out", client))
+        topics[-1].open("owner")
+        return topics[-1]
 
     yield make
-    for item in made:
-        item.close()
+    for dead_letter_topic in topics:
+        dead_letter_topic.close()
 
 
 def letters(*offsets: int, topic_id: str = "id-1", partition: int = 0) -> pa.Table:
@@ -72,13 +72,13 @@ def test_a_dead_letter_has_its_origin(
 def test_written_dead_letters_are_skipped(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
-    """A batch is repeated, or everything is read again in other batches, after a rebuild."""
+    """A batch is repeated, or all records are read again in other batches, after a rebuild."""
     assert new_topic().write(letters(1, 3), batch(0, 5)) == 2
-    again = new_topic()
-    assert again.write(letters(1, 3), batch(0, 5)) == 0
-    assert again.write(letters(1, 3, 6), batch(0, 8)) == 1
-    assert again.write(letters(), batch(8, 9)) == 0
-    assert again.write(letters(8), batch(8, 9)) == 1
+    second = new_topic()
+    assert second.write(letters(1, 3), batch(0, 5)) == 0
+    assert second.write(letters(1, 3, 6), batch(0, 8)) == 1
+    assert second.write(letters(), batch(8, 9)) == 0
+    assert second.write(letters(8), batch(8, 9)) == 1
     assert values_of(broker.bootstrap_servers, topic) == ["1", "3", "6", "8"]
 
 
@@ -116,7 +116,7 @@ def not_read() -> set[Origin]:
     raise AssertionError("the topic need not be read")
 
 
-def test_offsets_count_for_their_own_topic_and_partition() -> None:
+def test_offsets_apply_to_their_own_topic_and_partition() -> None:
     progress = {SOURCE: SourceOffsets({TopicPartition("in", 0): 5}, {"in": "id-1"})}
     entry = LedgerEntry(StoredProgress(progress))
     assert drop_written(letters(4, 5), entry, all_written)["offset"].to_pylist() == [5]
@@ -126,7 +126,7 @@ def test_offsets_count_for_their_own_topic_and_partition() -> None:
     assert drop_written(letters(4, 5), LedgerEntry(StoredProgress({})), not_read).num_rows == 2
 
 
-def test_what_is_stored_never_goes_back() -> None:
+def test_stored_offsets_never_decrease() -> None:
     """After a rebuild, batches end before offsets whose dead letters are in the topic."""
 
     def reading(first: int, second: int, topic_id: str = "id-1") -> Batch:
@@ -137,8 +137,8 @@ def test_what_is_stored_never_goes_back() -> None:
     entry = advance_entry(entry, reading(12, 3), "me", 1)
     assert entry.stored is not None
     assert list(entry.stored.progress[SOURCE].offsets.values()) == [12, 10]
-    again = drop_written(letters(9, 10, partition=1), entry, all_written)
-    assert again["offset"].to_pylist() == [10]
+    second = drop_written(letters(9, 10, partition=1), entry, all_written)
+    assert second["offset"].to_pylist() == [10]
     entry = advance_entry(entry, reading(2, 3, "id-2"), "me", 1)
     assert entry.stored is not None
     assert entry.stored.progress[SOURCE] == reading(2, 3, "id-2").end[SOURCE]
@@ -161,19 +161,19 @@ def test_a_rebuild_writes_no_dead_letter_twice(
     assert values_of(broker.bootstrap_servers, topic) == ["a", "a"]
 
 
-def test_another_schema_makes_other_dead_letters(
+def test_another_schema_results_in_other_dead_letters(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
     """D5: after a rebuild with another schema, new dead letters must not get lost."""
     new_topic().write(letters(1, 3), batch(0, 10))
-    again = new_topic()
-    assert again.write(letters(1, 2), batch(0, 3)) == 1
-    assert again.write(letters(3, 4), batch(3, 5)) == 1
+    second = new_topic()
+    assert second.write(letters(1, 2), batch(0, 3)) == 1
+    assert second.write(letters(3, 4), batch(3, 5)) == 1
     assert new_topic().write(letters(1, 2, 3, 4, 5), batch(0, 10)) == 1
     assert values_of(broker.bootstrap_servers, topic) == ["1", "3", "2", "4", "5"]
 
 
-def test_a_dead_letter_with_a_time_that_is_none(
+def test_a_dead_letter_with_an_invalid_time_is_written_without_it(
     new_topic: Callable[[], DeadLetterTopic], broker: Broker, topic: str
 ) -> None:
     """A producer that sends microseconds as milliseconds must not stop the pipeline."""
@@ -187,7 +187,7 @@ def test_a_dead_letter_with_a_time_that_is_none(
     assert (result.timestamp, result.origin) == (None, ("in", "id-1", 0, 7))
 
 
-def test_a_topic_sink_stores_them_with_its_rows(
+def test_a_topic_sink_stores_dead_letters_with_its_rows(
     client: dict[str, str], broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One transaction for rows, dead letters and progress."""

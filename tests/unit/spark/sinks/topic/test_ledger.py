@@ -54,23 +54,23 @@ def entry(batch_id: int, owner: str = "me") -> LedgerEntry:
     return LedgerEntry(StoredProgress(progress, "q", batch_id), owner, 10)
 
 
-def put(producer: Producer, ledger: Ledger, key: str, *given: LedgerEntry | None) -> None:
-    for item in given:
+def put(producer: Producer, ledger: Ledger, key: str, *entries: LedgerEntry | None) -> None:
+    for entry in entries:
         producer.begin_transaction()
-        ledger.put(producer, key, item)
+        ledger.put(producer, key, entry)
         producer.commit_transaction()
 
 
 @given(entries)
-def test_an_entry_is_read_as_it_was_written(given: LedgerEntry) -> None:
+def test_an_entry_is_read_as_it_was_written(entry: LedgerEntry) -> None:
     """D3: progress is read back unchanged."""
-    assert LedgerEntry.from_bytes("k", given.to_bytes(NOW)) == given
+    assert LedgerEntry.from_bytes("k", entry.to_bytes(NOW)) == entry
 
 
-@pytest.mark.parametrize("written", [b"", b"[]", b'{"progress": 1}', b'{"progress": {}}', b"\xff"])
-def test_what_is_no_entry_is_refused(written: bytes) -> None:
+@pytest.mark.parametrize("data", [b"", b"[]", b'{"progress": 1}', b'{"progress": {}}', b"\xff"])
+def test_invalid_entries_are_refused(data: bytes) -> None:
     with pytest.raises(ProgressError, match=r"record of p\.s in topic _penstock_pipelines"):
-        LedgerEntry.from_bytes("p.s", written)
+        LedgerEntry.from_bytes("p.s", data)
 
 
 def test_the_topic_is_created_once(broker: Broker) -> None:
@@ -80,7 +80,7 @@ def test_the_topic_is_created_once(broker: Broker) -> None:
     def ensure(_: int) -> None:
         with Ledger(client) as ledger:
             ledger.ensure()
-            assert ledger.read("nobody.knows") is None
+            assert ledger.read("no.entry") is None
 
     broker.delete_topic(TOPIC, missing_ok=True)
     with ThreadPoolExecutor(4) as threads:
@@ -91,7 +91,7 @@ def test_the_topic_is_created_once(broker: Broker) -> None:
         assert admin.describe_configs([topic])[topic]["cleanup.policy"].value == "compact"
 
 
-def test_reading_makes_no_topic(broker: Broker, client: dict[str, str]) -> None:
+def test_reading_creates_no_topic(broker: Broker, client: dict[str, str]) -> None:
     broker.delete_topic(TOPIC, missing_ok=True)
     with Ledger(client) as ledger:
         assert ledger.read("p.s") is None
@@ -99,15 +99,15 @@ def test_reading_makes_no_topic(broker: Broker, client: dict[str, str]) -> None:
         assert TOPIC not in admin.list_topics()
 
 
-def test_an_unknown_topic_that_existed_is_not_taken_for_an_empty_one(
+def test_an_unknown_topic_that_existed_is_an_error(
     broker: Broker, client: dict[str, str], ledger: Ledger
 ) -> None:
     """D3: a broker that does not know the topic yet must not restart a pipeline from scratch."""
-    with Ledger(client) as other:
-        other.ensure()
+    with Ledger(client) as second:
+        second.ensure()
         broker.delete_topic(TOPIC)
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC"):
-            other.read("p.s")
+            second.read("p.s")
 
 
 @pytest.mark.parametrize(
@@ -139,14 +139,16 @@ def test_the_last_committed_record_counts(producer: Producer, ledger: Ledger) ->
     assert ledger.read("last.committed") == entry(2)
 
 
-def test_a_key_that_was_taken_away_has_never_run(producer: Producer, ledger: Ledger) -> None:
-    put(producer, ledger, "taken.away", entry(1), None)
-    assert ledger.read("taken.away") is None
+def test_a_removed_key_has_no_entry(producer: Producer, ledger: Ledger) -> None:
+    put(producer, ledger, "removed.key", entry(1), None)
+    assert ledger.read("removed.key") is None
 
 
-def test_a_record_is_found_behind_many_of_others(producer: Producer, ledger: Ledger) -> None:
+def test_an_entry_is_found_before_many_records_of_other_keys(
+    producer: Producer, ledger: Ledger
+) -> None:
     key = "far.back"
-    other = next(
+    other_key = next(
         name
         for name in map("other.{}".format, range(100))
         if partition_of(name) == partition_of(key)
@@ -154,13 +156,13 @@ def test_a_record_is_found_behind_many_of_others(producer: Producer, ledger: Led
     put(producer, ledger, key, entry(1))
     producer.begin_transaction()
     for number in range(2500):
-        ledger.put(producer, other, entry(number))
+        ledger.put(producer, other_key, entry(number))
     producer.commit_transaction()
     assert ledger.read(key) == entry(1)
-    assert ledger.read(other) == entry(2499)
+    assert ledger.read(other_key) == entry(2499)
 
 
-def test_transactions_of_others_that_are_open_are_waited_for(
+def test_open_transactions_of_other_pipelines_are_waited_for(
     broker: Broker, producer: Producer, ledger: Ledger
 ) -> None:
     """D3: a record after another pipeline's open transaction is committed, too.
@@ -176,8 +178,8 @@ def test_transactions_of_others_that_are_open_are_waited_for(
     ) as killed:
         killed.init_transactions()
         killed.begin_transaction()
-        where = partition_of(key)
-        killed.send(where.topic, b"{}", key=b"x", partition=where.partition).result()
+        partition = partition_of(key)
+        killed.send(partition.topic, b"{}", key=b"x", partition=partition.partition).result()
         put(producer, ledger, key, entry(2))
         assert ledger.read(key) == entry(2)
         killed.close(0)

@@ -20,16 +20,16 @@ Commit = Callable[..., Decision]
 @pytest.fixture
 def new_stream(broker: Broker, topic: str) -> Iterator[Callable[..., NamedStream]]:
     """Creates a stream for each commit, like Spark."""
-    made: list[NamedStream] = []
+    streams: list[NamedStream] = []
 
     def make(**options: str) -> NamedStream:
-        given = {"kafka.bootstrap.servers": broker.bootstrap_servers, **options}
-        made.append(NamedStream(WriterOptions.of(given), topic))
-        return made[-1]
+        stream_options = {"kafka.bootstrap.servers": broker.bootstrap_servers, **options}
+        streams.append(NamedStream(WriterOptions.of(stream_options), topic))
+        return streams[-1]
 
     yield make
-    for item in made:
-        item.close()
+    for stream in streams:
+        stream.close()
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_batches_without_rows_leave_gaps(commit: Commit, broker: Broker, topic: 
 def test_another_checkpoint_is_refused_unless_accepted(
     commit: Commit, broker: Broker, topic: str, query_id: str, batch_id: int, problem: str
 ) -> None:
-    """Numbers of another checkpoint mean nothing; the error says what would be duplicated."""
+    """Its batch numbers are not comparable; the error says which rows would be duplicated."""
     commit("q", 0, "a")
     commit("q", 1, "b")
     with pytest.raises(ProgressError, match=f"(?s){problem}.*newCheckpoint=accept"):
@@ -90,7 +90,7 @@ def test_another_checkpoint_is_refused_unless_accepted(
     assert values_of(broker.bootstrap_servers, topic) == ["a", "b", "x"]
 
 
-def test_a_batch_with_other_offsets_is_not_the_same(commit: Commit, tmp_path: Path) -> None:
+def test_a_repeated_batch_with_other_offsets_is_refused(commit: Commit, tmp_path: Path) -> None:
     """The checkpoint lost its last file, and batch 0 reads more now."""
     log = tmp_path / "offsets" / "0"
     log.parent.mkdir()
@@ -103,7 +103,7 @@ def test_a_batch_with_other_offsets_is_not_the_same(commit: Commit, tmp_path: Pa
         commit("q", 0, "a", "b", checkpointLocation=str(tmp_path))
 
 
-def test_checkpoints_that_cannot_be_read_here_have_no_fingerprint(tmp_path: Path) -> None:
+def test_unreadable_checkpoints_have_no_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(None, 0) == ""
     assert fingerprint("hdfs://name/checkpoint", 0) == ""
     assert fingerprint(str(tmp_path), 0) == ""
@@ -128,16 +128,16 @@ def test_a_driver_dies_in_its_commit(
     assert values_of(broker.bootstrap_servers, topic) == ["a", "b"]
 
 
-def test_two_drivers_of_one_checkpoint(
+def test_the_second_of_two_drivers_of_one_checkpoint_fences_the_first(
     new_stream: Callable[..., NamedStream], commit: Commit, broker: Broker, topic: str
 ) -> None:
-    """The second fences the first during its transaction: only one of them writes."""
+    """During the transaction of the first driver: only one of them writes."""
 
-    def be_overtaken(producer: Producer, check_deadline: CheckDeadline) -> None:
+    def commit_elsewhere(producer: Producer, check_deadline: CheckDeadline) -> None:
         sending(topic, "a")(producer, check_deadline)
         producer.flush()
         assert commit("q", 0, "a") is Decision.APPLY
 
     with pytest.raises(FencedError, match="another driver has taken over sink:"):
-        new_stream().commit("q", 0, 1, be_overtaken)
+        new_stream().commit("q", 0, 1, commit_elsewhere)
     assert values_of(broker.bootstrap_servers, topic) == ["a"]

@@ -38,16 +38,16 @@ NewSink = Callable[..., TopicSink]
 @pytest.fixture
 def new_sink(client: dict[str, str], topic: str) -> Iterator[NewSink]:
     """Creates sinks of one query, each for another driver."""
-    made: list[TopicSink] = []
+    sinks: list[TopicSink] = []
 
     def make(**options: str) -> TopicSink:
         spec = TopicSinkSpec(name="out", view="v", topic=topic, options=options)
-        made.append(TopicSink(spec, f"{topic}.out", client))
-        return made[-1]
+        sinks.append(TopicSink(spec, f"{topic}.out", client))
+        return sinks[-1]
 
     yield make
-    for item in made:
-        item.close()
+    for sink in sinks:
+        sink.close()
 
 
 def numbers(start: int, end: int) -> pa.Table:
