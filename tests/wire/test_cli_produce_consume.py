@@ -117,7 +117,7 @@ def test_each_record_says_its_topic(cli: Cli, topic: str) -> None:
     assert cli("consume", topic, "-e").stdout == "1\n"
     said = cli.refused("produce", "-", "-i", "json", stdin='{"value": 1}')
     assert 'standard input, line 1 has no "topic"' in said
-    assert "only --input json" in cli.refused("produce", "-", stdin="a", status=2)
+    assert "needs --input json" in cli.refused("produce", "-", stdin="a", status=2)
 
 
 def test_partitions(cli: Cli, broker: RunningBroker) -> None:
@@ -270,7 +270,7 @@ def test_what_cannot_be_decoded_is_said(cli: Cli, topic: str) -> None:
         (["-s", "avro"], "avro"),
         (["-f", "%s", "--json"], "choose one"),
         (["-G", "g", "-o", "5"], "reset-offsets"),
-        (["-G", "g", "-p", "0"], "the group decides"),
+        (["-G", "g", "-p", "0"], "the group assigns"),
     ],
 )
 def test_what_makes_no_sense(cli: Cli, numbers: str, options: list[str], said: str) -> None:
@@ -464,4 +464,4 @@ def test_perf_of_records_that_fail(cli: Cli, topic: str) -> None:
 
 def test_perf_of_too_few_records(cli: Cli, topic: str) -> None:
     said = cli.refused("perf", "consume", topic, "-n", "10", "--idle", "0.1")
-    assert "only 0 of 10 records came" in said
+    assert "only 0 of 10 records arrived" in said

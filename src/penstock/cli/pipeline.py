@@ -27,7 +27,7 @@ Server = Annotated[
         "--bootstrap-server",
         "-b",
         metavar="HOST:PORT,…",
-        help="Another broker than the file says.",
+        help="Brokers, instead of those in the file.",
         show_default=False,
     ),
 ]
@@ -36,7 +36,7 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Where Spark runs: local[4], spark://…, yarn, k8s://…. This machine, if not given.",
+        help="Where Spark runs: local[4], spark://…, yarn, k8s://…. Default: this machine.",
         show_default=False,
     ),
 ]
@@ -51,11 +51,11 @@ def validate(
     file: File,
     bootstrap_server: Server = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask neither the broker nor the databases.")
+        bool, typer.Option("--offline", help="Query neither the broker nor the databases.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find what is wrong with a pipeline, before Spark starts."""
+    """Find problems of a pipeline before Spark starts."""
 
     def work() -> None:
         spec, problems = _read(file, bootstrap_server)
@@ -93,7 +93,9 @@ def plan(file: File, bootstrap_server: Server = None) -> None:
 def run(
     file: File,
     bootstrap_server: Server = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read the records that exist now, then stop.")
+    ] = False,
     master: Master = None,
     metrics_port: Annotated[
         int | None,
@@ -102,7 +104,7 @@ def run(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Serve metrics for Prometheus there; 0 takes a free port.",
+            help="The port of metrics for Prometheus; 0 for any free port.",
             show_default=False,
         ),
     ] = None,
@@ -111,13 +113,13 @@ def run(
         typer.Option(
             "--metrics-host",
             metavar="ADDRESS",
-            help="Where they can be asked for; 0.0.0.0: from other machines too.",
+            help="The address of metrics; 0.0.0.0 for access from other machines.",
         ),
     ] = "127.0.0.1",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline until Ctrl-C; with --once, until what is there is read."""
+    """Run a pipeline until Ctrl-C; with --once, until all existing records are read."""
 
     def work() -> None:
         spec = _checked(file, bootstrap_server, as_json=as_json)
@@ -147,7 +149,7 @@ def run(
 
 @app.command("status")
 def status(file: File, bootstrap_server: Server = None, as_json: AsJson = False) -> None:
-    """Show how far each query is, its lag, who owns it, and its last batch. Needs no Spark."""
+    """Show progress, lag, owner and last batch of each query. Needs no Spark."""
 
     def work() -> None:
         from penstock.spark.run.status import status as status_of
@@ -167,7 +169,7 @@ def rebuild(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove results, offsets and state, so that the next run makes the results anew."""
+    """Remove results, offsets and state, so that the next run recreates the results."""
 
     def work() -> None:
         from penstock.spark.run.rebuild import rebuild as rebuild_of
@@ -203,12 +205,12 @@ def replay_dlq(
         typer.Option(
             "--to",
             metavar="TOPIC",
-            help="Send them there, not to the topics they came from.",
+            help="Send them to this topic instead of the original ones.",
             show_default=False,
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="At most so many.", show_default=False)
+        int | None, typer.Option("--limit", min=1, help="At most this number.", show_default=False)
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Count them by reason, and send nothing.")
@@ -264,7 +266,7 @@ def _problems(spec: "PipelineSpec", *, offline: bool = False) -> "list[Problem]"
 
 
 def _loaded(file: Path, server: str | None, *, as_json: bool = False) -> "PipelineSpec":
-    """The pipeline, if the file says one."""
+    """Returns the pipeline of a file; exits if the file is not valid."""
     spec, problems = _read(file, server)
     _refuse(file, problems, as_json=as_json)
     assert spec is not None
@@ -272,7 +274,7 @@ def _loaded(file: Path, server: str | None, *, as_json: bool = False) -> "Pipeli
 
 
 def _checked(file: Path, server: str | None, *, as_json: bool = False) -> "PipelineSpec":
-    """The pipeline, if it can run."""
+    """Returns the pipeline; exits if it cannot run."""
     spec = _loaded(file, server, as_json=as_json)
     _refuse(file, _problems(spec), as_json=as_json)
     return spec

@@ -1,4 +1,4 @@
-"""What `penstock pipeline` prints of runs, states and replays."""
+"""The output of `penstock pipeline` for runs, status and replays."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run_summary(out: Output, spec: "PipelineSpec", result: "RunResult") -> None:
-    """What a run has done."""
+    """Prints the result of a run."""
     out.table(
         ["Query", "Batches", "Repeated", "Rows", "Dead letters", "Seconds"],
         [
@@ -31,7 +31,7 @@ def run_summary(out: Output, spec: "PipelineSpec", result: "RunResult") -> None:
 
 
 def show_status(out: Output, status: "Status") -> None:
-    """How far each query is, then its partitions."""
+    """Prints the progress of each query, then its partitions."""
     out.table(
         ["Query", "Lag", "Last batch", "Rows", "Stored at", "Owner", "Since"],
         [_query_row(query) for query in status.queries],
@@ -102,7 +102,7 @@ def _document(status: "Status") -> object:
 
 
 def replayed(out: Output, result: "ReplayResult") -> None:
-    """How many dead letters were sent again, or would be, by reason."""
+    """Prints how many dead letters were sent again, or would be, by reason."""
     out.table(
         ["Reason", "Records"],
         result.by_reason.most_common(),

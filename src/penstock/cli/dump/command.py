@@ -1,4 +1,4 @@
-"""`penstock dump-log`: what is in the files of a log, in the manner of Kafka's DumpLogSegments.
+"""`penstock dump-log`: shows the files of a log, like Kafka's DumpLogSegments.
 
 Files are opened for reading only, so a folder that a broker is using may be looked at.
 """
@@ -19,14 +19,14 @@ from penstock.cli.dump.decoders import (
 )
 from penstock.cli.dump.indexes import IndexMode
 from penstock.cli.dump.items import ERROR, PROBLEM
-from penstock.cli.dump.paths import DumpOptions, FoundItem, dump
+from penstock.cli.dump.paths import DumpOptions, FileItem, dump
 from penstock.cli.dump.render import escape, plain, to_json, to_text
 from penstock.cli.dump.segment import SegmentOptions
 
 EXIT_PROBLEM = 1
 EXIT_ERROR = 2
 EXIT_BROKEN_PIPE = 128 + 13
-"""What a shell sees of a program that SIGPIPE ended, as other tools are behind a `head`."""
+"""The exit code of a program that SIGPIPE ended, as of other tools before a `head`."""
 
 _COLOURS = {"name": "bright_black", "file": "bright_blue", "note": "yellow", "problem": "red"}
 
@@ -59,7 +59,7 @@ def dump_log(
     ] = False,
     max_bytes: Annotated[
         int | None,
-        typer.Option("--max-bytes", min=0, help="Stop a .log file after so many bytes of batches."),
+        typer.Option("--max-bytes", min=0, help="Stop in a .log file after this number of bytes."),
     ] = None,
     index_sanity_check: Annotated[
         bool,
@@ -105,7 +105,7 @@ def dump_log(
         ),
     ] = False,
 ) -> None:
-    """Show what is in the files of a log. Nothing is changed.
+    """Show the content of the files of a log. Nothing is changed.
 
     Exit code 1: something is wrong with the content of a file, and is shown where it was found.
     Exit code 2: a file could not be dumped at all.
@@ -150,9 +150,9 @@ def _one_decoder(choices: dict[str, tuple[bool, Decoder]]) -> Decoder | None:
     return choices[chosen[0]][1] if chosen else None
 
 
-def _print_all(result: Iterable[FoundItem], *, as_json: bool) -> int:
+def _print_all(result: Iterable[FileItem], *, as_json: bool) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
-        # A key may hold what the terminal's encoding lacks.
+        # A key may have characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     style = _coloured if colour else plain

@@ -1,4 +1,4 @@
-"""Records of Kafka's own topics made readable, with the schemas of `penstock.protocol`.
+"""Decoders of records of Kafka's internal topics, with the schemas of `penstock.protocol`.
 
 A decoder takes a record's key and value and gives what they say. Both are led by an int16: that of
 the key is the record's type, that of the value its version. Bytes that do not fit their schema
@@ -36,7 +36,7 @@ from penstock.protocol.versioned import decode_record_key, decode_versioned, rea
 from penstock.storage.checkpoint.checkpoint_files import uuid_text
 
 Decoder = Callable[[bytes | None, bytes | None], tuple[Value, Value]]
-"""From a record's key and value to what they say; None for a value that is null."""
+"""Decodes key and value of a record; None for a value that is null."""
 
 _CONSUMER_PROTOCOL = "consumer"
 
@@ -47,17 +47,17 @@ class _Schema(NamedTuple):
 
 
 def decode_consumer_offsets(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
-    """A record of `__consumer_offsets`: offsets and groups of every kind."""
+    """Decodes a record of `__consumer_offsets`: offsets and groups of every kind."""
     return _decode(_CONSUMER_OFFSETS, GROUP_METADATA_TOPIC, key, value)
 
 
 def decode_transaction_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
-    """A record of `__transaction_state`."""
+    """Decodes a record of `__transaction_state`."""
     return _decode(_TRANSACTION_STATE, TRANSACTION_STATE_TOPIC, key, value)
 
 
 def decode_share_group_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
-    """A record of `__share_group_state`."""
+    """Decodes a record of `__share_group_state`."""
     return _decode(_SHARE_GROUP_STATE, SHARE_STATE_TOPIC, key, value)
 
 
@@ -86,7 +86,7 @@ def _decode(
 def _open_members(
     group: classic_group.GroupMetadataValue, data: dict[str, Value], version: int
 ) -> None:
-    """Says what the members of a consumer group wrote in their own protocol."""
+    """Decodes the subscriptions and assignments in the metadata of a consumer group."""
     if group.protocol_type == _CONSUMER_PROTOCOL:
         data["members"] = [
             to_value(member, version)
@@ -99,7 +99,7 @@ def _open_members(
 
 
 def _embedded(cls: type[Message], data: bytes) -> Value:
-    """The message in bytes that only clients look into; the bytes where it is none."""
+    """Returns the message in bytes that only clients decode; the bytes if they are not one."""
     try:
         message, version = decode_versioned(cls, data)
     except KafkaError:
@@ -108,7 +108,7 @@ def _embedded(cls: type[Message], data: bytes) -> Value:
 
 
 def to_value(part: Struct, version: int) -> dict[str, Value]:
-    """The fields that a message has in a version, under Kafka's names."""
+    """Returns the fields that a message has in a version, under Kafka's names."""
     said: dict[str, Value] = {}
     for field in fields_of(type(part)):
         result = getattr(part, field.name)

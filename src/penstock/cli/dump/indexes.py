@@ -1,4 +1,4 @@
-"""Dumps of the indexes of a segment, each entry held against the log.
+"""Dumps of the indexes of a segment, with each entry checked against the log.
 
 An index that is still written to, or was when the broker died, has its full size with zeros behind
 its entries. Those are empty slots and are only counted.
@@ -23,20 +23,23 @@ _BLOCK = 64 * 1024
 
 
 class IndexMode(Enum):
-    """What is wanted of an index."""
+    """What is shown of an index."""
 
     SHOW = auto()
-    """Its entries, and what is wrong with them."""
+    """Its entries and their problems."""
     VERIFY = auto()
-    """Only what is wrong with them."""
+    """Only problems of its entries."""
     SANITY = auto()
-    """Only whether a broker would rebuild it at start."""
+    """Only whether a broker would rebuild it when it starts."""
 
 
 def dump_offset_index(
     file: File, base_offset: int, log: File | None, mode: IndexMode
 ) -> Iterator[Item]:
-    """Entries of an `.index` file. Each must name the last offset of the batch at its position."""
+    """Yields the entries of an `.index` file.
+
+    Each must name the last offset of the batch at its position.
+    """
     count = _Count(log)
     previous = (-1, -1)
     for relative, position in _entries(file, OFFSET_ENTRY, count):
@@ -75,12 +78,12 @@ def _header(log: File, position: int) -> BatchHeader:
 def dump_time_index(
     file: File, base_offset: int, log: File | None, mode: IndexMode
 ) -> Iterator[Item]:
-    """Entries of a `.timeindex` file.
+    """Yields the entries of a `.timeindex` file.
 
     Each must name the largest timestamp and the last offset of one batch, and both must rise.
     """
     count = _Count(log)
-    walk = None if log is None else _Walk(log)
+    lookup = None if log is None else _BatchLookup(log)
     previous = (-1, -1)
     for timestamp, relative in _entries(file, TIME_ENTRY, count):
         offset = base_offset + relative
@@ -89,8 +92,8 @@ def dump_time_index(
         wrong = ""
         if timestamp <= previous[0] or relative < previous[1]:
             wrong = "does not come after the entry before it"
-        elif walk is not None:
-            wrong = _wrong_timestamp(walk, timestamp, offset)
+        elif lookup is not None:
+            wrong = _wrong_timestamp(lookup, timestamp, offset)
         if wrong:
             count.problems += 1
             yield problem(f"time index entry {wrong}", timestamp=timestamp, offset=offset)
@@ -98,9 +101,9 @@ def dump_time_index(
     yield from _end(file, TIME_ENTRY, count, mode)
 
 
-def _wrong_timestamp(walk: "_Walk", timestamp: int, offset: int) -> str:
+def _wrong_timestamp(lookup: "_BatchLookup", timestamp: int, offset: int) -> str:
     try:
-        header = walk.batch_that_holds(offset)
+        header = lookup.batch_that_holds(offset)
     except CorruptRecordError as error:
         return f"cannot be checked, the log is broken before it: {error.message}"
     if header is None:
@@ -115,12 +118,13 @@ def _wrong_timestamp(walk: "_Walk", timestamp: int, offset: int) -> str:
 def dump_txn_index(
     file: File, base_offset: int, log: File | None, mode: IndexMode
 ) -> Iterator[Item]:
-    """Entries of a `.txnindex` file. Each must end with its producer's abort marker in the log.
+    """Yields the entries of a `.txnindex` file.
 
-    Compaction may have taken the marker, so an entry without one is not wrong.
+    Each must end with its producer's abort marker in the log. Compaction may have removed the
+    marker, so an entry without one is not wrong.
     """
     count = _Count(log)
-    walk = None if log is None else _Walk(log)
+    lookup = None if log is None else _BatchLookup(log)
     previous = base_offset - 1
     for version, producer_id, first, last, stable in _entries(file, TXN_ENTRY, count, sparse=False):
         fields = {
@@ -139,8 +143,8 @@ def dump_txn_index(
             wrong = f"ends at or below offset {previous}"
         elif first >= last:
             wrong = "ends before it starts"
-        elif walk is not None:
-            wrong = _wrong_marker(walk, producer_id, last)
+        elif lookup is not None:
+            wrong = _wrong_marker(lookup, producer_id, last)
         if wrong:
             count.problems += 1
             yield problem(f"transaction index entry {wrong}", **fields)
@@ -148,14 +152,14 @@ def dump_txn_index(
     yield from _end(file, TXN_ENTRY, count, mode)
 
 
-def _wrong_marker(walk: "_Walk", producer_id: int, offset: int) -> str:
+def _wrong_marker(lookup: "_BatchLookup", producer_id: int, offset: int) -> str:
     try:
-        header = walk.batch_that_holds(offset)
+        header = lookup.batch_that_holds(offset)
         if header is None or header.last_offset != offset:
             return ""
         if not header.is_control or header.producer_id != producer_id:
             return "ends where the log has no marker of that producer"
-        marker = read_end_txn_marker(walk.bytes_of(header), 0, header)
+        marker = read_end_txn_marker(lookup.bytes_of(header), 0, header)
     except KafkaError as error:
         return f"cannot be checked, the log is broken: {error.message}"
     if marker.control_type is not ControlType.ABORT:
@@ -164,7 +168,7 @@ def _wrong_marker(walk: "_Walk", producer_id: int, offset: int) -> str:
 
 
 class _Count:
-    """What was seen of an index."""
+    """Counters of the entries of an index."""
 
     def __init__(self, log: File | None) -> None:
         self.checked = log is not None
@@ -173,7 +177,7 @@ class _Count:
         self.problems = 0
 
 
-class _Walk:
+class _BatchLookup:
     """Finds batches of a log in the order of their offsets, in one pass over it."""
 
     def __init__(self, log: File) -> None:
@@ -183,7 +187,7 @@ class _Walk:
         self._offset = -1
 
     def batch_that_holds(self, offset: int) -> BatchHeader | None:
-        """The first batch that ends at or after the offset."""
+        """Returns the first batch that ends at or after the offset."""
         if offset < self._offset:
             self._position = 0
         batch = find_batch(self._log, self._position, self._size, offset)
@@ -193,14 +197,14 @@ class _Walk:
         return _header(self._log, batch.position)
 
     def bytes_of(self, header: BatchHeader) -> bytes:
-        """The whole batch that was found last."""
+        """Returns the bytes of the batch that was looked up last."""
         return self._log.read_at(self._position, header.size)
 
 
 def _entries(
     file: File, entry: Struct, count: _Count, *, sparse: bool = True
 ) -> Iterator[tuple[int, ...]]:
-    """The entries, block by block; of a sparse index those up to the last that is not zero."""
+    """Yields the entries; of a sparse index those up to the last that is not zero."""
     size = file.size() - file.size() % entry.size
     step = _BLOCK - _BLOCK % entry.size
     empty: tuple[int, ...] = (0,) * len(entry.unpack(bytes(entry.size)))
@@ -230,7 +234,7 @@ def _end(file: File, entry: Struct, count: _Count, mode: IndexMode) -> Iterator[
     if torn:
         count.problems += 1
         yield problem(
-            f"the file has {file.size()} bytes, which is no multiple of {entry.size}: "
+            f"the file has {file.size()} bytes, which is not a multiple of {entry.size}: "
             f"its last entry is cut off",
             remainingBytes=torn,
         )

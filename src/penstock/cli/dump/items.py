@@ -1,10 +1,10 @@
-"""What a dump is made of: items, each of a kind and with fields under Kafka's own names."""
+"""The items of a dump, each with a kind and with fields under Kafka's names."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 Value: TypeAlias = "bool | int | str | bytes | Sequence[Value] | Mapping[str, Value] | None"
-"""What a field holds. `bytes` are data of a user's: text or not, nobody knows."""
+"""The value of a field. `bytes` are data of users, which may be text or not."""
 
 FILE = "file"
 BATCH = "batch"
@@ -17,22 +17,22 @@ ERROR = "error"
 
 
 class Item(NamedTuple):
-    """One thing found: a batch, a record, an index entry, something wrong …"""
+    """A batch, a record, an index entry, a problem …"""
 
     kind: str
     fields: Mapping[str, Value]
 
 
 def note(text: str) -> Item:
-    """Something to know that is not wrong."""
+    """Returns an item with information that is not a problem."""
     return Item(NOTE, {"note": text})
 
 
 def problem(reason: str, **where: int) -> Item:
-    """Something wrong with the content of a file: the dump goes on, and ends with exit code 1."""
+    """Returns a problem in the content of a file: the dump continues, and exits with 1."""
     return Item(PROBLEM, {"problem": reason, **where})
 
 
 def error(reason: str) -> Item:
-    """A file that cannot be dumped at all: the dump ends with exit code 2."""
+    """Returns the error of a file that cannot be dumped: the dump exits with 2."""
     return Item(ERROR, {"error": reason})

@@ -1,4 +1,4 @@
-"""Which file of a log is what, by its name alone."""
+"""The kinds of files of a log, by their names."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -46,13 +46,13 @@ class FileType(Enum):
 
 
 class FileName(NamedTuple):
-    """What a name says."""
+    """The parts of a file name."""
 
     type: FileType
     base_offset: int
-    """The offset that the name starts with, 0 where it has none."""
+    """The offset that the name starts with; 0 if it has none."""
     suffix: str
-    """What stands behind: `.cleaned`, `.swap`, `.deleted` or nothing."""
+    """The suffix: `.cleaned`, `.swap`, `.deleted` or nothing."""
 
 
 _BY_KIND = {
@@ -75,11 +75,11 @@ _BY_NAME = {
 }
 
 KNOWN_NAMES = (*(f"<20 digits>{kind}" for kind in _BY_KIND), *_BY_NAME)
-"""For an error that tells what would have been a file of a log."""
+"""The possible names, for errors."""
 
 
 def parse_name(name: str) -> FileName | None:
-    """What kind of file has this name; None where it is none of a log's."""
+    """Returns the parts of a name; None if it is not a file of a log."""
     if name in _BY_NAME:
         return FileName(_BY_NAME[name], 0, "")
     base_offset = base_offset_of(name)

@@ -1,4 +1,4 @@
-"""From paths to items: opens the files, for reading only, and hands each to its dump."""
+"""Finds the files to dump, opens them for reading only, and passes each to its dump."""
 
 import errno
 import os
@@ -31,7 +31,7 @@ _INDEX_DUMPS = {
 
 
 class DumpOptions(NamedTuple):
-    """What of the files is wanted."""
+    """Which parts of the files are shown."""
 
     segment: SegmentOptions
     index_mode: IndexMode = IndexMode.SHOW
@@ -40,54 +40,54 @@ class DumpOptions(NamedTuple):
 DEFAULTS = DumpOptions(SegmentOptions())
 
 
-class FoundItem(NamedTuple):
-    """An item and the file it comes from."""
+class FileItem(NamedTuple):
+    """An item and the path of its file."""
 
     path: str
     item: Item
 
 
-def dump(paths: Iterable[str], options: DumpOptions = DEFAULTS) -> Iterator[FoundItem]:
-    """What is in the files; a folder stands for the files in it.
+def dump(paths: Iterable[str], options: DumpOptions = DEFAULTS) -> Iterator[FileItem]:
+    """Yields the content of files; a directory stands for the files in it.
 
-    Whatever is wrong is an item too, of the kind `problem` (the content) or `error` (the file
-    cannot be dumped). Nothing is raised.
+    Problems are items too, of the kind `problem` (in the content) or `error` (the file cannot be
+    dumped). It raises nothing.
     """
     any_file = False
-    given = ""
-    for given in paths:
-        for path in _files(given):
-            if isinstance(path, FoundItem):
+    argument = ""
+    for argument in paths:
+        for path in _files(argument):
+            if isinstance(path, FileItem):
                 yield path
                 continue
             name = parse_name(os.path.basename(path))
             if name is None:
-                yield FoundItem(path, _unknown(path))
+                yield FileItem(path, _unknown(path))
                 continue
             if options.index_mode is not IndexMode.SHOW and not name.type.is_index:
                 continue
             any_file = True
             for item in _dump_file(path, name, options):
-                yield FoundItem(path, item)
+                yield FileItem(path, item)
     if options.index_mode is not IndexMode.SHOW and not any_file:
-        yield FoundItem(given, error("there is no .index, .timeindex or .txnindex file to check"))
+        yield FileItem(argument, error("there is no .index, .timeindex or .txnindex file to check"))
 
 
 def _unknown(path: str) -> Item:
     if not os.path.exists(path):
         return error(os.strerror(errno.ENOENT))
-    return error(f"is no file of a log; those are called {', '.join(KNOWN_NAMES)}")
+    return error(f"is not a file of a log; those are named {', '.join(KNOWN_NAMES)}")
 
 
-def _files(path: str) -> Iterator[str | FoundItem]:
-    """The path itself, or what is in the folder it names."""
+def _files(path: str) -> Iterator[str | FileItem]:
+    """Yields the path itself, or the files in the directory."""
     if not os.path.isdir(path):
         yield path
         return
     try:
         names = sorted(os.listdir(path))
     except OSError as failure:
-        yield FoundItem(path, _os_error(failure))
+        yield FileItem(path, _os_error(failure))
         return
     files = [name for name in names if parse_name(name) is not None]
     partitions = [
@@ -96,11 +96,12 @@ def _files(path: str) -> Iterator[str | FoundItem]:
         if parse_partition_directory(name) is not None and os.path.isdir(os.path.join(path, name))
     ]
     if partitions:
-        yield FoundItem(
-            path, note(f"{len(partitions)} partition folders are in {path}: name one to dump it")
+        yield FileItem(
+            path,
+            note(f"{len(partitions)} partition directories are in {path}: name one to dump it"),
         )
     elif not files:
-        yield FoundItem(path, error("is a folder without any file of a log"))
+        yield FileItem(path, error("is a directory without any file of a log"))
     for name in files:
         yield os.path.join(path, name)
 
@@ -146,7 +147,7 @@ def _content(path: str, name: FileName, file: OsFile, options: DumpOptions) -> I
 
 
 def _check_sanity(path: str, name: FileName) -> Iterator[Item]:
-    """The very check that decides at start whether an index is rebuilt."""
+    """Runs the check that decides when a broker starts whether an index is rebuilt."""
     disk = _ReadOnlyDisk()
     index: OffsetIndex | TimeIndex | TransactionIndex
     if name.type is FileType.OFFSET_INDEX:
@@ -167,7 +168,7 @@ def _check_sanity(path: str, name: FileName) -> Iterator[Item]:
 
 
 def _log_beside(path: str, name: FileName) -> OsFile | None:
-    """The log file that an index belongs to: of the same state if there is one, else the plain."""
+    """Opens the log file of an index: with the same suffix if it exists, else without."""
     directory = os.path.dirname(path) or "."
     for suffix in (name.suffix, ""):
         try:

@@ -1,4 +1,4 @@
-"""From items to lines: for people, in the manner of Kafka's DumpLogSegments, or as JSON."""
+"""Formats items as lines: as text like Kafka's DumpLogSegments, or as JSON."""
 
 import base64
 import json
@@ -8,19 +8,19 @@ from functools import cache
 from penstock.cli.dump.items import ERROR, FILE, NOTE, PROBLEM, RECORD, SUMMARY, Item, Value
 
 Style = Callable[[str, str], str]
-"""Gives a text the look of a role: `name`, `problem`, `note` or `file`."""
+"""Returns a text in the style of a role: `name`, `problem`, `note` or `file`."""
 
 _PREFIXES = {RECORD: "| ", SUMMARY: "= "}
 _TIMESTAMPS = ("timestamp", "maxTimestamp")
 
 
 def plain(text: str, role: str) -> str:
-    """The style without any colour."""
+    """Returns the text without colour."""
     return text
 
 
 def to_json(path: str, item: Item) -> str:
-    """One JSON object: `file`, `kind`, then the fields.
+    """Returns one JSON object: `file`, `kind`, then the fields.
 
     Keys and values of records are strings where they are UTF-8, else `{"base64": "…"}`.
     """
@@ -29,7 +29,7 @@ def to_json(path: str, item: Item) -> str:
 
 def _json_bytes(value: object) -> object:
     if not isinstance(value, bytes):
-        raise TypeError(f"{type(value).__name__} is no value of a dump")
+        raise TypeError(f"{type(value).__name__} is not a value of a dump")
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -40,7 +40,7 @@ _JSON = json.JSONEncoder(default=_json_bytes, separators=(",", ":"))
 
 
 def to_text(path: str, item: Item, style: Style = plain) -> str:
-    """One line for a person. What a terminal could mistake for a command is escaped."""
+    """Returns one line of text, with control characters escaped."""
     fields = item.fields
     if item.kind == FILE:
         more = " ".join(_pairs({name: fields[name] for name in fields if name != "type"}, style))
@@ -68,7 +68,7 @@ def _pairs(fields: Mapping[str, Value], style: Style) -> Iterator[str]:
 
 
 class _Labels(dict[str, str]):
-    """Names with a colon, in their style: made once, for they are in every line of a long dump."""
+    """A cache of names with a colon in their style, because every line of a dump has them."""
 
     def __init__(self, style: Style) -> None:
         self._style = style
@@ -99,7 +99,7 @@ def _text(value: Value) -> str:
 
 
 def escape(text: str) -> str:
-    """The text with what cannot be printed as `\\n`, `\\x1b` and so on."""
+    """Returns the text with unprintable characters as `\\n`, `\\x1b` and so on."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,4 +1,4 @@
-"""The dump of a `.log` file: its batches, and their records where they are wanted.
+"""The dump of a `.log` file: its batches, and optionally their records.
 
 Batches are found by `storage.scan`, which reads block by block, so a file of any size will do. A
 batch with a wrong CRC is shown as such and passed over; where no batch can be recognised any more,
@@ -43,16 +43,16 @@ class SegmentOptions(NamedTuple):
     metadata: bool = True
     """Offset, timestamp, sizes and so on of the records."""
     max_bytes: int | None = None
-    """Batches that end behind this position are left out."""
+    """Batches that end after this position are left out."""
     decoder: Decoder | None = None
-    """Makes keys and values readable, where they are Kafka's own."""
+    """Decodes keys and values of Kafka's internal topics."""
 
 
 def dump_segment(file: File, base_offset: int, options: SegmentOptions) -> Iterator[Item]:
-    """The batches of a file whose name says `base_offset`, what is wrong, and a summary."""
+    """Yields the batches of a file with this base offset in its name, problems, and a summary."""
     size = file.size()
     limit = size if options.max_bytes is None else min(size, options.max_bytes)
-    walk = _Walk(base_offset)
+    walk = _SegmentDump(base_offset)
     batches = scan_batches(file, 0, size)
     while True:
         try:
@@ -90,8 +90,8 @@ def _only_zeros(file: File, position: int, size: int) -> bool:
     return True
 
 
-class _Walk:
-    """What was seen so far."""
+class _SegmentDump:
+    """The state of the dump of one segment: offsets and counters so far."""
 
     def __init__(self, base_offset: int) -> None:
         self.end = 0

@@ -18,11 +18,11 @@ from penstock.storage.producer.snapshot import CorruptSnapshotError, decode_snap
 
 
 def dump_small_file(kind: FileType, data: bytes, path: str) -> Iterator[Item]:
-    """The content of a file that is read as a whole; one that makes no sense is a problem."""
+    """Yields the content of a file that is read as a whole; a problem if it is not valid."""
     try:
         yield from _DUMPS[kind](data, path)
     except CorruptSnapshotError as error:
-        yield problem(f"no producer snapshot: {error}", size=len(data))
+        yield problem(f"not a producer snapshot: {error}", size=len(data))
     except KafkaStorageError as error:
         yield problem(error.message, size=len(data))
 
@@ -80,7 +80,7 @@ def _meta_properties(data: bytes, path: str) -> Iterator[Item]:
 def _clean_shutdown(data: bytes, path: str) -> Iterator[Item]:
     epoch = decode_clean_shutdown(data)
     if epoch is None:
-        yield note("the last stop was clean; no broker epoch was noted")
+        yield note("the last shutdown was clean; no broker epoch was recorded")
     else:
         yield Item(ENTRY, {"brokerEpoch": epoch})
 

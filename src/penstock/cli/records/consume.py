@@ -40,7 +40,7 @@ def consume(
     session: Session,
     topics: Annotated[
         list[str],
-        typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=complete.topics),
+        typer.Argument(metavar="TOPIC", help="The topics to read.", autocompletion=complete.topics),
     ],
     pattern: Annotated[
         bool, typer.Option("--pattern", help="The topics are regular expressions.")
@@ -51,20 +51,22 @@ def consume(
             "--offset",
             "-o",
             help="Where to start: beginning (the default), end, stored, N, -N for the last N, "
-            "s@TIME; e@TIME is where to stop. TIME is 2026-01-31T12:00:00 or ms since 1970.",
+            "s@TIME; e@TIME is the stop. TIME is 2026-01-31T12:00:00 or ms since 1970.",
             show_default=False,
         ),
     ] = None,
     partitions: Annotated[
         list[str] | None,
-        typer.Option("--partition", "-p", help="Only these, such as 0,2-4.", show_default=False),
+        typer.Option(
+            "--partition", "-p", help="Only these partitions, such as 0,2-4.", show_default=False
+        ),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-G",
-            help="Read as a member of this group, and commit what was printed.",
+            help="Read as a member of this group, and commit the offsets of printed records.",
             autocompletion=complete.groups,
             show_default=False,
         ),
@@ -74,14 +76,16 @@ def consume(
     ] = False,
     count: Annotated[
         int | None,
-        typer.Option("--count", "-c", min=0, help="End after so many.", show_default=False),
+        typer.Option(
+            "--count", "-c", min=0, help="Stop after this number of records.", show_default=False
+        ),
     ] = None,
     at_end: Annotated[
         bool,
         typer.Option(
             "--exit/--follow",
             "-e/-F",
-            help="End once all that was there at the start is read; or wait for more.",
+            help="Stop at the end offsets of the start; or wait for more records.",
         ),
     ] = False,
     idle: Annotated[
@@ -90,7 +94,7 @@ def consume(
             "--idle",
             min=0,
             metavar="SECONDS",
-            help="End when no record has come for so long.",
+            help="Stop when no record has arrived for this time.",
             show_default=False,
         ),
     ] = None,
@@ -106,14 +110,14 @@ def consume(
         ),
     ] = None,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help="What ends a record, without -f.")
+        str, typer.Option("--delimiter", "-D", help="The end of a record, without -f.")
     ] = r"\n",
     key_separator: Annotated[
         str | None,
         typer.Option(
             "--key-separator",
             "-K",
-            help="Print keys too, with this before the value.",
+            help="Print keys too, with this separator before the value.",
             show_default=False,
         ),
     ] = None,
@@ -132,21 +136,21 @@ def consume(
         ),
     ] = None,
     null: Annotated[
-        bool, typer.Option("--null", "-Z", help="Print NULL where a key or value is null.")
+        bool, typer.Option("--null", "-Z", help="Print NULL for keys and values that are null.")
     ] = False,
     isolation: Annotated[
         Isolation | None,
         typer.Option(
             "--isolation-level",
-            help="read_committed passes over records of open and aborted transactions.",
+            help="read_committed skips records of open and aborted transactions.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Print records, from the beginning of the topics unless -o says otherwise.
+    """Print records, from the beginning of the topics unless -o is given.
 
     With --json one object to a line. Waits for more records until Ctrl-C, which ends it with exit
-    code 0, or with 130 where --count or --exit had not come to their end yet.
+    code 0, or with 130 if --count or --exit had not reached their end.
     """
     span = parse_span(offset or ())
     if group is not None and (partitions or span.start is not None):
@@ -154,14 +158,14 @@ def consume(
     if group is None and span.start is not None and span.start.kind is StartKind.STORED:
         raise UsageError("-o stored needs --group: offsets are stored for groups")
     show = _printer(session, text, delimiter, key_separator, output, decode or [], null)
-    given: dict[str, object] = {"enable_auto_commit": False, "allow_auto_create_topics": False}
+    overrides: dict[str, object] = {"enable_auto_commit": False, "allow_auto_create_topics": False}
     if isolation is not None:
-        given["isolation_level"] = isolation.value
+        overrides["isolation_level"] = isolation.value
     if group is not None:
-        given["group_id"] = group
+        overrides["group_id"] = group
         is_end = span.start is not None and span.start.kind is StartKind.END
-        given["auto_offset_reset"] = "latest" if is_end else "earliest"
-    with _consumer(session, given) as consumer, interruptible() as stop:
+        overrides["auto_offset_reset"] = "latest" if is_end else "earliest"
+    with _consumer(session, overrides) as consumer, interruptible() as stop:
         reader = Reader(consumer, show, stop, count, span.stop_ms, at_end=at_end, idle=idle)
         reader.commits = group is not None and not no_commit
         if group is None:
@@ -173,15 +177,17 @@ def consume(
     reader.report(session)
 
 
-def _one_pattern(words: list[str]) -> re.Pattern[str]:
-    for item in words:
+def _one_pattern(patterns: list[str]) -> re.Pattern[str]:
+    for item in patterns:
         name_pattern(item)
-    return re.compile("|".join(f"(?:{word})" for word in words))
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
 def _check_group_start(start: Start | None, has_partitions: bool) -> None:
     if has_partitions:
-        raise UsageError("--partition does not go with --group: the group decides who reads which")
+        raise UsageError(
+            "--partition cannot be used with --group: the group assigns the partitions"
+        )
     if start is not None and start.kind not in (
         StartKind.BEGINNING,
         StartKind.END,
@@ -193,11 +199,11 @@ def _check_group_start(start: Start | None, has_partitions: bool) -> None:
         )
 
 
-def _consumer(session: Session, given: dict[str, object]) -> "Consumer":
+def _consumer(session: Session, overrides: dict[str, object]) -> "Consumer":
     from penstock.client.consumer.consumer import Consumer
     from penstock.client.settings import ConsumerOptions
 
-    return Consumer(**session.options(ConsumerOptions, **given))
+    return Consumer(**session.options(ConsumerOptions, **overrides))
 
 
 def _partitions(
@@ -241,7 +247,7 @@ def _printer(
     nothing = b"NULL" if null else b""
     if session.out.as_json:
         if text is not None:
-            raise UsageError("-f and --json are two ways to print: choose one")
+            raise UsageError("-f and --json exclude each other: choose one")
         one = json_printer(how["key"], how["value"])
     elif text is None and key_separator is None and decoders["value"] is None:
         return Values(unescaped(delimiter), nothing)

@@ -31,10 +31,11 @@ _VARIETY = 1_000
 """Different payloads that are made up; all records the same would pack too well."""
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete.topics)]
-Count = Annotated[int, typer.Option("--records", "-n", min=1, help="How many records.")]
+Count = Annotated[int, typer.Option("--records", "-n", min=1, help="The number of records.")]
 Size = Annotated[int, typer.Option("--size", min=0, help="Bytes of each record's value.")]
 AcksOption = Annotated[
-    Acks | None, typer.Option("--acks", help="Who must have a record.", show_default=False)
+    Acks | None,
+    typer.Option("--acks", help="The replicas that must have a record.", show_default=False),
 ]
 
 
@@ -54,7 +55,7 @@ def produce(
             "--payload-file",
             exists=True,
             dir_okay=False,
-            help="Values to choose from, one to a line, instead of --size.",
+            help="A file with values, one per line, instead of --size.",
             show_default=False,
         ),
     ] = None,
@@ -62,34 +63,36 @@ def produce(
         int,
         typer.Option(
             min=1,
-            help="Records that are given to the producer at once; their latency is that of the "
+            help="Records that are passed to the producer at once; their latency is that of the "
             "last. 1 sends and measures each.",
         ),
     ] = _BULK,
     acks: AcksOption = None,
     compression: Annotated[
         Compression | None,
-        typer.Option("--compression", "-z", help="How batches are packed.", show_default=False),
+        typer.Option("--compression", "-z", help="The compression of batches.", show_default=False),
     ] = None,
     transactional_id: Annotated[
         str | None,
-        typer.Option("--transactional-id", help="In one transaction.", show_default=False),
+        typer.Option(
+            "--transactional-id", help="Send all records in one transaction.", show_default=False
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the made up values.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of the random values.")] = 0,
 ) -> None:
     """Send records as fast as possible, or at --throughput, and time the acknowledgements."""
     from penstock.client.producer.producer import Producer
     from penstock.client.settings import ProducerOptions
 
     values = _payloads(payload_file, size, seed)
-    given: dict[str, object] = {}
+    overrides: dict[str, object] = {}
     if acks is not None:
-        given["acks"] = acks.value
+        overrides["acks"] = acks.value
     if compression is not None:
-        given["compression_type"] = compression.value
+        overrides["compression_type"] = compression.value
     if transactional_id is not None:
-        given["transactional_id"] = transactional_id
-    options = session.options(ProducerOptions, **given)
+        overrides["transactional_id"] = transactional_id
+    options = session.options(ProducerOptions, **overrides)
     with Producer(**options) as producer, session.out.progress("records", records) as advance:
         if transactional_id is not None:
             producer.init_transactions()
@@ -119,7 +122,7 @@ def produce(
 
 
 class _Producing:
-    """Sends, and hears of acknowledgements on the sender's thread."""
+    """Sends records, and counts acknowledgements on the sender's thread."""
 
     def __init__(
         self,
@@ -181,28 +184,31 @@ def consume(
     records: Annotated[
         int | None,
         typer.Option(
-            "--records", "-n", min=1, help="How many; else all there are.", show_default=False
+            "--records", "-n", min=1, help="Their number. Default: all.", show_default=False
         ),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
-            "--group", "-G", help="As a member of this group; else alone.", show_default=False
+            "--group",
+            "-G",
+            help="Read as a member of this group. Default: without a group.",
+            show_default=False,
         ),
     ] = None,
     idle: Annotated[
-        float, typer.Option(min=0, help="Give up when nothing has come for so many seconds.")
+        float, typer.Option(min=0, help="Fail when no record has arrived for this time in seconds.")
     ] = 10.0,
 ) -> None:
     """Read a topic from its beginning as fast as possible."""
     from penstock.client.consumer.consumer import Consumer
     from penstock.client.settings import ConsumerOptions
 
-    given: dict[str, object] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+    overrides: dict[str, object] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
     if group is not None:
-        given["group_id"] = group
+        overrides["group_id"] = group
     began = time.perf_counter()
-    with Consumer(**session.options(ConsumerOptions, **given)) as consumer:
+    with Consumer(**session.options(ConsumerOptions, **overrides)) as consumer:
         partitions = _partitions(consumer, topic)
         total = records if records is not None else _all_records(consumer, partitions)
         if group is None:
@@ -225,8 +231,8 @@ def consume(
     if count < total:
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"only {count} of {total} records came, then none for {idle:g} s: ask for fewer with "
-            "--records, or wait longer with --idle",
+            f"only {count} of {total} records arrived, then none for {idle:g} s: request fewer "
+            "with --records, or wait longer with --idle",
         )
 
 
@@ -244,9 +250,9 @@ def _all_records(consumer: "Consumer", partitions: list[TopicPartition]) -> int:
 def _read(
     consumer: "Consumer", total: int, idle: float, advance: Callable[[int], None]
 ) -> tuple[int, int, float, float]:
-    """How many records and bytes, and when the first and the last came.
+    """Returns the number of records and bytes, and when the first and the last arrived.
 
-    The clock starts before the first fetch is asked for: its time is part of reading.
+    The clock starts before the first fetch, whose time is part of reading.
     """
     count = size = 0
     first = last = time.perf_counter()
@@ -274,14 +280,14 @@ def latency(
     from penstock.client.producer.producer import Producer
     from penstock.client.settings import ConsumerOptions, ProducerOptions
 
-    given: dict[str, object] = {"linger_ms": 0}
+    overrides: dict[str, object] = {"linger_ms": 0}
     if acks is not None:
-        given["acks"] = acks.value
+        overrides["acks"] = acks.value
     reading = session.options(ConsumerOptions, enable_auto_commit=False, fetch_max_wait_ms=500)
     timeout_s = int(reading["default_api_timeout_ms"]) / 1000
     latencies = Latencies()
     with (
-        Producer(**session.options(ProducerOptions, **given)) as producer,
+        Producer(**session.options(ProducerOptions, **overrides)) as producer,
         Consumer(**reading) as consumer,
         session.out.progress("records", records) as advance,
     ):
@@ -306,12 +312,12 @@ def latency(
 def _await(consumer: "Consumer", value: bytes, timeout_s: float) -> None:
     """Until the record is polled; those of others are passed over."""
     deadline = time.monotonic() + timeout_s
-    while (left := deadline - time.monotonic()) > 0:
-        if any(item.value == value for item in consumer.poll(left)):
+    while (remaining_s := deadline - time.monotonic()) > 0:
+        if any(item.value == value for item in consumer.poll(remaining_s)):
             return
     raise KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"a record did not come back within {timeout_s:g} s: see penstock doctor",
+        f"a record was not received within {timeout_s:g} s: see penstock doctor",
     )
 
 

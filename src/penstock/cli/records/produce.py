@@ -54,14 +54,14 @@ def produce(
         str,
         typer.Argument(
             metavar="TOPIC",
-            help="Where records go; - with --input json: where each says itself.",
+            help="The topic; - with --input json: the topic of each record.",
             autocompletion=complete.topics,
         ),
     ],
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILE", help="What to send; standard input without.", show_default=False
+            metavar="FILE", help="Files to send. Default: standard input.", show_default=False
         ),
     ] = None,
     kind: Annotated[
@@ -74,14 +74,14 @@ def produce(
         ),
     ] = InputKind.LINES,
     delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help=r"What ends a line: text, \n, \t, \0, \xNN.")
+        str, typer.Option("--delimiter", "-D", help=r"The end of a line: text, \n, \t, \0, \xNN.")
     ] = r"\n",
     key_separator: Annotated[
         str | None,
         typer.Option(
             "--key-separator",
             "-K",
-            help="What is between key and value in a line.",
+            help="The separator of key and value in a line.",
             show_default=False,
         ),
     ] = None,
@@ -90,7 +90,7 @@ def produce(
     ] = False,
     key: Annotated[
         str | None,
-        typer.Option("--key", "-k", help="The key of records that bring none.", show_default=False),
+        typer.Option("--key", "-k", help="The key of records without one.", show_default=False),
     ] = None,
     headers: Annotated[
         list[str] | None,
@@ -98,8 +98,7 @@ def produce(
             "--header",
             "-H",
             metavar="NAME=VALUE",
-            help="A header of all records; without = its value is null. May be given several "
-            "times.",
+            help="A header of all records; without = its value is null. May be repeated times.",
         ),
     ] = None,
     partition: Annotated[
@@ -108,7 +107,7 @@ def produce(
             "--partition",
             "-p",
             min=-1,
-            help="The partition; -1 has the key decide even if JSON names one.",
+            help="The partition; with -1 the key decides even if JSON names one.",
             show_default=False,
         ),
     ] = None,
@@ -116,7 +115,7 @@ def produce(
         str | None,
         typer.Option(
             "--timestamp",
-            help="Of all records: 2026-01-31T12:00:00 or ms since 1970; else now.",
+            help="The timestamp of all records: 2026-01-31T12:00:00 or ms since 1970; else now.",
             show_default=False,
         ),
     ] = None,
@@ -127,28 +126,32 @@ def produce(
         ),
     ] = False,
     key_encoding: Annotated[
-        Encoding, typer.Option("--key-encoding", help="How keys are written.")
+        Encoding, typer.Option("--key-encoding", help="The encoding of keys.")
     ] = Encoding.RAW,
     value_encoding: Annotated[
-        Encoding, typer.Option("--value-encoding", help="How values are written.")
+        Encoding, typer.Option("--value-encoding", help="The encoding of values.")
     ] = Encoding.RAW,
     count: Annotated[
         int | None,
-        typer.Option("--count", "-c", min=0, help="End after so many.", show_default=False),
+        typer.Option(
+            "--count", "-c", min=0, help="Stop after this number of records.", show_default=False
+        ),
     ] = None,
     compression: Annotated[
         Compression | None,
-        typer.Option("--compression", "-z", help="How batches are packed.", show_default=False),
+        typer.Option("--compression", "-z", help="The compression of batches.", show_default=False),
     ] = None,
     acks: Annotated[
         Acks | None,
-        typer.Option("--acks", help="Who must have a record; all by default.", show_default=False),
+        typer.Option(
+            "--acks", help="The replicas that must have a record. Default: all.", show_default=False
+        ),
     ] = None,
     idempotence: Annotated[
         bool | None,
         typer.Option(
             "--idempotence/--no-idempotence",
-            help="Each record once and in order, whatever is retried.",
+            help="Store each record once and in order, also after retries.",
             show_default=False,
         ),
     ] = None,
@@ -156,15 +159,15 @@ def produce(
         str | None,
         typer.Option(
             "--transactional-id",
-            help="All records in one transaction: all of them are read, or none.",
+            help="Send all records in one transaction: consumers read all or none.",
             show_default=False,
         ),
     ] = None,
     keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Send what follows a record that failed.")
+        bool, typer.Option("--keep-going", help="Continue after a record that failed.")
     ] = False,
 ) -> None:
-    """Send records, and say how many are acknowledged.
+    """Send records, and print how many are acknowledged.
 
     The exit code is 0 if all of them are, 1 if one is not, with the line and the reason; it then
     stops at the first unless --keep-going. With --transactional-id nothing counts in that case.
@@ -172,9 +175,9 @@ def produce(
     from penstock.cli.records.record_formats import unescaped
 
     if kind is InputKind.FILES and not files:
-        raise UsageError("--input files needs files: name them behind the topic")
+        raise UsageError("--input files needs files: name them after the topic")
     if topic == "-" and kind is not InputKind.JSON:
-        raise UsageError("- has each record say its topic, which only --input json can")
+        raise UsageError("with - each record names its topic, which needs --input json")
     reading = Reading(
         delimiter=unescaped(delimiter),
         key_separator=None if key_separator is None else unescaped(key_separator),
@@ -187,8 +190,8 @@ def produce(
     )
     for name, item in (("-D", reading.delimiter), ("-K", reading.key_separator)):
         if item == b"":
-            raise UsageError(f"{name} is empty: name at least one letter")
-    given: dict[str, object] = {
+            raise UsageError(f"{name} is empty: it needs at least one character")
+    overrides: dict[str, object] = {
         "compression_type": compression and compression.value,
         "acks": acks and acks.value,
         "enable_idempotence": idempotence,
@@ -197,7 +200,7 @@ def produce(
     bulks = _bulks(kind, files or [], reading)
     is_typed = not files and sys.stdin.isatty()
     work = _Work(session, keep_going=keep_going, count=count, is_typed=is_typed)
-    with _producer(session, given) as producer:
+    with _producer(session, overrides) as producer:
         work.run(
             producer,
             None if topic == "-" else topic,
@@ -209,11 +212,11 @@ def produce(
     work.report()
 
 
-def _producer(session: Session, given: dict[str, object]) -> "Producer":
+def _producer(session: Session, overrides: dict[str, object]) -> "Producer":
     from penstock.client.producer.producer import Producer
     from penstock.client.settings import ProducerOptions
 
-    chosen = {name: value for name, value in given.items() if value is not None}
+    chosen = {name: value for name, value in overrides.items() if value is not None}
     options = session.options(ProducerOptions, **chosen)
     options.setdefault("max_block_ms", options["default_api_timeout_ms"])
     return Producer(**options)
@@ -269,7 +272,7 @@ class _Work:
 
     def _progress(self) -> AbstractContextManager[Callable[[int], None]]:
         if self._is_typed:
-            # Nothing may be drawn between the lines that somebody is typing.
+            # No progress bar between the lines that a user is typing.
             return nullcontext(lambda steps: None)
         return self._session.out.progress("records", None)
 
@@ -293,7 +296,7 @@ class _Work:
             producer.commit_transaction()
 
     def report(self) -> None:
-        """Say it, and end with exit code 1 where something failed."""
+        """Prints the result, and exits with 1 if a record failed."""
         sender, out = self._sender, self._session.out
         assert sender is not None
         took = time.monotonic() - self._started
@@ -318,13 +321,13 @@ class _Work:
                 }
             )
         else:
-            self._say(took)
+            self._print(took)
         if self._is_interrupted:
             raise SystemExit(130)
         if failures or self._problem is not None:
             raise SystemExit(1)
 
-    def _say(self, took: float) -> None:
+    def _print(self, took: float) -> None:
         sender, out = self._sender, self._session.out
         assert sender is not None
         failures = sender.failures

@@ -1,4 +1,4 @@
-"""How records become text and bytes: format strings like kcat's, decoders, JSON. No I/O.
+"""The output of records as text and bytes: format strings like kcat's, decoders, JSON. No I/O.
 
 A format string is compiled once into a function from records to the bytes that are printed.
 """
@@ -17,7 +17,7 @@ from penstock.client.consumer.record import ConsumerRecord
 from penstock.core.errors import ErrorCode, KafkaError
 
 Decoder: TypeAlias = Callable[[bytes], bytes]
-"""From a key or value to what is printed of it; ValueError where that cannot be."""
+"""Returns the output for a key or value. Raises ValueError if it cannot be decoded."""
 
 Printer: TypeAlias = Callable[[ConsumerRecord], bytes]
 
@@ -32,7 +32,7 @@ _TIMESTAMP_TYPES: Final = {0: "create", 1: "append"}
 
 
 def unescaped(text: str) -> bytes:
-    r"""Text with \n, \t, \r, \0, \xNN, \NNN (octal after a 0, else decimal) as those bytes.
+    r"""Returns text with \n, \t, \r, \0, \xNN, \NNN (octal after a 0, else decimal) as those bytes.
 
     Any other escaped letter stands for itself.
     """
@@ -49,15 +49,15 @@ def _escape(result: re.Match[bytes]) -> bytes:
     return _LETTERS.get(result["one"], result["one"])
 
 
-# --- Format strings
+# --- format strings
 
 
 def compile_format(
     text: str, *, key: Decoder | None = None, value: Decoder | None = None, null: bytes = b""
 ) -> Printer:
-    """A function that prints one record as the format says; UsageError where it says nothing.
+    """Returns a function that prints one record. Raises UsageError for an invalid format.
 
-    Keys and values go through their decoders; `null` is printed where there is none.
+    Keys and values are decoded; `null` is printed for those that are null.
     """
     pieces: list[bytes | Printer] = []
     position = 0
@@ -148,7 +148,7 @@ def _length(data: bytes | None) -> int:
     return -1 if data is None else len(data)
 
 
-# --- Decoders
+# --- decoders
 
 _PACKED: Final = {
     "short": ">h",
@@ -163,7 +163,7 @@ DECODERS: Final = ("raw", "utf-8", "hex", "base64", "json", *_PACKED, "uuid")
 
 
 def decoder_of(name: str) -> Decoder | None:
-    """What prints keys or values; None prints the bytes as they are.
+    """Returns the decoder of keys or values; None prints the bytes unchanged.
 
     The name is one of `DECODERS`, or a pack string of kcat's: < > b B h H i I q Q c s $ and blanks.
     """
@@ -211,21 +211,21 @@ def _unpacker(letters: str) -> Decoder:
         order, position = ">", 0
         out: list[bytes] = []
         for letter in letters:
-            left = len(data) - position
+            remaining = len(data) - position
             if letter == " ":
                 out.append(b" ")
             elif letter in "<>":
                 order = letter
             elif letter == "$":
-                if left:
-                    raise ValueError(f"{left} bytes are left at the end")
+                if remaining:
+                    raise ValueError(f"{remaining} bytes are left at the end")
             elif letter == "s":
                 out.append(data[position:])
                 position = len(data)
             else:
                 size = struct.calcsize(letter)
-                if size > left:
-                    raise ValueError(f"{left} bytes are left, but {letter} needs {size}")
+                if size > remaining:
+                    raise ValueError(f"{remaining} bytes are left, but {letter} needs {size}")
                 (result,) = struct.unpack_from(order + letter, data, position)
                 out.append(result if isinstance(result, bytes) else b"%d" % result)
                 position += size
@@ -238,9 +238,9 @@ def _unpacker(letters: str) -> Decoder:
 
 
 def json_printer(key: str = "utf-8", value: str = "utf-8") -> Printer:
-    """One JSON object to a line. `produce --input json` reads it again.
+    """Returns a printer of one JSON object per line, which `produce --input json` reads.
 
-    Text is text where the bytes are UTF-8 and `{"base64": "…"}` where not. `json` puts the value
+    UTF-8 is written as text, other bytes as `{"base64": "…"}`. `json` puts the value
     itself in; every other decoder what it prints.
     """
     key_of, value_of = _json_field(key), _json_field(value)

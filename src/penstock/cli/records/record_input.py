@@ -1,4 +1,4 @@
-"""How text and bytes become records: lines, sizes, JSON, whole files. No I/O: chunks come in.
+"""Parses input into records: lines, sizes, JSON, whole files. No I/O: callers pass chunks.
 
 Readers give out `Bulk`s: as many records as came with a chunk, ready for `Producer.send_many`.
 """
@@ -17,7 +17,7 @@ _SIZE: Final = struct.Struct(">i")
 
 
 class InputError(Exception):
-    """A record that cannot be read; the text says where, and what to do."""
+    """A record that cannot be read. The message has its position and what to do."""
 
 
 class InputKind(StrEnum):
@@ -73,7 +73,7 @@ class Bulk(NamedTuple):
 def read_bulks(
     kind: InputKind, source: str, chunks: Iterable[bytes], reading: Reading
 ) -> Iterator[Bulk]:
-    """The records of one source. InputError where it cannot be read on."""
+    """Yields the records of one source. Raises InputError at the first that cannot be read."""
     match kind:
         case InputKind.LINES:
             first = 1
@@ -96,7 +96,7 @@ def split(chunks: Iterable[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
     begun: list[bytes] = []
     """A record that has not ended yet. Joined only when its end may be there."""
     for chunk in chunks:
-        # A delimiter may lie across the border of two chunks.
+        # A delimiter may span two chunks.
         tail = begun[-1][-(len(delimiter) - 1) :] if begun and len(delimiter) > 1 else b""
         if delimiter not in tail + chunk and (not begun or len(begun[-1]) >= len(delimiter)):
             begun.append(chunk)
@@ -126,7 +126,7 @@ def _base64(data: bytes | str) -> bytes:
         raise ValueError(f"no base64 ({error})") from None
 
 
-# --- Lines
+# --- lines
 
 
 def _of_lines(source: str, first: int, lines: list[bytes], reading: Reading) -> Bulk:
@@ -197,7 +197,7 @@ def _decoded(
     return result
 
 
-# --- Sizes
+# --- sizes
 
 
 def _of_sizes(
@@ -205,10 +205,10 @@ def _of_sizes(
 ) -> Iterator[Bulk]:
     """4 bytes, big endian, before each value (and key): its length, or -1 for null."""
     columns = 2 if keyed else 1
-    left = b""
+    incomplete = b""
     first = 1
     for chunk in chunks:
-        data = left + chunk
+        data = incomplete + chunk
         fields: list[bytes | None] = []
         position = start = 0
         while (end := _field_end(data, position, source, first + len(fields) // columns)) >= 0:
@@ -218,22 +218,22 @@ def _of_sizes(
             position = end
             if len(fields) % columns == 0:
                 start = position
-        left = data[start:]
+        incomplete = data[start:]
         del fields[len(fields) - len(fields) % columns :]
         if fields:
             keys = fields[::2] if keyed else None
             bulk = _finished(source, first, fields[columns - 1 :: columns], keys, reading, "record")
             yield bulk
             first += len(bulk.values)
-    if left:
+    if incomplete:
         raise InputError(
-            f"{source}, record {first} is cut short: {len(left)} bytes are left, its length says "
-            "more"
+            f"{source}, record {first} is cut short: {len(incomplete)} bytes are left, its "
+            "length says more"
         )
 
 
 def _field_end(data: bytes, position: int, source: str, record: int) -> int:
-    """Where the field ends that begins here; -1 where it is not there as a whole."""
+    """Returns the end of the field that starts at the position; -1 if it is incomplete."""
     if len(data) < position + 4:
         return -1
     (size,) = _SIZE.unpack_from(data, position)
@@ -333,10 +333,10 @@ def _content(record: JsonRecord, reading: Reading) -> tuple[bytes | None, bytes 
 
 
 def json_bytes(value: object, encoding: Encoding = Encoding.RAW) -> bytes | None:
-    """The bytes that a JSON value stands for.
+    """Returns the bytes of a JSON value.
 
-    Text is UTF-8, or in the encoding; {"base64": "…"} and {"hex": "…"} say which; anything else is
-    its own JSON text. ValueError where it is not what it says.
+    Text is UTF-8, or in the encoding; {"base64": "…"} and {"hex": "…"} name their own;
+    anything else is its JSON text. Raises ValueError if it cannot be decoded.
     """
     if value is None:
         return None
@@ -349,18 +349,18 @@ def json_bytes(value: object, encoding: Encoding = Encoding.RAW) -> bytes | None
     return msgspec.json.encode(value)
 
 
-def _headers(given: object) -> Headers:
-    """Pairs, an object, or names and values in turn as kcat has them."""
-    if given is None:
+def _headers(headers: object) -> Headers:
+    """Parses pairs, an object, or alternating names and values, as kcat writes them."""
+    if headers is None:
         return ()
-    if isinstance(given, dict):
-        pairs: list[tuple[object, object]] = list(given.items())
-    elif isinstance(given, list) and all(
-        isinstance(item, list) and len(item) == 2 for item in given
+    if isinstance(headers, dict):
+        pairs: list[tuple[object, object]] = list(headers.items())
+    elif isinstance(headers, list) and all(
+        isinstance(item, list) and len(item) == 2 for item in headers
     ):
-        pairs = [(item[0], item[1]) for item in given]
-    elif isinstance(given, list) and len(given) % 2 == 0:
-        pairs = list(zip(given[::2], given[1::2], strict=True))
+        pairs = [(item[0], item[1]) for item in headers]
+    elif isinstance(headers, list) and len(headers) % 2 == 0:
+        pairs = list(zip(headers[::2], headers[1::2], strict=True))
     else:
         raise ValueError('"headers" are pairs: [["name", "value"]], or an object')
     result: list[tuple[str, bytes | None]] = []

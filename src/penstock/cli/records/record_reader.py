@@ -1,4 +1,4 @@
-"""Polls records and prints them until something says that it is enough: `penstock consume`."""
+"""The loop of `penstock consume`: polls records and prints them until an end condition holds."""
 
 import math
 import signal
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 _POLL_RECORDS = 20_000
 _POLL_S = 0.2
-"""Signals are seen this soon."""
+"""The longest delay until a signal is handled."""
 _COMMIT_S = 5.0
 _BULK_FROM = 100_000
 
 Show = Callable[[Sequence["ConsumerRecord"], list[KafkaError]], bytes]
-"""The bytes of many records; errors of those that cannot be printed go to the list."""
+"""Returns the output for records; appends errors of those that cannot be printed to the list."""
 
 
 class Values:
-    """Nothing but values is printed: there is a quick way, and a quicker one for very many."""
+    """Prints values only, which has a fast path, and a faster one for many records."""
 
     def __init__(self, end: bytes, null: bytes) -> None:
         self.end = end
@@ -43,34 +43,35 @@ class Values:
 
 
 def _write(data: bytes | memoryview) -> None:
-    """All of it: with PYTHONUNBUFFERED a write to a pipe may take only a part."""
+    """Writes all data: with PYTHONUNBUFFERED one write to a pipe may be partial."""
     out = sys.stdout.buffer
-    left = memoryview(data)
-    while left:
-        left = left[out.write(left) :]
+    remaining = memoryview(data)
+    while remaining:
+        remaining = remaining[out.write(remaining) :]
     out.flush()
 
 
 class Stop:
-    """Whether somebody has asked for the end.
+    """Whether a signal has requested the end.
 
-    Patient, that is seen between two polls, and the second signal ends it at once; else the first.
+    If `is_patient`, it is checked between two polls, and a second signal raises KeyboardInterrupt;
+    otherwise the first signal does.
     """
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
         self.is_patient = False
 
-    def ask(self, number: int, frame: FrameType | None) -> None:
-        if self.is_asked or not self.is_patient:
+    def request(self, number: int, frame: FrameType | None) -> None:
+        if self.is_requested or not self.is_patient:
             raise KeyboardInterrupt
-        self.is_asked = True
+        self.is_requested = True
 
 
 @contextmanager
 def interruptible() -> Iterator[Stop]:
     stop = Stop()
-    before = {item: signal.signal(item, stop.ask) for item in (signal.SIGINT, signal.SIGTERM)}
+    before = {item: signal.signal(item, stop.request) for item in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
@@ -79,7 +80,7 @@ def interruptible() -> Iterator[Stop]:
 
 
 class Reader:
-    """Polls and prints until something says that it is enough."""
+    """Polls and prints records until an end condition holds."""
 
     def __init__(
         self,
@@ -96,30 +97,30 @@ class Reader:
         self._consumer = consumer
         self._show = show
         self._stop = stop
-        self._left = count
+        self._remaining = count
         self._stop_ms = stop_ms
         self._at_end = at_end
         self._idle = idle
         self._ends: dict[TopicPartition, int] = {}
-        """Where --exit stops, of partitions that are not there yet."""
+        """The offsets at which --exit stops, of partitions that have not reached them."""
         self._known: set[TopicPartition] = set()
         self._stopped: set[TopicPartition] = set()
-        """Those that have come to the time where they stop."""
+        """Partitions that have reached the stop time."""
         self._printed: dict[TopicPartition, int] = {}
         self._committed_at = time.monotonic()
         self._errors = 0
         self._is_cut_short = False
         self._bulk_from: float = math.inf
-        """After so many records columns are worth the time it takes to load Arrow."""
+        """The number of records after which Arrow columns outweigh the time to load Arrow."""
         if isinstance(show, Values) and stop_ms is None and find_spec("pyarrow") is not None:
             self._bulk_from = _BULK_FROM
         self._count = 0
 
     def begin(self, partitions: list[TopicPartition], span: Span) -> None:
-        """Read these, from where it says. Without a group."""
+        """Assigns partitions and seeks to the start. For reading without a group."""
         consumer = self._consumer
         start = span.start or Start(StartKind.BEGINNING)
-        # Before the first fetch is on its way: brokers answer one request after the other.
+        # Before the first fetch, because brokers process the requests of a connection in order.
         beginnings = consumer.beginning_offsets(partitions)
         ends = consumer.end_offsets(partitions)
         times = {}
@@ -145,8 +146,8 @@ class Reader:
                 break
             if self.commits and now - self._committed_at >= _COMMIT_S:
                 self._commit()
-            if self._stop.is_asked:
-                self._is_cut_short = self._left is not None or self._at_end
+            if self._stop.is_requested:
+                self._is_cut_short = self._remaining is not None or self._at_end
                 break
         self._commit()
 
@@ -154,7 +155,7 @@ class Reader:
         """Poll and print; whether something came."""
         if self._count >= self._bulk_from and not self.commits:
             return self._print_columns(timeout)
-        most = _POLL_RECORDS if self._left is None else min(_POLL_RECORDS, self._left)
+        most = _POLL_RECORDS if self._remaining is None else min(_POLL_RECORDS, self._remaining)
         records = self._consumer.poll(timeout, most)
         if records:
             self._print(records)
@@ -168,14 +169,14 @@ class Reader:
         batch = self._consumer.poll_arrow(timeout, _POLL_RECORDS)
         if batch is None:
             return False
-        if self._left is not None:
-            batch = batch.slice(0, self._left)
-            self._left -= batch.num_rows
+        if self._remaining is not None:
+            batch = batch.slice(0, self._remaining)
+            self._remaining -= batch.num_rows
         _write(joined_values(batch, self._show.end, self._show.null))
         return True
 
     def report(self, session: Session) -> None:
-        """Exit codes: 1 where a record could not be printed, 130 where --count was not reached."""
+        """Exits with 1 if a record could not be printed, with 130 if --count was not reached."""
         if self._errors:
             session.out.note(f"penstock: {self._errors} records could not be printed")
             raise SystemExit(1)
@@ -191,14 +192,14 @@ class Reader:
             print(f"penstock: {describe_error(error)}", file=sys.stderr)
         self._errors += len(errors)
         _write(data)
-        if self._left is not None:
-            self._left -= len(records)
+        if self._remaining is not None:
+            self._remaining -= len(records)
         if self.commits:
             for record in records:
                 self._printed[TopicPartition(record.topic, record.partition)] = record.offset + 1
 
     def _before_stop(self, records: list["ConsumerRecord"], stop_ms: int) -> list["ConsumerRecord"]:
-        kept = []
+        earlier = []
         for record in records:
             partition = TopicPartition(record.topic, record.partition)
             if partition in self._stopped:
@@ -207,11 +208,11 @@ class Reader:
                 self._stopped.add(partition)
                 self._consumer.pause([partition])
             else:
-                kept.append(record)
-        return kept
+                earlier.append(record)
+        return earlier
 
     def _is_done(self) -> bool:
-        if self._left == 0:
+        if self._remaining == 0:
             return True
         assigned = self._consumer.assignment()
         if assigned and assigned <= self._stopped:

@@ -1,4 +1,4 @@
-"""Records from the input on their way: sent in bulk, and each one accounted for in the end."""
+"""Sends the records of the input in bulk, and counts which were acknowledged or failed."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,14 +12,14 @@ from penstock.client.producer.producer import Producer
 from penstock.core.errors import KafkaError
 
 _MAX_PENDING = 64
-"""Bulks that wait for their acknowledgement; the producer's memory is the limit before that."""
+"""The number of bulks that may wait for acknowledgement; usually the memory limits it first."""
 
 Failures: TypeAlias = Callable[[], list[tuple[int, KafkaError]]]
-"""Waits; which records of a bulk failed, and why."""
+"""Waits, and returns the index and the error of each record of a bulk that failed."""
 
 
-class Sent(Protocol):
-    """What both kinds of futures of a producer can say."""
+class SendFuture(Protocol):
+    """What both kinds of futures of a producer have in common."""
 
     def done(self) -> bool: ...
 
@@ -31,15 +31,15 @@ class Failure(NamedTuple):
 
 class Pending(NamedTuple):
     bulk: Bulk
-    last: Sent | None
+    last: SendFuture | None
     failures: Failures
 
 
 class Sender:
-    """Sends bulks, and counts what became of their records.
+    """Sends bulks, and counts acknowledged and failed records.
 
-    `topic` None means each record's own; `partition` None too, -1 that the key decides. `failed` is
-    true as soon as one record is known not to be in the log.
+    With None as `topic` or `partition` each record has its own; with partition -1 the key decides.
+    `failed` is true as soon as one record has failed.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Sender:
         return bool(self.failures)
 
     def send(self, bulk: Bulk) -> None:
-        """Give the records to the producer. InputError where one does not say where it goes."""
+        """Passes the records to the producer. Raises InputError for records without a topic."""
         topic = self._topic or bulk.topic
         if topic is None:
             raise InputError(
@@ -88,19 +88,19 @@ class Sender:
                 timestamps=timestamps,
             )
         except RecordTooLargeError:
-            # Nothing of it was taken: one after the other, those that fit go all the same.
+            # Nothing was appended. Sent one by one, only those that are too large fail.
             self._send_each(topic, bulk, partition, timestamps)
         except KafkaError as error:
             failed = [(index, error) for index in range(len(bulk.values))]
             self._pending.append(Pending(bulk, None, lambda: failed))
         else:
             self._pending.append(Pending(bulk, future, future.failures))
-        self._settle_done()
+        self._collect_done()
 
     def finish(self) -> None:
-        """Wait until every record is acknowledged or has failed."""
+        """Waits until every record is acknowledged or has failed."""
         while self._pending:
-            self._settle(self._pending.popleft())
+            self._collect(self._pending.popleft())
 
     def _send_each(
         self,
@@ -110,7 +110,7 @@ class Sender:
         timestamps: Sequence[int] | None,
     ) -> None:
         for index, value in enumerate(bulk.values):
-            one = bulk._replace(
+            single = bulk._replace(
                 first=bulk.first + index, values=[value], keys=bulk.keys and [bulk.keys[index]]
             )
             try:
@@ -123,18 +123,18 @@ class Sender:
                     timestamp=None if timestamps is None else timestamps[index],
                 )
             except KafkaError as error:
-                self._pending.append(Pending(one, None, partial(_as_failures, error)))
+                self._pending.append(Pending(single, None, partial(_as_failures, error)))
             else:
-                self._pending.append(Pending(one, future, partial(_failures_of, future)))
+                self._pending.append(Pending(single, future, partial(_failures_of, future)))
 
-    def _settle_done(self) -> None:
+    def _collect_done(self) -> None:
         pending = self._pending
         while pending and (
             len(pending) > _MAX_PENDING or pending[0].last is None or pending[0].last.done()
         ):
-            self._settle(pending.popleft())
+            self._collect(pending.popleft())
 
-    def _settle(self, pending: Pending) -> None:
+    def _collect(self, pending: Pending) -> None:
         bulk = pending.bulk
         failed = pending.failures()
         self.failures += [Failure(bulk.place(index), error) for index, error in failed]

@@ -129,13 +129,13 @@ def test_a_folder_stands_for_its_files(written: WrittenLog) -> None:
     ]
 
 
-def test_a_folder_of_log_dirs(written: WrittenLog) -> None:
+def test_a_directory_of_log_dirs(written: WrittenLog) -> None:
     parent = written.directory.parent
     offsets = encode_offsets({TopicPartition("orders", 0): 5})
     (parent / "recovery-point-offset-checkpoint").write_bytes(offsets)
     result = run("dump-log", parent)
     assert result.exit_code == 0
-    assert f"# 1 partition folders are in {parent}: name one to dump it" in result.stdout
+    assert f"# 1 partition directories are in {parent}: name one to dump it" in result.stdout
     assert "topic: orders partition: 0 offset: 5" in result.stdout
     assert "baseOffset" not in result.stdout
 
@@ -226,7 +226,7 @@ def test_two_decoders_exclude_each_other(written: WrittenLog) -> None:
     [
         ("00000000000000000000.log", "No such file or directory"),
         ("missing.txt", "No such file or directory"),
-        ("notes.txt", "is no file of a log; those are called <20 digits>.log, "),
+        ("notes.txt", "is not a file of a log; those are named <20 digits>.log, "),
     ],
 )
 def test_files_that_are_not_there_or_not_known(tmp_path: Path, name: str, reason: str) -> None:
@@ -240,11 +240,11 @@ def test_files_that_are_not_there_or_not_known(tmp_path: Path, name: str, reason
     assert line.startswith(f"penstock dump-log: {path}: {reason}")
 
 
-def test_an_empty_folder(tmp_path: Path) -> None:
+def test_an_empty_directory(tmp_path: Path) -> None:
     result = run("dump-log", tmp_path)
     assert result.exit_code == 2
     assert result.stderr == (
-        f"penstock dump-log: {tmp_path}: is a folder without any file of a log\n"
+        f"penstock dump-log: {tmp_path}: is a directory without any file of a log\n"
     )
 
 

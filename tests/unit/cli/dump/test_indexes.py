@@ -251,7 +251,7 @@ def test_a_truncated_index(indexed: WrittenLog, aborted: WrittenLog, kind: str) 
     path.write_bytes(path.read_bytes()[:-3])
     items = dump_items(path)
     (result,) = of_kind(items, "problem")
-    assert "no multiple of" in str(result["problem"])
+    assert "not a multiple of" in str(result["problem"])
     assert result["remainingBytes"] == {".index": 5, ".timeindex": 9, ".txnindex": 31}[kind]
     assert of_kind(items, "entry")
     (sanity,) = reasons(path, SANITY)
