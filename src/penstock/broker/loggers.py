@@ -108,9 +108,8 @@ def _find(name: str) -> logging.Logger | None:
     own = _KAFKA_NAMES.get(name)
     if own is not None:
         return logging.getLogger(own)
-    entry = logging.root.manager.loggerDict.get(name)
-    # A name that is only the parent of other loggers has a placeholder.
-    return entry if isinstance(entry, logging.Logger) else None
+    # The name of a package is a logger, too: its level applies to the loggers of its modules.
+    return logging.getLogger(name) if name in logging.root.manager.loggerDict else None
 
 
 def _logger(name: str) -> logging.Logger:

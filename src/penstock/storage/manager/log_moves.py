@@ -99,7 +99,12 @@ class LogMoves:
         if self._has_stopped(move):
             return self._abandon(move)
         try:
-            can_swap = move.is_synced and move.has_nearly_caught_up and self._can_swap(move)
+            can_swap = (
+                move.is_synced
+                and not self._needs_restart(move)
+                and move.has_nearly_caught_up
+                and self._can_swap(move)
+            )
             if not can_swap:
                 move.plan_copy()
         except OSError as error:
@@ -248,8 +253,11 @@ class LogMoves:
     def _can_continue(self, move: LogMove) -> bool:
         if not self._has_stopped(move):
             self._check_for_errors(move)
-        needs_restart = move.is_outdated or move.end_offset < move.log.log_start_offset
-        return not (self._has_stopped(move) or needs_restart)
+        return not (self._has_stopped(move) or self._needs_restart(move))
+
+    def _needs_restart(self, move: LogMove) -> bool:
+        """Returns whether the current log was truncated, or has lost what would be copied next."""
+        return move.is_outdated or move.end_offset < move.log.log_start_offset
 
     def _copy_remaining(self, move: LogMove, old: Log, new: Log, stored_start: int) -> bool:
         """Copies the remaining batches if they are few; returns False if not, or on an error."""

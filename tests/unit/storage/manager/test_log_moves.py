@@ -130,6 +130,27 @@ class TestMove:
         broker.finish(move)
         assert offsets(broker.log) == [25, 26, 27, 28, 29]
 
+    def test_records_that_are_deleted_when_the_copy_has_nearly_caught_up(
+        self, broker: TwoLogDirs
+    ) -> None:
+        """The copy starts again at the new start offset instead of trying to swap for ever."""
+        broker.fill(5)
+        move = broker.begin()
+        for _ in range(50):
+            if move.is_synced:
+                break
+            assert not broker.manager.advance_move(move)
+            move.run()
+        assert move.is_synced
+        broker.fill(1)
+        broker.log.increment_log_start_offset(broker.log.log_end_offset)
+        for _ in range(50):
+            if broker.manager.advance_move(move):
+                break
+            move.run()
+        assert move.is_done
+        assert (broker.log.log_start_offset, broker.log.log_end_offset) == (6, 6)
+
     def test_a_batch_larger_than_a_segment_may_be_now(self, broker: TwoLogDirs) -> None:
         broker.log.append_as_leader(filler(900), 0)
         broker.log.config = replace(SMALL, segment_bytes=500)
