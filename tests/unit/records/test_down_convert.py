@@ -44,35 +44,37 @@ def marker(offset: int) -> bytearray:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_records_keep_offset_key_and_value(codec: Compression, magic: int) -> None:
-    """Headers are lost, and in magic 0 the time."""
+    """Headers are lost, and in magic 0 the timestamp."""
     offsets = [70, 71, 75, 80, 2000]
     records = golden_records(offsets)
     converted = down_convert(build_batch(records, base_offset=70, compression=codec), magic)
-    kept = [record._replace(headers=()) for record in records]
+    expected = [record._replace(headers=()) for record in records]
     if magic == 0:
-        kept = [record._replace(timestamp=-1) for record in kept]
-    assert list(iter_records(converted.messages)) == kept
+        expected = [record._replace(timestamp=-1) for record in expected]
+    assert list(iter_records(converted.messages)) == expected
     assert converted.next_offset == 2001
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_the_sets_that_kafka_would_write(codec: Compression, magic: int) -> None:
-    """S1: Kafka's own v2 batch of the same records gives its message set, byte for byte inside."""
+def test_message_sets_are_the_same_as_kafkas(codec: Compression, magic: int) -> None:
+    """S1: the decompressed message sets are equal byte for byte."""
     records = legacy_records(500, timestamps=TIMES)
-    theirs = LEGACY[f"v{magic}_{codec.codec_name}"]
-    ours = down_convert(build_batch(records, base_offset=500, compression=codec), magic).messages
+    kafka_messages = LEGACY[f"v{magic}_{codec.codec_name}"]
+    messages = down_convert(
+        build_batch(records, base_offset=500, compression=codec), magic
+    ).messages
     if codec is Compression.NONE:
-        assert ours == theirs
+        assert messages == kafka_messages
         return
-    mine, expected = read_message(ours), read_message(theirs)
-    assert mine[:1] + mine[2:6] == expected[:1] + expected[2:6]
-    assert mine.value is not None
+    message, expected = read_message(messages), read_message(kafka_messages)
+    assert message[:1] + message[2:6] == expected[:1] + expected[2:6]
+    assert message.value is not None
     assert expected.value is not None
-    unpacked = [decompress(codec, item.value or b"", magic=magic) for item in (mine, expected)]
+    unpacked = [decompress(codec, item.value or b"", magic=magic) for item in (message, expected)]
     assert bytes(unpacked[0]) == bytes(unpacked[1])
     if codec is Compression.LZ4:
-        assert mine.value[:7] == expected.value[:7], "the header checksum differs by magic"
+        assert message.value[:7] == expected.value[:7], "the header checksum differs by magic"
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
@@ -95,8 +97,8 @@ def test_markers_and_empty_batches_are_left_out() -> None:
     assert down_convert(marker(3) + empty, 0) == (bytearray(), 7)
 
 
-def test_single_messages_begin_with_the_wanted_one() -> None:
-    """Some versions of librdkafka rely on it. A wrapper comes whole, its reader skips."""
+def test_uncompressed_messages_begin_with_the_requested_offset() -> None:
+    """Some versions of librdkafka rely on it. A wrapper is complete; its reader skips records."""
     values = (b"a", b"b", b"c")
     plain = down_convert(batch(*values, offset=5), 1, first_offset=6).messages
     assert [record.offset for record in iter_records(plain)] == [6, 7]
@@ -104,7 +106,7 @@ def test_single_messages_begin_with_the_wanted_one() -> None:
     assert [record.offset for record in iter_records(packed)] == [5, 6, 7]
 
 
-def test_old_messages_are_taken_as_they_are() -> None:
+def test_old_messages_are_not_converted() -> None:
     data = LEGACY["v0_gzip"] + LEGACY["v1_lz4"] + bytes(batch(b"new", offset=600))
     converted = down_convert(data, 1).messages
     assert converted.startswith(LEGACY["v0_gzip"] + LEGACY["v1_lz4"])
@@ -119,7 +121,7 @@ def test_magic_1_becomes_magic_0(codec: Compression) -> None:
     assert converted.next_offset == 503
 
 
-def test_zstd_has_no_older_form() -> None:
+def test_zstd_cannot_be_converted() -> None:
     data = batch(b"a", codec=Compression.ZSTD)
     with pytest.raises(KafkaError, match="zstd") as caught:
         convert_entry(data, 0, 1)
@@ -132,18 +134,18 @@ def test_zstd_has_no_older_form() -> None:
     assert converted == (down_convert(before, 1).messages, 2)
 
 
-def test_the_room() -> None:
-    """The first batch comes whole, what follows is cut where the room ends."""
+def test_the_size_is_limited() -> None:
+    """The first batch is complete; the following ones are truncated at the limit."""
     data = marker(0) + batch(b"first", offset=1) + batch(b"second", offset=2)
-    whole = down_convert(data, 1).messages
+    all_messages = down_convert(data, 1).messages
     first = down_convert(data[: -len(batch(b"second"))], 1).messages
     assert down_convert(data, 1, room=0) == (first, 2)
     assert down_convert(data, 1, room=len(first)) == (first, 2)
-    assert down_convert(data, 1, room=len(first) + 5) == (whole[: len(first) + 5], 3)
-    assert down_convert(data, 1, room=len(whole)) == (whole, 3)
+    assert down_convert(data, 1, room=len(first) + 5) == (all_messages[: len(first) + 5], 3)
+    assert down_convert(data, 1, room=len(all_messages)) == (all_messages, 3)
 
 
-def test_what_is_broken_ends_the_set() -> None:
+def test_a_corrupt_batch_ends_the_message_set() -> None:
     good = batch(b"a")
     bad = batch(b"b", offset=1)
     bad[-1] ^= 0xFF
@@ -154,13 +156,13 @@ def test_what_is_broken_ends_the_set() -> None:
         down_convert(good[:-1], 1)
 
 
-def test_unpacking_is_bounded() -> None:
+def test_decompression_is_limited() -> None:
     data = batch(b"x" * 10_000, codec=Compression.GZIP)
     with pytest.raises(DecompressionLimitError):
         down_convert(data, 1, max_bytes=9_000)
 
 
-def test_offsets_beyond_the_last_one() -> None:
+def test_offsets_beyond_the_maximum_are_refused() -> None:
     data = batch(b"a", b"b", codec=Compression.GZIP)
     set_base_offset(data, 0, 2**63 - 1)
     with pytest.raises(CorruptRecordError, match="cannot express"):

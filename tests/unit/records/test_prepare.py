@@ -1,4 +1,4 @@
-"""Which appends are too slow for the log's thread, and what becomes of them there."""
+"""Appends that are too slow for the event loop, and their preparation on a thread."""
 
 import zlib
 
@@ -17,12 +17,12 @@ AS_SENT = AppendPolicy()
 
 
 def of_size(size: int, codec: Compression = Compression.NONE) -> bytearray:
-    """Records that no codec makes much smaller."""
+    """A batch of incompressible data."""
     noise = b"".join(zlib.crc32(b"%d" % n).to_bytes(4, "big") for n in range(size // 4))
     return build_batch([Record(0, T, None, noise)], compression=codec)
 
 
-def test_what_is_stored_as_it_came_is_light() -> None:
+def test_batches_stored_unchanged_are_not_heavy() -> None:
     assert not is_heavy(of_size(1_000_000), AS_SENT)
     assert not is_heavy(of_size(1_000_000), AppendPolicy(compression=Compression.NONE))
 
@@ -35,23 +35,25 @@ def test_a_compressed_batch_is_heavy_if_it_is_large(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_packing_is_heavy_earlier(codec: Compression) -> None:
-    other = AppendPolicy(compression=Compression.LZ4 if codec is not Compression.LZ4 else None)
+def test_compression_is_heavy_at_smaller_sizes(codec: Compression) -> None:
+    other_codec = AppendPolicy(
+        compression=Compression.LZ4 if codec is not Compression.LZ4 else None
+    )
     assert is_heavy(of_size(20_000), AppendPolicy(compression=codec))
     assert not is_heavy(of_size(500), AppendPolicy(compression=codec))
-    if other.compression is not None:
-        assert is_heavy(of_size(2_000, codec), other)
+    if other_codec.compression is not None:
+        assert is_heavy(of_size(2_000, codec), other_codec)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_a_few_bytes_that_stand_for_many_are_heavy(codec: Compression) -> None:
-    """P7: a hostile batch does not stop the others."""
+def test_highly_compressed_batches_are_heavy(codec: Compression) -> None:
+    """P7: a hostile batch does not block other requests."""
     batch = build_batch([Record(0, T, None, bytes(20_000_000))], compression=codec)
     assert is_heavy(batch, AS_SENT)
 
 
-def test_a_small_bomb() -> None:
-    """zstd has a run of 128 KiB in four bytes; the walk over its blocks finds them."""
+def test_a_small_decompression_bomb_is_heavy() -> None:
+    """zstd encodes a run of 128 KiB in four bytes; `is_heavy` reads the sizes of its blocks."""
     frame = bytearray.fromhex("28b52ffd0058")
     run = (1 << 1 | 131072 << 3).to_bytes(3, "little") + b"\0"
     for _ in range(60):
@@ -65,7 +67,7 @@ def test_a_small_bomb() -> None:
     assert is_heavy(batch, AS_SENT)
 
 
-def test_old_formats_are_converted() -> None:
+def test_conversion_of_old_formats_is_heavy_if_they_are_large() -> None:
     legacy = golden("legacy")
     assert not is_heavy(legacy["v1_none"], AS_SENT)
     assert is_heavy(legacy["v1_none"] * 200, AS_SENT)
@@ -73,30 +75,30 @@ def test_old_formats_are_converted() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 17, b"\0" * 40, b"\xff" * 100])
-def test_what_is_no_batch_is_light(data: bytes) -> None:
+def test_invalid_data_is_not_heavy(data: bytes) -> None:
     assert not is_heavy(data, AS_SENT)
 
 
-def test_a_codec_that_there_is_not() -> None:
+def test_an_unknown_codec_is_not_heavy() -> None:
     batch = of_size(200)
     batch[22] = 7
     assert not is_heavy(batch, AS_SENT)
 
 
-def test_bounds() -> None:
+def test_bounds_of_decompressed_sizes() -> None:
     assert unpacked_bound(Compression.ZSTD, memoryview(b"garbage"), 100) == 0
     assert unpacked_bound(7, memoryview(b"1234"), 100) == 4
     assert unpacked_bound(Compression.NONE, memoryview(b"1234"), 100) == 4
     assert unpacked_bound(Compression.GZIP, memoryview(b"1234"), 100) > 4000
 
 
-def test_it_must_run_first() -> None:
+def test_assign_before_run_is_an_error() -> None:
     prepared = PreparedAppend(of_size(10), AS_SENT, AppendOrigin.CLIENT, T)
     with pytest.raises(RuntimeError, match="run"):
         prepared.assign(0, 0, T)
 
 
-def test_what_is_wrong_is_told_when_it_is_placed() -> None:
+def test_errors_of_run_are_raised_by_assign() -> None:
     batch = of_size(100)
     batch[80] ^= 1
     prepared = PreparedAppend(batch, AS_SENT, AppendOrigin.CLIENT, T)

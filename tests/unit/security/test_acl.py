@@ -114,7 +114,7 @@ PATTERNS = [
         ("CLUSTER", "ANY", None, []),
     ],
 )
-def test_which_patterns_a_filter_finds(
+def test_a_filter_matches_patterns(
     resource_type: str, pattern_type: str, name: str | None, found: list[int]
 ) -> None:
     acl_filter = AclFilter(
@@ -140,7 +140,7 @@ def test_which_patterns_a_filter_finds(
         ({"permission": 2}, False),
     ],
 )
-def test_which_entries_a_filter_finds(change: dict[str, str | int], matches: bool) -> None:
+def test_a_filter_matches_entries(change: dict[str, str | int], matches: bool) -> None:
     """Wildcards of entries are names here, not patterns."""
     fields: dict[str, str | int | None] = {
         "resource_type": 1,

@@ -1,7 +1,7 @@
-"""The authorizer (X3): single rules, and random ACLs against a plain reading of all of them.
+"""The authorizer (X3): single rules, and random ACLs against a simple model.
 
 `authorize`, `authorize_by_resource_type` and `acls` were compared with StandardAuthorizer of Kafka
-4.3.1 on random ACLs. They differ in one case only: a name that starts with `*` and goes on is for
+4.3.1 on random ACLs. They differ in one case only: a longer name that starts with `*` is for
 Kafka not under the wildcard pattern.
 """
 
@@ -61,7 +61,7 @@ def test_the_setting_is_only_for_resources_without_acls() -> None:
     assert may(authorizer, name="other")
 
 
-def test_super_users_may_do_all() -> None:
+def test_super_users_may_do_everything() -> None:
     authorizer = AclAuthorizer(parse_super_users(" User:bob;User:ann ; "))
     authorizer.put(AclKey("TOPIC", "LITERAL", "*"), [entry("ALL", "DENY")])
     assert may(authorizer)
@@ -82,7 +82,7 @@ def test_super_users_may_do_all() -> None:
         ("PREFIXED", "*", False),
     ],
 )
-def test_which_patterns_apply(pattern_type: str, name: str, applies: bool) -> None:
+def test_matching_patterns_apply(pattern_type: str, name: str, applies: bool) -> None:
     assert may(with_acls((pattern_type, name, entry()))) is applies
 
 
@@ -96,12 +96,12 @@ def test_which_patterns_apply(pattern_type: str, name: str, applies: bool) -> No
         ("Group:*", "*", False),
     ],
 )
-def test_for_whom_an_entry_is(principal: str, host: str, applies: bool) -> None:
+def test_entries_apply_by_principal_and_host(principal: str, host: str, applies: bool) -> None:
     acl = entry(principal=principal, host=host)
     assert may(with_acls(("LITERAL", "orders", acl))) is applies
 
 
-def test_deny_wins_wherever_it_stands() -> None:
+def test_deny_wins_in_any_matching_pattern() -> None:
     for pattern in (("LITERAL", "*"), ("PREFIXED", "o"), ("LITERAL", "orders")):
         allow = ("LITERAL", "orders", entry("ALL"))
         deny = (*pattern, entry("READ", "DENY", "User:*"))
@@ -111,7 +111,7 @@ def test_deny_wins_wherever_it_stands() -> None:
 
 
 @pytest.mark.parametrize("operation", ["READ", "WRITE", "DELETE", "ALTER", "ALL", "DESCRIBE"])
-def test_what_implies_describe(operation: str) -> None:
+def test_operations_that_imply_describe(operation: str) -> None:
     assert may(with_acls(("LITERAL", "orders", entry(operation))), DESCRIBE)
     denied = with_acls(
         ("LITERAL", "orders", entry("DESCRIBE")), ("LITERAL", "*", entry(operation, "DENY"))
@@ -119,7 +119,7 @@ def test_what_implies_describe(operation: str) -> None:
     assert may(denied, DESCRIBE) is (operation not in ("ALL", "DESCRIBE"))
 
 
-def test_what_implies_nothing() -> None:
+def test_operations_that_imply_no_other() -> None:
     for operation in ("CREATE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS", "CLUSTER_ACTION"):
         assert not may(with_acls(("LITERAL", "orders", entry(operation))), DESCRIBE)
     alters = with_acls(("LITERAL", "orders", entry("ALTER_CONFIGS")))
@@ -128,7 +128,7 @@ def test_what_implies_nothing() -> None:
 
 
 def test_decisions_follow_the_acls() -> None:
-    """A decision that is remembered is forgotten when an ACL changes."""
+    """Cached decisions are dropped when an ACL changes."""
     authorizer = AclAuthorizer()
     key = AclKey("TOPIC", "PREFIXED", "ord")
     assert not may(authorizer)
@@ -147,7 +147,7 @@ def test_decisions_follow_the_acls() -> None:
     assert not may(authorizer)
 
 
-def test_memory_for_decisions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_decisions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorizer_module, "CACHE_LIMIT", 10)
     authorizer = with_acls(("PREFIXED", "ord", entry()))
     assert [may(authorizer, name=f"orders{i}") for i in range(25)] == [True] * 25
@@ -251,7 +251,7 @@ def oracle(
         max_size=40,
     ),
 )
-def test_decisions_are_those_of_a_reading_of_all_acls(
+def test_decisions_agree_with_a_simple_model(
     acls: Acls, everyone: bool, questions: list[tuple[str, str, str, str, str]]
 ) -> None:
     authorizer = AclAuthorizer(allow_everyone_if_no_acl_found=everyone)
@@ -302,7 +302,7 @@ EVERYTHING = AclFilter(
 
 
 @given(ACLS, NAMES, st.sampled_from(list(PatternType)[1:]), st.sampled_from([None, *PRINCIPALS]))
-def test_a_filter_finds_what_it_matches(
+def test_a_filter_returns_the_matching_acls(
     acls: Acls, name: str, pattern_type: PatternType, principal: str | None
 ) -> None:
     authorizer = AclAuthorizer()

@@ -56,7 +56,7 @@ def test_escapes_in_quotes() -> None:
         ("a.B required k=a@b;", "put values into double quotes"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, reason: str) -> None:
+def test_the_error_of_an_invalid_text_has_the_reason(text: str, reason: str) -> None:
     with pytest.raises(KafkaError, match=reason) as raised:
         parse_jaas(text)
     assert raised.value.code is ErrorCode.INVALID_CONFIG
@@ -87,7 +87,7 @@ def test_any_value_can_be_quoted(options: dict[str, str]) -> None:
 
 
 @given(st.text("ab=;\"\\'/* \n", max_size=30))
-def test_nonsense_is_refused_and_nothing_else_happens(text: str) -> None:
+def test_arbitrary_text_is_refused_or_parsed(text: str) -> None:
     modules: list[LoginModule] | None = None
     with suppress(KafkaError):
         modules = parse_jaas(text)

@@ -20,7 +20,7 @@ def test_a_principal_is_written_with_a_colon() -> None:
 
 
 @given(st.text().filter(lambda kind: ":" not in kind), st.text())
-def test_what_is_written_can_be_read(kind: str, name: str) -> None:
+def test_a_formatted_principal_is_parsed_to_the_same_value(kind: str, name: str) -> None:
     principal = Principal(kind, name)
     assert Principal.parse(str(principal)) == principal
 
@@ -51,8 +51,8 @@ def test_a_principal_without_a_colon_is_refused() -> None:
         (r"RULE:\/CN=(.*)/$1/", "/CN=z", "z"),
     ],
 )
-def test_names_are_those_that_kafka_finds(rules: str, subject: str, name: str) -> None:
-    """The expected names are what SslPrincipalMapper of Kafka 4.3.1 returned."""
+def test_mapped_names_are_the_same_as_kafkas(rules: str, subject: str, name: str) -> None:
+    """SslPrincipalMapper of Kafka 4.3.1 returned the expected names."""
     assert SslPrincipalMapper(rules).name(subject) == name
 
 
@@ -60,14 +60,14 @@ def test_names_are_those_that_kafka_finds(rules: str, subject: str, name: str) -
     "rules",
     ["RULE:a", "foo", "RULE:a/b/LX", "RULE:a/b/ DEFAULT", "RULE:(/b/", "RULE:a/${x}/", "RULE:a/$/"],
 )
-def test_a_bad_rule_is_named(rules: str) -> None:
+def test_the_error_of_an_invalid_rule_has_the_rule(rules: str) -> None:
     with pytest.raises(KafkaError, match=r"ssl\.principal\.mapping\.rules: invalid rule") as raised:
         SslPrincipalMapper(rules)
     assert raised.value.code is ErrorCode.INVALID_CONFIG
 
 
 @pytest.mark.parametrize("rules", ["RULE:b/c/", ""])
-def test_a_subject_without_a_rule_is_not_let_in(rules: str) -> None:
+def test_a_subject_without_a_matching_rule_is_refused(rules: str) -> None:
     with pytest.raises(KafkaError, match="no rule") as raised:
         SslPrincipalMapper(rules).name("a")
     assert raised.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED

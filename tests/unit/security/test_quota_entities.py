@@ -49,7 +49,7 @@ def test_entities(wire: list[tuple[str, str | None]], entity: Entity) -> None:
         ([("ip", "some-host")], "not an IP address"),
     ],
 )
-def test_entities_that_there_are_not(wire: list[tuple[str, str | None]], reason: str) -> None:
+def test_invalid_entities_are_refused(wire: list[tuple[str, str | None]], reason: str) -> None:
     with pytest.raises(KafkaError, match=reason) as raised:
         entity_of_wire(wire)
     assert raised.value.code is ErrorCode.INVALID_REQUEST
@@ -105,13 +105,13 @@ def test_the_largest_rate_fits() -> None:
         (IP, "connection_creation_rate", 0.5, "whole number"),
     ],
 )
-def test_quotas_that_there_cannot_be(entity: Entity, key: str, value: float, reason: str) -> None:
+def test_invalid_quotas_are_refused(entity: Entity, key: str, value: float, reason: str) -> None:
     with pytest.raises(KafkaError, match=reason) as raised:
         altered_values(entity, {}, [(key, value)])
     assert raised.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_quota_is_given_once() -> None:
+def test_a_quota_may_be_set_once_per_request() -> None:
     with pytest.raises(KafkaError, match="given twice"):
         altered_values(ANN, {}, [("producer_byte_rate", 1), ("producer_byte_rate", None)])
 
@@ -148,7 +148,7 @@ ENTITIES: list[Entity] = [
         ([("user", 0, DEFAULT_NAME)], [], []),
     ],
 )
-def test_which_entities_a_filter_finds(
+def test_a_filter_returns_the_matching_entities(
     components: list[tuple[str, int, str | None]], loose: list[int], strict: list[int]
 ) -> None:
     for is_strict, expected in ((False, loose), (True, strict)):
@@ -170,7 +170,7 @@ def test_which_entities_a_filter_finds(
         ([("user", 2, None), ("ip", 2, None)], "cannot combine", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_filters_that_make_no_sense(
+def test_invalid_filters_are_refused(
     components: list[tuple[str, int, str | None]], reason: str, code: ErrorCode
 ) -> None:
     with pytest.raises(KafkaError, match=reason) as raised:

@@ -41,15 +41,15 @@ def test_a_burst_counts_over_the_full_windows() -> None:
         (11_000, 10_000, 0),
     ],
 )
-def test_time_that_passes(after_ms: int, window_ms: int, throttle_ms: int) -> None:
-    """The windows that are missing are added to what has passed, until the burst is over."""
+def test_a_burst_expires_with_its_windows(after_ms: int, window_ms: int, throttle_ms: int) -> None:
+    """Missing windows are added to the elapsed time until the burst has expired."""
     rate = SampledRate(11, 1000)
     rate.record(6000, START)
     assert rate.throttle_ms(500, START + after_ms) == throttle_ms
     assert rate.window_ms(START + after_ms) == window_ms
 
 
-def test_a_steady_rate_is_not_held_back() -> None:
+def test_a_steady_rate_is_hardly_throttled() -> None:
     rate = SampledRate(11, 1000)
     for second in range(60):
         rate.record(500, START + second * 1000)
@@ -58,7 +58,7 @@ def test_a_steady_rate_is_not_held_back() -> None:
 
 
 def test_a_window_ends_on_the_millisecond() -> None:
-    """What came a second after the first amount is in a window of its own, and outlives it."""
+    """An amount recorded a second after the first one is in a separate window."""
     rate = SampledRate(2, 1000)
     rate.record(10, START)
     rate.record(10, START + 1000)
@@ -67,14 +67,14 @@ def test_a_window_ends_on_the_millisecond() -> None:
     assert rate.window_ms(START + 2000) == 1000
 
 
-def test_one_window_alone() -> None:
+def test_a_single_window() -> None:
     rate = SampledRate(1, 1000)
     rate.record(1, START)
     assert rate.window_ms(START) == 1
     assert rate.throttle_ms(10, START) == 99
 
 
-def test_a_wait_fits_its_field() -> None:
+def test_the_throttle_time_is_limited_to_int32() -> None:
     rate = SampledRate(11, 1000)
     rate.record(1e18, START)
     assert rate.throttle_ms(1, START) == MAX_THROTTLE_MS == 0x7FFF_FFFF
@@ -87,21 +87,21 @@ def test_a_wait_fits_its_field() -> None:
     st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 10_000)), max_size=40),
     st.integers(1, 10_000),
 )
-def test_what_is_taken_back_leaves_no_trace(steps: list[tuple[int, int]], amount: int) -> None:
-    with_it, without = SampledRate(11, 1000), SampledRate(11, 1000)
+def test_a_reverted_amount_has_no_effect(steps: list[tuple[int, int]], amount: int) -> None:
+    reverted, unchanged = SampledRate(11, 1000), SampledRate(11, 1000)
     now = START
     for pause, size in steps:
         now += pause
-        for rate in (with_it, without):
+        for rate in (reverted, unchanged):
             rate.record(size, now)
-    with_it.record(amount, now)
-    with_it.record(-amount, now)
-    without.record(0, now)
-    assert with_it.throttle_ms(100, now) == without.throttle_ms(100, now)
+    reverted.record(amount, now)
+    reverted.record(-amount, now)
+    unchanged.record(0, now)
+    assert reverted.throttle_ms(100, now) == unchanged.throttle_ms(100, now)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 10_000)), min_size=1, max_size=60))
-def test_whoever_waits_long_enough_may_go_on(steps: list[tuple[int, int]]) -> None:
+def test_no_throttling_after_all_windows_have_passed(steps: list[tuple[int, int]]) -> None:
     rate = SampledRate(11, 1000)
     now = START
     for pause, size in steps:
@@ -111,7 +111,7 @@ def test_whoever_waits_long_enough_may_go_on(steps: list[tuple[int, int]]) -> No
     assert rate.throttle_ms(1000, now + 11_000) == 0
 
 
-def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:
+def test_a_bucket_allows_a_burst_and_then_its_rate() -> None:
     """5 a second over 100 windows of a second hold 500: 560 leave 60 to wait for, 12 seconds."""
     bucket = TokenBucket(5, 100, 1000, START)
     assert bucket.tokens(START) == bucket.burst == 500
@@ -124,7 +124,7 @@ def test_a_bucket_gives_a_burst_and_then_its_rate() -> None:
     assert bucket.tokens(START + 1_000_000) == 500
 
 
-def test_a_bucket_keeps_what_it_holds_when_its_rate_changes() -> None:
+def test_a_bucket_keeps_its_tokens_when_its_rate_changes() -> None:
     bucket = TokenBucket(5, 100, 1000, START)
     bucket.take(560, START)
     bucket.rate = 10

@@ -34,7 +34,7 @@ def quotas_of(
     return quotas
 
 
-def test_without_quotas_nobody_waits() -> None:
+def test_without_quotas_no_client_is_throttled() -> None:
     quotas = ClientQuotas()
     assert not quotas.enabled
     assert quotas.record_produce("ann", "app", 10**12, NOW) == 0
@@ -50,7 +50,7 @@ def test_without_quotas_nobody_waits() -> None:
 
 
 @given(st.sets(st.integers(0, 7), min_size=1))
-def test_the_most_specific_quota_counts(present: set[int]) -> None:
+def test_the_most_specific_quota_applies(present: set[int]) -> None:
     quotas = ClientQuotas()
     for level in present:
         quotas.put(LEVELS[level], {"consumer_byte_rate": str(level + 1)})
@@ -60,8 +60,8 @@ def test_the_most_specific_quota_counts(present: set[int]) -> None:
     assert quotas.max_fetch_bytes("ann", "") == expected  # no id: no quota of clients
 
 
-def test_who_shares_a_quota() -> None:
-    """A quota of users is shared by the user's clients, a default is for each by itself."""
+def test_clients_that_share_a_quota() -> None:
+    """A quota of a user is shared by its clients; a default applies to each entity separately."""
     clients = list(product(("ann", "bob"), ("app", "web")))
 
     def waits(entity: Entity) -> list[int]:
@@ -75,7 +75,7 @@ def test_who_shares_a_quota() -> None:
     assert waits((("users", DEFAULT_NAME), ("clients", DEFAULT_NAME))) == [0, 0, 0, 0]
 
 
-def test_produce_and_fetch_have_quotas_of_their_own() -> None:
+def test_produce_and_fetch_have_separate_quotas() -> None:
     quotas = ClientQuotas()
     quotas.put(LEVELS[2], {"producer_byte_rate": "500", "consumer_byte_rate": "1000"})
     assert quotas.record_produce("ann", "app", 6000, NOW) == 2000
@@ -94,7 +94,7 @@ def test_a_fetch_that_is_not_sent_does_not_count() -> None:
     assert quotas.record_fetch("bob", "app", 5000, NOW) == 0
 
 
-def test_a_request_waits_for_a_window_at_most() -> None:
+def test_a_request_is_throttled_for_at_most_one_window() -> None:
     """1 s in 10 s is 10 %: nine times too much for 1 %, but the wait is cut to one window."""
     quotas = quotas_of(LEVELS[2], key="request_percentage", value="1.0")
     assert quotas.record_request("ann", "app", 0.1, NOW) == 0
@@ -111,7 +111,7 @@ def test_connections_of_an_address() -> None:
     assert waits == [0] * 10 + [1000, 1000]
 
 
-def test_an_address_may_be_written_in_any_way() -> None:
+def test_an_address_may_have_any_notation() -> None:
     quotas = quotas_of((("ips", "2001:DB8:0::1"),), key="connection_creation_rate", value="1")
     assert [quotas.record_connection("2001:db8::1", NOW) for _ in range(11)] == [0] * 10 + [1000]
     quotas.put((("ips", "some-host"),), {"connection_creation_rate": "1"})
@@ -134,7 +134,7 @@ def test_strict_mutations_are_refused_once_the_quota_is_used_up() -> None:
     quotas.mutation_quota("ann", "app", True, NOW + 1000).record(1, NOW + 1000)
 
 
-def test_other_mutations_are_only_held_back() -> None:
+def test_other_mutations_are_only_throttled() -> None:
     quotas = quotas_of(LEVELS[2], key="controller_mutation_rate", value="10")
     quota = quotas.mutation_quota("ann", "app", False, NOW)
     quota.record(110, NOW)
@@ -189,8 +189,8 @@ def test_a_stored_quota_that_is_no_number_is_named() -> None:
         quotas_of(LEVELS[0], value="many")
 
 
-def test_clients_that_are_gone_leave_nothing_behind() -> None:
-    """However many client ids there were: only those of the last windows are remembered."""
+def test_idle_clients_are_removed() -> None:
+    """Only client ids of the last windows are kept."""
     quotas = quotas_of(LEVELS[7])
     for i in range(30_000):
         quotas.record_produce("ann", f"client-{i}", 1, NOW + i * 10)

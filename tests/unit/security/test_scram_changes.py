@@ -48,10 +48,10 @@ def test_credentials_are_set_and_removed() -> None:
         (ScramDeletion("eve", 1), ErrorCode.RESOURCE_NOT_FOUND),
     ],
 )
-def test_what_kafka_refuses_is_refused(
+def test_changes_that_kafka_refuses_are_refused(
     wrong: ScramDeletion | ScramUpsertion, code: ErrorCode
 ) -> None:
-    """Only the user that it is about: the others are changed."""
+    """Only for the user concerned; the other users are changed."""
     if isinstance(wrong, ScramDeletion):
         changes, errors = plan_scram_changes([wrong, ScramDeletion("bob", 1)], [], exists)
     else:

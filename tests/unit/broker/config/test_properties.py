@@ -69,7 +69,7 @@ def test_an_error_in_an_option_names_the_option(tmp_path: Path) -> None:
     assert refusal(None, "nmu.partitions=1").startswith("--set nmu.partitions: no such setting")
 
 
-def test_an_error_of_a_missing_setting(tmp_path: Path) -> None:
+def test_an_error_of_a_setting_that_is_not_in_the_file_has_no_line(tmp_path: Path) -> None:
     path = written(tmp_path, "connections.max.idle.ms=50\n")
     assert refusal(path).startswith("connection.failed.authentication.delay.ms: must be less")
 

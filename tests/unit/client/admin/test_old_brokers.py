@@ -108,7 +108,7 @@ def test_the_cluster_is_described_with_metadata() -> None:
     asyncio.run(scenario())
 
 
-def test_topics_are_created_with_numbers_only() -> None:
+def test_topics_need_partitions_and_replication_factor() -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.CREATE_TOPICS: 3})
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.4.*give both"):
@@ -162,7 +162,7 @@ def test_single_settings_are_changed_by_replacing_all() -> None:
     asyncio.run(scenario())
 
 
-def test_lists_are_appended_to_and_taken_from() -> None:
+def test_items_are_appended_to_lists_and_subtracted_from_them() -> None:
     present = {
         "cleanup.policy": ConfigEntry("cleanup.policy", "delete", ConfigSource.DEFAULT_CONFIG),
         "throttled": ConfigEntry("throttled", "0:1,1:2", ConfigSource.DYNAMIC_TOPIC_CONFIG),
@@ -196,7 +196,7 @@ def test_groups_are_listed_without_filters() -> None:
     asyncio.run(scenario())
 
 
-def test_a_dead_group_is_none() -> None:
+def test_a_dead_group_does_not_exist() -> None:
     async def scenario() -> None:
         cluster = FakeCluster(
             {ApiKey.CONSUMER_GROUP_DESCRIBE: UNSUPPORTED, ApiKey.DESCRIBE_GROUPS: 5}
@@ -237,7 +237,7 @@ def test_offsets_are_fetched_group_by_group() -> None:
     asyncio.run(scenario())
 
 
-def test_some_offsets_are_too_new_for_the_broker() -> None:
+def test_unsupported_offset_specs_fail_separately() -> None:
     async def scenario() -> None:
         cluster = FakeCluster({ApiKey.LIST_OFFSETS: 6})
         t1 = TopicPartition("t", 1)
@@ -285,13 +285,13 @@ def test_features_are_updated(version: int) -> None:
             with pytest.raises(AdminError, match="feature b: too new") as failed:
                 await admin.update_features(updates)
             assert failed.value.code is ErrorCode.INVALID_UPDATE_VERSION
-        sent = cluster.requests[0][1].feature_updates[1]
-        assert sent.allow_downgrade if version == 0 else sent.upgrade_type == 3
+        feature_update = cluster.requests[0][1].feature_updates[1]
+        assert feature_update.allow_downgrade if version == 0 else feature_update.upgrade_type == 3
 
     asyncio.run(scenario())
 
 
-def test_what_old_brokers_cannot_do_is_said() -> None:
+def test_the_error_of_an_unsupported_feature_names_the_kafka_version() -> None:
     async def scenario() -> None:
         cluster = FakeCluster(
             {
@@ -326,7 +326,7 @@ def test_what_old_brokers_cannot_do_is_said() -> None:
     asyncio.run(scenario())
 
 
-def test_words_that_are_too_new_are_unknown() -> None:
+def test_unknown_names_of_states_are_parsed_as_unknown() -> None:
     assert GroupState.parse("STABLE") is GroupState.STABLE
     assert GroupState.parse("Dancing") is GroupState.UNKNOWN
     assert GroupType.parse("classic") is GroupType.CLASSIC

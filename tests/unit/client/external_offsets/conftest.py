@@ -1,4 +1,4 @@
-"""The databases that offsets are kept in."""
+"""Databases for external offsets."""
 
 from tests.support.spark.databases import database_url, engine, mariadb, postgresql
 

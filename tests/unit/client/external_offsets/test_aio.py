@@ -1,4 +1,4 @@
-"""The twin on an event loop: the same promises with SQLAlchemy's AsyncEngine (C6)."""
+"""External offsets of the asyncio consumer, with SQLAlchemy's AsyncEngine (C6)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -28,7 +28,7 @@ Then = Callable[[AioTransaction], Awaitable[object]]
 
 
 class AioMemoryReader(MemoryReader):
-    async def start(  # type: ignore[override]  # the twin's waits
+    async def start(  # type: ignore[override]  # a coroutine in the asyncio twin
         self, partition: TopicPartition
     ) -> OffsetAndMetadata:
         await asyncio.sleep(0)
@@ -83,13 +83,13 @@ async def stored(engine: AsyncEngine) -> dict[TopicPartition, int]:
     return {partition: item.position.offset for partition, item in matches.items()}
 
 
-def test_results_and_offsets_together_or_not_at_all(url: URL) -> None:
+def test_results_and_offsets_are_stored_together_or_not_at_all(url: URL) -> None:
     logs: Logs = {P0: list("abcde")}
 
     async def fail(tx: AioTransaction) -> None:
         raise ZeroDivisionError
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with database(url) as engine:
             offsets = attached(engine, logs)
             assert await consume(offsets) == ["a", "b"]
@@ -105,22 +105,22 @@ def test_results_and_offsets_together_or_not_at_all(url: URL) -> None:
             assert await consume(offsets) == []
             assert await results(engine) == logs[P0]
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_cancelled_block_is_undone(url: URL) -> None:
+def test_a_cancelled_transaction_is_rolled_back(url: URL) -> None:
     logs: Logs = {P0: list("abcde")}
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with database(url) as engine:
             offsets = attached(engine, logs)
             inside = asyncio.Event()
 
-            async def wait_for_ever(tx: AioTransaction) -> None:
+            async def wait_forever(tx: AioTransaction) -> None:
                 inside.set()
                 await asyncio.Event().wait()
 
-            task = asyncio.create_task(consume(offsets, wait_for_ever))
+            task = asyncio.create_task(consume(offsets, wait_forever))
             await inside.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -129,35 +129,35 @@ def test_a_cancelled_block_is_undone(url: URL) -> None:
             assert await consume(offsets) == ["a", "b"]
             assert await results(engine) == ["a", "b"]
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_partition_that_comes_and_goes(url: URL) -> None:
+def test_partitions_assigned_and_revoked_during_a_transaction(url: URL) -> None:
     logs: Logs = {P0: list("abcde"), P1: []}
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with database(url) as engine:
             offsets = attached(engine, logs)
             reader = offsets.reader
             assert isinstance(reader, AioMemoryReader)
 
-            async def lose_it(tx: AioTransaction) -> None:
+            async def revoke_partition(tx: AioTransaction) -> None:
                 offsets.revoked([P0])
                 reader.unassign([P0])
 
-            assert await consume(offsets, lose_it) == ["a", "b"]
+            assert await consume(offsets, revoke_partition) == ["a", "b"]
             assert await stored(engine) == {P0: 2}
             reader.assign([P0])
             await offsets.assigned([P0])
 
-            async def get_another(tx: AioTransaction) -> None:
+            async def assign_partition(tx: AioTransaction) -> None:
                 reader.assign([P1])
                 await offsets.assigned([P1])
 
-            assert await consume(offsets, get_another) == ["c", "d"]
+            assert await consume(offsets, assign_partition) == ["c", "d"]
             assert await stored(engine) == {P0: 4, P1: 0}
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
 def test_misuse_is_refused(url: URL) -> None:
@@ -167,14 +167,14 @@ def test_misuse_is_refused(url: URL) -> None:
         await (await tx.connection()).commit()
 
     async def nest(tx: AioTransaction) -> None:
-        await offsets_here[0].transaction().__aenter__()
+        await attached_offsets[0].transaction().__aenter__()
 
-    offsets_here: list[AioExternalOffsets] = []
+    attached_offsets: list[AioExternalOffsets] = []
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with database(url) as engine:
             offsets = attached(engine, logs)
-            offsets_here.append(offsets)
+            attached_offsets.append(offsets)
             with pytest.raises(IllegalStateError, match="leave commit and rollback"):
                 await consume(offsets, commit)
             with pytest.raises(IllegalStateError, match="nest"):
@@ -188,4 +188,4 @@ def test_misuse_is_refused(url: URL) -> None:
                 with pytest.raises(ConfigError, match="AUTOCOMMIT"):
                     await consume(attached(autocommit, logs))
 
-    asyncio.run(play())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Random histories of consumers that come, go, fail and overlap: each record counts once (C6)."""
+"""Random histories of consumers that stop, fail and overlap: each record counts once (C6)."""
 
 from contextlib import AbstractContextManager, suppress
 from random import Random
@@ -32,7 +32,7 @@ class FailedOnPurposeError(Exception):
 
 
 class Worker:
-    """A consumer whose block is held open while others do something."""
+    """A consumer whose transaction stays open during the steps of other consumers."""
 
     def __init__(self, logs: Logs, engine: Engine) -> None:
         self.reader = MemoryReader(logs)
@@ -41,18 +41,18 @@ class Worker:
         self._tx: Transaction | None = None
 
     def act(self, rng: Random) -> None:
-        """One step, which another worker's step may follow."""
-        # Partitions come and go without regard to other owners: as for zombies.
-        match rng.choice(["give", "take", "poll", "poll", "poll", "end", "end", "fail"]):
-            case "give":
-                value = rng.sample(PARTITIONS, rng.randint(1, 3))
-                new = [item for item in value if item not in self.reader.assignment()]
+        """Runs one random step."""
+        # Partitions are assigned and revoked regardless of other owners, as for zombies.
+        match rng.choice(["assign", "revoke", "poll", "poll", "poll", "end", "end", "fail"]):
+            case "assign":
+                partitions = rng.sample(PARTITIONS, rng.randint(1, 3))
+                new = [item for item in partitions if item not in self.reader.assignment()]
                 self.reader.assign(new)
                 self.offsets.assigned(new)
-            case "take":
-                taken = rng.sample(PARTITIONS, rng.randint(1, 3))
-                self.offsets.revoked(taken)
-                self.reader.unassign(taken)
+            case "revoke":
+                revoked = rng.sample(PARTITIONS, rng.randint(1, 3))
+                self.offsets.revoked(revoked)
+                self.reader.unassign(revoked)
             case "poll":
                 self.poll(rng.randint(1, 3))
             case "end":
@@ -61,12 +61,12 @@ class Worker:
             case _:
                 self.end(FailedOnPurposeError())
 
-    def poll(self, most: int) -> None:
+    def poll(self, max_records: int) -> None:
         if self._block is None:
             self._block = self.offsets.transaction()
             self._tx = self._block.__enter__()
         assert self._tx is not None
-        for record in self.reader.poll(most):
+        for record in self.reader.poll(max_records):
             row = {"part": record.partition.partition, "position": record.offset}
             self._tx.connection.execute(insert(RESULTS), row)
 
@@ -77,7 +77,7 @@ class Worker:
 
 
 def positions(engine: Engine) -> dict[int, list[int]]:
-    """What the results say was read, by partition, in the order in which it was inserted."""
+    """Returns the offsets in the results by partition, in the order of insertion."""
     results: dict[int, list[int]] = {partition.partition: [] for partition in PARTITIONS}
     with engine.connect() as connection:
         for row in connection.execute(select(RESULTS).order_by(RESULTS.c.id)):
@@ -119,7 +119,7 @@ def test_interleaved_transactions(kind: str, level: str, request: pytest.Fixture
 
 
 def test_two_owners_at_the_same_time(engine: Engine) -> None:
-    """Both read all partitions as fast as they can; whoever is late starts again from there."""
+    """Both read all partitions as fast as they can; the later one uses the saved offset."""
     RESULTS.create(engine)
     logs: Logs = {partition: ["value"] * RECORDS for partition in PARTITIONS}
     moved: list[OffsetsMovedError] = []

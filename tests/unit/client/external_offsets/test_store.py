@@ -48,7 +48,7 @@ def move_all(
     }
 
 
-def test_the_table_is_made_once_and_in_any_schema_of_names(engine: Engine) -> None:
+def test_the_table_is_created_once_and_with_any_name(engine: Engine) -> None:
     metadata = MetaData()
     store = OffsetStore("my_offsets", metadata=metadata)
     assert metadata.tables["my_offsets"] is store.table
@@ -67,7 +67,7 @@ def test_the_table_is_made_once_and_in_any_schema_of_names(engine: Engine) -> No
     ]
 
 
-def test_two_processes_make_the_table_at_the_same_time(engine: Engine) -> None:
+def test_concurrent_creation_of_the_table(engine: Engine) -> None:
     failures: list[Exception] = []
     together = Barrier(4)
 
@@ -88,7 +88,7 @@ def test_two_processes_make_the_table_at_the_same_time(engine: Engine) -> None:
     assert inspect(engine).has_table("penstock_offsets")
 
 
-def test_what_is_stored_is_read_as_it_was(engine: Engine, store: OffsetStore) -> None:
+def test_offsets_are_read_as_they_were_stored(engine: Engine, store: OffsetStore) -> None:
     first = OffsetAndMetadata(2**62, "nöte \U0001f9ea", 5)
     with engine.begin() as connection:
         store.add(connection, "grüppe", {ORDERS_0: first})
@@ -110,19 +110,19 @@ def test_names_that_differ_by_case_are_different(engine: Engine, store: OffsetSt
         assert offsets_in(connection, store, "G") == {ORDERS_0: 3}
 
 
-def test_many_partitions_are_read_at_once(engine: Engine, store: OffsetStore) -> None:
-    many = {TopicPartition(f"t{topic}", part): topic for topic in range(450) for part in (0, 3)}
+def test_many_partitions_are_read_together(engine: Engine, store: OffsetStore) -> None:
+    offsets = {TopicPartition(f"t{topic}", part): topic for topic in range(450) for part in (0, 3)}
     with engine.begin() as connection:
-        store.add(connection, "g", positions(many))
+        store.add(connection, "g", positions(offsets))
     with engine.connect() as connection:
-        requested = [item for item in many if item.partition == 3]
+        requested = [item for item in offsets if item.partition == 3]
         results = store.read(connection, "g", [*requested, BILLS_0])
     assert {key: stored.position.offset for key, stored in results.items()} == {
-        entry: many[entry] for entry in requested
+        entry: offsets[entry] for entry in requested
     }
 
 
-def test_an_offset_that_is_there_is_not_added_again(engine: Engine, store: OffsetStore) -> None:
+def test_add_does_not_change_an_existing_offset(engine: Engine, store: OffsetStore) -> None:
     with engine.begin() as connection:
         store.add(connection, "g", positions({ORDERS_0: 1}))
     with engine.begin() as connection:
@@ -132,7 +132,7 @@ def test_an_offset_that_is_there_is_not_added_again(engine: Engine, store: Offse
 
 
 def test_offsets_are_saved_with_their_transaction_only(engine: Engine, store: OffsetStore) -> None:
-    """C6: the store never commits by itself."""
+    """C6: the store never commits."""
     with engine.begin() as connection:
         store.add(connection, "g", positions({ORDERS_0: 1}))
     with engine.connect() as connection:
@@ -160,8 +160,8 @@ def test_a_save_from_an_old_version_is_refused(engine: Engine, store: OffsetStor
         assert offsets_in(connection, store) == {ORDERS_0: 1, ORDERS_1: 2}
 
 
-def test_moving_there_and_back_is_noticed(engine: Engine, store: OffsetStore) -> None:
-    """The offset alone would look as if nothing had happened."""
+def test_a_save_after_two_opposite_moves_is_refused(engine: Engine, store: OffsetStore) -> None:
+    """The offset is the same; only the version has changed."""
     with engine.begin() as connection:
         store.add(connection, "g", positions({ORDERS_0: 1}))
         old = move_all(connection, store, {ORDERS_0: 4})
@@ -171,7 +171,7 @@ def test_moving_there_and_back_is_noticed(engine: Engine, store: OffsetStore) ->
             store.save(connection, "g", old)
 
 
-def test_a_change_by_hand_is_noticed(engine: Engine, store: OffsetStore) -> None:
+def test_a_save_after_a_manual_change_is_refused(engine: Engine, store: OffsetStore) -> None:
     with engine.begin() as connection:
         store.add(connection, "g", positions({ORDERS_0: 1}))
         old = move_all(connection, store, {ORDERS_0: 4})
@@ -180,7 +180,9 @@ def test_a_change_by_hand_is_noticed(engine: Engine, store: OffsetStore) -> None
             store.save(connection, "g", old)
 
 
-def test_put_overwrites_and_fences_whoever_is_at_work(engine: Engine, store: OffsetStore) -> None:
+def test_put_overwrites_offsets_and_fences_open_transactions(
+    engine: Engine, store: OffsetStore
+) -> None:
     with engine.begin() as connection:
         store.add(connection, "g", positions({ORDERS_0: 1}))
         old = move_all(connection, store, {ORDERS_0: 4})
@@ -190,7 +192,7 @@ def test_put_overwrites_and_fences_whoever_is_at_work(engine: Engine, store: Off
             store.save(connection, "g", old)
 
 
-def test_deleted_offsets_are_gone_and_cannot_be_moved(engine: Engine, store: OffsetStore) -> None:
+def test_deleted_offsets_cannot_be_saved(engine: Engine, store: OffsetStore) -> None:
     with engine.begin() as connection:
         store.add(connection, "g", positions({ORDERS_0: 1, ORDERS_1: 2, BILLS_0: 3}))
         store.add(connection, "other", positions({ORDERS_0: 1}))
@@ -205,7 +207,7 @@ def test_deleted_offsets_are_gone_and_cannot_be_moved(engine: Engine, store: Off
 
 
 @pytest.mark.parametrize("group", ["", "x" * 256, "trailing "])
-def test_a_group_that_the_table_cannot_keep_is_refused(group: str) -> None:
+def test_a_group_id_that_the_table_cannot_store_is_refused(group: str) -> None:
     with (
         engine_for(URL.create("sqlite")) as engine,
         engine.connect() as connection,
@@ -217,10 +219,10 @@ def test_a_group_that_the_table_cannot_keep_is_refused(group: str) -> None:
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
 @pytest.mark.parametrize("reads_first", [False, True])
-def test_of_two_open_transactions_one_saves(
+def test_only_one_of_two_open_transactions_saves(
     level: str, kind: str, reads_first: bool, request: pytest.FixtureRequest
 ) -> None:
-    """C6: the second one waits for the first, then fails; at every isolation level."""
+    """C6: the second transaction waits for the first, then fails, at every isolation level."""
     url: URL = request.getfixturevalue(kind).fresh()
     store = OffsetStore()
     with engine_for(url, isolation_level=level) as engine:

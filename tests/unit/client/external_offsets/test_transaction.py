@@ -53,13 +53,15 @@ def attach(engine: Engine) -> Attach:
 
 
 def consume(
-    offsets: ExternalOffsets, most: int = 2, then: Callable[[Transaction], object] | None = None
+    offsets: ExternalOffsets,
+    max_records: int = 2,
+    then: Callable[[Transaction], object] | None = None,
 ) -> list[str]:
-    """The usual loop, once; `then` is called at the end of the block."""
+    """Runs one iteration of the usual loop; `then` is called at the end of the transaction."""
     reader = offsets.reader
     assert isinstance(reader, MemoryReader)
     with offsets.transaction() as tx:
-        records = reader.poll(most)
+        records = reader.poll(max_records)
         insert_all(tx, records)
         if then is not None:
             then(tx)
@@ -101,20 +103,20 @@ def test_offsets_are_saved_with_the_results(engine: Engine, attach: Attach, logs
     assert epochs == {7}
 
 
-def test_another_consumer_goes_on_where_the_first_one_was(
+def test_another_consumer_continues_from_the_saved_offsets(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     """C6: sought on start."""
     first = MemoryReader(logs)
     first.assign([P0])
-    consume(attach(first), most=3)
+    consume(attach(first), max_records=3)
     second = MemoryReader(logs)
     second.assign([P0])
-    assert consume(attach(second), most=3) == ["orders-0:3", "orders-0:4"]
+    assert consume(attach(second), max_records=3) == ["orders-0:3", "orders-0:4"]
     assert results(engine) == logs[P0]
 
 
-def test_a_failed_block_leaves_nothing_and_its_records_come_again(
+def test_a_failed_transaction_stores_nothing_and_its_records_are_read_again(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
@@ -130,7 +132,7 @@ def test_a_failed_block_leaves_nothing_and_its_records_come_again(
     assert results(engine) == logs[P0][:4]
 
 
-def test_a_statement_that_fails_is_a_failed_block(
+def test_a_failed_statement_rolls_back_the_transaction(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
@@ -143,7 +145,7 @@ def test_a_statement_that_fails_is_a_failed_block(
     assert consume(offsets) == logs[P0][:2]
 
 
-def test_records_that_give_no_result_move_the_offset_too(
+def test_offsets_of_records_without_results_are_saved_too(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
@@ -154,7 +156,7 @@ def test_records_that_give_no_result_move_the_offset_too(
     assert stored(engine) == {P0: 2}
 
 
-def test_records_polled_before_the_block_belong_to_it(
+def test_records_polled_before_the_transaction_belong_to_it(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
@@ -168,13 +170,13 @@ def test_records_polled_before_the_block_belong_to_it(
     assert stored(engine) == {P0: 4}
 
 
-def test_an_empty_poll_does_not_touch_the_database(
+def test_an_empty_poll_does_not_use_the_database(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
     reader.assign([P0])
     offsets = attach(reader)
-    consume(offsets, most=5)
+    consume(offsets, max_records=5)
     engine.dispose()
     connected: list[object] = []
     event.listen(engine, "connect", lambda connection, record: connected.append(connection))
@@ -184,10 +186,10 @@ def test_an_empty_poll_does_not_touch_the_database(
     assert stored(engine) == {P0: 5}
 
 
-def test_where_to_start_is_stored_before_anything_is_read(
+def test_the_starting_offset_is_stored_before_records_are_read(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
-    """A crash with auto_offset_reset=latest must not skip what is produced before the restart."""
+    """A crash with auto_offset_reset=latest must not skip records produced before the restart."""
     first = MemoryReader(logs, first=-1)
     first.assign([P0])
     assert consume(attach(first)) == []
@@ -198,25 +200,25 @@ def test_where_to_start_is_stored_before_anything_is_read(
     assert consume(attach(second)) == ["orders-0:5"]
 
 
-def test_partitions_are_sought_when_the_group_gives_them(
+def test_assigned_partitions_are_sought_to_their_saved_offsets(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     """C6: sought on rebalance."""
     first, second = MemoryReader(logs), MemoryReader(logs)
-    owner, heir = attach(first), attach(second)
+    owner, new_owner = attach(first), attach(second)
     first.assign([P0])
     owner.assigned([P0])
     consume(owner)
     owner.revoked([P0])
     first.unassign([P0])
     second.assign([P0])
-    heir.assigned([P0])
+    new_owner.assigned([P0])
     assert second.sought == [(P0, 2)]
     assert consume(owner) == []
-    assert consume(heir) == logs[P0][2:4]
+    assert consume(new_owner) == logs[P0][2:4]
 
 
-def test_a_partition_taken_away_within_the_block_is_saved_if_nobody_was_quicker(
+def test_a_partition_revoked_during_the_transaction_is_saved_if_no_other_owner_saved_it(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
@@ -230,26 +232,28 @@ def test_a_partition_taken_away_within_the_block_is_saved_if_nobody_was_quicker(
     assert len(results(engine)) == 4
 
 
-def test_a_partition_that_comes_back_within_the_block_is_not_read_twice(
+def test_a_partition_reassigned_during_the_transaction_is_not_read_twice(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
     reader.assign([P0])
     offsets = attach(reader)
-    for most in (2, 0):
+    for max_records in (2, 0):
         with offsets.transaction() as tx:
             polled = reader.poll()
             offsets.revoked([P0])
             reader.unassign([P0])
             reader.assign([P0])
             offsets.assigned([P0])
-            insert_all(tx, [*polled, *reader.poll(most)])
+            insert_all(tx, [*polled, *reader.poll(max_records)])
     assert results(engine) == logs[P0]
     assert stored(engine) == {P0: 5}
 
 
-def test_a_partition_that_is_about_to_come_back(engine: Engine, attach: Attach, logs: Logs) -> None:
-    """It is assigned again while the block ends, before anybody was told."""
+def test_a_partition_reassigned_at_the_end_of_the_transaction(
+    engine: Engine, attach: Attach, logs: Logs
+) -> None:
+    """It is assigned again before the listener is called."""
     reader = MemoryReader(logs)
     reader.assign([P0])
     offsets = attach(reader)
@@ -261,34 +265,34 @@ def test_a_partition_that_is_about_to_come_back(engine: Engine, attach: Attach, 
     assert consume(offsets) == logs[P0][2:4]
 
 
-def test_a_partition_that_comes_within_the_block(
+def test_a_partition_assigned_during_the_transaction(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
-    """Its first offset can be stored although the transaction has changed something already."""
+    """Its first offset can be stored although the transaction has already changed rows."""
     reader = MemoryReader(logs)
     reader.assign([P0])
     offsets = attach(reader)
 
-    def get_another(tx: Transaction) -> None:
+    def assign_partition(tx: Transaction) -> None:
         reader.assign([P1])
         offsets.assigned([P1])
         insert_all(tx, [item for item in reader.poll() if item.partition == P1])
 
-    def get_another_and_fail(tx: Transaction) -> None:
-        get_another(tx)
+    def assign_partition_and_fail(tx: Transaction) -> None:
+        assign_partition(tx)
         fail(tx)
 
-    consume(offsets, most=5, then=get_another)
+    consume(offsets, max_records=5, then=assign_partition)
     assert stored(engine) == {P0: 5, P1: 2}
     reader.unassign([P1])
     offsets.revoked([P1])
     with pytest.raises(ZeroDivisionError):
-        consume(offsets, then=get_another_and_fail)
+        consume(offsets, then=assign_partition_and_fail)
     assert consume(offsets) == logs[P1][2:4]
     assert results(engine) == [*logs[P0], *logs[P1][:4]]
 
 
-def test_the_first_partition_comes_within_the_block(
+def test_the_first_partition_assigned_during_the_transaction(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
@@ -303,7 +307,7 @@ def test_the_first_partition_comes_within_the_block(
 
 
 def test_a_database_in_memory(logs: Logs) -> None:
-    """All its users share one connection."""
+    """All users of an in-memory database share one connection."""
     reader = MemoryReader(logs)
     with engine_for(URL.create("sqlite")) as engine:
         RESULTS.create(engine)
@@ -317,10 +321,10 @@ def test_a_database_in_memory(logs: Logs) -> None:
         assert results(engine) == logs[P0]
 
 
-def test_the_one_who_lost_a_partition_cannot_save(
+def test_a_former_owner_of_a_partition_cannot_save(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
-    """C6: of two owners one commits, whichever comes first."""
+    """C6: the first of two owners to commit wins."""
     first, second = MemoryReader(logs), MemoryReader(logs)
     zombie, owner = attach(first), attach(second)
     first.assign([P0])
@@ -331,14 +335,14 @@ def test_the_one_who_lost_a_partition_cannot_save(
     with pytest.raises(OffsetsMovedError), zombie.transaction() as tx:
         tx.connection.execute(insert(RESULTS), {"value": "twice"})
     assert results(engine) == logs[P0][:2]
-    assert consume(zombie) == logs[P0][2:4], "it reads on from what is stored"
+    assert consume(zombie) == logs[P0][2:4], "it continues from the stored offset"
     with pytest.raises(OffsetsMovedError):
         consume(owner)
     assert consume(owner) == logs[P0][4:]
     assert results(engine) == logs[P0]
 
 
-def test_a_partition_taken_away_and_saved_by_another_undoes_the_block(
+def test_a_revoked_partition_saved_by_another_owner_rolls_back_the_transaction(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     first, second = MemoryReader(logs), MemoryReader(logs)
@@ -350,7 +354,7 @@ def test_a_partition_taken_away_and_saved_by_another_undoes_the_block(
     first.unassign([P0])
     second.assign([P0])
     owner.assigned([P0])
-    consume(owner, most=1)
+    consume(owner, max_records=1)
     first.assign([P0])
     zombie.assigned([P0])
     with pytest.raises(OffsetsMovedError):
@@ -359,7 +363,7 @@ def test_a_partition_taken_away_and_saved_by_another_undoes_the_block(
     assert consume(zombie) == [*logs[P1][:2], *logs[P0][1:3]]
 
 
-def test_what_was_saved_is_told_to_the_group_afterwards(
+def test_saved_offsets_are_mirrored_to_the_group(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     received: list[Mapping[TopicPartition, OffsetAndMetadata]] = []
@@ -378,10 +382,10 @@ def test_what_was_saved_is_told_to_the_group_afterwards(
     assert received == [{P0: OffsetAndMetadata(2, leader_epoch=7)}]
 
 
-def test_a_commit_that_failed_after_it_was_done_is_found_in_the_database(
+def test_a_commit_without_a_response_is_found_in_the_database(
     engine: Engine, attach: Attach, logs: Logs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether a commit whose answer got lost has happened, only the database knows."""
+    """Only the database knows whether a commit without a response was applied."""
     reader = MemoryReader(logs)
     reader.assign([P0])
     offsets = attach(reader)
@@ -391,7 +395,7 @@ def test_a_commit_that_failed_after_it_was_done_is_found_in_the_database(
     def commit_and_fail(connection: PoolProxiedConnection) -> None:
         monkeypatch.setattr(engine.dialect, "do_commit", commit)
         commit(connection)
-        raise ConnectionError("the answer got lost")
+        raise ConnectionError("the response was lost")
 
     monkeypatch.setattr(engine.dialect, "do_commit", commit_and_fail)
     with pytest.raises(ConnectionError):
@@ -400,23 +404,23 @@ def test_a_commit_that_failed_after_it_was_done_is_found_in_the_database(
     assert results(engine) == logs[P0][:4]
 
 
-def test_a_transaction_ended_by_hand_is_an_error(
+def test_a_transaction_that_the_user_commits_is_an_error(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)
     reader.assign([P0])
     offsets = attach(reader)
 
-    def commit_and_go_on(tx: Transaction) -> None:
+    def commit_and_continue(tx: Transaction) -> None:
         tx.connection.commit()
         tx.connection.execute(text("SELECT 1"))
 
     with pytest.raises(IllegalStateError, match="leave commit and rollback"):
-        consume(offsets, then=commit_and_go_on)
+        consume(offsets, then=commit_and_continue)
     assert stored(engine) == {P0: 0}
 
 
-def test_blocks_do_not_nest_and_end_their_connection(
+def test_transactions_do_not_nest_and_close_their_connection(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     offsets = attach(MemoryReader(logs))
@@ -430,7 +434,7 @@ def test_blocks_do_not_nest_and_end_their_connection(
         pass
 
 
-def test_records_polled_before_the_offsets_were_known_are_refused(
+def test_records_polled_before_their_partition_was_prepared_are_refused(
     engine: Engine, attach: Attach, logs: Logs
 ) -> None:
     reader = MemoryReader(logs)

@@ -31,7 +31,7 @@ def test_a_user_logs_in(response: bytes) -> None:
     assert server.principal_name == response.split(b"\0")[1].decode()
 
 
-def test_wrong_user_and_wrong_password_sound_alike() -> None:
+def test_wrong_user_and_wrong_password_have_the_same_error() -> None:
     assert refusal(b"\0ann\0wrong") == refusal(b"\0eve\0secret") == refusal(b"\0nobody\0x")
 
 
@@ -48,11 +48,11 @@ def test_wrong_user_and_wrong_password_sound_alike() -> None:
         (b"bob\0ann\0secret", "authorization id"),
     ],
 )
-def test_what_is_wrong_is_said(response: bytes, reason: str) -> None:
+def test_the_error_of_an_invalid_message_has_the_reason(response: bytes, reason: str) -> None:
     assert reason in refusal(response)
 
 
-def test_an_exchange_ends_once() -> None:
+def test_a_completed_exchange_cannot_be_continued() -> None:
     server = PlainServer(USERS)
     with pytest.raises(KafkaError, match="nobody logged in"):
         _ = server.principal_name
@@ -62,7 +62,7 @@ def test_an_exchange_ends_once() -> None:
     assert raised.value.code is ErrorCode.ILLEGAL_SASL_STATE
 
 
-def test_there_is_no_second_guess() -> None:
+def test_a_failed_exchange_cannot_be_continued() -> None:
     server = PlainServer(USERS)
     with pytest.raises(KafkaError):
         server.step(b"\0ann\0wrong")
@@ -72,5 +72,5 @@ def test_there_is_no_second_guess() -> None:
 
 
 @given(st.binary(max_size=20))
-def test_only_the_right_bytes_let_in(response: bytes) -> None:
+def test_only_the_exact_message_authenticates(response: bytes) -> None:
     assert refusal(response)

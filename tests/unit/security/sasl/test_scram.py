@@ -130,8 +130,8 @@ def test_names_survive_their_encoding(user: str) -> None:
 
 
 @MECHANISMS
-def test_unknown_user_and_wrong_password_look_alike(mechanism: ScramMechanism) -> None:
-    """The unknown one gets a challenge too, the same each time, and the same verdict."""
+def test_unknown_user_and_wrong_password_have_the_same_error(mechanism: ScramMechanism) -> None:
+    """An unknown user gets a constant challenge and the same error."""
 
     def attempt(user: str) -> tuple[bytes, str]:
         server = new_server(mechanism)
@@ -139,8 +139,8 @@ def test_unknown_user_and_wrong_password_look_alike(mechanism: ScramMechanism) -
         challenge = server.step(client.first())
         return challenge, refusal(lambda: server.step(client.final(challenge)))
 
-    known, unknown = attempt("user"), attempt("eve")
-    assert known[1] == unknown[1]
+    existing_user, unknown_user = attempt("user"), attempt("eve")
+    assert existing_user[1] == unknown_user[1]
     assert attempt("eve") == unknown
     assert attempt("mallory")[0] != unknown[0]
     assert unknown[0].endswith(b",i=4096")
@@ -149,7 +149,7 @@ def test_unknown_user_and_wrong_password_look_alike(mechanism: ScramMechanism) -
     assert 20 <= len(salt) <= 26
 
 
-def test_a_credential_with_too_few_iterations_lets_nobody_in() -> None:
+def test_a_credential_with_too_few_iterations_is_not_used() -> None:
     weak = credential_from_password(SHA_256, "pencil", b"salt", 4095)
     server = ScramServer(SHA_256, {"user": weak}.get, NONCE, SECRET)
     client = ScramClient("sha256", "user", "pencil")
@@ -178,7 +178,7 @@ def test_a_bad_first_message(message: bytes, reason: str) -> None:
     assert reason in refusal(lambda: new_server().step(message))
 
 
-def test_an_extension_that_says_no_token_is_ignored() -> None:
+def test_tokenauth_false_is_ignored() -> None:
     assert (
         new_server().step(b"n,,n=user,r=abc,tokenauth=false").startswith(b"r=abc" + NONCE.encode())
     )
@@ -205,7 +205,7 @@ def test_a_bad_final_message(change: tuple[bytes, bytes], reason: str) -> None:
     assert not server.done
 
 
-def test_a_proof_does_not_fit_another_exchange() -> None:
+def test_a_proof_is_not_valid_in_another_exchange() -> None:
     client = ScramClient("sha256", "user", "pencil")
     first, second = new_server(), new_server()
     final = client.final(first.step(client.first()))
@@ -213,7 +213,7 @@ def test_a_proof_does_not_fit_another_exchange() -> None:
     assert "nonce" in refusal(lambda: second.step(final))
 
 
-def test_an_exchange_ends_once() -> None:
+def test_a_completed_exchange_cannot_be_continued() -> None:
     server = new_server()
     client = ScramClient("sha256", "user", "pencil")
     final = client.final(server.step(client.first()))
@@ -226,7 +226,7 @@ def test_an_exchange_ends_once() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_nonsense_never_logs_in(response: bytes) -> None:
+def test_arbitrary_messages_never_authenticate(response: bytes) -> None:
     server = new_server()
     client = ScramClient("sha256", "user", "pencil")
     server.step(client.first())
