@@ -141,10 +141,10 @@ def test_unknown_user_and_wrong_password_have_the_same_error(mechanism: ScramMec
 
     existing_user, unknown_user = attempt("user"), attempt("eve")
     assert existing_user[1] == unknown_user[1]
-    assert attempt("eve") == unknown
-    assert attempt("mallory")[0] != unknown[0]
-    assert unknown[0].endswith(b",i=4096")
-    salt = base64.b64decode(unknown[0].split(b",s=")[1].split(b",")[0])
+    assert attempt("eve") == unknown_user
+    assert attempt("mallory")[0] != unknown_user[0]
+    assert unknown_user[0].endswith(b",i=4096")
+    salt = base64.b64decode(unknown_user[0].split(b",s=")[1].split(b",")[0])
     assert salt.decode().isalnum()
     assert 20 <= len(salt) <= 26
 
