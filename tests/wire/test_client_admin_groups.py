@@ -1,4 +1,4 @@
-"""The admin client at our broker: groups of both protocols, their offsets and members (C3)."""
+"""The admin client with our broker: groups of both protocols, offsets and members (C3)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -44,7 +44,7 @@ def admin(broker: RunningBroker) -> Iterator[Admin]:
 
 @pytest.fixture
 def group(admin: Admin, request: pytest.FixtureRequest) -> str:
-    """A group of the test's own, whose coordinator is up."""
+    """A group id for the test, whose coordinator is available."""
     name: str = request.node.name
     admin.list_group_offsets([name])
     return name
@@ -54,7 +54,7 @@ def code_of(error: pytest.ExceptionInfo[AdminError], key: object) -> ErrorCode:
     return error.value.errors[key].code
 
 
-def test_a_classic_group(admin: Admin, client: WireClient, group: str) -> None:
+def test_a_classic_group_is_described(admin: Admin, client: WireClient, group: str) -> None:
     member = ClassicMember(client, group, ["t"], instance="i").joined({"t": [1, 0]})
     results = admin.describe_groups([group], include_authorized_operations=True)[group]
     assert (results.type, results.state) == (GroupType.CLASSIC, GroupState.STABLE)
@@ -62,15 +62,22 @@ def test_a_classic_group(admin: Admin, client: WireClient, group: str) -> None:
     assert results.coordinator.id == 0
     assert AclOperation.READ in (results.authorized_operations or ())
     assert not results.is_simple_consumer_group
-    only = results.members[0]
-    assert (only.member_id, only.group_instance_id) == (member.member_id, "i")
-    assert (only.client_id, only.client_host) == ("test", "/127.0.0.1")
-    assert (only.assignment, only.subscribed_topics) == ((T0, T1), ("t",))
-    assert (only.member_epoch, only.target_assignment, results.group_epoch) == (None, None, None)
+    described_member = results.members[0]
+    assert (described_member.member_id, described_member.group_instance_id) == (
+        member.member_id,
+        "i",
+    )
+    assert (described_member.client_id, described_member.client_host) == ("test", "/127.0.0.1")
+    assert (described_member.assignment, described_member.subscribed_topics) == ((T0, T1), ("t",))
+    assert (
+        described_member.member_epoch,
+        described_member.target_assignment,
+        results.group_epoch,
+    ) == (None, None, None)
     assert member.leave() is ErrorCode.NONE
 
 
-def test_a_group_of_the_newer_protocol(admin: Admin, client: WireClient, group: str) -> None:
+def test_a_consumer_group_is_described(admin: Admin, client: WireClient, group: str) -> None:
     """C3, KIP-848."""
     member = ConsumerMember(client, group, "m" * 22, names=["t"]).joined()
     member.obey()
@@ -78,48 +85,51 @@ def test_a_group_of_the_newer_protocol(admin: Admin, client: WireClient, group: 
     assert (results.type, results.state) == (GroupType.CONSUMER, GroupState.STABLE)
     assert (results.protocol_type, results.assignor) == ("consumer", "uniform")
     assert results.group_epoch == results.target_assignment_epoch == member.epoch
-    only = results.members[0]
-    assert (only.member_id, only.member_epoch) == (member.member_id, member.epoch)
-    assert only.assignment == only.target_assignment == (T0, T1)
-    assert (only.subscribed_topics, only.is_classic) == (("t",), False)
+    described_member = results.members[0]
+    assert (described_member.member_id, described_member.member_epoch) == (
+        member.member_id,
+        member.epoch,
+    )
+    assert described_member.assignment == described_member.target_assignment == (T0, T1)
+    assert (described_member.subscribed_topics, described_member.is_classic) == (("t",), False)
     assert member.leave().error_code == 0
 
 
 def test_groups_are_listed(admin: Admin, client: WireClient, group: str) -> None:
-    classic, newer, simple = (f"{group}-{kind}" for kind in ("classic", "newer", "simple"))
+    classic, consumer_group, simple = (f"{group}-{kind}" for kind in ("classic", "newer", "simple"))
     first = ClassicMember(client, classic, ["t"]).joined({"t": [0]})
-    second = ConsumerMember(client, newer, "n" * 22, names=["t"]).joined()
+    second = ConsumerMember(client, consumer_group, "n" * 22, names=["t"]).joined()
     admin.alter_group_offsets(simple, {T0: 0})
-    listed = {group_item.group_id: group_item for group_item in admin.list_groups()}
+    listed = {listing.group_id: listing for listing in admin.list_groups()}
     assert listed[classic][1:] == ("consumer", GroupState.STABLE, GroupType.CLASSIC)
-    assert listed[newer][1::2] == ("consumer", GroupType.CONSUMER)
+    assert listed[consumer_group][1::2] == ("consumer", GroupType.CONSUMER)
     assert listed[simple][1:] == ("", GroupState.EMPTY, GroupType.CLASSIC)
     assert listed[simple].is_simple_consumer_group
-    ours = {classic, newer, simple}
+    test_groups = {classic, consumer_group, simple}
 
-    def of_ours(results: list[GroupListing]) -> set[str]:
-        return {item.group_id for item in results} & ours
+    def ids_of_test(results: list[GroupListing]) -> set[str]:
+        return {item.group_id for item in results} & test_groups
 
-    assert of_ours(admin.list_groups(types=[GroupType.CONSUMER])) == {newer}
+    assert ids_of_test(admin.list_groups(types=[GroupType.CONSUMER])) == {consumer_group}
     empty = admin.list_groups(types=[GroupType.CLASSIC], states=[GroupState.EMPTY])
-    assert of_ours(empty) == {simple}
-    assert of_ours(admin.list_groups(protocol_types=[""])) == {simple}
+    assert ids_of_test(empty) == {simple}
+    assert ids_of_test(admin.list_groups(protocol_types=[""])) == {simple}
     assert first.leave() is ErrorCode.NONE
     assert second.leave().error_code == 0
 
 
-def test_groups_that_are_not_there(admin: Admin, group: str) -> None:
+def test_unknown_groups_raise_errors(admin: Admin, group: str) -> None:
     with pytest.raises(AdminError, match="check the name against list_groups") as failed:
         admin.describe_groups([group])
     assert failed.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     assert admin.list_group_offsets([group]) == {group: {}}
-    with pytest.raises(AdminError) as removed:
+    with pytest.raises(AdminError) as delete_error:
         admin.delete_groups([group])
-    assert removed.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+    assert delete_error.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_from_outside(admin: Admin, group: str) -> None:
-    """C5: set, listed and deleted without a consumer."""
+def test_offsets_are_set_without_a_consumer(admin: Admin, group: str) -> None:
+    """C5: they are set, listed and deleted without a consumer."""
     admin.alter_group_offsets(group, {T0: OffsetAndMetadata(5, "note", 0), T1: 7})
     assert admin.list_group_offsets([group])[group] == {
         T0: OffsetAndMetadata(5, "note", 0),
@@ -137,10 +147,10 @@ def test_offsets_from_outside(admin: Admin, group: str) -> None:
     assert failed.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert failed.value.results == {T0: None}
     admin.delete_groups([group])
-    assert group not in {group_item.group_id for group_item in admin.list_groups()}
+    assert group not in {listing.group_id for listing in admin.list_groups()}
 
 
-def test_a_group_with_members_is_left_alone(admin: Admin, client: WireClient, group: str) -> None:
+def test_a_group_with_members_is_not_changed(admin: Admin, client: WireClient, group: str) -> None:
     """The errors say to stop the members first."""
     member = ClassicMember(client, group, ["t"]).joined({"t": [0, 1]})
     with pytest.raises(AdminError, match="stop them first") as commit:
@@ -169,8 +179,8 @@ def test_members_are_removed(admin: Admin, client: WireClient, group: str) -> No
     admin.remove_members(group)
 
 
-def test_offsets_in_open_transactions(admin: Admin, client: WireClient, group: str) -> None:
-    """P4: with require_stable they are waited for; without, the old ones are told."""
+def test_offsets_of_open_transactions(admin: Admin, client: WireClient, group: str) -> None:
+    """P4: require_stable waits for the transaction; otherwise the old offset is returned."""
     admin.alter_group_offsets(group, {T0: 1})
     producer = TxnProducer.started(client, group)
     assert producer.add_offsets(group) is ErrorCode.NONE

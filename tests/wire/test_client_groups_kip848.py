@@ -1,4 +1,4 @@
-"""The client's members of consumer groups (KIP-848), against our broker (C5)."""
+"""Members of consumer groups (KIP-848) in the client (C5)."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,49 +28,51 @@ def settings() -> Mapping[str, str]:
 
 
 async def until_shared(topic: str, count: int, *group: OwnMember) -> None:
-    whole, even = all_of(topic, count, *group), share(*group)
+    all_assigned, evenly = all_of(topic, count, *group), share(*group)
 
-    def is_so() -> bool:
-        return whole() and even() and all(member.group.is_stable for member in group)
+    def is_shared() -> bool:
+        return all_assigned() and evenly() and all(member.group.is_stable for member in group)
 
-    await until(is_so, f"{topic} shared by {len(group)}")
+    await until(is_shared, f"{topic} shared by {len(group)}")
 
 
 @pytest.mark.parametrize("assignor", [None, "range"])
-def test_members_come_and_go(
+def test_members_join_and_leave(
     broker: RunningBroker, client: WireClient, assignor: str | None
 ) -> None:
-    """Members get their parts from the coordinator, and give up only what goes."""
+    """The coordinator assigns partitions, and members revoke only those that move."""
     topic = f"topic-{assignor}"
     make_topic(client, topic, partitions=6)
 
-    async def play() -> None:
+    async def scenario() -> None:
         options = {**CONSUMER, "group_remote_assignor": assignor}
         async with members(broker.bootstrap_servers, topic, topic, 1, **options) as (first,):
-            await until(all_of(topic, 6, first), "all at one")
-            async with OwnMember(broker.bootstrap_servers, topic, **options) as two:
+            await until(all_of(topic, 6, first), "all partitions at the first member")
+            async with OwnMember(broker.bootstrap_servers, topic, **options) as second:
                 overlaps: list[set[TopicPartition]] = []
-                first.on_revoked = lambda event: overlaps.append(two.owned & set(event.partitions))
-                two.subscribe(topic)
-                await until_shared(topic, 6, first, two)
+                first.on_revoked = lambda event: overlaps.append(
+                    second.owned & set(event.partitions)
+                )
+                second.subscribe(topic)
+                await until_shared(topic, 6, first, second)
                 assert sum(size for kind, size in first.heard if kind == "revoked") == 3
                 assert set().union(*overlaps) == set()
-                three = OwnMember(broker.bootstrap_servers, topic, **options)
-                async with three:
-                    three.subscribe(topic)
-                    await until_shared(topic, 6, first, two, three)
-                await until_shared(topic, 6, first, two)
+                third = OwnMember(broker.bootstrap_servers, topic, **options)
+                async with third:
+                    third.subscribe(topic)
+                    await until_shared(topic, 6, first, second, third)
+                await until_shared(topic, 6, first, second)
             await until_shared(topic, 6, first)
             assert not first.errors
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_pattern_that_the_broker_resolves(broker: RunningBroker, client: WireClient) -> None:
-    """Names come from the topic ids of the assignment; topics may follow a pattern."""
+def test_a_pattern_is_resolved_by_the_broker(broker: RunningBroker, client: WireClient) -> None:
+    """Topic names are resolved from the topic ids of the assignment."""
     make_topic(client, "q-one", partitions=2)
 
-    async def play() -> None:
+    async def scenario() -> None:
         async with OwnMember(broker.bootstrap_servers, "patterns", **CONSUMER) as member:
             member.subscribe_pattern("q-.*", on_server=True)
             await until(all_of("q-one", 2, member), "the first topic")
@@ -79,15 +81,15 @@ def test_a_pattern_that_the_broker_resolves(broker: RunningBroker, client: WireC
             member.subscriptions.unsubscribe()
             assert member.owned == set()
             member.subscribe("r-one")
-            await until(all_of("r-one", 1, member), "the other topic")
+            await until(all_of("r-one", 1, member), "the second topic")
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_pattern_of_this_client(broker: RunningBroker, client: WireClient) -> None:
+def test_a_pattern_is_resolved_by_the_client(broker: RunningBroker, client: WireClient) -> None:
     make_topic(client, "s-one", partitions=2)
 
-    async def play() -> None:
+    async def scenario() -> None:
         options = {**CONSUMER, "metadata_max_age_ms": 100}
         async with OwnMember(broker.bootstrap_servers, "own-patterns", **options) as member:
             member.subscribe_pattern("s-.*")
@@ -95,100 +97,102 @@ def test_a_pattern_of_this_client(broker: RunningBroker, client: WireClient) -> 
             make_topic(client, "s-two")
             await until(lambda: TopicPartition("s-two", 0) in member.owned, "the new topic")
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_a_static_member_comes_back(broker: RunningBroker, client: WireClient) -> None:
-    """It leaves with epoch -2: its partitions wait for it."""
+def test_a_static_member_rejoins(broker: RunningBroker, client: WireClient) -> None:
+    """It leaves with epoch -2, and its partitions stay reserved for it."""
     make_topic(client, "static", partitions=4)
 
-    async def play() -> None:
+    async def scenario() -> None:
         address = broker.bootstrap_servers
         async with OwnMember(address, "static", group_instance_id="a", **CONSUMER) as first:
-            two = OwnMember(address, "static", group_instance_id="b", **CONSUMER)
-            await two.start()
+            second = OwnMember(address, "static", group_instance_id="b", **CONSUMER)
+            await second.start()
             first.subscribe("static")
-            two.subscribe("static")
-            await until_shared("static", 4, first, two)
-            previous, heard = two.owned, list(first.heard)
-            await two.close()
-            async with OwnMember(address, "static", group_instance_id="b", **CONSUMER) as again:
-                again.subscribe("static")
-                await until(lambda: again.owned == previous, "the same partitions")
+            second.subscribe("static")
+            await until_shared("static", 4, first, second)
+            previous, heard = second.owned, list(first.heard)
+            await second.close()
+            async with OwnMember(address, "static", group_instance_id="b", **CONSUMER) as returned:
+                returned.subscribe("static")
+                await until(lambda: returned.owned == previous, "the same partitions")
                 assert [kind for kind, _ in first.heard] == [kind for kind, _ in heard]
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_two_members_with_one_name(broker: RunningBroker, client: WireClient) -> None:
-    """The first one keeps it; the other one is told, for good."""
+def test_two_members_with_one_instance_id(broker: RunningBroker, client: WireClient) -> None:
+    """The first member keeps the id; the second one fails permanently."""
     make_topic(client, "named")
 
-    async def play() -> None:
+    async def scenario() -> None:
         address = broker.bootstrap_servers
         async with (
             OwnMember(address, "named", group_instance_id="a", **CONSUMER) as first,
-            OwnMember(address, "named", group_instance_id="a", **CONSUMER) as two,
+            OwnMember(address, "named", group_instance_id="a", **CONSUMER) as second,
         ):
             first.subscribe("named")
-            await until(all_of("named", 1, first), "one has it")
-            two.subscribe("named")
-            await until(lambda: bool(two.errors), "an error")
-            assert two.errors[0].code is ErrorCode.UNRELEASED_INSTANCE_ID
-            assert "group_instance_id='a'" in two.errors[0].message
+            await until(all_of("named", 1, first), "assigned to the first member")
+            second.subscribe("named")
+            await until(lambda: bool(second.errors), "an error")
+            assert second.errors[0].code is ErrorCode.UNRELEASED_INSTANCE_ID
+            assert "group_instance_id='a'" in second.errors[0].message
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_who_does_not_poll_is_out(broker: RunningBroker, client: WireClient) -> None:
+def test_a_member_that_does_not_poll_loses_its_partitions(
+    broker: RunningBroker, client: WireClient
+) -> None:
     make_topic(client, "lazy", partitions=2)
 
-    async def play() -> None:
+    async def scenario() -> None:
         address = broker.bootstrap_servers
         options = {**CONSUMER, "max_poll_interval_ms": 400}
-        async with members(address, "lazy", "lazy", 2, **options) as (first, two):
-            await until_shared("lazy", 2, first, two)
-            two.polls = False
-            await until(all_of("lazy", 2, first, two), "still shared")
-            await until(lambda: len(first.owned) == 2, "all at one")
+        async with members(address, "lazy", "lazy", 2, **options) as (first, second):
+            await until_shared("lazy", 2, first, second)
+            second.polls = False
+            await until(all_of("lazy", 2, first, second), "still shared")
+            await until(lambda: len(first.owned) == 2, "all partitions at the first member")
             with pytest.raises(CommitFailedError, match="max_poll_interval_ms=400"):
-                await two.commit({("lazy", 0): 1})
-            two.polls = True
-            await until_shared("lazy", 2, first, two)
-            assert ("lost", 1) in two.heard
+                await second.commit({("lazy", 0): 1})
+            second.polls = True
+            await until_shared("lazy", 2, first, second)
+            assert ("lost", 1) in second.heard
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_offsets(broker: RunningBroker, client: WireClient) -> None:
-    """Commits carry the member's epoch; the group's metadata does too (C3)."""
+def test_offsets_are_committed_with_the_member_epoch(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """Commits and the group metadata have the member epoch (C3)."""
     make_topic(client, "offsets", partitions=3)
 
-    async def play() -> None:
+    async def scenario() -> None:
         address = broker.bootstrap_servers
         async with OwnMember(address, "offsets", **CONSUMER) as first:
             first.subscribe("offsets")
             await until(lambda: first.group.is_stable, "stable")
             await first.commit({("offsets", 0): 5})
-            # Epochs change under way; what comes with an old one is sent again.
-            async with OwnMember(address, "offsets", **CONSUMER) as two:
-                two.subscribe("offsets")
-                while not two.owned:
+            # Epochs change during the commits; a commit with an old epoch is retried.
+            async with OwnMember(address, "offsets", **CONSUMER) as second:
+                second.subscribe("offsets")
+                while not second.owned:
                     await first.commit({("offsets", 0): 6})
-                assert await two.committed(("offsets", 0), ("offsets", 1)) == [6, None]
+                assert await second.committed(("offsets", 0), ("offsets", 1)) == [6, None]
                 assert first.group.group_metadata().generation_id > 1
                 await first.group.leave()
                 with pytest.raises(CommitFailedError):
                     await first.commit({("offsets", 0): 7})
             assert first.group.group_metadata().generation_id == -1
 
-    asyncio.run(play())
+    asyncio.run(scenario())
 
 
-def test_an_assignor_that_the_broker_does_not_have(
-    broker: RunningBroker, client: WireClient
-) -> None:
-    async def play() -> None:
+def test_an_unknown_assignor_raises_an_error(broker: RunningBroker, client: WireClient) -> None:
+    async def scenario() -> None:
         options = {**CONSUMER, "group_remote_assignor": "nonsense"}
         async with OwnMember(broker.bootstrap_servers, "nonsense", **options) as first:
             first.subscribe("anything")
@@ -196,4 +200,4 @@ def test_an_assignor_that_the_broker_does_not_have(
             assert first.errors[0].code is ErrorCode.UNSUPPORTED_ASSIGNOR
             assert "group.consumer.assignors" in first.errors[0].message
 
-    asyncio.run(play())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Client quotas over the wire: set, shown, and in force at once (X4)."""
+"""Client quotas over the wire: set, described and applied at once (X4)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,23 +80,25 @@ def quotas_of(
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_quotas_are_set_shown_and_removed(client: WireClient, version: int) -> None:
-    both: Entity = {"user": "ann", "client-id": None}
+def test_quotas_are_set_described_and_removed(client: WireClient, version: int) -> None:
+    user_and_client: Entity = {"user": "ann", "client-id": None}
     rates: dict[str, float | None] = {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
-    assert set_quota(client, both, rates, version=version) is ErrorCode.NONE
+    assert set_quota(client, user_and_client, rates, version=version) is ErrorCode.NONE
     assert set_quota(client, {"user": "ann"}, {"consumer_byte_rate": 5.0}) is ErrorCode.NONE
     users = ComponentData("user", EXACT, "ann")
     results = quotas_of(client, users, version=version)
-    assert (both, rates) in results
+    assert (user_and_client, rates) in results
     assert ({"user": "ann"}, {"consumer_byte_rate": 5.0}) in results
     assert quotas_of(client, users, strict=True) == [({"user": "ann"}, {"consumer_byte_rate": 5.0})]
-    assert quotas_of(client, users, ComponentData("client-id", DEFAULT, None)) == [(both, rates)]
+    assert quotas_of(client, users, ComponentData("client-id", DEFAULT, None)) == [
+        (user_and_client, rates)
+    ]
     assert quotas_of(client, ComponentData("user", ANY, None), strict=True) == [
         ({"user": "ann"}, {"consumer_byte_rate": 5.0})
     ]
-    assert set_quota(client, both, {"producer_byte_rate": None}) is ErrorCode.NONE
-    assert (both, {"request_percentage": 12.5}) in quotas_of(client)
-    assert set_quota(client, both, {"request_percentage": None}) is ErrorCode.NONE
+    assert set_quota(client, user_and_client, {"producer_byte_rate": None}) is ErrorCode.NONE
+    assert (user_and_client, {"request_percentage": 12.5}) in quotas_of(client)
+    assert set_quota(client, user_and_client, {"request_percentage": None}) is ErrorCode.NONE
     assert quotas_of(client) == [({"user": "ann"}, {"consumer_byte_rate": 5.0})]
 
 
@@ -113,20 +115,20 @@ def test_quotas_are_set_shown_and_removed(client: WireClient, version: int) -> N
         ({}, {"producer_byte_rate": 1.0}),
     ],
 )
-def test_what_will_not_do_is_refused(
+def test_invalid_quotas_are_rejected(
     client: WireClient, entity: Entity, quotas: dict[str, float | None]
 ) -> None:
     assert set_quota(client, entity, quotas) is ErrorCode.INVALID_REQUEST
     assert quotas_of(client) == []
 
 
-def test_a_trial_changes_nothing(client: WireClient) -> None:
+def test_validate_only_changes_nothing(client: WireClient) -> None:
     quota: dict[str, float | None] = {"producer_byte_rate": 1.0}
     assert set_quota(client, {"user": "ann"}, quota, validate_only=True) is ErrorCode.NONE
     assert quotas_of(client) == []
 
 
-def test_a_bad_filter_is_refused(client: WireClient) -> None:
+def test_an_invalid_filter_is_rejected(client: WireClient) -> None:
     request = DescribeClientQuotasRequest([ComponentData("user", EXACT, None)])
     response = client.request(request, 1)
     assert (response.error_code, response.entries) == (ErrorCode.INVALID_REQUEST, None)
@@ -134,7 +136,7 @@ def test_a_bad_filter_is_refused(client: WireClient) -> None:
     assert client.request(request, 1).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_password_is_no_quota_and_survives_one(client: WireClient) -> None:
+def test_a_password_is_independent_of_quotas(client: WireClient) -> None:
     assert set_password(client, ScramMechanism.SCRAM_SHA_256, "ann", "pw").error_code == 0
     assert quotas_of(client) == []
     set_quota(client, {"user": "ann"}, {"producer_byte_rate": 1.0})
@@ -144,7 +146,7 @@ def test_a_password_is_no_quota_and_survives_one(client: WireClient) -> None:
     assert password.error_code == 0
 
 
-# --- what they do
+# --- effects
 
 
 def produce_throttle(client: WireClient, size: int) -> int:
@@ -156,7 +158,7 @@ def produce_throttle(client: WireClient, size: int) -> int:
     return throttle_ms
 
 
-def test_who_produces_too_fast_must_wait(broker: RunningBroker, client: WireClient) -> None:
+def test_a_producer_above_its_quota_is_throttled(broker: RunningBroker, client: WireClient) -> None:
     create_topic(client, "t")
     assert produce_throttle(client, 50_000) == 0
     set_quota(client, {"client-id": "slow"}, {"producer_byte_rate": 1000.0})
@@ -166,34 +168,34 @@ def test_who_produces_too_fast_must_wait(broker: RunningBroker, client: WireClie
         assert 30_000 < produce_throttle(slow, 50_000) < 50_000
 
 
-def test_who_fetches_too_fast_gets_nothing_for_a_while(
+def test_a_consumer_above_its_quota_gets_an_empty_response(
     broker: RunningBroker, client: WireClient
 ) -> None:
     create_topic(client, "t")
     for _ in range(4):
         produce(client, "t", b"x" * 9000)
     set_quota(client, {"user": None}, {"consumer_byte_rate": 1000.0})
-    requested = [
+    topics = [
         FetchTopic("t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)])
     ]
-    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=requested)
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, topics=topics)
     with broker.connect() as reader:
         first: Any = reader.request(request, 11)
-        # What could never be had at once within the quota is not asked for.
+        # The fetch is limited to the bytes that the quota allows at once.
         assert 9000 < len(first.responses[0].partitions[0].records) < 20_000
         second: Any = reader.request(request, 11)
         assert second.throttle_time_ms > 0
         assert second.responses == []
 
 
-def test_requests_cost_time(broker: RunningBroker, client: WireClient) -> None:
+def test_requests_above_the_quota_are_throttled(broker: RunningBroker, client: WireClient) -> None:
     set_quota(client, {"client-id": "busy"}, {"request_percentage": 0.000001})
     with broker.connect(client_id="busy") as busy:
-        # One second is the most that this quota holds anybody back.
+        # The quota delays a client by at most one second.
         assert busy.request(ApiVersionsRequest("x", "1"), 3).throttle_time_ms == 1000
 
 
-def test_topics_are_made_at_a_steady_rate(broker: RunningBroker, client: WireClient) -> None:
+def test_the_rate_of_topic_creations_is_limited(broker: RunningBroker, client: WireClient) -> None:
     set_quota(client, {"client-id": "maker"}, {"controller_mutation_rate": 0.1})
     with broker.connect(client_id="maker") as maker:
         codes = []
@@ -206,7 +208,7 @@ def test_topics_are_made_at_a_steady_rate(broker: RunningBroker, client: WireCli
         assert codes == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
 
 
-def test_an_address_that_connects_too_often_is_kept_waiting_and_left(
+def test_connections_of_an_address_above_its_rate_are_closed(
     broker: RunningBroker, client: WireClient
 ) -> None:
     set_quota(client, {"ip": "127.0.0.1"}, {"connection_creation_rate": 1.0})
@@ -223,7 +225,7 @@ def test_an_address_that_connects_too_often_is_kept_waiting_and_left(
         assert again.request(ApiVersionsRequest("x", "1"), 3).error_code == 0
 
 
-def test_a_broker_takes_so_many_connections_a_second(
+def test_the_connection_rate_of_a_broker_is_limited(
     broker: RunningBroker, client: WireClient
 ) -> None:
     alter(client, BROKER, "", {"max.connection.creation.rate": "1"})
@@ -241,7 +243,7 @@ def test_a_broker_takes_so_many_connections_a_second(
             item.close()
 
 
-def test_quotas_outlive_the_broker(tmp_path: Path) -> None:
+def test_quotas_survive_a_restart(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         create_topic(client, "t")
         set_quota(client, {"user": None}, {"producer_byte_rate": 1000.0})

@@ -1,4 +1,4 @@
-"""Consumer groups whose topics change while they read them; patterns of topics (C3, KIP-848)."""
+"""Consumer groups whose topics change, and pattern subscriptions (C3, KIP-848)."""
 
 import logging
 import time
@@ -38,7 +38,7 @@ from tests.support.protocol.admin import allow
 from tests.support.protocol.requests import make_topic
 
 REFRESH_MS = 11_000
-"""Patterns are not resolved again within ten seconds."""
+"""Patterns are resolved at most once in ten seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,10 @@ def settings() -> Mapping[str, str]:
     return GROUP_SETTINGS
 
 
-# --- topics come, grow and go
+# --- changes of topics
 
 
-def test_a_topic_that_is_made_later(client: WireClient) -> None:
+def test_a_topic_that_is_created_later_is_assigned(client: WireClient) -> None:
     find_group(client, "early")
     member = ConsumerMember(client, "early", "m", names=["early"]).joined()
     assert member.assigned == {}
@@ -57,7 +57,7 @@ def test_a_topic_that_is_made_later(client: WireClient) -> None:
     settle_on([{topic: [0, 1]}], member)
 
 
-def test_a_topic_that_grows(client: WireClient) -> None:
+def test_added_partitions_are_assigned(client: WireClient) -> None:
     topic = make_topic(client, "growing", 2)
     find_group(client, "growing")
     members = [ConsumerMember(client, "growing", item, names=["growing"]).joined() for item in "ab"]
@@ -69,83 +69,86 @@ def test_a_topic_that_grows(client: WireClient) -> None:
     assert [member.epoch for member in members] == [epoch + 1] * 2
 
 
-def test_a_topic_that_is_deleted_and_made_again(client: WireClient) -> None:
+def test_a_recreated_topic_has_no_committed_offsets(client: WireClient) -> None:
     first = make_topic(client, "again", 2)
-    kept = make_topic(client, "kept", 1)
+    retained = make_topic(client, "retained", 1)
     find_group(client, "again")
-    member = ConsumerMember(client, "again", "m", names=["again", "kept"]).joined()
-    offsets = {("again", 0): 5, ("kept", 0): 7}
+    member = ConsumerMember(client, "again", "m", names=["again", "retained"]).joined()
+    offsets = {("again", 0): 5, ("retained", 0): 7}
     assert commit(client, "again", offsets, member_id="m", epoch=member.epoch) == [0, 0]
     delete_topic(client, "again")
-    settle_on([{kept: [0]}], member)
-    assert committed(client, "again") == {("kept", 0): 7}
+    settle_on([{retained: [0]}], member)
+    assert committed(client, "again") == {("retained", 0): 7}
     second = make_topic(client, "again", 1)
     assert first != second
-    settle_on([{kept: [0], second: [0]}], member)
+    settle_on([{retained: [0], second: [0]}], member)
     response = fetched_group(
         client, "again", {second: [0]}, member_id="m", epoch=member.epoch, version=10
     )
     assert response.topics[0].partitions[0].committed_offset == -1
 
 
-def test_members_of_different_subscriptions(client: WireClient) -> None:
+def test_members_with_different_subscriptions(client: WireClient) -> None:
     ids = {item: make_topic(client, f"mixed-{item}", 2) for item in "xyz"}
     find_group(client, "mixed")
-    one = ConsumerMember(client, "mixed", "one", names=["mixed-x", "mixed-y"]).joined()
-    two = ConsumerMember(client, "mixed", "two", names=["mixed-y", "mixed-z"]).joined()
-    settle(one, two)
-    assert one.assigned[ids["x"]] == two.assigned[ids["z"]] == [0, 1]
-    assert owned_by(one, two) == {id_: [0, 1] for id_ in ids.values()}
-    two.beat(two.assigned, names=["mixed-z"])
-    settle(one, two)
-    assert two.assigned == {ids["z"]: [0, 1]}
-    assert owned_by(one, two) == {id_: [0, 1] for id_ in ids.values()}
+    first = ConsumerMember(client, "mixed", "one", names=["mixed-x", "mixed-y"]).joined()
+    second = ConsumerMember(client, "mixed", "two", names=["mixed-y", "mixed-z"]).joined()
+    settle(first, second)
+    assert first.assigned[ids["x"]] == second.assigned[ids["z"]] == [0, 1]
+    assert owned_by(first, second) == {id_: [0, 1] for id_ in ids.values()}
+    second.beat(second.assigned, names=["mixed-z"])
+    settle(first, second)
+    assert second.assigned == {ids["z"]: [0, 1]}
+    assert owned_by(first, second) == {id_: [0, 1] for id_ in ids.values()}
 
 
 # --- patterns
 
 
-def test_a_pattern_takes_what_matches_as_a_whole(client: WireClient) -> None:
+def test_a_pattern_must_match_the_whole_name(client: WireClient) -> None:
     ids = {name: make_topic(client, name) for name in ("re-a", "re-b", "re-a-not", "not-re-a")}
     find_group(client, "re")
     member = ConsumerMember(client, "re", "m", regex="re-[ab]").joined()
     settle_on([{ids["re-a"]: [0], ids["re-b"]: [0]}], member)
-    (seen,) = described(client, "re").members
-    assert (seen.subscribed_topic_names, seen.subscribed_topic_regex) == ([], "re-[ab]")
+    (member_data,) = described(client, "re").members
+    assert (member_data.subscribed_topic_names, member_data.subscribed_topic_regex) == (
+        [],
+        "re-[ab]",
+    )
 
 
-def test_a_pattern_and_names(client: WireClient) -> None:
+def test_a_subscription_with_a_pattern_and_names(client: WireClient) -> None:
     ids = {name: make_topic(client, name) for name in ("both-1", "both-2", "other-1")}
     find_group(client, "both")
     member = ConsumerMember(client, "both", "m", names=["other-1"], regex="both-.*").joined()
     settle_on([{id_: [0] for id_ in ids.values()}], member)
 
 
-def test_a_new_topic_that_matches_is_picked_up(broker: RunningBroker, client: WireClient) -> None:
+def test_a_new_matching_topic_is_assigned(broker: RunningBroker, client: WireClient) -> None:
     first = make_topic(client, "fresh-1")
     find_group(client, "fresh")
     member = ConsumerMember(client, "fresh", "m", regex="fresh-.*").joined()
     settle_on([{first: [0]}], member)
     second = make_topic(client, "fresh-2")
     settle(member)
-    assert member.assigned == {first: [0]}, "not sooner than ten seconds after the last time"
+    assert member.assigned == {first: [0]}, "the pattern is resolved at most once in ten seconds"
     pass_time(broker, REFRESH_MS)
     settle_on([{first: [0], second: [0]}], member)
     delete_topic(client, "fresh-1")
     settle_on([{second: [0]}], member)
 
 
-def test_a_pattern_is_given_up(client: WireClient) -> None:
-    one, two = make_topic(client, "up-1"), make_topic(client, "up-2")
+def test_a_pattern_is_replaced_by_names(client: WireClient) -> None:
+    first, second = make_topic(client, "up-1"), make_topic(client, "up-2")
     find_group(client, "up")
     member = ConsumerMember(client, "up", "m", regex="up-.*").joined()
-    settle_on([{one: [0], two: [0]}], member)
+    settle_on([{first: [0], second: [0]}], member)
     member.beat(member.assigned, regex="", names=["up-2"])
-    settle_on([{two: [0]}], member)
+    settle_on([{second: [0]}], member)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", r"(?=look)", r"(a)\1", "a{1,99999}"])
-def test_what_is_no_pattern_of_re2(client: WireClient, pattern: str) -> None:
+def test_invalid_re2_patterns_are_rejected(client: WireClient, pattern: str) -> None:
     find_group(client, "bad")
     response = ConsumerMember(client, "bad", "m", regex=pattern).join()
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -154,8 +157,8 @@ def test_what_is_no_pattern_of_re2(client: WireClient, pattern: str) -> None:
     assert described(client, "bad").error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-def test_a_pattern_that_takes_others_for_ever(client: WireClient) -> None:
-    """Nested repetition, over names that just do not match: RE2 does not go back and forth."""
+def test_nested_repetitions_do_not_block(client: WireClient) -> None:
+    """RE2 has no backtracking, so nested repetitions do not take exponential time."""
     make_topic(client, "a" * 200 + "b")
     find_group(client, "evil")
     started = time.monotonic()
@@ -165,7 +168,7 @@ def test_a_pattern_that_takes_others_for_ever(client: WireClient) -> None:
     assert member.assigned == {}
 
 
-def test_a_search_that_fails_is_tried_again(broker: RunningBroker, client: WireClient) -> None:
+def test_a_failed_search_is_retried(broker: RunningBroker, client: WireClient) -> None:
     topic = make_topic(client, "retry-1")
     find_group(client, "retry")
 
@@ -178,7 +181,7 @@ def test_a_search_that_fails_is_tried_again(broker: RunningBroker, client: WireC
 
         inside.groups._workers.run = failing  # type: ignore[method-assign,assignment]
 
-    # The fault is meant: the watch over the module's broker must not see it.
+    # The exception is expected, so the fixture that watches the broker must not see it.
     logger = logging.getLogger("penstock.broker.coordinator.group_coordinator")
     logger.propagate = False
     try:
@@ -203,8 +206,8 @@ def guarded(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[RunningB
         yield running
 
 
-def test_a_pattern_shows_no_topic_that_the_client_may_not_see(guarded: RunningBroker) -> None:
-    """X3: whatever it matches, and as soon as the client may, it does."""
+def test_a_pattern_matches_only_visible_topics(guarded: RunningBroker) -> None:
+    """X3: topics become visible as soon as the client may describe them."""
     with logged_in(guarded, "admin") as admin, logged_in(guarded, "ann") as ann:
         ids = {name: make_topic(admin, name) for name in ("see-1", "see-2", "hide-1")}
         find_group(admin, "g")
@@ -221,12 +224,12 @@ def test_a_pattern_shows_no_topic_that_the_client_may_not_see(guarded: RunningBr
             pattern=PatternType.PREFIXED,
         )
         pass_time(guarded, REFRESH_MS)
-        make_topic(admin, "see-3")  # new topics are the reason to search again
+        make_topic(admin, "see-3")  # a new topic triggers the search
         wait_until(lambda: member.obey() and len(member.assigned) == 3)
         assert ids["hide-1"] not in member.assigned
 
 
-def test_a_pattern_is_resolved_with_the_rights_of_the_member_that_sends_the_heartbeat(
+def test_a_pattern_is_resolved_with_the_permissions_of_the_member(
     guarded: RunningBroker,
 ) -> None:
     """X3: as in Kafka; a topic that only another principal may see is not assigned to it."""
@@ -258,7 +261,7 @@ def set_level(client: WireClient, level: int) -> None:
     assert response.error_code == 0, response.error_message
 
 
-def test_without_the_feature_there_are_no_consumer_groups(tmp_path: Path) -> None:
+def test_consumer_groups_need_the_group_version_feature(tmp_path: Path) -> None:
     with (
         watching(),
         running_broker(tmp_path, GROUP_SETTINGS) as broker,
@@ -268,11 +271,11 @@ def test_without_the_feature_there_are_no_consumer_groups(tmp_path: Path) -> Non
         find_group(client, "g")
         set_level(client, 0)
         member = ConsumerMember(client, "g", "m", names=["t"])
-        refused = member.join()
-        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert "group.protocol=classic" in refused.error_message
-        shown = described(client, "g")
-        assert shown.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert "group.version" in shown.error_message
+        response = member.join()
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.protocol=classic" in response.error_message
+        group = described(client, "g")
+        assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.version" in group.error_message
         set_level(client, 1)
         assert member.joined().assigned == {topic: [0]}

@@ -1,4 +1,4 @@
-"""UpdateFeatures, and what ApiVersions says of it afterwards."""
+"""UpdateFeatures, and the finalized features in ApiVersions."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -33,7 +33,7 @@ def broker(tmp_path: Path) -> Iterator[RunningBroker]:
 
 
 def finalized(client: WireClient, version: int = 4) -> tuple[dict[str, int], int]:
-    """Levels and epoch, as clients are told them."""
+    """Returns the finalized levels and their epoch from ApiVersions."""
     response = client.request(ApiVersionsRequest("test", "1.0"), version)
     levels = {}
     for feature in response.finalized_features:
@@ -55,22 +55,22 @@ def level_in_force(broker: RunningBroker, name: str) -> int:
 def update(
     client: WireClient,
     levels: Mapping[str, int],
-    how: int = UP,
+    upgrade_type: int = UP,
     version: int = 2,
     *,
     validate_only: bool = False,
 ) -> Any:
     updates = [
-        FeatureUpdateKey(name, level, upgrade_type=how if version else 1)
+        FeatureUpdateKey(name, level, upgrade_type=upgrade_type if version else 1)
         for name, level in levels.items()
     ]
     request = UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only)
     return client.request(request, version)
 
 
-def stored(folder: Path, *records: FeaturesRecord) -> FeaturesRecord:
-    """What the store has, after these were put into it; the broker is down."""
-    store = open_store(StoreConfig(folder / "data"))
+def stored(directory: Path, *records: FeaturesRecord) -> FeaturesRecord:
+    """Commits the records to the store of a stopped broker; returns the stored features."""
+    store = open_store(StoreConfig(directory / "data"))
     try:
         for record in records:
             store.commit([Put(record)])
@@ -83,8 +83,10 @@ def stored(folder: Path, *records: FeaturesRecord) -> FeaturesRecord:
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_a_new_cluster(broker: RunningBroker, client: WireClient, version: int) -> None:
-    """It starts with the highest levels."""
+def test_a_new_cluster_has_the_highest_levels(
+    broker: RunningBroker, client: WireClient, version: int
+) -> None:
+    """A new cluster starts with the highest levels."""
     assert finalized(client, version) == ({GROUP_VERSION: 1, TRANSACTION_VERSION: 2}, 0)
     for name, level in NEW_CLUSTER_FEATURES.items():
         assert level_in_force(broker, name) == level
@@ -93,10 +95,10 @@ def test_a_new_cluster(broker: RunningBroker, client: WireClient, version: int) 
 
 @pytest.mark.parametrize("how", [DOWN, UNSAFE])
 @pytest.mark.parametrize("version", [1, 2])
-def test_down_and_up_again(
+def test_levels_are_lowered_and_raised(
     broker: RunningBroker, client: WireClient, version: int, how: UpgradeType
 ) -> None:
-    """Each change raises the epoch, and is in force when the response has come."""
+    """Every change increments the epoch, and applies when the response is sent."""
     for epoch, (levels, kind) in enumerate(
         [
             ({GROUP_VERSION: 0, TRANSACTION_VERSION: 1}, how),
@@ -110,17 +112,17 @@ def test_down_and_up_again(
         assert (response.error_code, response.error_message) == (0, None)
         results = [(result.feature, result.error_code) for result in response.results]
         assert results == ([(name, 0) for name in levels] if version < 2 else [])
-        told, told_epoch = finalized(client)
-        assert told_epoch == epoch
+        current_levels, current_epoch = finalized(client)
+        assert current_epoch == epoch
         for name, level in levels.items():
-            assert told.get(name, 0) == level
+            assert current_levels.get(name, 0) == level
             assert level_in_force(broker, name) == level
     assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 4)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_all_or_nothing(client: WireClient, version: int) -> None:
-    """E2: one feature that cannot change keeps all of them as they are, in every version."""
+def test_an_update_of_several_features_is_atomic(client: WireClient, version: int) -> None:
+    """E2: if one feature cannot change, none does, in every version."""
     response = update(client, {GROUP_VERSION: 1, TRANSACTION_VERSION: 3}, UP, version)
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert "transaction.version cannot be set to level 3" in response.error_message
@@ -129,19 +131,19 @@ def test_all_or_nothing(client: WireClient, version: int) -> None:
 
 
 def test_version_0_cannot_lower_a_level(client: WireClient) -> None:
-    """As with Kafka 4, whatever `allow_downgrade` says."""
+    """As in Kafka 4, `allow_downgrade` is ignored."""
     lower = FeatureUpdateKey(TRANSACTION_VERSION, 1, allow_downgrade=True)
     response = client.request(UpdateFeaturesRequest(feature_updates=[lower]), 0)
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    same = update(client, {TRANSACTION_VERSION: 2}, version=0)
-    assert [(result.feature, result.error_code) for result in same.results] == [
+    unchanged = update(client, {TRANSACTION_VERSION: 2}, version=0)
+    assert [(result.feature, result.error_code) for result in unchanged.results] == [
         (TRANSACTION_VERSION, 0)
     ]
     assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_only_asking(client: WireClient, version: int) -> None:
+def test_validate_only_changes_nothing(client: WireClient, version: int) -> None:
     response = update(client, {GROUP_VERSION: 0}, DOWN, version, validate_only=True)
     assert response.error_code == 0
     response = update(client, {GROUP_VERSION: 0}, UP, version, validate_only=True)
@@ -149,13 +151,13 @@ def test_only_asking(client: WireClient, version: int) -> None:
     assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
 
 
-def test_no_feature_named(client: WireClient) -> None:
+def test_an_update_without_features_succeeds(client: WireClient) -> None:
     assert update(client, {}).error_code == 0
     assert finalized(client) == (dict(NEW_CLUSTER_FEATURES), 0)
 
 
-def test_levels_outlive_the_broker(tmp_path: Path) -> None:
-    """A cluster keeps its levels, though a new one would start with higher ones (M2)."""
+def test_levels_survive_a_restart(tmp_path: Path) -> None:
+    """M2: a cluster keeps its levels even if a new one would start with higher ones."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         assert update(client, {GROUP_VERSION: 0, TRANSACTION_VERSION: 1}, DOWN).error_code == 0
         before = finalized(client)
@@ -168,14 +170,16 @@ def test_levels_outlive_the_broker(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("levels", [{TRANSACTION_VERSION: 3}, {"share.version": 1}])
-def test_a_cluster_of_a_later_release(tmp_path: Path, levels: dict[str, int]) -> None:
-    """E6: refused in one line that names the feature; once the level fits, it starts."""
+def test_a_cluster_with_unsupported_levels_does_not_start(
+    tmp_path: Path, levels: dict[str, int]
+) -> None:
+    """E6: the error names the feature; the broker starts once the level is supported."""
     with running_broker(tmp_path):
         pass
     stored(tmp_path, FeaturesRecord(levels, 1))
     (name,) = levels
-    refused = pytest.raises(KafkaError, match=f"feature {name} at level")
-    with refused as caught, running_broker(tmp_path):
+    rejection = pytest.raises(KafkaError, match=f"feature {name} at level")
+    with rejection as caught, running_broker(tmp_path):
         pass
     assert "\n" not in caught.value.message
     assert stored(tmp_path).levels == levels
@@ -184,7 +188,7 @@ def test_a_cluster_of_a_later_release(tmp_path: Path, levels: dict[str, int]) ->
         assert finalized(client) == ({TRANSACTION_VERSION: 1}, 2)
 
 
-def test_who_may(tmp_path: Path) -> None:
+def test_updates_need_alter_on_the_cluster(tmp_path: Path) -> None:
     """X3: ALTER on the cluster."""
     settings = {
         **SASL_SETTINGS,
@@ -197,10 +201,10 @@ def test_who_may(tmp_path: Path) -> None:
         logged_in(broker, "ann") as ann,
     ):
         for version in (0, 1, 2):
-            refused = update(ann, {GROUP_VERSION: 1}, UP, version)
-            assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            assert "User:ann" in refused.error_message
-            assert refused.results == []
+            response = update(ann, {GROUP_VERSION: 1}, UP, version)
+            assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert "User:ann" in response.error_message
+            assert response.results == []
         assert update(admin, {GROUP_VERSION: 0}, DOWN).error_code == 0
         allow(admin, "User:ann", AclOperation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
         assert update(ann, {GROUP_VERSION: 1}).error_code == 0

@@ -1,4 +1,4 @@
-"""Fetches of a broker that has no replica here: each partition says so (R1, X3)."""
+"""Fetches of a broker without a replica here: every partition has an error (R1, X3)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,11 +34,11 @@ def ann(broker: RunningBroker) -> Iterator[WireClient]:
         yield client
 
 
-def from_broker(number: int, request: FetchRequest, version: int) -> FetchRequest:
+def from_broker(broker_id: int, request: FetchRequest, version: int) -> FetchRequest:
     if version >= 15:
-        request.replica_state.replica_id = number
+        request.replica_state.replica_id = broker_id
     else:
-        request.replica_id = number
+        request.replica_id = broker_id
     return request
 
 
@@ -47,23 +47,23 @@ def codes(response: Any) -> list[int]:
     return [data.error_code for data in partitions_of(response).values()]
 
 
-@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("broker_id", [0, 3])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_partition_says_that_it_has_no_such_follower(
-    client: WireClient, version: int, number: int
+def test_every_partition_rejects_an_unknown_follower(
+    client: WireClient, version: int, broker_id: int
 ) -> None:
-    """R1: also to one that calls itself by this broker's own number. Nobody waits for it."""
-    name = f"followed-{version}-{number}"
+    """R1: applies even to the id of this broker itself, and does not wait."""
+    name = f"followed-{version}-{broker_id}"
     topic_id = make_topic(client, name)
     produced(client, name, b"a")
     by_id = version >= FIRST_WITH_IDS
-    wanted: dict[str | UUID, dict[int, int]] = (
+    offsets: dict[str | UUID, dict[int, int]] = (
         {topic_id: {0: 0, 5: 0}, UUID(int=7): {0: 0}}
         if by_id
         else {name: {0: 0, 5: 0}, "unknown": {0: 0}}
     )
-    request = fetch_request(wanted, max_wait_ms=15_000, min_bytes=1)
-    response = client.request(from_broker(number, request, version), version)
+    request = fetch_request(offsets, max_wait_ms=15_000, min_bytes=1)
+    response = client.request(from_broker(broker_id, request, version), version)
     assert codes(response) == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -73,8 +73,10 @@ def test_every_partition_says_that_it_has_no_such_follower(
 
 
 @pytest.mark.parametrize("version", [item for item in VERSIONS if item >= FIRST_WITH_EPOCHS])
-def test_with_a_leader_epoch(client: WireClient, version: int) -> None:
-    """R4: one who knows the right epoch may know of a change that we do not; it tries again."""
+def test_an_unknown_follower_with_a_leader_epoch_must_retry(
+    client: WireClient, version: int
+) -> None:
+    """R4: a follower with the current epoch may know of a newer change, so it must retry."""
     name = f"epoch-{version}"
     topic_id = make_topic(client, name)
     topic = topic_id if version >= FIRST_WITH_IDS else name
@@ -84,10 +86,8 @@ def test_with_a_leader_epoch(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 12, 18])
-def test_brokers_need_a_right_of_their_own(
-    client: WireClient, ann: WireClient, version: int
-) -> None:
-    """X3: READ of the topic is for consumers."""
+def test_followers_need_cluster_action(client: WireClient, ann: WireClient, version: int) -> None:
+    """X3: READ on the topic is sufficient for consumers only."""
     name = f"rights-{version}"
     topic_id = make_topic(client, name)
     allow(client, "User:ann", AclOperation.READ, ResourceType.TOPIC, name)
@@ -98,7 +98,7 @@ def test_brokers_need_a_right_of_their_own(
     assert codes(ann.request(request, version)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
 
 
-def test_an_unknown_topic_id_is_no_secret(ann: WireClient) -> None:
-    """E3: there is no name that a rule could be about."""
+def test_an_unknown_topic_id_needs_no_permission(ann: WireClient) -> None:
+    """E3: an unknown id has no name that an ACL could apply to."""
     response = ann.request(fetch_request({UUID(int=9): {0: 0}}), 13)
     assert codes(response) == [ErrorCode.UNKNOWN_TOPIC_ID]

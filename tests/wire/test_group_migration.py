@@ -1,4 +1,4 @@
-"""Groups change from the classic protocol to the newer one and back, with their members (C3)."""
+"""Migration of groups between the classic and the consumer protocol (C3)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,18 +32,18 @@ def settings() -> Mapping[str, str]:
 
 
 def classic_group(client: WireClient, group: str) -> ClassicMember:
-    """A member of a group of its own, which reads the topic of the same name, and has committed."""
+    """Creates a group with one member that reads the topic of the same name and has committed."""
     find_group(client, group)
     member = ClassicMember(client, group, [group]).joined({group: ALL})
     assert member.assigned == {group: ALL}
     offsets = {(group, 0): 10}
-    done = commit(client, group, offsets, member_id=member.member_id, epoch=member.generation)
-    assert done == [ErrorCode.NONE]
+    codes = commit(client, group, offsets, member_id=member.member_id, epoch=member.generation)
+    assert codes == [ErrorCode.NONE]
     return member
 
 
-def follow(member: ClassicMember) -> None:
-    """What a classic member does as it is told: where it must join again, it does."""
+def beat_and_rejoin(member: ClassicMember) -> None:
+    """Sends a heartbeat, and joins again if the response requires it."""
     if member.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
         response = member.join()
         assert response.error_code == 0, ErrorCode(response.error_code)
@@ -52,16 +52,16 @@ def follow(member: ClassicMember) -> None:
 
 
 def test_a_group_is_upgraded_and_downgraded_online(client: WireClient) -> None:
-    """A rolling change of all members, to the newer protocol and back."""
+    """A rolling change of all members to the consumer protocol and back."""
     topic = make_topic(client, "roll", 4)
     old = classic_group(client, "roll")
     assert listed(client)["roll"] == ("Stable", "classic")
     new = ConsumerMember(client, "roll", "new", names=["roll"]).joined()
     assert listed(client)["roll"][1] == "consumer"
-    assert new.assigned == {}, "the classic member has everything still"
+    assert new.assigned == {}, "the classic member still owns all partitions"
     assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
     for _ in range(3):
-        follow(old)
+        beat_and_rejoin(old)
         new.obey()
     assert len(old.assigned["roll"]) == len(new.assigned[topic]) == 2
     assert sorted(old.assigned["roll"] + new.assigned[topic]) == ALL
@@ -69,33 +69,33 @@ def test_a_group_is_upgraded_and_downgraded_online(client: WireClient) -> None:
     assert kinds == {old.member_id: 0, "new": 1}
     assert committed(client, "roll") == {("roll", 0): 10}
     offsets = {("roll", 1): 11}
-    done = commit(client, "roll", offsets, member_id=old.member_id, epoch=old.generation)
-    assert done == [ErrorCode.NONE]
+    codes = commit(client, "roll", offsets, member_id=old.member_id, epoch=old.generation)
+    assert codes == [ErrorCode.NONE]
 
-    # The last classic member goes: all are of the newer protocol now.
+    # After the last classic member has left, all members use the consumer protocol.
     assert old.leave() is ErrorCode.NONE
     settle_on([{topic: ALL}], new)
 
-    # And back: a classic member joins, and with the last of the newer ones the group is classic.
-    back = ClassicMember(client, "roll", ["roll"]).joined()
+    # A classic member joins; when the last consumer member leaves, the group is classic again.
+    returned = ClassicMember(client, "roll", ["roll"]).joined()
     for _ in range(3):
         new.obey()
-        follow(back)
-    assert sorted(back.assigned["roll"] + new.assigned[topic]) == ALL
+        beat_and_rejoin(returned)
+    assert sorted(returned.assigned["roll"] + new.assigned[topic]) == ALL
     assert new.leave().error_code == 0
     assert listed(client)["roll"][1] == "classic"
-    assert back.beat() is ErrorCode.REBALANCE_IN_PROGRESS
-    response = back.join()
-    assert (response.error_code, response.leader) == (0, back.member_id)
-    assert back.sync({back.member_id: {"roll": ALL}}).error_code == 0
-    assert back.assigned == {"roll": ALL}
-    shown = client.request(DescribeGroupsRequest(["roll"]), 5).groups[0]
-    assert (shown.group_state, len(shown.members)) == ("Stable", 1)
+    assert returned.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    response = returned.join()
+    assert (response.error_code, response.leader) == (0, returned.member_id)
+    assert returned.sync({returned.member_id: {"roll": ALL}}).error_code == 0
+    assert returned.assigned == {"roll": ALL}
+    group_data = client.request(DescribeGroupsRequest(["roll"]), 5).groups[0]
+    assert (group_data.group_state, len(group_data.members)) == ("Stable", 1)
     assert committed(client, "roll") == {("roll", 0): 10, ("roll", 1): 11}
 
 
-def test_a_classic_member_takes_over_under_its_own_id(client: WireClient) -> None:
-    """A client that is restarted with the newer protocol while its old self is still a member."""
+def test_a_consumer_member_replaces_the_classic_member_with_its_id(client: WireClient) -> None:
+    """A client restarts with the consumer protocol while its classic member still exists."""
     topic = make_topic(client, "same", 4)
     old = classic_group(client, "same")
     new = ConsumerMember(client, "same", old.member_id, names=["same"]).joined()
@@ -103,7 +103,7 @@ def test_a_classic_member_takes_over_under_its_own_id(client: WireClient) -> Non
     assert old.beat() in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
-def test_static_members_keep_their_instance(client: WireClient) -> None:
+def test_static_members_keep_their_instance_id(client: WireClient) -> None:
     topic = make_topic(client, "inst", 4)
     find_group(client, "inst")
     old = ClassicMember(client, "inst", ["inst"], instance="i").joined({"inst": ALL})
@@ -112,27 +112,29 @@ def test_static_members_keep_their_instance(client: WireClient) -> None:
     assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
     (member,) = described(client, "inst").members
     assert (member.member_id, member.instance_id) == ("new", "i")
-    back = ClassicMember(client, "inst", ["inst"], instance="i")
-    response = back.join()
+    returned = ClassicMember(client, "inst", ["inst"], instance="i")
+    response = returned.join()
     assert response.error_code == 0
     assert listed(client)["inst"][1] == "classic"
     assert new.beat().error_code in (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 
 
-def test_who_waits_to_join_hears_of_the_upgrade(broker: RunningBroker, client: WireClient) -> None:
+def test_a_pending_join_is_rejected_by_the_upgrade(
+    broker: RunningBroker, client: WireClient
+) -> None:
     make_topic(client, "waits", 4)
     old = classic_group(client, "waits")
-    with broker.connect() as another, broker.connect() as third:
-        late = ClassicMember(another, "waits", ["waits"])
-        late.member_id = another.request(late.join_request(), 9).member_id
+    with broker.connect() as second_client, broker.connect() as third:
+        late = ClassicMember(second_client, "waits", ["waits"])
+        late.member_id = second_client.request(late.join_request(), 9).member_id
         request = late.send_join()
         wait_until(lambda: listed(client)["waits"] == ("PreparingRebalance", "classic"))
         ConsumerMember(third, "waits", "new", names=["waits"]).joined()
         response = late.receive_join(request)
         assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
-        for item in (old, late):
-            assert item.join().error_code == 0
-            assert item.sync().error_code == 0
+        for member in (old, late):
+            assert member.join().error_code == 0
+            assert member.sync().error_code == 0
 
 
 def test_the_session_of_a_classic_member_ends_in_a_consumer_group(
@@ -148,7 +150,7 @@ def test_the_session_of_a_classic_member_ends_in_a_consumer_group(
     assert old.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_an_empty_group_changes_its_kind_whatever_the_policy(client: WireClient) -> None:
+def test_an_empty_group_changes_its_type_with_any_policy(client: WireClient) -> None:
     topic = make_topic(client, "empty", 4)
     classic_group(client, "empty").leave()
     new = ConsumerMember(client, "empty", "new", names=["empty"]).joined()
@@ -160,7 +162,7 @@ def test_an_empty_group_changes_its_kind_whatever_the_policy(client: WireClient)
     assert committed(client, "empty") == {("empty", 0): 10}
 
 
-def test_a_group_that_is_none_of_consumers_stays_what_it_is(client: WireClient) -> None:
+def test_a_group_of_another_protocol_type_is_not_migrated(client: WireClient) -> None:
     make_topic(client, "connect")
     find_group(client, "connect")
     worker = ClassicMember(client, "connect", ["connect"])
@@ -169,14 +171,14 @@ def test_a_group_that_is_none_of_consumers_stays_what_it_is(client: WireClient) 
     worker.member_id = client.request(request, 9).member_id
     request.member_id = worker.member_id
     assert client.request(request, 9).error_code == 0
-    refused = ConsumerMember(client, "connect", "m", names=["connect"]).join()
-    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert refused.error_message
+    response = ConsumerMember(client, "connect", "m", names=["connect"]).join()
+    assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert response.error_message
     assert listed(client)["connect"][1] == "classic"
 
 
 @pytest.mark.parametrize("policy", ["bidirectional", "upgrade", "downgrade", "disabled", "UPGRADE"])
-def test_the_policy_says_which_way(tmp_path: Path, policy: str) -> None:
+def test_the_migration_policy(tmp_path: Path, policy: str) -> None:
     settings = {**GROUP_SETTINGS, "group.consumer.migration.policy": policy}
     up = policy.lower() in ("bidirectional", "upgrade")
     down = policy.lower() in ("bidirectional", "downgrade")
@@ -194,13 +196,13 @@ def test_the_policy_says_which_way(tmp_path: Path, policy: str) -> None:
             assert old.beat() is ErrorCode.NONE
 
         new = ConsumerMember(client, "down", "new", names=["t"]).joined()
-        back = ClassicMember(client, "down", ["t"])
+        returned = ClassicMember(client, "down", ["t"])
         if policy == "disabled":
-            assert back.join().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            assert returned.join().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return
-        back.joined()
+        returned.joined()
         settle(new)
         new.leave()
-        # Without the way back the classic member stays in a group of the newer kind.
+        # Without downgrade, the classic member stays in a consumer group.
         assert listed(client)["down"][1] == ("classic" if down else "consumer")
-        assert back.beat() in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)
+        assert returned.beat() in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS)

@@ -1,4 +1,4 @@
-"""The brokers' own topics: clients read them, but do not write, cut or make them by accident."""
+"""Internal topics: clients can read them, but not write, truncate or create them."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -28,14 +28,14 @@ def settings() -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def topic_id(broker: RunningBroker) -> Iterator[UUID]:
-    """Of the topic of the groups, which is made as soon as somebody asks for it."""
+    """The id of the topic of group metadata, which is created when it is first requested."""
     with broker.connect() as client:
         (topic,) = client.request(MetadataRequest([MetadataRequestTopic(name=OFFSETS)]), 12).topics
         assert (topic.error_code, topic.is_internal) == (0, True)
         yield topic.topic_id
 
 
-def test_asking_for_the_topic_of_the_groups_makes_it_as_they_need_it(
+def test_requesting_the_offsets_topic_creates_it_with_its_settings(
     client: WireClient, topic_id: UUID
 ) -> None:
     (topic,) = client.request(MetadataRequest([MetadataRequestTopic(topic_id, None)]), 12).topics
@@ -44,14 +44,16 @@ def test_asking_for_the_topic_of_the_groups_makes_it_as_they_need_it(
 
 
 @pytest.mark.parametrize("name", ["__transaction_state", "__share_group_state"])
-def test_those_that_nobody_needs_yet_are_not_made(client: WireClient, name: str) -> None:
+def test_other_internal_topics_are_not_created(client: WireClient, name: str) -> None:
     (topic,) = client.request(MetadataRequest([MetadataRequestTopic(name=name)]), 9).topics
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("version", [3, 9, 12, 13])
-def test_clients_do_not_write_them(client: WireClient, topic_id: UUID, version: int) -> None:
-    """What is no record of a group would be met by its coordinator at its next start."""
+def test_clients_cannot_write_to_internal_topics(
+    client: WireClient, topic_id: UUID, version: int
+) -> None:
+    """The coordinator could not read a foreign record when it loads its log."""
     topic = topic_id if version >= 13 else OFFSETS
     for _ in range(3):
         response = send_batch(client, topic, batch_of(b"v", key=b"k"), version=version)
@@ -59,21 +61,25 @@ def test_clients_do_not_write_them(client: WireClient, topic_id: UUID, version: 
     assert fetched(client, OFFSETS).high_watermark == 0
 
 
-def test_without_acks_the_connection_is_closed(broker: RunningBroker, topic_id: UUID) -> None:
+def test_a_write_without_acks_closes_the_connection(broker: RunningBroker, topic_id: UUID) -> None:
     with broker.connect() as client:
         client.send(produce_request(OFFSETS, batch_of(b"v", key=b"k"), acks=0), 9)
         assert client.is_closed()
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_clients_do_not_cut_them(client: WireClient, topic_id: UUID, version: int) -> None:
-    wanted = DeleteRecordsTopic(OFFSETS, [DeleteRecordsPartition(0, -1)])
-    (topic,) = client.request(DeleteRecordsRequest([wanted], 1000), version).topics
+def test_clients_cannot_delete_records_of_internal_topics(
+    client: WireClient, topic_id: UUID, version: int
+) -> None:
+    deletion = DeleteRecordsTopic(OFFSETS, [DeleteRecordsPartition(0, -1)])
+    (topic,) = client.request(DeleteRecordsRequest([deletion], 1000), version).topics
     assert topic.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_who_says_to_mean_it_may(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Kafka's own tools do so under this client id."""
+def test_the_admin_client_id_may_write_to_internal_topics(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Kafka's own tools use this client id."""
     with (
         running_broker(tmp_path_factory.mktemp("admin")) as broker,
         broker.connect(client_id=ADMIN_CLIENT_ID) as client,

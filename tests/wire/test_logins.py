@@ -1,4 +1,4 @@
-"""Who a client is: SASL log-ins and certificates, request by request (X1, X2, E3)."""
+"""SASL logins and client certificates over the wire (X1, X2, E3)."""
 
 import ssl
 import struct
@@ -53,8 +53,8 @@ def anonymous(broker: RunningBroker) -> Iterator[WireClient]:
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect("SASL_PLAINTEXT") as one:
-        yield one
+    with broker.connect("SASL_PLAINTEXT") as wire_client:
+        yield wire_client
 
 
 def serves(client: WireClient) -> bool:
@@ -64,8 +64,10 @@ def serves(client: WireClient) -> bool:
 # --- SASL
 
 
-def test_each_listener_has_its_own_way(client: WireClient, anonymous: WireClient) -> None:
-    """X1: two listeners at once, and each tells its clients its own address."""
+def test_listeners_have_their_own_logins_and_addresses(
+    client: WireClient, anonymous: WireClient
+) -> None:
+    """X1: every listener returns its own address in Metadata."""
     assert plain_login(client, "ann").error_code == 0
     inside, outside = (
         item.request(MetadataRequest([]), 9).brokers[0] for item in (client, anonymous)
@@ -75,7 +77,7 @@ def test_each_listener_has_its_own_way(client: WireClient, anonymous: WireClient
 
 
 @pytest.mark.parametrize("mechanism", list(ScramMechanism))
-def test_a_password_that_was_set_lets_its_user_in(
+def test_a_scram_password_is_set_and_changed(
     broker: RunningBroker, anonymous: WireClient, mechanism: ScramMechanism
 ) -> None:
     assert set_password(anonymous, mechanism, "carl,=", "first").error_code == 0
@@ -84,18 +86,18 @@ def test_a_password_that_was_set_lets_its_user_in(
         assert serves(client)
     assert set_password(anonymous, mechanism, "carl,=", "second").error_code == 0
     with broker.connect("SASL_PLAINTEXT") as client:
-        refused = scram_login(client, mechanism, "carl,=", "first")
-        assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+        response = scram_login(client, mechanism, "carl,=", "first")
+        assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert client.is_closed()
     with broker.connect("SASL_PLAINTEXT") as client:
         assert scram_login(client, mechanism, "carl,=", "second").error_code == 0
 
 
 @pytest.mark.parametrize(("user", "password"), [("ann", "wrong"), ("nobody", "ann-secret")])
-def test_a_wrong_password_is_told_and_ends_the_connection(
+def test_a_wrong_password_closes_the_connection(
     client: WireClient, user: str, password: str
 ) -> None:
-    """E3: the response says what is wrong, and not which users there are."""
+    """E3: the message does not tell whether the user exists."""
     response = plain_login(client, user, password)
     assert response.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
     assert "wrong user name or password" in response.error_message
@@ -103,12 +105,12 @@ def test_a_wrong_password_is_told_and_ends_the_connection(
     assert client.is_closed()
 
 
-def test_nothing_is_served_before_the_log_in(client: WireClient) -> None:
+def test_requests_before_the_login_close_the_connection(client: WireClient) -> None:
     client.send(MetadataRequest([]), 9)
     assert client.is_closed()
 
 
-def test_an_unknown_mechanism_is_answered_with_those_there_are(client: WireClient) -> None:
+def test_an_unknown_mechanism_gets_the_supported_ones(client: WireClient) -> None:
     response = handshake(client, "GSSAPI")
     assert response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert response.mechanisms == ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -120,7 +122,7 @@ def test_tokens_need_a_handshake_first(client: WireClient) -> None:
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def test_where_nobody_logs_in_nobody_can(anonymous: WireClient) -> None:
+def test_a_login_at_a_plaintext_listener_is_rejected(anonymous: WireClient) -> None:
     assert handshake(anonymous, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
     response = anonymous.request(SaslAuthenticateRequest(b"x"), 2)
     assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -132,14 +134,14 @@ def send_bare(client: WireClient, token: bytes) -> None:
 
 
 def test_old_clients_send_bare_tokens(client: WireClient) -> None:
-    """SaslHandshake version 0: tokens without a request around them."""
+    """SaslHandshake version 0: tokens are sent without a request header."""
     assert handshake(client, "PLAIN", 0).error_code == 0
     send_bare(client, plain_token("ann", "ann-secret"))
     assert client.receive_frame() == b""
     assert serves(client)
 
 
-def test_old_clients_use_scram_too(broker: RunningBroker, anonymous: WireClient) -> None:
+def test_old_clients_use_scram(broker: RunningBroker, anonymous: WireClient) -> None:
     set_password(anonymous, ScramMechanism.SCRAM_SHA_256, "dora", "pw")
     with broker.connect("SASL_PLAINTEXT") as client:
         assert handshake(client, "SCRAM-SHA-256", 0).error_code == 0
@@ -150,13 +152,13 @@ def test_old_clients_use_scram_too(broker: RunningBroker, anonymous: WireClient)
         assert serves(client)
 
 
-def test_a_bare_token_that_is_wrong_ends_the_connection(client: WireClient) -> None:
+def test_a_wrong_bare_token_closes_the_connection(client: WireClient) -> None:
     assert handshake(client, "PLAIN", 0).error_code == 0
     send_bare(client, plain_token("ann", "wrong"))
     assert client.is_closed()
 
 
-def test_credentials_are_shown_without_their_secrets(anonymous: WireClient) -> None:
+def test_credentials_are_described_without_secrets(anonymous: WireClient) -> None:
     set_password(anonymous, ScramMechanism.SCRAM_SHA_512, "emil", "pw", 8192)
 
     def described(*users: str) -> Any:
@@ -166,31 +168,31 @@ def test_credentials_are_shown_without_their_secrets(anonymous: WireClient) -> N
     (result,) = described("emil")
     assert [(info.mechanism, info.iterations) for info in result.credential_infos] == [(2, 8192)]
     assert "emil" in {item.user for item in described()}
-    missing, twice = described("nobody", "emil", "emil")
+    missing, duplicate = described("nobody", "emil", "emil")
     assert missing.error_code == ErrorCode.RESOURCE_NOT_FOUND
-    assert twice.error_code == ErrorCode.DUPLICATE_RESOURCE
+    assert duplicate.error_code == ErrorCode.DUPLICATE_RESOURCE
     deletion = AlterUserScramCredentialsRequest([ScramCredentialDeletion("emil", 2)])
     assert anonymous.request(deletion, 0).results[0].error_code == 0
     assert described("emil")[0].error_code == ErrorCode.RESOURCE_NOT_FOUND
     assert anonymous.request(deletion, 0).results[0].error_code == ErrorCode.RESOURCE_NOT_FOUND
 
 
-def test_too_few_iterations_are_refused(anonymous: WireClient) -> None:
+def test_too_few_iterations_are_rejected(anonymous: WireClient) -> None:
     result = set_password(anonymous, ScramMechanism.SCRAM_SHA_256, "ann", "pw", 100)
     assert result.error_code == ErrorCode.UNACCEPTABLE_CREDENTIAL
     assert "4096" in result.error_message
 
 
-# --- again
+# --- reauthentication
 
 
-def test_a_log_in_need_not_be_repeated(client: WireClient) -> None:
+def test_a_second_login_is_rejected_without_reauthentication(client: WireClient) -> None:
     assert plain_login(client, "ann").session_lifetime_ms == 0
     assert handshake(client, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert serves(client)
 
 
-def test_a_log_in_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
+def test_a_login_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
     name = "listener.name.sasl_plaintext.plain.connections.max.reauth.ms"
     with running_broker(tmp_path, {**SASL_SETTINGS, name: "60000"}) as broker:
         with broker.connect("SASL_PLAINTEXT") as client:
@@ -207,7 +209,7 @@ def test_a_log_in_is_renewed_on_the_same_connection(tmp_path: Path) -> None:
             assert response.session_lifetime_ms == 0
 
 
-def test_a_log_in_that_is_not_renewed_is_over(tmp_path: Path) -> None:
+def test_a_login_that_is_not_renewed_expires(tmp_path: Path) -> None:
     settings = {**SASL_SETTINGS, "connections.max.reauth.ms": "1"}
     with running_broker(tmp_path, settings) as broker, broker.connect("SASL_PLAINTEXT") as client:
         assert plain_login(client, "ann").session_lifetime_ms == 1
@@ -225,7 +227,7 @@ def test_a_log_in_that_is_not_renewed_is_over(tmp_path: Path) -> None:
 
 
 class Tls:
-    """An authority, a broker's certificate, and clients with and without their own."""
+    """A certificate authority, the certificate of a broker, and clients with or without one."""
 
     def __init__(self) -> None:
         self.authority = make_identity(simple_name("authority"))
@@ -240,11 +242,13 @@ class Tls:
             "ssl.truststore.certificates": self.authority.certificate_pem,
         }
 
-    def secure(self, client: WireClient, folder: Path, who: Identity | None = None) -> WireClient:
+    def secure(
+        self, client: WireClient, directory: Path, identity: Identity | None = None
+    ) -> WireClient:
         context = ssl.create_default_context(cadata=self.authority.certificate_pem)
-        if who is not None:
-            file = folder / "client.pem"
-            file.write_text(who.key_pem() + who.certificate_pem)
+        if identity is not None:
+            file = directory / "client.pem"
+            file.write_text(identity.key_pem() + identity.certificate_pem)
             context.load_cert_chain(file)
         client.sock = context.wrap_socket(client.sock, server_hostname="localhost")
         return client
@@ -255,7 +259,7 @@ def tls() -> Tls:
     return Tls()
 
 
-def test_a_certificate_names_its_client(tmp_path: Path, tls: Tls) -> None:
+def test_the_principal_is_taken_from_the_certificate(tmp_path: Path, tls: Tls) -> None:
     settings = {
         **tls.settings(),
         "listeners": "SSL://127.0.0.1:0",
@@ -272,17 +276,17 @@ def test_a_certificate_names_its_client(tmp_path: Path, tls: Tls) -> None:
     )
     with running_broker(tmp_path, settings) as broker:
         for name, allowed in ((ops, True), (simple_name("other"), True), (None, False)):
-            who = None if name is None else make_identity(name, tls.authority)
-            with tls.secure(broker.connect(), tmp_path, who) as client:
+            identity = None if name is None else make_identity(name, tls.authority)
+            with tls.secure(broker.connect(), tmp_path, identity) as client:
                 code = create_topic(client, f"t{name is ops}")
                 expected = ErrorCode.NONE if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 assert code is expected
-                if who is None:
-                    refused = try_produce(client, "tTrue", Record(0, 0, None, b"x"))
-                    assert "User:ANONYMOUS" in refused.error_message
+                if identity is None:
+                    response = try_produce(client, "tTrue", Record(0, 0, None, b"x"))
+                    assert "User:ANONYMOUS" in response.error_message
 
 
-def test_a_certificate_without_a_rule_is_not_let_in(tmp_path: Path, tls: Tls) -> None:
+def test_a_certificate_without_a_mapping_rule_is_rejected(tmp_path: Path, tls: Tls) -> None:
     settings = {
         **tls.settings(),
         "listeners": "SSL://127.0.0.1:0",
@@ -290,16 +294,16 @@ def test_a_certificate_without_a_rule_is_not_let_in(tmp_path: Path, tls: Tls) ->
         "ssl.principal.mapping.rules": "RULE:^CN=only-me$/me/",
     }
     with running_broker(tmp_path, settings) as broker:
-        stranger = make_identity(simple_name("stranger"), tls.authority)
-        with tls.secure(broker.connect(), tmp_path, stranger) as client:
+        unknown_identity = make_identity(simple_name("stranger"), tls.authority)
+        with tls.secure(broker.connect(), tmp_path, unknown_identity) as client:
             client.send(SaslHandshakeRequest("PLAIN"), 1)
             assert client.is_closed()
-        me = make_identity(simple_name("only-me"), tls.authority)
-        with tls.secure(broker.connect(), tmp_path, me) as client:
+        allowed_identity = make_identity(simple_name("only-me"), tls.authority)
+        with tls.secure(broker.connect(), tmp_path, allowed_identity) as client:
             assert serves(client)
 
 
-def test_passwords_travel_under_tls(tmp_path: Path, tls: Tls) -> None:
+def test_a_login_over_tls(tmp_path: Path, tls: Tls) -> None:
     settings = {
         **SASL_SETTINGS,
         **tls.settings(),

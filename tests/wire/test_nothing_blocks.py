@@ -1,8 +1,7 @@
-"""Nothing on the event loop waits for the disk, whatever the broker does (issue 3, data path).
+"""The event loop never waits for the disk.
 
-Every sync, every commit of metadata, every removal of a folder and every sleep on the loop's thread
-fails the test, with its stack. Start and stop are left out: before the listeners serve, and after
-they are closed, nobody is there to wait.
+Every sync, metadata commit, removal of a directory and sleep on the thread of the event loop
+fails the test, with its stack. Start and stop are not covered: no client is connected then.
 """
 
 import threading
@@ -41,7 +40,7 @@ from tests.support.protocol.requests import batch_of, make_topic, new_producer, 
 
 DEADLINE_S = 15.0
 SEGMENT = "1048576"
-MANY = b"x" * 400_000
+LARGE_VALUE = b"x" * 400_000
 """Three of these fill a segment."""
 
 SETTINGS = {
@@ -53,7 +52,7 @@ SETTINGS = {
 }
 
 
-class Watched(NamedTuple):
+class WatchedBroker(NamedTuple):
     broker: RunningBroker
     client: WireClient
     calls: BlockingCalls
@@ -66,10 +65,10 @@ class Watched(NamedTuple):
         return result
 
     def until(self, condition: Callable[[Broker], bool]) -> None:
-        """Waits for something that the broker does on its own account."""
+        """Waits for an effect of a background task."""
         deadline = time.monotonic() + DEADLINE_S
         while not self.broker.call(condition):
-            assert time.monotonic() < deadline, "it does not happen"
+            assert time.monotonic() < deadline, "the condition was not met in time"
             time.sleep(0.01)
 
 
@@ -93,16 +92,16 @@ def broker(
 
 
 @pytest.fixture
-def watched(broker: tuple[RunningBroker, Path], calls: BlockingCalls) -> Iterator[Watched]:
+def watched(broker: tuple[RunningBroker, Path], calls: BlockingCalls) -> Iterator[WatchedBroker]:
     running, root = broker
     calls.elsewhere.clear()
     with running.connect() as client, calls.on(running.call(lambda _: threading.get_ident())):
-        yield Watched(running, client, calls, str(root / "a"), str(root / "b"))
+        yield WatchedBroker(running, client, calls, str(root / "a"), str(root / "b"))
 
 
 def fill(client: WireClient, topic: str, count: int, key: bytes | None = None) -> None:
     for _ in range(count):
-        assert send_batch(client, topic, batch_of(MANY, key=key)).error_code == 0
+        assert send_batch(client, topic, batch_of(LARGE_VALUE, key=key)).error_code == 0
 
 
 def delete_topic(client: WireClient, topic: str) -> None:
@@ -110,7 +109,7 @@ def delete_topic(client: WireClient, topic: str) -> None:
     assert result.error_code == 0
 
 
-def test_a_sync_on_the_loop_would_be_found(
+def test_a_sync_on_the_event_loop_is_detected(
     broker: tuple[RunningBroker, Path], calls: BlockingCalls
 ) -> None:
     running, root = broker
@@ -122,13 +121,13 @@ def test_a_sync_on_the_loop_would_be_found(
         running.call(lambda broker: broker.logs.disk.sync_directory(str(root)))
 
 
-def test_produce_roll_and_flush(watched: Watched) -> None:
-    """S3, S6: also with producers, whose state is written when a segment is full."""
+def test_produce_roll_and_flush_do_not_block(watched: WatchedBroker) -> None:
+    """S3, S6: includes the producer state that is written when a segment is rolled."""
     client = watched.client
     make_topic(client, "rolled", configs={"segment.bytes": SEGMENT})
     producer_id, epoch = new_producer(client)
     for sequence in range(6):
-        data = batch_of(MANY, producer=(producer_id, epoch, sequence))
+        data = batch_of(LARGE_VALUE, producer=(producer_id, epoch, sequence))
         assert send_batch(client, "rolled", data).error_code == 0
     log = watched.log("rolled")
     assert len(log.local.segments) == 3
@@ -139,15 +138,15 @@ def test_produce_roll_and_flush(watched: Watched) -> None:
     assert "fdatasync" in watched.calls.elsewhere
 
 
-def test_delete_records_and_retention(watched: Watched) -> None:
-    """S4: segments go, and so do the epochs in the file, at some time."""
+def test_delete_records_and_retention_do_not_block(watched: WatchedBroker) -> None:
+    """S4: deletes segments, and later the epochs in the checkpoint file."""
     client = watched.client
-    quick = {"segment.bytes": SEGMENT, "file.delete.delay.ms": "0"}
-    make_topic(client, "deleted", configs=quick)
+    configs = {"segment.bytes": SEGMENT, "file.delete.delay.ms": "0"}
+    make_topic(client, "deleted", configs=configs)
     fill(client, "deleted", 6)
     log = watched.log("deleted")
-    wanted = DeleteRecordsTopic("deleted", [DeleteRecordsPartition(0, 3)])
-    (response,) = client.request(DeleteRecordsRequest([wanted], 1000), 2).topics
+    deletion = DeleteRecordsTopic("deleted", [DeleteRecordsPartition(0, 3)])
+    (response,) = client.request(DeleteRecordsRequest([deletion], 1000), 2).topics
     assert response.partitions[0].low_watermark == 3
     first = log.epochs.earliest_entry
     assert first is not None
@@ -158,8 +157,8 @@ def test_delete_records_and_retention(watched: Watched) -> None:
     watched.until(lambda _: not list(Path(log.directory).glob("*.deleted")))
 
 
-def test_topics_come_and_go(watched: Watched) -> None:
-    """S1: also several times under the same name; a deleted one is gone when that is answered."""
+def test_creating_and_deleting_topics_does_not_block(watched: WatchedBroker) -> None:
+    """S1: several times with the same name; the directories are removed before the response."""
     client = watched.client
     for n in range(3):
         make_topic(client, "brief", 5)
@@ -173,8 +172,8 @@ def test_topics_come_and_go(watched: Watched) -> None:
     assert "EmbeddedStore.commit" in watched.calls.elsewhere
 
 
-def test_compaction(watched: Watched) -> None:
-    """S5: the checkpoints before and after, and the new segments in the place of old ones."""
+def test_compaction_does_not_block(watched: WatchedBroker) -> None:
+    """S5: covers the checkpoints and the replacement of segments."""
     client = watched.client
     configs = {
         "cleanup.policy": "compact",
@@ -187,40 +186,40 @@ def test_compaction(watched: Watched) -> None:
     log = watched.log("compacted")
     key = TopicPartition("compacted", 0)
     watched.until(lambda broker: broker.cleaner.first_dirty_offset(key) == 6)
-    assert log.size < 4 * len(MANY)
+    assert log.size < 4 * len(LARGE_VALUE)
     fill(client, "compacted", 4, key=b"k")
     watched.until(lambda broker: broker.cleaner.first_dirty_offset(key) == 10)
     delete_topic(client, "compacted")
 
 
-def test_a_move_between_folders(watched: Watched) -> None:
-    """S1: also while every append is flushed; there and back, and with a deletion under way."""
+def test_a_move_between_log_directories_does_not_block(watched: WatchedBroker) -> None:
+    """S1: with a flush per append; to the other directory, back, and with a deletion during it."""
     client = watched.client
     make_topic(client, "moved", configs={"segment.bytes": SEGMENT, "flush.messages": "1"})
     fill(client, "moved", 4)
-    home = watched.log("moved").directory.rpartition("/")[0]
-    other = watched.b if home == watched.a else watched.a
+    source = watched.log("moved").directory.rpartition("/")[0]
+    target = watched.b if source == watched.a else watched.a
     offset = 4
-    for path in (other, home, other):
+    for path in (target, source, target):
         move(client, "moved", path)
         while watched.log("moved").directory != f"{path}/moved-0":
-            assert produced(client, "moved", b"meanwhile") == offset
+            assert produced(client, "moved", b"during") == offset
             offset += 1
     assert watched.log("moved").log_end_offset == offset
-    move(client, "moved", home)
+    move(client, "moved", source)
     delete_topic(client, "moved")
-    assert not [path for root in (home, other) for path in Path(root).glob("moved-0")]
+    assert not [path for root in (source, target) for path in Path(root).glob("moved-0")]
     make_topic(client, "moved")
     assert produced(client, "moved", b"again") == 0
 
 
 def move(client: WireClient, topic: str, path: str) -> None:
-    wanted = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [0])])
-    (result,) = client.request(AlterReplicaLogDirsRequest([wanted]), 2).results
+    move_request = AlterReplicaLogDir(path, [AlterReplicaLogDirTopic(topic, [0])])
+    (result,) = client.request(AlterReplicaLogDirsRequest([move_request]), 2).results
     assert result.partitions[0].error_code == 0
 
 
-def test_settings(watched: Watched) -> None:
+def test_changing_settings_does_not_block(watched: WatchedBroker) -> None:
     make_topic(watched.client, "set")
     alter(watched.client, TOPIC, "set", {"max.message.bytes": "100000"})
     alter(watched.client, BROKER, "0", {"log.cleaner.backoff.ms": "20"})
@@ -228,7 +227,7 @@ def test_settings(watched: Watched) -> None:
     assert watched.log("set").config.max_message_bytes == 100_000
 
 
-def test_offsets_of_groups(watched: Watched) -> None:
+def test_committing_offsets_does_not_block(watched: WatchedBroker) -> None:
     make_topic(watched.client, "read")
     commit_offsets(watched.client, 5)
 
@@ -245,16 +244,18 @@ def commit_offsets(client: WireClient, offset: int) -> None:
         time.sleep(0.01)
 
 
-def test_checkpoints(watched: Watched) -> None:
-    """S7: the chore that stores how far the logs are safe."""
+def test_checkpoints_do_not_block(watched: WatchedBroker) -> None:
+    """S7: the background task that stores the high watermarks."""
     make_topic(watched.client, "stored")
     assert produced(watched.client, "stored", b"v") == 0
     files = [Path(root) / "replication-offset-checkpoint" for root in (watched.a, watched.b)]
     watched.until(lambda _: any(b"stored 0 1\n" in file.read_bytes() for file in files))
 
 
-def test_the_first_records_after_a_restart(tmp_path: Path, calls: BlockingCalls) -> None:
-    """R4: they have another leader epoch, of clients and of the group coordinator."""
+def test_the_first_append_after_a_restart_does_not_block(
+    tmp_path: Path, calls: BlockingCalls
+) -> None:
+    """R4: they begin a new leader epoch, for clients and for the group coordinator."""
     with running_broker(tmp_path, settings(tmp_path)) as broker, broker.connect() as client:
         make_topic(client, "read")
         assert produced(client, "read", b"before") == 0

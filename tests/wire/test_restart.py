@@ -1,6 +1,6 @@
-"""What is there after a stop, after a kill, and with folders that are not the broker's own.
+"""Restarts after a clean stop, after a kill and with foreign log directories.
 
-A broker has a process of its own where it must be killed (S1, S7, P3, C2).
+A broker that is killed runs in its own process (S1, S7, P3, C2).
 """
 
 import os
@@ -51,7 +51,7 @@ def leader_epoch(client: WireClient, topic: str) -> int:
     return epoch
 
 
-def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
+def test_topics_records_and_settings_survive_a_clean_stop(tmp_path: Path) -> None:
     with watching():
         with running_broker(tmp_path) as broker, broker.connect() as client:
             topic_id = make_topic(client, "t", 2, {"retention.ms": "-1"})
@@ -76,7 +76,7 @@ def test_everything_is_there_after_a_clean_stop(tmp_path: Path) -> None:
 
 
 def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
-    """S7, P3: with flush.messages=1 an acknowledged record is there, however the broker ended."""
+    """S7, P3: with flush.messages=1, every acknowledged record survives."""
     broker = PenstockBroker(tmp_path)
     acknowledged: list[bytes] = []
     with broker:
@@ -86,8 +86,8 @@ def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
             epoch = leader_epoch(client, "t")
             stop = threading.Event()
 
-            def producing() -> None:
-                with connect(broker) as mine:
+            def produce_records() -> None:
+                with connect(broker) as connection:
                     while not stop.is_set():
                         value = b"%05d" % len(acknowledged)
                         now_ms = time.time_ns() // 1_000_000
@@ -95,12 +95,12 @@ def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
                             value, producer=(*producer, len(acknowledged)), timestamp=now_ms
                         )
                         try:
-                            assert send_batch(mine, "t", batch).error_code == 0
+                            assert send_batch(connection, "t", batch).error_code == 0
                         except ConnectionError:
                             return
                         acknowledged.append(value)
 
-            thread = threading.Thread(target=producing)
+            thread = threading.Thread(target=produce_records)
             thread.start()
             while len(acknowledged) < 50:
                 time.sleep(0.002)
@@ -112,38 +112,40 @@ def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
         with connect(broker) as client:
             result = values_in(fetched(client, "t"))
             assert result[: len(acknowledged)] == acknowledged
-            assert len(result) - len(acknowledged) in (0, 1), "the one that was under way"
+            assert len(result) - len(acknowledged) in (0, 1), "the one in flight"
             assert leader_epoch(client, "t") > epoch
             assert new_producer(client)[0] > producer[0]
-            again = batch_of(
+            duplicate = batch_of(
                 result[-1],
                 producer=(*producer, len(result) - 1),
                 timestamp=time.time_ns() // 1_000_000,
             )
-            response = send_batch(client, "t", again)
+            response = send_batch(client, "t", duplicate)
             assert (response.error_code, response.base_offset) == (0, len(result) - 1)
     assert "Traceback" not in broker.log.read_text()
 
 
-def test_sigterm_under_load(tmp_path: Path) -> None:
-    """The broker ends with 0, marks its folders clean, and keeps all it has acknowledged."""
+def test_sigterm_under_load_is_a_clean_stop(tmp_path: Path) -> None:
+    """The broker exits with 0, marks its log directories clean and keeps acknowledged records."""
     broker = PenstockBroker(tmp_path)
     counts = [0, 0, 0]
     with broker:
         with connect(broker) as client:
             make_topic(client, "t", 3)
 
-        def producing(partition: int) -> None:
-            with connect(broker) as mine:
+        def produce_records(partition: int) -> None:
+            with connect(broker) as connection:
                 while True:
                     try:
-                        response = send_batch(mine, "t", batch_of(b"x" * 100), partition=partition)
+                        response = send_batch(
+                            connection, "t", batch_of(b"x" * 100), partition=partition
+                        )
                     except (ConnectionError, TimeoutError):
                         return
                     assert response.error_code == 0
                     counts[partition] += 1
 
-        threads = [threading.Thread(target=producing, args=(index,)) for index in range(3)]
+        threads = [threading.Thread(target=produce_records, args=(index,)) for index in range(3)]
         for thread in threads:
             thread.start()
         while min(counts) < 50:
@@ -159,8 +161,8 @@ def test_sigterm_under_load(tmp_path: Path) -> None:
     assert "Traceback" not in broker.log.read_text()
 
 
-def test_long_polls_do_not_hold_up_the_stop(tmp_path: Path) -> None:
-    """They are answered with what there is, which is nothing."""
+def test_long_polls_do_not_delay_the_stop(tmp_path: Path) -> None:
+    """They get an empty response."""
     request = fetch_request({"t": {0: 0}}, max_wait_ms=15_000, min_bytes=1)
 
     def poll(client: WireClient) -> Any:
@@ -175,13 +177,13 @@ def test_long_polls_do_not_hold_up_the_stop(tmp_path: Path) -> None:
             polling = pool.submit(poll, broker.connect())
             while not broker.call(lambda inside: inside.replicas.find("t", 0).delayed_fetches):
                 time.sleep(0.001)
-            begun = time.monotonic()
-        assert time.monotonic() - begun < 2
+            started = time.monotonic()
+        assert time.monotonic() - started < 2
         assert polling.result().responses[0].partitions[0].error_code == 0
 
 
-def test_a_folder_that_was_kafkas(tmp_path: Path) -> None:
-    """S1: without our store the folders tell which topics there are; their records are served."""
+def test_the_log_directory_of_a_kafka_broker(tmp_path: Path) -> None:
+    """S1: without a metadata store, topics are recovered from the log directories."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         topic_id = make_topic(client, "mine", 2)
         produced(client, "mine", b"a", partition=1)
@@ -196,13 +198,13 @@ def test_a_folder_that_was_kafkas(tmp_path: Path) -> None:
         assert (topic.name, topic.topic_id, len(topic.partitions)) == ("mine", topic_id, 2)
         assert values_in(fetched(client, "mine", partition=1)) == [b"a"]
         assert produced(client, "mine", b"b", partition=1) == 1
-        assert produced(client, "mine", b"c", partition=0) == 0, "what was missing is made anew"
+        assert produced(client, "mine", b"c", partition=0) == 0, "a missing log is recreated"
     with running_broker(tmp_path) as broker, broker.connect() as client:
         assert values_in(fetched(client, "mine", partition=1)) == [b"a", b"b"]
 
 
-def test_folders_of_no_topic_are_set_aside(tmp_path: Path) -> None:
-    """They are kept under another name, and the topic of that name can be made."""
+def test_stray_partition_directories_are_renamed(tmp_path: Path) -> None:
+    """They are renamed, and a topic with that name can be created."""
     data = tmp_path / "data"
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "known")
@@ -218,7 +220,7 @@ def test_folders_of_no_topic_are_set_aside(tmp_path: Path) -> None:
         assert fetched(client, "foreign").high_watermark == 0
         assert values_in(fetched(client, "known")) == [b"a"]
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        assert values_in(fetched(client, "known")) == [b"a"], "the stray does not disturb"
+        assert values_in(fetched(client, "known")) == [b"a"], "the stray directory is ignored"
 
 
 def commit(client: WireClient, offset: int) -> ErrorCode:
@@ -230,7 +232,7 @@ def commit(client: WireClient, offset: int) -> ErrorCode:
 
 
 def committed(client: WireClient) -> tuple[int, str]:
-    """The offset of the group, once its coordinator has read its log."""
+    """Returns the committed offset of the group, once its coordinator is loaded."""
     request = OffsetFetchRequest("g", [OffsetFetchRequestTopic("t", [0])])
     while True:
         response = client.request(request, 7)
@@ -242,8 +244,8 @@ def committed(client: WireClient) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_committed_offsets_are_there_again(tmp_path: Path, clean: bool) -> None:
-    """C2: after a stop, and after a kill, which loses nothing that the system has taken."""
+def test_committed_offsets_survive_a_restart(tmp_path: Path, clean: bool) -> None:
+    """C2: a kill loses nothing that was passed to the operating system."""
     broker = PenstockBroker(tmp_path, {"offsets.topic.num.partitions": "3"})
     with broker:
         with connect(broker) as client:
@@ -265,7 +267,7 @@ def test_committed_offsets_are_there_again(tmp_path: Path, clean: bool) -> None:
             assert committed(client) == (44, "m")
 
 
-def test_ctrl_c_is_a_clean_stop_too(tmp_path: Path) -> None:
+def test_ctrl_c_is_a_clean_stop(tmp_path: Path) -> None:
     broker = PenstockBroker(tmp_path)
     with broker:
         os.kill(broker.pid, signal.SIGINT)

@@ -34,7 +34,9 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "20",
 }
-both = pytest.mark.parametrize("generation", Generation, ids=lambda each: each.name)
+both_generations = pytest.mark.parametrize(
+    "generation", Generation, ids=lambda generation: generation.name
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,8 @@ def settings() -> Mapping[str, str]:
 
 
 def set_level(client: WireClient, level: int) -> None:
-    for how in (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE):
-        update = FeatureUpdateKey(TRANSACTION_VERSION, level, upgrade_type=how)
+    for upgrade_type in (UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE):
+        update = FeatureUpdateKey(TRANSACTION_VERSION, level, upgrade_type=upgrade_type)
         response = client.request(UpdateFeaturesRequest(feature_updates=[update]), 2)
         if response.error_code == 0:
             return
@@ -53,21 +55,21 @@ def set_level(client: WireClient, level: int) -> None:
 
 @pytest.fixture(params=[0, 1, 2])
 def level(request: pytest.FixtureRequest, broker: RunningBroker) -> Iterator[int]:
-    """The feature has this level during the test."""
-    wanted: int = request.param
+    """Sets the level of the feature during the test."""
+    feature_level: int = request.param
     with broker.connect() as client:
-        if wanted != 2:
-            set_level(client, wanted)
-        yield wanted
-        if wanted != 2:
+        if feature_level != 2:
+            set_level(client, feature_level)
+        yield feature_level
+        if feature_level != 2:
             set_level(client, 2)
 
 
-@both
+@both_generations
 def test_transactions_at_every_level(
     client: WireClient, level: int, generation: Generation
 ) -> None:
-    """Requests tell what a client can do, at any level; records have the form of the level."""
+    """The request version decides what a client supports; records have the format of the level."""
     name = f"level-{level}-{generation.name}"
     make_topic(client, name)
     producer = TxnProducer.started(client, name, generation)
@@ -76,20 +78,20 @@ def test_transactions_at_every_level(
     producer.write(name, b"b")
     producer.abort()
     producer.write(name, b"c")
-    next_one = TxnProducer.started(client, name, generation)
-    assert next_one.epoch == producer.epoch + 2
+    next_producer = TxnProducer.started(client, name, generation)
+    assert next_producer.epoch == producer.epoch + 2
     late = producer.send(name, b"late")
     assert ErrorCode(late.error_code) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert producer.end(commit=True) is ErrorCode.PRODUCER_FENCED
-    next_one.write(name, b"d")
-    next_one.commit()
+    next_producer.write(name, b"d")
+    next_producer.commit()
     assert committed(client, name) == [b"a", b"d"]
     last = uncommitted(client, STATE)[-1]
     assert last is not None
     assert int.from_bytes(last[:2], "big") == (1 if level else 0)
 
 
-@both
+@both_generations
 def test_timeouts_at_every_level(client: WireClient, level: int, generation: Generation) -> None:
     name = f"timeout-{level}-{generation.name}"
     make_topic(client, name)
@@ -104,11 +106,11 @@ def test_timeouts_at_every_level(client: WireClient, level: int, generation: Gen
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (1, 2), (2, 1), (2, 0)])
-@both
-def test_the_level_changes_while_a_transaction_is_open(
+@both_generations
+def test_the_level_changes_during_a_transaction(
     tmp_path: Path, before: int, after: int, generation: Generation
 ) -> None:
-    """It goes on, over a restart too."""
+    """The transaction continues, even after a restart."""
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t")
@@ -132,8 +134,8 @@ def test_the_level_changes_while_a_transaction_is_open(
 # --- a coordinator that cannot write
 
 
-def test_a_record_that_is_too_large(client: WireClient) -> None:
-    """Nothing has happened: the transaction goes on without the partitions."""
+def test_a_too_large_transaction_record_adds_no_partitions(client: WireClient) -> None:
+    """The transaction is unchanged, without the new partitions."""
     make_topic(client, "large", 60)
     producer = TxnProducer.started(client, "large", Generation.V1)
     producer.write("large", b"x")
@@ -150,8 +152,8 @@ def test_a_record_that_is_too_large(client: WireClient) -> None:
     assert committed(client, "large") == [b"x"]
 
 
-def test_the_end_cannot_be_written(client: WireClient) -> None:
-    """It has not ended then, and nobody has been told otherwise."""
+def test_a_transaction_stays_open_if_its_end_cannot_be_written(client: WireClient) -> None:
+    """The transaction stays open, and the response has an error."""
     make_topic(client, "end")
     producer = TxnProducer.started(client, "end")
     producer.write("end", b"x")
@@ -166,8 +168,10 @@ def test_the_end_cannot_be_written(client: WireClient) -> None:
     assert committed(client, "end") == [b"x"]
 
 
-def test_the_completion_cannot_be_written(broker: RunningBroker, client: WireClient) -> None:
-    """The markers are there; that they are is written later."""
+def test_the_completion_is_retried_if_it_cannot_be_written(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """The markers are written; the completion is written later."""
     make_topic(client, "completion")
     producer = TxnProducer.started(client, "completion")
     producer.write("completion", b"x")
@@ -179,7 +183,7 @@ def test_the_completion_cannot_be_written(broker: RunningBroker, client: WireCli
     def hook(inside: Broker) -> None:
         write = inside.txn_markers.write
 
-        async def then_fail(
+        async def write_then_limit(
             marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
         ) -> dict[TopicPartition, ErrorCode]:
             del inside.txn_markers.write, inside.txn_markers.write_at_once
@@ -187,14 +191,14 @@ def test_the_completion_cannot_be_written(broker: RunningBroker, client: WireCli
             limit(inside, 20)
             return written
 
-        inside.txn_markers.write = then_fail  # type: ignore[method-assign]
+        inside.txn_markers.write = write_then_limit  # type: ignore[method-assign]
         inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
 
     broker.call(hook)
     assert producer.end(commit=True) is ErrorCode.NONE
     deadline = time.monotonic() + 10
     while committed(client, "completion") != [b"x"]:
-        assert time.monotonic() < deadline, "the marker is not there"
+        assert time.monotonic() < deadline, "the marker is not written"
         time.sleep(0.001)
     assert described(client, "completion").transaction_state == "PrepareCommit"
     early = producer.send("completion", b"y")
