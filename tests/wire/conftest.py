@@ -1,4 +1,4 @@
-"""What tests over the wire share: a broker of the module's own, and a connection to it."""
+"""Fixtures of tests over the wire: a broker per module, and a connection to it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +10,7 @@ from tests.support.broker.in_process import RunningBroker, WireClient, running_b
 
 @pytest.fixture(scope="module")
 def settings() -> Mapping[str, str]:
-    """The settings of the module's broker; a module may say others."""
+    """The settings of the broker; a module may override them."""
     return {}
 
 
@@ -18,12 +18,12 @@ def settings() -> Mapping[str, str]:
 def broker(
     tmp_path_factory: pytest.TempPathFactory, settings: Mapping[str, str]
 ) -> Iterator[RunningBroker]:
-    """A broker for all tests of the module; it must not meet anything that it does not expect."""
+    """A broker for all tests of the module, which must not log an unexpected exception."""
     with watching(), running_broker(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running
 
 
 @pytest.fixture
 def client(broker: RunningBroker) -> Iterator[WireClient]:
-    with broker.connect() as one:
-        yield one
+    with broker.connect() as wire_client:
+        yield wire_client

@@ -1,4 +1,4 @@
-"""What a client may see of a group's offsets (C3, X3)."""
+"""Visibility of the offsets of a group (C3, X3)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +31,7 @@ DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 @pytest.fixture
 def ann(tmp_path: Path) -> Iterator[WireClient]:
-    """She may see the group and one of the two topics that it has committed offsets of."""
+    """A client that may describe the group and one of the two topics with committed offsets."""
     with running_broker(tmp_path, SETTINGS) as broker:
         with logged_in(broker, "admin") as admin:
             for topic in TOPICS:
@@ -64,7 +64,7 @@ def fetched(client: WireClient, version: int, topics: list[str] | None) -> dict[
 
 
 @pytest.mark.parametrize("version", [5, 8])
-def test_a_topic_that_was_named_is_refused(ann: WireClient, version: int) -> None:
+def test_a_requested_topic_without_permission_has_an_error(ann: WireClient, version: int) -> None:
     result = fetched(ann, version, list(TOPICS))
     assert (result["open"].error_code, result["open"].committed_offset) == (0, 7)
     secret = result["secret"]
@@ -73,5 +73,7 @@ def test_a_topic_that_was_named_is_refused(ann: WireClient, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [5, 8])
-def test_a_topic_that_was_not_named_stays_unknown(ann: WireClient, version: int) -> None:
+def test_topics_without_permission_are_omitted_from_all_topics(
+    ann: WireClient, version: int
+) -> None:
     assert list(fetched(ann, version, None)) == ["open"]

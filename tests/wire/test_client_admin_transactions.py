@@ -1,4 +1,4 @@
-"""The admin client at our broker: transactions and producers (P3, P4)."""
+"""The admin client with our broker: transactions and producers (P3, P4)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -30,29 +30,30 @@ def admin(broker: RunningBroker) -> Iterator[Admin]:
         yield first
 
 
-def test_an_open_transaction_is_seen(admin: Admin, client: WireClient) -> None:
+def test_an_open_transaction_is_described(admin: Admin, client: WireClient) -> None:
     producer = TxnProducer.started(client, "open", timeout_ms=30_000)
     idle = TxnProducer.started(client, "idle")
     first = producer.write("u", b"a")
     results = admin.describe_transactions(["open", "idle"])
-    mine = results["open"]
-    assert (mine.state, mine.coordinator_id) == (TransactionState.ONGOING, 0)
-    assert (mine.producer_id, mine.producer_epoch) == (producer.producer_id, producer.epoch)
-    assert (mine.timeout_ms, mine.partitions) == (30_000, (TopicPartition("u", 0),))
-    assert (mine.start_time_ms or 0) > 0
+    transaction = results["open"]
+    assert (transaction.state, transaction.coordinator_id) == (TransactionState.ONGOING, 0)
+    assert (transaction.producer_id, transaction.producer_epoch) == (
+        producer.producer_id,
+        producer.epoch,
+    )
+    assert (transaction.timeout_ms, transaction.partitions) == (30_000, (TopicPartition("u", 0),))
+    assert (transaction.start_time_ms or 0) > 0
     assert (results["idle"].state, results["idle"].start_time_ms) == (TransactionState.EMPTY, None)
-    listed = {
-        transaction.transactional_id: transaction for transaction in admin.list_transactions()[0]
-    }
+    listed = {listing.transactional_id: listing for listing in admin.list_transactions()[0]}
     assert listed["open"][1:] == (producer.producer_id, TransactionState.ONGOING)
 
     def ids(results: Mapping[int, list[TransactionListing]]) -> set[str]:
         return {item.transactional_id for item in results[0]} & {"open", "idle"}
 
-    open_ones = [TransactionState.ONGOING]
-    assert ids(admin.list_transactions(states=open_ones)) == {"open"}
+    ongoing = [TransactionState.ONGOING]
+    assert ids(admin.list_transactions(states=ongoing)) == {"open"}
     assert ids(admin.list_transactions(producer_ids=[idle.producer_id])) == {"idle"}
-    slow = admin.list_transactions(states=open_ones, running_longer_than_ms=600_000)
+    slow = admin.list_transactions(states=ongoing, running_longer_than_ms=600_000)
     assert ids(slow) == set()
     assert ids(admin.list_transactions(transactional_id_pattern="o.*")) == {"open"}
     state = admin.describe_producers([TopicPartition("u", 0)])[TopicPartition("u", 0)][0]
@@ -66,7 +67,7 @@ def _open_at(admin: Admin, partition: TopicPartition) -> int | None:
     return admin.describe_producers([partition])[partition][0].current_transaction_start_offset
 
 
-def test_what_is_not_there(admin: Admin) -> None:
+def test_unknown_transactions_and_partitions_raise_errors(admin: Admin) -> None:
     with pytest.raises(AdminError, match="check it against list_transactions") as failed:
         admin.describe_transactions(["nobody"])
     assert failed.value.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -79,7 +80,7 @@ def test_what_is_not_there(admin: Admin) -> None:
 
 
 def test_producers_are_fenced(admin: Admin, client: WireClient) -> None:
-    """P4: the open transaction is aborted, its producer is out."""
+    """P4: the open transaction is aborted and its producer is fenced."""
     first = TxnProducer.started(client, "fenced", Generation.V1)
     first.write("t", b"never seen")
     results = admin.fence_producers(["fenced", "fresh"])
@@ -101,8 +102,8 @@ def test_producers_are_fenced(admin: Admin, client: WireClient) -> None:
     )
 
 
-def test_a_transaction_that_hangs_is_aborted(admin: Admin, client: WireClient) -> None:
-    """P4: one of which no coordinator knows."""
+def test_a_hanging_transaction_is_aborted(admin: Admin, client: WireClient) -> None:
+    """P4: no coordinator knows the transaction."""
     admin.create_topics([NewTopic("hanging", 1, 1)])
     partition = TopicPartition("hanging", 0)
     producer = TxnProducer(client, "nobody-knows")

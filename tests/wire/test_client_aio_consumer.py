@@ -1,4 +1,4 @@
-"""The asynchronous consumer, which shares everything but its waiting with the blocking one."""
+"""The asyncio consumer."""
 
 import asyncio
 import re
@@ -36,7 +36,7 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
     return str(name)
 
 
-def made(broker: RunningBroker, **options: Unpack[ConsumerOptions]) -> Consumer:
+def consumer_with(broker: RunningBroker, **options: Unpack[ConsumerOptions]) -> Consumer:
     value: ConsumerOptions = {
         "bootstrap_servers": broker.bootstrap_servers,
         "auto_offset_reset": "earliest",
@@ -54,9 +54,9 @@ async def polled(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     return records
 
 
-def test_reading(broker: RunningBroker, topic: str) -> None:
+def test_records_are_polled(broker: RunningBroker, topic: str) -> None:
     async def main() -> None:
-        async with made(broker) as consumer:
+        async with consumer_with(broker) as consumer:
             consumer.assign([at(topic), at(topic, 1)])
             assert sorted(values(await polled(consumer, 4))) == [b"a", b"b", b"c", b"d"]
             assert await consumer.position(at(topic)) == 2
@@ -83,7 +83,7 @@ def test_reading(broker: RunningBroker, topic: str) -> None:
     asyncio.run(main())
 
 
-def test_a_group_with_a_listener_that_waits(broker: RunningBroker, topic: str) -> None:
+def test_a_group_with_an_async_listener(broker: RunningBroker, topic: str) -> None:
     """C4, C5."""
     received: list[object] = []
 
@@ -100,9 +100,9 @@ def test_a_group_with_a_listener_that_waits(broker: RunningBroker, topic: str) -
         received.append(("committed", error))
 
     async def main() -> None:
-        both = {at(topic), at(topic, 1)}
-        consumer = made(broker, group_id=topic)
-        consumer.subscribe([topic], Listener())  # before there is a loop to speak of
+        partitions = {at(topic), at(topic, 1)}
+        consumer = consumer_with(broker, group_id=topic)
+        consumer.subscribe([topic], Listener())  # before the event loop is used
         async with consumer:
             observed = []
             async for record in consumer:
@@ -110,20 +110,20 @@ def test_a_group_with_a_listener_that_waits(broker: RunningBroker, topic: str) -
                 if len(observed) == 4:
                     break
             await consumer.commit()
-            assert await consumer.committed(both) == dict.fromkeys(
-                both, OffsetAndMetadata(2, "", 0)
+            assert await consumer.committed(partitions) == dict.fromkeys(
+                partitions, OffsetAndMetadata(2, "", 0)
             )
             consumer.commit_async({at(topic): 1}, committed)
             while ("committed", None) not in received:
                 await consumer.poll(0.05)
-        assert received == [("assigned", both), ("committed", None), ("revoked", both)]
+        assert received == [("assigned", partitions), ("committed", None), ("revoked", partitions)]
 
     asyncio.run(main())
 
 
-def test_one_task_at_a_time(broker: RunningBroker, topic: str) -> None:
+def test_concurrent_use_raises_an_error(broker: RunningBroker, topic: str) -> None:
     async def main() -> None:
-        async with made(broker, auto_offset_reset="latest") as consumer:
+        async with consumer_with(broker, auto_offset_reset="latest") as consumer:
             consumer.assign([at(topic)])
             waiting = asyncio.ensure_future(consumer.poll(30.0))
             await asyncio.sleep(0.05)
@@ -143,8 +143,10 @@ def test_one_task_at_a_time(broker: RunningBroker, topic: str) -> None:
     asyncio.run(main())
 
 
-def test_polls_leave_room_for_others(broker: RunningBroker, client: WireClient, topic: str) -> None:
-    """A loop that polls and never waits must not keep other tasks from running."""
+def test_polls_do_not_block_other_tasks(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    """A loop that polls without waiting must not block other tasks."""
     for _ in range(20):
         produced(client, topic, *[b"x"] * 100)
 
@@ -157,7 +159,7 @@ def test_polls_leave_room_for_others(broker: RunningBroker, client: WireClient, 
                 await asyncio.sleep(0)
                 ticks += 1
 
-        async with made(broker) as consumer:
+        async with consumer_with(broker) as consumer:
             consumer.assign([at(topic)])
             await polled(consumer, 1)
             ticking = asyncio.ensure_future(tick())
@@ -169,9 +171,9 @@ def test_polls_leave_room_for_others(broker: RunningBroker, client: WireClient, 
     asyncio.run(main())
 
 
-def test_closed_without_ever_being_started(broker: RunningBroker, topic: str) -> None:
+def test_a_consumer_is_closed_before_its_first_call(broker: RunningBroker, topic: str) -> None:
     async def main() -> None:
-        consumer = made(broker)
+        consumer = consumer_with(broker)
         await consumer.close()
         with pytest.raises(IllegalStateError, match="closed"):
             await consumer.poll()

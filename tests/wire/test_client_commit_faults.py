@@ -1,4 +1,4 @@
-"""C5: commits and their answers that get lost."""
+"""Commits whose responses get lost (C5)."""
 
 from collections.abc import Iterator
 
@@ -39,22 +39,22 @@ def committed(consumer: Consumer) -> int | None:
     return None if results is None else results.offset
 
 
-def test_a_commit_that_nobody_waits_for_is_not_repeated_after_a_later_one(broker: Broker) -> None:
-    """Its answer gets lost; sent again it would turn back what was committed since."""
-    heard: list[KafkaError | None] = []
+def test_an_async_commit_is_not_retried_after_a_later_one(broker: Broker) -> None:
+    """The response is lost; a retry would overwrite the later commit."""
+    errors: list[KafkaError | None] = []
     with member(broker) as consumer:
         with broker.losing_replies(ApiKey.OFFSET_COMMIT, times=1) as lost:
-            consumer.commit_async({at(TOPIC): 5}, lambda offsets, error: heard.append(error))
+            consumer.commit_async({at(TOPIC): 5}, lambda offsets, error: errors.append(error))
             until(lambda: lost.count == 1, lambda: None)
             consumer.commit({at(TOPIC): 7})
-            until(lambda: bool(heard), lambda: consumer.poll(0.05))
+            until(lambda: bool(errors), lambda: consumer.poll(0.05))
         assert committed(consumer) == 7
-    (error,) = heard
+    (error,) = errors
     assert error is not None
     assert error.code.retriable
 
 
-def test_automatic_commits_go_on_after_one_that_failed(broker: Broker) -> None:
+def test_automatic_commits_continue_after_a_failure(broker: Broker) -> None:
     with member(broker, commits=True) as consumer:
         with broker.losing_replies(ApiKey.OFFSET_COMMIT, times=1) as lost:
             consumer.seek(at(TOPIC), 0)

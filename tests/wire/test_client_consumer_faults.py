@@ -1,4 +1,4 @@
-"""Brokers that stop, connections that break, logs that come back shorter; refusals (E3, E6)."""
+"""Consumers with failing brokers, connections, logs and permissions (E3, E6)."""
 
 import shutil
 import socket
@@ -31,15 +31,15 @@ def free_port() -> int:
         return port
 
 
-def test_a_broker_that_restarts(tmp_path: Path) -> None:
-    """Every record once and in order, whatever was under way."""
+def test_a_consumer_continues_after_a_restart_of_the_broker(tmp_path: Path) -> None:
+    """Every record is read once and in order."""
     settings = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t")
         produced(client, "t", b"0", b"1")
         where = broker.bootstrap_servers
-        opened = consumer_of(where, reconnect_backoff_max_ms=100)
-    with opened as consumer:
+        started = consumer_of(where, reconnect_backoff_max_ms=100)
+    with started as consumer:
         consumer.assign([at("t")])
         assert consumer.poll(0.1) == []
         for number in range(2, 4):
@@ -52,7 +52,7 @@ def test_a_broker_that_restarts(tmp_path: Path) -> None:
             assert consumer.poll(0.05) == []
 
 
-def test_connections_that_break(tmp_path: Path) -> None:
+def test_a_consumer_continues_after_broken_connections(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "t")
         with consumer_of(broker) as consumer:
@@ -64,46 +64,46 @@ def test_connections_that_break(tmp_path: Path) -> None:
 
 
 def cut(consumer: Consumer) -> None:
-    """Breaks every connection that the consumer has, on its own loop."""
+    """Closes all connections of the consumer, on its event loop."""
     network = consumer._driver.network
-    done = threading.Event()
+    closed = threading.Event()
 
     def close() -> None:
         for node in (-1, 0):
             network.disconnect(node, DisconnectError("cut by the test"))
-        done.set()
+        closed.set()
 
     consumer._loop_thread.post(close)
-    assert done.wait(5)
+    assert closed.wait(5)
 
 
-def shorter_log(folder: Path, where: dict[str, str]) -> None:
-    """Puts back a log that lacks the last records, under a leader that comes after theirs."""
-    shutil.rmtree(folder / "data")
-    shutil.copytree(folder / "before", folder / "data")
+def restore_shorter_log(directory: Path, where: dict[str, str]) -> None:
+    """Restores a log without the last records, with a later leader epoch."""
+    shutil.rmtree(directory / "data")
+    shutil.copytree(directory / "before", directory / "data")
     for _ in range(2):
-        with running_broker(folder, where):
+        with running_broker(directory, where):
             pass
 
 
 @pytest.mark.parametrize("reset", ["earliest", "none"])
-def test_a_log_that_was_truncated(tmp_path: Path, reset: str) -> None:
-    """KIP-320: a new leader lacks what was read; the consumer goes back, or is told."""
+def test_a_truncated_log_is_detected(tmp_path: Path, reset: str) -> None:
+    """KIP-320: the new leader lacks consumed records; the position is reset, or an error raised."""
     where = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
     with running_broker(tmp_path, where) as broker, broker.connect() as client:
         make_topic(client, "t")
         produced(client, "t", b"a", b"b")
-        opened = consumer_of(
+        started = consumer_of(
             broker, auto_offset_reset=reset, reconnect_backoff_max_ms=100, metadata_max_age_ms=200
         )
     shutil.copytree(tmp_path / "data", tmp_path / "before")
-    with opened as consumer:
+    with started as consumer:
         consumer.assign([at("t")])
         consumer.seek(at("t"), 0)
         with running_broker(tmp_path, where) as broker, broker.connect() as client:
             produced(client, "t", b"lost", b"lost too")
             assert len(polled(consumer, 4)) == 4
-        shorter_log(tmp_path, where)
+        restore_shorter_log(tmp_path, where)
         with running_broker(tmp_path, where) as broker, broker.connect() as client:
             if reset == "none":
                 with pytest.raises(LogTruncationError, match="t-0 at 4"):
@@ -116,7 +116,7 @@ def test_a_log_that_was_truncated(tmp_path: Path, reset: str) -> None:
             assert values(polled(consumer, 1)) == [b"other"]
 
 
-def test_a_broken_batch_on_the_brokers_disk(tmp_path: Path) -> None:
+def test_a_corrupt_batch_raises_an_error(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "t")
         produced(client, "t", b"good")
@@ -124,9 +124,9 @@ def test_a_broken_batch_on_the_brokers_disk(tmp_path: Path) -> None:
         produced(client, "t", b"good again")
         (segment,) = (tmp_path / "data" / "t-0").glob("*.log")
         content = segment.read_bytes()
-        place = content.index(b"broken")
+        position = content.index(b"broken")
         with segment.open("r+b") as file:
-            file.seek(place)
+            file.seek(position)
             file.write(b"BROKEN")
         with consumer_of(broker) as consumer:
             consumer.assign([at("t")])
@@ -142,8 +142,8 @@ def test_a_broken_batch_on_the_brokers_disk(tmp_path: Path) -> None:
             assert values(polled(consumer, 3)) == [b"good", b"BROKEN", b"good again"]
 
 
-def test_rights(tmp_path: Path) -> None:
-    """E3: a wrong password, a topic that may not be seen, one that may not be read."""
+def test_authentication_and_authorization_errors(tmp_path: Path) -> None:
+    """E3: a wrong password, a topic without DESCRIBE and one without READ."""
     settings = {**SASL_SETTINGS, "authorizer.class.name": AUTHORIZER, "super.users": "User:admin"}
     with running_broker(tmp_path, settings) as broker:
         with logged_in(broker, "admin") as admin:
@@ -180,8 +180,8 @@ def test_rights(tmp_path: Path) -> None:
                 polled(consumer, 1)
 
 
-def test_no_broker_at_all() -> None:
-    """E6: a call says what to check; poll goes on trying."""
+def test_the_error_without_a_broker_has_a_remedy() -> None:
+    """E6: a call raises an error with a remedy; poll continues to retry."""
     with consumer_of(f"127.0.0.1:{free_port()}") as consumer:
         consumer.assign([at("t")])
         assert consumer.poll(0.1) == []

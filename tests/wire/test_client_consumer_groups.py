@@ -1,4 +1,4 @@
-"""The consumer as a member of a group: commits, listeners, who calls what and when (C3, C4, C5)."""
+"""The consumer as a member of a group: commits, listeners and their threads (C3, C4, C5)."""
 
 import re
 import threading
@@ -17,7 +17,7 @@ from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.client.own_consumer import at, consumer_of, polled, until, values
 from tests.support.protocol.requests import make_topic, produced
 
-BOTH = pytest.mark.parametrize("protocol", ["classic", "consumer"])
+both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def settings() -> dict[str, str]:
 
 @pytest.fixture
 def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
-    """Two partitions, with a, b and c, d in them."""
+    """A topic with two partitions that have the values a, b and c, d."""
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     make_topic(client, name, 2)
     produced(client, name, b"a", b"b")
@@ -52,112 +52,112 @@ def member(
     )
 
 
-class Heard(RebalanceListener):
-    """Remembers what it was told, and on which thread."""
+class RecordingListener(RebalanceListener):
+    """Records its calls and their threads."""
 
     def __init__(self, consumer: Consumer | None = None) -> None:
         self.calls: list[tuple[str, set[TopicPartition]]] = []
         self.threads: set[int] = set()
         self.consumer = consumer
 
-    def _note(self, what: str, partitions: Sequence[TopicPartition]) -> None:
-        self.calls.append((what, set(partitions)))
+    def _record(self, event: str, partitions: Sequence[TopicPartition]) -> None:
+        self.calls.append((event, set(partitions)))
         self.threads.add(threading.get_ident())
 
     def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
-        self._note("assigned", partitions)
+        self._record("assigned", partitions)
         if self.consumer is not None:
             for partition in partitions:
                 self.consumer.seek(partition, 1)
 
     def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
-        self._note("revoked", partitions)
+        self._record("revoked", partitions)
 
 
-@BOTH
-def test_reading_and_committing(broker: RunningBroker, topic: str, protocol: str) -> None:
-    both = {at(topic), at(topic, 1)}
+@both_protocols
+def test_records_are_read_and_committed(broker: RunningBroker, topic: str, protocol: str) -> None:
+    partitions = {at(topic), at(topic, 1)}
     with member(broker, topic, protocol) as consumer:
         consumer.subscribe([topic])
         assert sorted(values(polled(consumer, 4))) == [b"a", b"b", b"c", b"d"]
-        assert consumer.assignment() == both
+        assert consumer.assignment() == partitions
         assert consumer.subscription() == {topic}
-        assert consumer.committed(both) == {at(topic): None, at(topic, 1): None}
+        assert consumer.committed(partitions) == {at(topic): None, at(topic, 1): None}
         consumer.commit({at(topic): OffsetAndMetadata(1, "note", 0)})
-        assert consumer.committed(both)[at(topic)] == OffsetAndMetadata(1, "note", 0)
+        assert consumer.committed(partitions)[at(topic)] == OffsetAndMetadata(1, "note", 0)
         consumer.commit()
-        assert {item.offset for item in consumer.committed(both).values() if item} == {2}
+        assert {item.offset for item in consumer.committed(partitions).values() if item} == {2}
         assert consumer.group_metadata().group_id == topic
         assert consumer.group_metadata().generation_id > 0
     with member(broker, topic, protocol) as consumer:
         consumer.subscribe([topic])
-        until(lambda: consumer.assignment() == both, lambda: consumer.poll(0.1))
+        until(lambda: consumer.assignment() == partitions, lambda: consumer.poll(0.1))
         assert consumer.position(at(topic)) == 2
         assert consumer.poll(0.2) == []
 
 
-@BOTH
+@both_protocols
 def test_listeners_are_called_within_polls(
     broker: RunningBroker, client: WireClient, topic: str, protocol: str
 ) -> None:
-    """C4: on the caller's thread; a seek in them decides where reading begins."""
+    """C4: on the thread of the caller; a seek in a listener sets the position."""
     with member(broker, topic, protocol) as consumer:
-        heard = Heard(consumer)
-        consumer.subscribe([topic], heard)
+        listener = RecordingListener(consumer)
+        consumer.subscribe([topic], listener)
         assert sorted(values(polled(consumer, 2))) == [b"b", b"d"]
-        assert heard.calls == [("assigned", {at(topic), at(topic, 1)})]
+        assert listener.calls == [("assigned", {at(topic), at(topic, 1)})]
         consumer.unsubscribe()
-        assert heard.calls[1:] == [("revoked", {at(topic), at(topic, 1)})]
-        assert heard.threads == {threading.get_ident()}
+        assert listener.calls[1:] == [("revoked", {at(topic), at(topic, 1)})]
+        assert listener.threads == {threading.get_ident()}
         assert consumer.assignment() == set()
-        consumer.subscribe([topic], heard)
+        consumer.subscribe([topic], listener)
         assert len(polled(consumer, 2)) == 2
-    # A member of the newer protocol may have to wait for its partitions, with none at first.
-    assert [what for what, which in heard.calls if which] == ["assigned", "revoked"] * 2
+    # A member of the consumer protocol may first be assigned no partitions.
+    assert [event for event, which in listener.calls if which] == ["assigned", "revoked"] * 2
 
 
-@BOTH
-def test_two_members_share_and_commit_before_they_give_up(
+@both_protocols
+def test_offsets_are_committed_before_partitions_are_revoked(
     broker: RunningBroker, topic: str, protocol: str
 ) -> None:
-    """C4, C5: what the first has read is committed by itself before the second gets it."""
+    """C4, C5: offsets are committed automatically before a partition moves to the second member."""
     with member(broker, topic, protocol, commits=True) as first:
-        heard = Heard()
-        first.subscribe([topic], heard)
+        listener = RecordingListener()
+        first.subscribe([topic], listener)
         polled(first, 4)
         with member(broker, topic, protocol, commits=True) as second:
             second.subscribe([topic])
-            stolen: list[bytes] = []
+            second_values: list[bytes] = []
 
-            def turn() -> None:
+            def poll_both() -> None:
                 assert first.poll(0.05) == []
-                stolen.extend(values(second.poll(0.05)))
+                second_values.extend(values(second.poll(0.05)))
 
-            until(lambda: len(first.assignment()) == len(second.assignment()) == 1, turn)
+            until(lambda: len(first.assignment()) == len(second.assignment()) == 1, poll_both)
             for _ in range(3):
-                turn()
-            assert stolen == []
-            (mine,) = second.assignment()
-            assert second.position(mine) == 2
-        assert any(what == "revoked" for what, _ in heard.calls)
+                poll_both()
+            assert second_values == []
+            (moved,) = second.assignment()
+            assert second.position(moved) == 2
+        assert any(event == "revoked" for event, _ in listener.calls)
         until(lambda: len(first.assignment()) == 2, lambda: first.poll(0.1))
 
 
-def test_commits_at_the_end_and_in_between(broker: RunningBroker, topic: str) -> None:
-    """C5: automatic commits: when closed, and every `auto_commit_interval_ms`."""
+def test_automatic_commits(broker: RunningBroker, topic: str) -> None:
+    """C5: automatic commits on close and every `auto_commit_interval_ms`."""
     observed: list[Offsets] = []
 
-    class Watch(ConsumerInterceptor):
+    class CommitRecorder(ConsumerInterceptor):
         def on_commit(self, offsets: Offsets) -> None:
             observed.append(offsets)
 
     with consumer_of(
-        broker, group_id=topic, auto_commit_interval_ms=50, interceptors=[Watch]
+        broker, group_id=topic, auto_commit_interval_ms=50, interceptors=[CommitRecorder]
     ) as consumer:
         consumer.assign([at(topic)])
         polled(consumer, 2)
-        requested = {at(topic): OffsetAndMetadata(2, "", 0)}
-        until(lambda: consumer.committed([at(topic)]) == requested, lambda: consumer.poll(0.02))
+        expected = {at(topic): OffsetAndMetadata(2, "", 0)}
+        until(lambda: consumer.committed([at(topic)]) == expected, lambda: consumer.poll(0.02))
         consumer.seek(at(topic), 1)
     assert observed[-1] == {at(topic): OffsetAndMetadata(1)}
     with consumer_of(broker, group_id=topic, auto_offset_reset="none") as consumer:
@@ -165,7 +165,7 @@ def test_commits_at_the_end_and_in_between(broker: RunningBroker, topic: str) ->
         assert values(polled(consumer, 1)) == [b"b"]
 
 
-def test_only_what_an_iteration_gave_out_is_committed(broker: RunningBroker, topic: str) -> None:
+def test_only_iterated_records_are_committed(broker: RunningBroker, topic: str) -> None:
     with member(broker, topic, commits=True) as consumer:
         consumer.assign([at(topic)])
         for record in consumer:
@@ -177,7 +177,7 @@ def test_only_what_an_iteration_gave_out_is_committed(broker: RunningBroker, top
         assert consumer.committed([at(topic)]) == {at(topic): OffsetAndMetadata(1)}
 
 
-def test_commits_without_waiting(broker: RunningBroker, topic: str) -> None:
+def test_async_commits_call_their_callbacks(broker: RunningBroker, topic: str) -> None:
     """C5: callbacks are called by a later poll, on its thread."""
     received: list[tuple[Offsets, KafkaError | None, int]] = []
     with member(broker, topic) as consumer:
@@ -187,16 +187,16 @@ def test_commits_without_waiting(broker: RunningBroker, topic: str) -> None:
             callback=lambda offsets, error: received.append((offsets, error, threading.get_ident()))
         )
         until(lambda: bool(received), lambda: consumer.poll(0.05))
-        requested = {at(topic): OffsetAndMetadata(2, "", 0)}
-        assert received == [(requested, None, threading.get_ident())]
-        assert consumer.committed([at(topic)]) == requested
+        expected = {at(topic): OffsetAndMetadata(2, "", 0)}
+        assert received == [(expected, None, threading.get_ident())]
+        assert consumer.committed([at(topic)]) == expected
         consumer.commit_async(
             {at(topic): 1}, lambda offsets, error: received.append((offsets, error, 0))
         )
     assert received[1:] == [({at(topic): OffsetAndMetadata(1)}, None, 0)]
 
 
-def test_a_pattern_takes_topics_that_come_later(
+def test_a_pattern_matches_later_topics(
     broker: RunningBroker, client: WireClient, topic: str
 ) -> None:
     with consumer_of(
@@ -210,28 +210,28 @@ def test_a_pattern_takes_topics_that_come_later(
         assert consumer.subscription() == {topic, f"{topic}-more"}
 
 
-def test_without_a_commit_and_a_policy(broker: RunningBroker, topic: str) -> None:
+def test_a_missing_offset_without_a_reset_policy_raises(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker, group_id=topic, auto_offset_reset="none") as consumer:
         consumer.subscribe([topic])
         with pytest.raises(NoOffsetForPartitionError, match="no offset is committed"):
             until(lambda: False, lambda: consumer.poll(0.5))
 
 
-def test_listeners_that_fail(broker: RunningBroker, topic: str) -> None:
-    class Fails(RebalanceListener):
+def test_exceptions_of_listeners_are_raised(broker: RunningBroker, topic: str) -> None:
+    class FailingListener(RebalanceListener):
         def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
             raise RuntimeError("no good")
 
-    class Waits(RebalanceListener):
+    class AsyncListener(RebalanceListener):
         async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
             return None
 
     with member(broker, topic) as consumer:
-        consumer.subscribe([topic], Fails())
+        consumer.subscribe([topic], FailingListener())
         with pytest.raises(RuntimeError, match="no good"):
             until(lambda: False, lambda: consumer.poll(0.5))
     with member(broker, topic) as consumer:
-        consumer.subscribe([topic], Waits())
+        consumer.subscribe([topic], AsyncListener())
         with pytest.raises(IllegalStateError, match=r"aio\.Consumer"):
             until(lambda: False, lambda: consumer.poll(0.5))
 

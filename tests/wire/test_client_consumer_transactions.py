@@ -1,4 +1,4 @@
-"""What a consumer sees of transactions, and of logs with gaps."""
+"""Consumers of transactional records and of logs with gaps."""
 
 import random
 from collections.abc import Iterator
@@ -27,40 +27,40 @@ def committed(broker: RunningBroker) -> Iterator[Consumer]:
         yield consumer
 
 
-def test_aborted_transactions_between_others_are_dropped(
+def test_read_committed_skips_aborted_transactions(
     broker: RunningBroker, client: WireClient, committed: Consumer
 ) -> None:
-    """Three producers whose batches, commits and aborts are mixed, from a seed."""
+    """Three producers randomly write, commit and abort."""
     make_topic(client, "mixed")
-    chance = random.Random(11)
+    rng = random.Random(11)
     producers = [TxnProducer.started(client, f"mixed-{number}") for number in range(3)]
     written: list[list[bytes]] = [[] for _ in producers]
-    observed: set[bytes] = set()
+    visible: set[bytes] = set()
     everything: list[bytes] = []
     for step in range(40):
-        identity = chance.randrange(3)
-        producer = producers[identity]
-        if written[identity] and chance.random() < 0.35:
-            if chance.random() < 0.5:
+        index = rng.randrange(3)
+        producer = producers[index]
+        if written[index] and rng.random() < 0.35:
+            if rng.random() < 0.5:
                 producer.commit()
-                observed |= set(written[identity])
+                visible |= set(written[index])
             else:
                 producer.abort()
-            written[identity] = []
-        elif chance.random() < 0.2:
+            written[index] = []
+        elif rng.random() < 0.2:
             value = b"plain %d" % step
             produced(client, "mixed", value)
-            observed.add(value)
+            visible.add(value)
             everything.append(value)
         else:
-            values_ = [b"%d %d" % (step, index) for index in range(chance.randint(1, 3))]
+            values_ = [b"%d %d" % (step, number) for number in range(rng.randint(1, 3))]
             producer.write("mixed", *values_)
-            written[identity] += values_
+            written[index] += values_
             everything += values_
     for producer, open_ in zip(producers, written, strict=True):
         if open_:
             producer.abort()
-    expected = [item for item in everything if item in observed]
+    expected = [item for item in everything if item in visible]
     committed.assign([at("mixed")])
     assert values(polled(committed, len(expected), at_once=3)) == expected
     assert committed.poll(0.1) == []
@@ -79,10 +79,10 @@ def test_aborted_transactions_between_others_are_dropped(
     assert columns == expected
 
 
-def test_an_open_transaction_holds_readers_back(
+def test_an_open_transaction_limits_read_committed(
     broker: RunningBroker, client: WireClient, committed: Consumer
 ) -> None:
-    """C2: the last stable offset is the end for who reads committed data."""
+    """C2: a read_committed consumer reads up to the last stable offset."""
     make_topic(client, "open")
     produced(client, "open", b"before")
     producer = TxnProducer.started(client, "open")
@@ -98,8 +98,8 @@ def test_an_open_transaction_holds_readers_back(
     assert values(polled(committed, 2)) == [b"in it", b"after"]
 
 
-def test_gaps_that_compaction_leaves(broker: RunningBroker, client: WireClient) -> None:
-    """Positions go on behind what is gone, also when a batch's last records are."""
+def test_gaps_of_compaction_are_skipped(broker: RunningBroker, client: WireClient) -> None:
+    """Positions advance over removed records, even at the end of a batch."""
     make_topic(
         client,
         "gaps",
@@ -108,7 +108,7 @@ def test_gaps_that_compaction_leaves(broker: RunningBroker, client: WireClient) 
     for index in range(6):
         for key in (b"x", b"y"):
             value = b"%s%d" % (key, index)
-            # Times far apart make a segment of each round: all but the last are compacted.
+            # Distant timestamps give every round its own segment; all but the last are compacted.
             batch = batch_of(value, key=key, timestamp=NOW + 1000 * index)
             assert send_batch(client, "gaps", batch).error_code == 0
 
@@ -121,12 +121,12 @@ def test_gaps_that_compaction_leaves(broker: RunningBroker, client: WireClient) 
                 lambda: results.extend(values(consumer.poll(0.5))),
             )
             consumer.seek(at("gaps"), 1)
-            again: list[bytes] = []
+            repeated: list[bytes] = []
             until(
                 lambda: consumer.position(at("gaps")) >= 12,
-                lambda: again.extend(values(consumer.poll(0.5))),
+                lambda: repeated.extend(values(consumer.poll(0.5))),
             )
-            assert again[-1] == results[-1]
+            assert repeated[-1] == results[-1]
             return results
 
     results: list[list[bytes]] = [read()]

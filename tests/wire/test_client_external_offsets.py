@@ -1,4 +1,4 @@
-"""`consumer.transaction`: our consumers with their offsets in a database (C6)."""
+"""`consumer.transaction`: consumers with offsets in a database (C6)."""
 
 import asyncio
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ RESULTS = Table(
     Column("id", Integer, primary_key=True),
     Column("value", LargeBinary),
 )
-EVERYTHING = [b"%d" % number for number in range(8)]
+ALL_VALUES = [b"%d" % number for number in range(8)]
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +50,11 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
-    """Two partitions with four records each, 0 to 7."""
+    """A topic with two partitions of four records, with the values 0 to 7."""
     name: str = request.node.name.replace("[", "-").replace("]", "")
     make_topic(client, name, 2)
     for partition in range(2):
-        produced(client, name, *EVERYTHING[partition * 4 : partition * 4 + 4], partition=partition)
+        produced(client, name, *ALL_VALUES[partition * 4 : partition * 4 + 4], partition=partition)
     return name
 
 
@@ -67,10 +67,12 @@ def in_group(broker: RunningBroker, topic: str, protocol: str = "classic") -> Co
     return consumer_of(broker, **options)
 
 
-def consume(consumer: Consumer, engine: Engine, most: int = 3, name: str | None = None) -> int:
-    """The loop that a user writes, once."""
+def consume(
+    consumer: Consumer, engine: Engine, max_records: int = 3, name: str | None = None
+) -> int:
+    """Runs one iteration of the loop that a user writes."""
     with consumer.transaction(engine, group_id=name) as tx:
-        records = consumer.poll(0.2, most)
+        records = consumer.poll(0.2, max_records)
         for record in records:
             tx.connection.execute(insert(RESULTS), {"value": record.value})
     return len(records)
@@ -88,10 +90,10 @@ def stored(engine: Engine, group: str) -> dict[TopicPartition, int]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_of_a_group_one_after_the_other(
+def test_members_that_run_one_after_the_other(
     broker: RunningBroker, engine: Engine, topic: str, protocol: str
 ) -> None:
-    """C6: sought on rebalance; each record once."""
+    """C6: consumers seek on a rebalance, and every record is processed once."""
     with in_group(broker, topic, protocol) as consumer:
         consumer.subscribe([topic])
         until(lambda: len(results(engine)) >= 3, lambda: consume(consumer, engine))
@@ -99,16 +101,16 @@ def test_members_of_a_group_one_after_the_other(
         consumer.subscribe([topic])
         until(lambda: len(results(engine)) >= 8, lambda: consume(consumer, engine))
         assert consume(consumer, engine) == 0
-    assert sorted(results(engine)) == EVERYTHING
+    assert sorted(results(engine)) == ALL_VALUES
     assert stored(engine, f"group of {topic}") == {at(topic): 4, at(topic, 1): 4}
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_members_of_a_group_side_by_side(
+def test_members_that_run_concurrently(
     broker: RunningBroker, engine: Engine, client: WireClient, topic: str, protocol: str
 ) -> None:
-    """C6: partitions go to and fro while records come."""
-    expected = list(EVERYTHING)
+    """C6: partitions move between the members while records arrive."""
+    expected = list(ALL_VALUES)
     with in_group(broker, topic, protocol) as first:
         first.subscribe([topic])
         until(lambda: len(first.assignment()) == 2, lambda: consume(first, engine, 1))
@@ -131,7 +133,9 @@ def test_members_of_a_group_side_by_side(
     assert sorted(results(engine)) == sorted(expected)
 
 
-def test_a_failed_block_is_read_again(broker: RunningBroker, engine: Engine, topic: str) -> None:
+def test_records_of_a_failed_block_are_read_again(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         assert consume(consumer, engine, 1, "loader") == 1
@@ -149,14 +153,14 @@ def test_a_failed_block_is_read_again(broker: RunningBroker, engine: Engine, top
         assert observed == [b"1", b"2", b"1", b"2"]
         assert consumer.position(at(topic)) == 1
         until(lambda: len(results(engine)) >= 4, lambda: consume(consumer, engine))
-    assert results(engine) == EVERYTHING[:4]
+    assert results(engine) == ALL_VALUES[:4]
     assert stored(engine, "loader") == {at(topic): 4}
 
 
-def test_partitions_assigned_anew_by_hand(
+def test_manually_reassigned_partitions_are_sought(
     broker: RunningBroker, engine: Engine, topic: str
 ) -> None:
-    """A partition that comes back is sought again, however short it was away."""
+    """A partition that is assigned again is sought again."""
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         until(lambda: len(results(engine)) >= 2, lambda: consume(consumer, engine, 1, "loader"))
@@ -166,23 +170,23 @@ def test_partitions_assigned_anew_by_hand(
         consumer.unsubscribe()
         consumer.assign([at(topic)])
         until(lambda: len(results(engine)) >= 4, lambda: consume(consumer, engine, 1))
-    assert results(engine) == EVERYTHING[:4]
+    assert results(engine) == ALL_VALUES[:4]
 
 
-def test_only_what_an_iteration_gave_out_is_saved(
-    broker: RunningBroker, engine: Engine, topic: str
-) -> None:
+def test_only_iterated_records_are_saved(broker: RunningBroker, engine: Engine, topic: str) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         with consumer.transaction(engine, group_id="loader"):
-            assert values(list(islice(consumer, 3))) == EVERYTHING[:3]
+            assert values(list(islice(consumer, 3))) == ALL_VALUES[:3]
         assert stored(engine, "loader") == {at(topic): 3}
         with consumer.transaction(engine):
             assert values(consumer.poll(1.0)) == [b"3"]
         assert stored(engine, "loader") == {at(topic): 4}
 
 
-def test_columns(broker: RunningBroker, engine: Engine, topic: str) -> None:
+def test_positions_of_arrow_batches_are_saved(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
     with consumer_of(broker) as consumer:
         consumer.assign([at(topic)])
         with consumer.transaction(engine, group_id="loader"):
@@ -191,25 +195,26 @@ def test_columns(broker: RunningBroker, engine: Engine, topic: str) -> None:
         assert stored(engine, "loader") == {at(topic): rows}
 
 
-def test_the_group_is_told_for_tools_but_not_asked(
+def test_offsets_are_committed_to_the_group_but_not_read_from_it(
     broker: RunningBroker, engine: Engine, topic: str
 ) -> None:
-    """The database alone says where to read; without a word from it, `auto_offset_reset` does."""
-    both = [at(topic), at(topic, 1)]
+    """The position comes from the database only, or else from `auto_offset_reset`."""
+    partitions = [at(topic), at(topic, 1)]
     with in_group(broker, topic) as consumer:
-        consumer.assign(both)
+        consumer.assign(partitions)
         consumer.commit({at(topic): 3})
         until(lambda: len(results(engine)) >= 8, lambda: consume(consumer, engine))
         until(
             lambda: (
-                consumer.committed(both) == {item: OffsetAndMetadata(4, "", 0) for item in both}
+                consumer.committed(partitions)
+                == {item: OffsetAndMetadata(4, "", 0) for item in partitions}
             ),
             lambda: consumer.poll(0.02),
         )
-    assert sorted(results(engine)) == EVERYTHING
+    assert sorted(results(engine)) == ALL_VALUES
 
 
-def test_the_group_is_not_told_unless_wanted(
+def test_commits_to_the_group_can_be_disabled(
     broker: RunningBroker, engine: Engine, topic: str
 ) -> None:
     with in_group(broker, topic) as consumer:
@@ -220,7 +225,9 @@ def test_the_group_is_not_told_unless_wanted(
         assert consumer.committed([at(topic)]) == {at(topic): None}
 
 
-def test_offsets_put_there_by_hand(broker: RunningBroker, engine: Engine, topic: str) -> None:
+def test_manually_stored_offsets_are_used(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
     store = OffsetStore("somewhere_else")
     store.create_table(engine)
     with engine.begin() as connection:
@@ -233,14 +240,16 @@ def test_offsets_put_there_by_hand(broker: RunningBroker, engine: Engine, topic:
             assert values(polled(consumer, 1)) == [b"3"]
 
 
-def test_no_offset_and_no_policy(broker: RunningBroker, engine: Engine, topic: str) -> None:
+def test_a_missing_offset_without_a_reset_policy_raises(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
     with consumer_of(broker, auto_offset_reset="none") as consumer:
         consumer.assign([at(topic)])
         with pytest.raises(NoOffsetForPartitionError, match=r"OffsetStore\.put"):
             consume(consumer, engine, 1, "loader")
 
 
-def test_what_is_refused(
+def test_invalid_uses_raise_errors(
     broker: RunningBroker, engine: Engine, topic: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with (
@@ -267,12 +276,12 @@ def test_what_is_refused(
             consumer.transaction(engine, group_id="late")
 
 
-def test_on_an_event_loop(
+def test_the_asyncio_consumer_with_an_async_engine(
     broker: RunningBroker, engine: Engine, topic: str, tmp_path: Path
 ) -> None:
-    """C6: the same with AsyncEngine."""
+    """C6: with AsyncEngine."""
 
-    async def play() -> None:
+    async def scenario() -> None:
         async_engine = create_async_engine(sqlite_url(tmp_path).set(drivername="sqlite+aiosqlite"))
         for _ in range(2):
             async with AioConsumer(
@@ -291,12 +300,12 @@ def test_on_an_event_loop(
                             count += 1
         await async_engine.dispose()
 
-    asyncio.run(play())
-    assert sorted(results(engine)) == EVERYTHING
+    asyncio.run(scenario())
+    assert sorted(results(engine)) == ALL_VALUES
 
 
 class ConfluentReader:
-    """What offsets outside need of a consumer, by confluent-kafka."""
+    """The consumer interface of ExternalOffsets, with confluent-kafka."""
 
     def __init__(self, consumer: confluent_kafka.Consumer) -> None:
         self._consumer = consumer
@@ -327,8 +336,10 @@ class ConfluentReader:
         )
 
 
-def test_another_client(broker: RunningBroker, engine: Engine, topic: str) -> None:
-    """Any consumer will do that can tell where it is and be sent elsewhere."""
+def test_external_offsets_with_confluent_kafka(
+    broker: RunningBroker, engine: Engine, topic: str
+) -> None:
+    """ExternalOffsets works with any consumer that has positions and can seek."""
     for _ in range(2):
         consumer = confluent_kafka.Consumer(
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "unused"}
@@ -342,5 +353,5 @@ def test_another_client(broker: RunningBroker, engine: Engine, topic: str) -> No
                 for message in reader.poll(2):
                     tx.connection.execute(insert(RESULTS), {"value": message.value()})
         consumer.close()
-    assert results(engine) == EVERYTHING[:4]
+    assert results(engine) == ALL_VALUES[:4]
     assert stored(engine, "loader") == {at(topic): 4}

@@ -1,4 +1,4 @@
-"""The client's members when their coordinator fails: it is found again, nothing is lost (C4)."""
+"""Members of the client when their coordinator fails (C4)."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -24,19 +24,23 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_coordinator_that_goes_and_comes(broker: Broker, protocol: str) -> None:
-    """It is killed, and all connections are cut: members find it, keep on, and commit."""
-    topic = f"lives-{protocol}"
+def test_members_continue_after_coordinator_failures(broker: Broker, protocol: str) -> None:
+    """It is killed, and connections are closed: members find it again, continue and commit."""
+    topic = f"faults-{protocol}"
     broker.create_topic(topic, partitions=4)
 
-    async def fails(how: Callable[[], None], first: OwnMember, two: OwnMember, at: int) -> None:
-        await asyncio.to_thread(how)
+    async def check_after(
+        fault: Callable[[], None], first: OwnMember, second: OwnMember, at: int
+    ) -> None:
+        await asyncio.to_thread(fault)
         await first.commit(
             {(partition.topic, partition.partition): at for partition in first.owned}
         )
-        whole, even = all_of(topic, 4, first, two), share(first, two)
+        all_assigned, evenly = all_of(topic, 4, first, second), share(first, second)
         await until(
-            lambda: whole() and even() and first.group.is_stable and two.group.is_stable,
+            lambda: (
+                all_assigned() and evenly() and first.group.is_stable and second.group.is_stable
+            ),
             "shared again",
         )
         assert not [kind for kind, _ in first.heard if kind == "lost"]
@@ -45,26 +49,26 @@ def test_a_coordinator_that_goes_and_comes(broker: Broker, protocol: str) -> Non
         broker.kill()
         broker.start()
 
-    async def play() -> None:
+    async def scenario() -> None:
         options = {
             "group_protocol": protocol,
             "partition_assignment_strategy": "cooperative-sticky",
             "reconnect_backoff_ms": 10,
             "reconnect_backoff_max_ms": 100,
         }
-        async with members(broker.bootstrap_servers, topic, topic, 2, **options) as (first, two):
-            await until(share(first, two), "shared")
-            await until(lambda: first.group.is_stable and two.group.is_stable, "stable")
-            await fails(broker.cut, first, two, 1)
-            await fails(restart, first, two, 2)
+        async with members(broker.bootstrap_servers, topic, topic, 2, **options) as (first, second):
+            await until(share(first, second), "shared")
+            await until(lambda: first.group.is_stable and second.group.is_stable, "stable")
+            await check_after(broker.cut, first, second, 1)
+            await check_after(restart, first, second, 2)
             lost = (ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
             with broker.losing_replies(*lost, times=1):
-                async with OwnMember(broker.bootstrap_servers, topic, **options) as three:
-                    three.subscribe(topic)
-                    everybody = (first, two, three)
-                    whole, even = all_of(topic, 4, *everybody), share(*everybody)
-                    await until(lambda: whole() and even(), "shared by three")
-                    results = await three.committed(*((topic, p) for p in range(4)))
+                async with OwnMember(broker.bootstrap_servers, topic, **options) as third:
+                    third.subscribe(topic)
+                    all_members = (first, second, third)
+                    all_assigned, evenly = all_of(topic, 4, *all_members), share(*all_members)
+                    await until(lambda: all_assigned() and evenly(), "shared by three")
+                    results = await third.committed(*((topic, p) for p in range(4)))
                     assert results.count(2) == 2
 
-    asyncio.run(play())
+    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Settings of the broker that coordinators go by: how they write, and what they wait for."""
+"""Broker settings for coordinators: durability, protocols, compression, clocks."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,14 +26,14 @@ from tests.support.coordinator.group_members import ClassicMember, ConsumerMembe
 from tests.support.coordinator.transaction_client import Generation, TxnProducer
 from tests.support.protocol.requests import make_topic
 
-ONE = {**GROUP_SETTINGS, "offsets.topic.num.partitions": "1"}
+ONE_PARTITION = {**GROUP_SETTINGS, "offsets.topic.num.partitions": "1"}
 DAY_MS = 24 * 60 * 60 * 1000
 
 
 @pytest.fixture
-def durable(tmp_path: Path) -> Iterator[RunningBroker]:
+def durable_broker(tmp_path: Path) -> Iterator[RunningBroker]:
     settings = {
-        **ONE,
+        **ONE_PARTITION,
         "transaction.state.log.num.partitions": "1",
         "log.flush.interval.messages": "1",
     }
@@ -45,17 +45,17 @@ def log_of(broker: RunningBroker, topic: str) -> Log:
     return broker.call(lambda inside: inside.replicas.find(topic, 0).log)
 
 
-def test_what_is_answered_is_durable(durable: RunningBroker) -> None:
-    """S6: with `log.flush.interval.messages=1`, for groups and transactions too."""
-    with durable.connect() as client:
+def test_responses_are_sent_after_the_flush(durable_broker: RunningBroker) -> None:
+    """S6: `log.flush.interval.messages=1` applies to groups and transactions."""
+    with durable_broker.connect() as client:
         make_topic(client, "t")
         find_group(client, "g")
-        offsets = log_of(durable, "__consumer_offsets")
+        offsets = log_of(durable_broker, "__consumer_offsets")
         for number in range(5):
             assert commit(client, "g", {("t", 0): number}) == [ErrorCode.NONE]
             assert offsets.recovery_point == offsets.log_end_offset == number + 1
         producer = TxnProducer.started(client, "id", Generation.V2)
-        transactions = log_of(durable, "__transaction_state")
+        transactions = log_of(durable_broker, "__transaction_state")
         for _ in range(3):
             producer.write("t", b"x")
             before = transactions.log_end_offset
@@ -64,64 +64,64 @@ def test_what_is_answered_is_durable(durable: RunningBroker) -> None:
             assert transactions.recovery_point > before
 
 
-def test_nobody_is_told_of_what_could_not_be_made_durable(
-    durable: RunningBroker, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_flush_causes_an_error_response(
+    durable_broker: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with durable.connect() as client:
+    with durable_broker.connect() as client:
         make_topic(client, "t")
         find_group(client, "g")
         assert commit(client, "g", {("t", 0): 1}) == [ErrorCode.NONE]
 
-        def broken(_: OsFile) -> None:
+        def fail_sync(_: OsFile) -> None:
             raise OSError(5, "the disk is broken")
 
         with monkeypatch.context() as patch:
-            patch.setattr(OsFile, "sync", broken)
-            refused = commit(client, "g", {("t", 0): 2})
-        assert refused in ([ErrorCode.NOT_COORDINATOR], [ErrorCode.COORDINATOR_NOT_AVAILABLE])
+            patch.setattr(OsFile, "sync", fail_sync)
+            codes = commit(client, "g", {("t", 0): 2})
+        assert codes in ([ErrorCode.NOT_COORDINATOR], [ErrorCode.COORDINATOR_NOT_AVAILABLE])
 
 
 class WallClock(MovedClock):
-    """Somebody has set the clock on the wall; time goes on as before."""
+    """A wall clock that was changed; the monotonic clock is not affected."""
 
     def monotonic_ms(self) -> int:
         return self._clock.monotonic_ms()
 
 
-def test_sessions_do_not_end_when_somebody_sets_the_clock(tmp_path: Path) -> None:
-    """C3: neither of classic members nor of the others."""
-    with running_broker(tmp_path, ONE) as broker, broker.connect() as client:
+def test_sessions_do_not_depend_on_the_wall_clock(tmp_path: Path) -> None:
+    """C3: applies to classic and consumer members."""
+    with running_broker(tmp_path, ONE_PARTITION) as broker, broker.connect() as client:
         make_topic(client, "t")
         find_group(client, "new")
         member = ConsumerMember(client, "new", "m", names=["t"]).joined()
         classic = ClassicMember(client, "old", topics=["t"]).joined()
 
-        def turn(inside: Broker) -> TimestampMs:
+        def advance_wall_clock(inside: Broker) -> TimestampMs:
             clock = inside.groups._clock = WallClock(inside.groups._clock)
             clock.ahead_ms = DAY_MS
             inside.groups._fire_due_timers()
             return clock.now_ms()
 
-        broker.call(turn)
+        broker.call(advance_wall_clock)
         assert member.beat().error_code == 0
         assert classic.beat() == ErrorCode.NONE
 
 
-def test_the_newer_protocol_can_be_left_out(tmp_path: Path) -> None:
-    settings = {**ONE, "group.coordinator.rebalance.protocols": "classic"}
+def test_the_consumer_protocol_can_be_disabled(tmp_path: Path) -> None:
+    settings = {**ONE_PARTITION, "group.coordinator.rebalance.protocols": "classic"}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t")
         find_group(client, "g")
         request = ConsumerGroupHeartbeatRequest("g", "m", 0, subscribed_topic_names=["t"])
-        refused = client.request(request, 1)
-        assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert "group.coordinator.rebalance.protocols" in refused.error_message
+        response = client.request(request, 1)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "group.coordinator.rebalance.protocols" in response.error_message
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
-def test_offsets_can_be_packed(tmp_path: Path, codec: Compression) -> None:
+def test_offset_commits_can_be_compressed(tmp_path: Path, codec: Compression) -> None:
     """P6."""
-    settings = {**ONE, "offsets.topic.compression.codec": str(codec.value)}
+    settings = {**ONE_PARTITION, "offsets.topic.compression.codec": str(codec.value)}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t")
         find_group(client, "g")

@@ -1,4 +1,4 @@
-"""Live groups of both kinds over stops and kills of the broker, and damaged logs (C3, S5, S7)."""
+"""Groups of both types after stops and kills of the broker, and with damaged logs (C3, S5, S7)."""
 
 import logging
 import time
@@ -51,7 +51,7 @@ PARTITIONS = [TopicPartition(GROUP_METADATA_TOPIC, index) for index in range(2)]
 
 
 class Groups:
-    """Groups of both kinds with their members, in every state that a record keeps."""
+    """Groups of both types with members, in every state that is stored in records."""
 
     def __init__(self, client: WireClient) -> None:
         self.topic = make_topic(client, "t", 4)
@@ -61,28 +61,28 @@ class Groups:
         settle(*self.new)
         self.regex = ConsumerMember(client, "pattern", "r", regex="t|u").joined()
         wait_until(lambda: self.regex.obey() and bool(self.regex.assigned))
-        # One member has been told to let go, and has not yet.
+        # One member must revoke partitions and has not done so yet.
         self.moving = [
             ConsumerMember(client, "moving", item, names=["t"]).joined() for item in "ab"
         ]
         self.moving[0].beat({self.topic: [0, 1, 2, 3]})
-        gone = ConsumerMember(client, "static", "s", names=["t"], instance="i").joined()
-        gone.leave(LEAVE_FOR_NOW)
+        static_member = ConsumerMember(client, "static", "s", names=["t"], instance="i").joined()
+        static_member.leave(LEAVE_FOR_NOW)
         self.old = ClassicMember(client, "old", ["t"]).joined({"t": [0, 1, 2, 3]})
         self.mixed = ClassicMember(client, "mixed", ["t"]).joined({"t": [0, 1, 2, 3]})
         self.upgraded = ConsumerMember(client, "mixed", "m", names=["t"]).joined()
         a = self.new[0]
         assert commit(client, "new", {("t", 0): 5}, member_id="a", epoch=a.epoch) == [0]
-        mine: dict[str, Any] = {
+        membership: dict[str, Any] = {
             "member_id": self.old.member_id,
             "epoch": self.old.generation,
         }
-        assert commit(client, "old", {("t", 1): 6}, **mine) == [0]
+        assert commit(client, "old", {("t", 1): 6}, **membership) == [0]
         assert commit(client, "tool", {("t", 2): 7}) == [0]
         alter(client, ConfigResourceType.GROUP, "new", {"consumer.session.timeout.ms": "50000"})
 
-    def seen(self, client: WireClient) -> dict[str, Any]:
-        """What tools are told of them."""
+    def visible_state(self, client: WireClient) -> dict[str, Any]:
+        """Returns the state of the groups that tools can see."""
         names = ("new", "pattern", "moving", "static", "mixed")
         return {
             "groups": listed(client),
@@ -90,8 +90,8 @@ class Groups:
             "offsets": {name: committed(client, name) for name in ("new", "old", "tool")},
         }
 
-    def go_on(self, client: WireClient) -> None:
-        """Over another connection, with the ids and epochs that they have."""
+    def continue_members(self, client: WireClient) -> None:
+        """Continues over another connection, with the same member ids and epochs."""
         for consumer in [*self.new, self.regex, *self.moving, self.upgraded]:
             consumer.client = client
         for classic in (self.old, self.mixed):
@@ -106,14 +106,14 @@ class Groups:
         settle(*self.moving)
         assert owned_by(*self.moving) == {self.topic: [0, 1, 2, 3]}
         assert len(self.moving[1].assigned[self.topic]) == 2
-        back = ConsumerMember(client, "static", "s2", names=["t"], instance="i").joined()
-        assert back.assigned == {self.topic: [0, 1, 2, 3]}
+        returned = ConsumerMember(client, "static", "s2", names=["t"], instance="i").joined()
+        assert returned.assigned == {self.topic: [0, 1, 2, 3]}
         assert self.old.beat() is ErrorCode.NONE
-        mine: dict[str, Any] = {
+        membership: dict[str, Any] = {
             "member_id": self.old.member_id,
             "epoch": self.old.generation,
         }
-        assert commit(client, "old", {("t", 1): 16}, **mine) == [0]
+        assert commit(client, "old", {("t", 1): 16}, **membership) == [0]
         for _ in range(3):
             if self.mixed.beat() is ErrorCode.REBALANCE_IN_PROGRESS:
                 assert self.mixed.join().error_code == 0
@@ -125,20 +125,20 @@ class Groups:
         assert committed(client, "tool") == {("t", 2): 7}
 
 
-def test_members_go_on_after_a_stop(tmp_path: Path) -> None:
+def test_groups_continue_after_a_stop(tmp_path: Path) -> None:
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             groups = Groups(client)
-            before = groups.seen(client)
+            before = groups.visible_state(client)
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             find_group(client, "new")
             find_group(client, "old")
-            assert groups.seen(client) == before
-            groups.go_on(client)
+            assert groups.visible_state(client) == before
+            groups.continue_members(client)
 
 
-def test_members_go_on_after_a_kill(tmp_path: Path) -> None:
-    """S7: `kill -9`, nothing is told to anybody."""
+def test_groups_continue_after_a_kill(tmp_path: Path) -> None:
+    """S7: with `kill -9`, nothing is notified."""
 
     def connect() -> WireClient:
         host, port = broker.bootstrap.rsplit(":", 1)
@@ -147,19 +147,19 @@ def test_members_go_on_after_a_kill(tmp_path: Path) -> None:
     with PenstockBroker(tmp_path, SETTINGS) as broker:
         with connect() as client:
             groups = Groups(client)
-            before = groups.seen(client)
+            before = groups.visible_state(client)
         broker.kill()
         broker.start()
         with connect() as client:
             for name in before["groups"]:
                 find_group(client, name)
-            assert groups.seen(client) == before
-            groups.go_on(client)
+            assert groups.visible_state(client) == before
+            groups.continue_members(client)
     assert "Traceback" not in broker.log.read_text()
 
 
-def test_a_compacted_log_says_the_same(tmp_path: Path) -> None:
-    """S5: what the cleaner leaves of `__consumer_offsets` is enough."""
+def test_groups_are_loaded_from_a_compacted_log(tmp_path: Path) -> None:
+    """S5: the records that remain in `__consumer_offsets` are sufficient."""
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             groups = Groups(client)
@@ -168,24 +168,24 @@ def test_a_compacted_log_says_the_same(tmp_path: Path) -> None:
                 short = ConsumerMember(client, "short", f"m{number}", names=["t"]).joined()
                 short.leave()
             commit(client, "tool", {("t", 2): 7})
-            before = groups.seen(client)
-            before_cleaning = records_in(client)
+            before = groups.visible_state(client)
+            before_cleaning = record_count(client)
             for item in PARTITIONS:
                 clean(broker, item)
-            assert records_in(client) < before_cleaning / 2
+            assert record_count(client) < before_cleaning / 2
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             for name in before["groups"]:
                 find_group(client, name)
-            assert groups.seen(client) == before
-            groups.go_on(client)
+            assert groups.visible_state(client) == before
+            groups.continue_members(client)
 
 
-def records_in(client: WireClient) -> int:
+def record_count(client: WireClient) -> int:
     return sum(len(uncommitted(client, *item)) for item in PARTITIONS)
 
 
 def clean(broker: RunningBroker, partition: TopicPartition) -> None:
-    """Everything in the partition until now is cleaned."""
+    """Cleans the partition up to its current end."""
 
     def roll(inside: Broker) -> int:
         log = inside.replicas.find(*partition).log
@@ -204,7 +204,7 @@ def clean(broker: RunningBroker, partition: TopicPartition) -> None:
 
 @contextmanager
 def warnings_of_groups() -> Iterator[list[str]]:
-    """What the coordinator warns of meanwhile."""
+    """Collects the warnings of the coordinator."""
     result: list[str] = []
 
     class Collector(logging.Handler):
@@ -220,7 +220,7 @@ def warnings_of_groups() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "says"),
+    ("key", "value", "message"),
     [
         (b"\x00\x63what", b"", "type 99"),
         (b"\x00", b"x", "cannot be read"),
@@ -229,8 +229,8 @@ def warnings_of_groups() -> Iterator[list[str]]:
     ],
     ids=["unknown type", "short key", "short value", "unknown version"],
 )
-def test_a_record_that_makes_no_sense_is_left_out(
-    tmp_path: Path, key: bytes, value: bytes, says: str
+def test_an_unreadable_record_is_skipped(
+    tmp_path: Path, key: bytes, value: bytes, message: str
 ) -> None:
     with watching():
         with (
@@ -238,31 +238,31 @@ def test_a_record_that_makes_no_sense_is_left_out(
             broker.connect(client_id=ADMIN_CLIENT_ID) as client,
         ):
             groups = Groups(client)
-            before = groups.seen(client)
+            before = groups.visible_state(client)
             batch = batch_of(value, key=key, timestamp=time.time_ns() // 1_000_000)
             for partition in range(2):
                 response = send_batch(client, GROUP_METADATA_TOPIC, batch, partition=partition)
                 assert response.error_code == 0
         with (
-            warnings_of_groups() as warned,
+            warnings_of_groups() as warnings,
             running_broker(tmp_path, SETTINGS) as broker,
             broker.connect() as client,
         ):
             for name in before["groups"]:
                 find_group(client, name)
-            assert groups.seen(client) == before
-            assert len(warned) == 2
-            assert all(says in item and GROUP_METADATA_TOPIC in item for item in warned)
-            groups.go_on(client)
+            assert groups.visible_state(client) == before
+            assert len(warnings) == 2
+            assert all(message in item and GROUP_METADATA_TOPIC in item for item in warnings)
+            groups.continue_members(client)
 
 
-def test_a_batch_whose_bits_have_changed_is_left_out(tmp_path: Path) -> None:
-    """The commit in it is lost, nothing else; nobody gets an offset that was not committed."""
+def test_a_corrupt_batch_is_skipped(tmp_path: Path) -> None:
+    """Only the commit in it is lost, and no other offset is returned."""
     partition = partition_for("tool", 2)
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             groups = Groups(client)
-            before = groups.seen(client)
+            before = groups.visible_state(client)
             commit(client, "tool", {("t", 2): 8})
         (path,) = (tmp_path / "data" / f"{GROUP_METADATA_TOPIC}-{partition}").glob("*.log")
         data = bytearray(path.read_bytes())
@@ -270,13 +270,13 @@ def test_a_batch_whose_bits_have_changed_is_left_out(tmp_path: Path) -> None:
         data[position + HEADER_SIZE + 40] ^= 1
         path.write_bytes(data)
         with (
-            warnings_of_groups() as warned,
+            warnings_of_groups() as warnings,
             running_broker(tmp_path, SETTINGS) as broker,
             broker.connect() as client,
         ):
             for name in before["groups"]:
                 find_group(client, name)
-            assert groups.seen(client) == before
-            assert len(warned) == 1
-            assert f"offset {header.base_offset}" in warned[0]
-            groups.go_on(client)
+            assert groups.visible_state(client) == before
+            assert len(warnings) == 1
+            assert f"offset {header.base_offset}" in warnings[0]
+            groups.continue_members(client)

@@ -14,7 +14,7 @@ from tests.support.broker.in_process import WireClient, running_broker
 
 GROUP = "readers"
 JOIN_VERSION = 3
-"""Before members were asked to come back with the id they are given."""
+"""The last version before MEMBER_ID_REQUIRED was introduced."""
 
 
 def find(client: WireClient) -> None:
@@ -28,7 +28,7 @@ def join() -> JoinGroupRequest:
     )
 
 
-def test_a_member_joins(tmp_path: Path) -> None:
+def test_a_member_joins_a_group(tmp_path: Path) -> None:
     settings = {"group.initial.rebalance.delay.ms": "0"}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         find(client)
@@ -41,16 +41,16 @@ def test_a_member_joins(tmp_path: Path) -> None:
         ]
 
 
-def test_who_waits_for_a_group_is_told_that_the_broker_stops(tmp_path: Path) -> None:
-    """Otherwise the member would hear nothing, and the stop would wait for it."""
+def test_a_pending_join_gets_an_error_when_the_broker_stops(tmp_path: Path) -> None:
+    """Otherwise the member would get no response, and the stop would wait for it."""
     settings = {"group.initial.rebalance.delay.ms": "60000"}
     with running_broker(tmp_path, settings) as broker:
         client = broker.connect()
         find(client)
         client.send(join(), JOIN_VERSION)
-        # A request that is answered shows that the one before it has been taken up.
-        with broker.connect() as other:
-            while not other.request(ListGroupsRequest(), 4).groups:
+        # The group is listed once the pending join has been received.
+        with broker.connect() as second_client:
+            while not second_client.request(ListGroupsRequest(), 4).groups:
                 pass
     with client:
         response = client.receive(join(), JOIN_VERSION)

@@ -21,7 +21,7 @@ GROUPS = 200
 MEMBERS = 1000
 PARTITIONS = 50
 WINDOW = 100
-"""So many heartbeats are under way at once."""
+"""The number of heartbeats in flight."""
 
 
 @pytest.fixture(scope="module")
@@ -30,26 +30,28 @@ def settings() -> Mapping[str, str]:
 
 
 def beat_all(members: list[ConsumerMember], *, join: bool = False) -> None:
-    """One heartbeat of each, many under way at once."""
+    """Sends one heartbeat per member, with many in flight."""
     for start in range(0, len(members), WINDOW):
-        some = members[start : start + WINDOW]
+        batch = members[start : start + WINDOW]
         requests = []
-        for entry in some:
+        for member in batch:
             request = (
-                entry.join_request() if join else entry.request(entry.epoch, owned=entry.assigned)
+                member.join_request()
+                if join
+                else member.request(member.epoch, owned=member.assigned)
             )
-            entry.client.send(request, 1)
+            member.client.send(request, 1)
             requests.append(request)
-        for item, request in zip(some, requests, strict=True):
-            response = received(item.client, request, 1)
+        for member, request in zip(batch, requests, strict=True):
+            response = received(member.client, request, 1)
             assert response.error_code == 0, (
                 ErrorCode(response.error_code),
                 response.error_message,
             )
-            item.take(response)
+            member.take(response)
 
 
-def test_two_hundred_groups(client: WireClient) -> None:
+def test_two_hundred_groups_on_one_broker(client: WireClient) -> None:
     topic = make_topic(client, "shared", 2)
     names = [f"g{number:03}" for number in range(GROUPS)]
     for name in names[:20]:
@@ -57,19 +59,19 @@ def test_two_hundred_groups(client: WireClient) -> None:
     members = [ConsumerMember(client, name, f"m-{name}", names=["shared"]) for name in names]
     beat_all(members, join=True)
     assert all(member.assigned == {topic: [0, 1]} for member in members)
-    for number, value in enumerate(members):
+    for number, member in enumerate(members):
         offsets = {("shared", 0): number}
         assert commit(
-            client, value.group, offsets, member_id=value.member_id, epoch=value.epoch
+            client, member.group, offsets, member_id=member.member_id, epoch=member.epoch
         ) == [0]
     assert listed(client, ["Stable"]) == dict.fromkeys(names, ("Stable", "consumer"))
     assert committed(client, names[123]) == {("shared", 0): 123}
-    for item in members:
-        assert item.leave().error_code == 0
+    for member in members:
+        assert member.leave().error_code == 0
     assert listed(client, ["Empty"]) == dict.fromkeys(names, ("Empty", "consumer"))
 
 
-def test_a_thousand_members(client: WireClient) -> None:
+def test_a_group_with_a_thousand_members(client: WireClient) -> None:
     topic = make_topic(client, "wide", PARTITIONS)
     find_group(client, "crowd")
     members = [
@@ -81,7 +83,7 @@ def test_a_thousand_members(client: WireClient) -> None:
     while sum(len(member.assigned.get(topic, [])) for member in members) < PARTITIONS:
         beat_all(members)
         rounds += 1
-        assert rounds < 50, "the group does not come to rest"
+        assert rounds < 50, "the group does not become stable"
     assert owned_by(*members) == {topic: list(range(PARTITIONS))}
     group = described(client, "crowd")
     assert len(group.members) == MEMBERS

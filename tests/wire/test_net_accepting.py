@@ -1,4 +1,4 @@
-"""Who is let in over real sockets: listeners that wait, quotas on connecting, names of hosts."""
+"""Accepting connections on real sockets: limits, connection rates, host names."""
 
 import asyncio
 import contextlib
@@ -16,27 +16,27 @@ both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 
 
 class ScriptedGate:
-    """Lets wait, and keeps, for as long as it is told."""
+    """A gate whose delays are set by the test."""
 
     def __init__(self) -> None:
-        self.waits: list[int] = []
-        self.keeps: list[int] = []
+        self.accept_delays_ms: list[int] = []
+        self.close_delays_ms: list[int] = []
         self.calls: list[str] = []
 
     def accept_delay_ms(self, listener: str) -> int:
         self.calls.append(f"arrived {listener}")
-        return self.waits.pop(0) if self.waits else 0
+        return self.accept_delays_ms.pop(0) if self.accept_delays_ms else 0
 
     def close_delay_ms(self, listener: str, ip: str) -> int:
         self.calls.append(f"entered {listener} {ip}")
-        return self.keeps.pop(0) if self.keeps else 0
+        return self.close_delays_ms.pop(0) if self.close_delays_ms else 0
 
 
 @contextlib.asynccontextmanager
 async def two_listeners(
     limits: Limits, gate: ScriptedGate | None = None, clock: ManualClock | None = None
 ) -> AsyncIterator[tuple[SocketServer, RecordingService, int, int]]:
-    """A server with the listeners IN and OUT; their ports."""
+    """Runs a server with the listeners IN and OUT; yields their ports."""
     service = RecordingService()
     server = SocketServer(service, limits, clock=clock, throttle=gate)
     addresses = await server.start([Listener(name, "127.0.0.1", 0) for name in ("IN", "OUT")])
@@ -46,14 +46,14 @@ async def two_listeners(
         await server.close(0)
 
 
-async def some_turns(peer: Client) -> None:
-    """Enough requests for the server to have looked at all its sockets."""
+async def send_several(peer: Client) -> None:
+    """Sends enough requests for the server to have polled all its sockets."""
     for _ in range(5):
         assert await peer.request(b"turn") == b"turn"
 
 
 @both_loops
-def test_listeners_wait_while_there_are_enough_connections(loop: str) -> None:
+def test_listeners_wait_at_max_connections(loop: str) -> None:
     async def scenario() -> None:
         limits = Limits(max_connections=2)
         async with (
@@ -61,12 +61,12 @@ def test_listeners_wait_while_there_are_enough_connections(loop: str) -> None:
             client(inside) as first,
             client(outside) as second,
         ):
-            await some_turns(first)
-            await some_turns(second)
+            await send_several(first)
+            await send_several(second)
             async with client(inside) as third, client(outside) as fourth:
                 await third.send(b"third")
                 await fourth.send(b"fourth")
-                await some_turns(first)
+                await send_several(first)
                 assert server.admission.total == 2
                 second.writer.close()
                 arrived = {
@@ -75,7 +75,7 @@ def test_listeners_wait_while_there_are_enough_connections(loop: str) -> None:
                 }
                 done, waiting = await asyncio.wait(arrived, return_when="FIRST_COMPLETED")
                 assert len(done) == 1
-                await some_turns(first)
+                await send_several(first)
                 assert server.admission.total == 2
                 limits.max_connections = 3
                 server.limits_changed()
@@ -85,18 +85,18 @@ def test_listeners_wait_while_there_are_enough_connections(loop: str) -> None:
     run(scenario, loop)
 
 
-def test_a_full_listener_does_not_hold_up_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_full_listener_does_not_delay_another(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         limits = Limits(max_connections_per_listener={"OUT": 1})
         async with (
             two_listeners(limits) as (server, _, inside, outside),
             client(outside) as first,
         ):
-            await some_turns(first)
-            async with client(outside) as waiting, client(inside) as other:
+            await send_several(first)
+            async with client(outside) as waiting, client(inside) as second_client:
                 await waiting.send(b"x")
-                await some_turns(other)
-                await some_turns(first)
+                await send_several(second_client)
+                await send_several(first)
                 assert server.admission.by_listener == {"OUT": 1, "IN": 1}
                 first.writer.close()
                 assert await waiting.receive() == b"x"
@@ -107,7 +107,7 @@ def test_a_full_listener_does_not_hold_up_another(caplog: pytest.LogCaptureFixtu
     assert "max.connections=1 of listener OUT is reached" in line
 
 
-def test_the_protected_listener_gets_the_place_of_who_is_idle_the_longest() -> None:
+def test_the_protected_listener_replaces_the_connection_idle_the_longest() -> None:
     async def scenario() -> None:
         clock = ManualClock()
         limits = Limits(max_connections=3, protected_listener="IN")
@@ -118,29 +118,29 @@ def test_the_protected_listener_gets_the_place_of_who_is_idle_the_longest() -> N
             client(outside) as idle,
         ):
             for peer in (broker, busy, idle):
-                await some_turns(peer)
+                await send_several(peer)
                 server.sweep()
                 clock.advance(1000)
-            await some_turns(busy)
-            async with client(inside) as another:
-                await some_turns(another)
+            await send_several(busy)
+            async with client(inside) as second_broker:
+                await send_several(second_broker)
                 assert await idle.at_end()
                 assert "this connection was idle for the longest time" in service.reasons[0]
-                await some_turns(busy)
+                await send_several(busy)
                 async with client(inside) as third:
-                    await some_turns(third)
+                    await send_several(third)
                     assert await busy.at_end()
-                    await some_turns(broker)
+                    await send_several(broker)
                     assert server.admission.by_listener["IN"] == 3
-                    # Nobody else can go now: brokers come in all the same.
+                    # No other connection can be closed, but brokers are still accepted.
                     async with client(inside) as fourth:
-                        await some_turns(fourth)
+                        await send_several(fourth)
                         assert server.admission.total == 4
 
     run(scenario)
 
 
-def test_a_lower_limit_closes_who_is_idle_the_longest() -> None:
+def test_a_lower_limit_closes_the_connection_idle_the_longest() -> None:
     async def scenario() -> None:
         clock = ManualClock()
         limits = Limits()
@@ -151,37 +151,37 @@ def test_a_lower_limit_closes_who_is_idle_the_longest() -> None:
             client(outside) as third,
         ):
             for peer in (second, first, third):
-                await some_turns(peer)
+                await send_several(peer)
                 server.sweep()
                 clock.advance(1000)
             limits.max_connections = 1
             server.sweep()
             assert await second.at_end()
             assert await first.at_end()
-            await some_turns(third)
+            await send_several(third)
 
     run(scenario)
 
 
 @both_loops
-def test_a_listener_waits_as_long_as_the_gate_says(loop: str) -> None:
-    """X4: with the connection that came too fast; the next stays in the queue."""
+def test_a_listener_waits_for_the_accept_delay(loop: str) -> None:
+    """X4: applies to the connection above the rate; the next one stays in the queue."""
 
     async def scenario() -> None:
         gate = ScriptedGate()
-        gate.waits = [0, 60]
+        gate.accept_delays_ms = [0, 60]
         async with (
             two_listeners(Limits(), gate) as (server, _, inside, outside),
             client(inside) as first,
         ):
-            await some_turns(first)
+            await send_several(first)
             started = asyncio.get_running_loop().time()
             async with client(inside) as second, client(inside) as third:
                 await third.send(b"third")
-                await some_turns(first)
+                await send_several(first)
                 assert gate.calls[2:] == ["arrived IN"]
-                async with client(outside) as other:
-                    await some_turns(other)
+                async with client(outside) as second_client:
+                    await send_several(second_client)
                 assert await second.request(b"second") == b"second"
                 assert asyncio.get_running_loop().time() - started >= 0.059
                 assert await third.receive() == b"third"
@@ -192,48 +192,48 @@ def test_a_listener_waits_as_long_as_the_gate_says(loop: str) -> None:
 
 
 @both_loops
-def test_who_connects_too_often_is_kept_and_then_closed(loop: str) -> None:
-    """X4: unserved, uncounted, and without holding up others."""
+def test_a_connection_above_the_rate_is_closed_after_a_delay(loop: str) -> None:
+    """X4: it gets no response, is not counted and does not delay others."""
 
     async def scenario() -> None:
         gate = ScriptedGate()
-        gate.keeps = [60]
+        gate.close_delays_ms = [60]
         async with (
             two_listeners(Limits(), gate) as (server, service, inside, _),
-            client(inside) as kept,
-            client(inside) as other,
+            client(inside) as rejected,
+            client(inside) as second_client,
         ):
             started = asyncio.get_running_loop().time()
-            await kept.send(b"kept")
-            await some_turns(other)
+            await rejected.send(b"kept")
+            await send_several(second_client)
             assert server.admission.total == 1
-            assert await kept.at_end()
+            assert await rejected.at_end()
             assert asyncio.get_running_loop().time() - started >= 0.05
             assert b"kept" not in service.frames
 
     run(scenario, loop)
 
 
-def test_who_waits_at_the_gate_goes_when_the_server_closes() -> None:
+def test_delayed_connections_are_closed_with_the_server() -> None:
     async def scenario() -> None:
         gate = ScriptedGate()
-        gate.keeps, gate.waits = [60_000], [0, 60_000]
+        gate.close_delays_ms, gate.accept_delays_ms = [60_000], [0, 60_000]
         async with (
             two_listeners(Limits(), gate) as (server, _, inside, _),
-            client(inside) as kept,
-            client(inside) as held,
+            client(inside) as rejected,
+            client(inside) as waiting,
         ):
             while gate.calls != ["arrived IN", "entered IN 127.0.0.1", "arrived IN"]:
                 await asyncio.sleep(0)
             server.stop_accepting()
-            assert await kept.at_end()
-            assert await held.at_end()
+            assert await rejected.at_end()
+            assert await waiting.at_end()
 
     run(scenario)
 
 
-def test_hosts_are_limited_by_name(caplog: pytest.LogCaptureFixture) -> None:
-    """The names are looked up before the first connection, and after each change."""
+def test_connections_are_limited_by_host_name(caplog: pytest.LogCaptureFixture) -> None:
+    """The names are resolved before the first connection and after every change."""
 
     async def scenario() -> None:
         limits = Limits(per_ip_overrides={"localhost": 1, "no-such-host.invalid": 5})
@@ -241,7 +241,7 @@ def test_hosts_are_limited_by_name(caplog: pytest.LogCaptureFixture) -> None:
             two_listeners(limits) as (server, _, inside, _),
             client(inside) as first,
         ):
-            await some_turns(first)
+            await send_several(first)
             async with client(inside) as second:
                 assert await second.at_end()
             limits.per_ip_overrides = {"localhost": 2, "10.0.0.1": 7}
@@ -249,7 +249,7 @@ def test_hosts_are_limited_by_name(caplog: pytest.LogCaptureFixture) -> None:
             while server.admission.named_overrides != {"127.0.0.1": 2}:
                 await asyncio.sleep(0)
             async with client(inside) as second:
-                await some_turns(second)
+                await send_several(second)
 
     with caplog.at_level(logging.WARNING, "penstock.net"):
         run(scenario)

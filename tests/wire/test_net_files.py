@@ -1,4 +1,4 @@
-"""Ranges of files on their way to clients: exact bytes, cold disks, files that vanish."""
+"""Sending ranges of files: exact bytes, cold disks, files that are removed."""
 
 import asyncio
 import hashlib
@@ -55,7 +55,7 @@ def file(tmp_path: Path) -> OsFile:
 
 
 def slices(file: OsFile, *ranges: tuple[int, int]) -> list[bytes | LogSlice]:
-    """A response as a fetch has it: a head, then ranges with small parts between them."""
+    """A fetch response: a header, then ranges with small parts between them."""
     parts: list[bytes | LogSlice] = []
     for position, size in ranges:
         parts += [b"partition", LogSlice(file, position, size)]
@@ -72,10 +72,8 @@ RANGES = ((0, 1), (17, 100_000), (5, 3_000_001), (SIZE - 10, 10), (100, 0), (7, 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("cold", [False, True])
-def test_the_bytes_of_ranges_arrive_exactly(
-    file: OsFile, secured: Secured, loop: str, cold: bool
-) -> None:
-    """S6: file to socket, on cold data through a thread, in the order of the responses."""
+def test_ranges_are_sent_exactly(file: OsFile, secured: Secured, loop: str, cold: bool) -> None:
+    """S6: from file to socket, with cold data through a thread, in the order of responses."""
     loader = FileLoader(probe=lambda fd, position, size: not cold)
 
     async def scenario() -> None:
@@ -95,7 +93,7 @@ def test_the_bytes_of_ranges_arrive_exactly(
     file.close()
 
 
-def test_requests_go_on_while_a_slow_reader_takes_a_range(file: OsFile, secured: Secured) -> None:
+def test_other_requests_are_handled_while_a_range_is_sent(file: OsFile, secured: Secured) -> None:
     async def scenario() -> None:
         def respond(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             if bytes(frame) == b"large":
@@ -108,11 +106,11 @@ def test_requests_go_on_while_a_slow_reader_takes_a_range(file: OsFile, secured:
         async with (
             serving(service, limits, tls=secured.server) as (_, _, port),
             client(port, ssl=secured.client, limit=2**15) as slow,
-            client(port, ssl=secured.client) as other,
+            client(port, ssl=secured.client) as second,
         ):
             await slow.send(b"large", b"small")
             await service.until(lambda: len(service.frames) == 2)
-            assert await other.request(b"small") == b"small"
+            assert await second.request(b"small") == b"small"
             assert await slow.receive() == expected(file, (0, 2_000_000))
             assert await slow.receive() == b"small"
 
@@ -120,8 +118,10 @@ def test_requests_go_on_while_a_slow_reader_takes_a_range(file: OsFile, secured:
     file.close()
 
 
-def failing(file: OsFile, secured: Secured, spoil: Callable[[], None], reason: str) -> None:
-    """While a client takes a range slowly, something happens to the file."""
+def check_damage_during_send(
+    file: OsFile, secured: Secured, damage: Callable[[], None], reason: str
+) -> None:
+    """Changes the file while a client reads a range slowly."""
 
     async def scenario() -> None:
         service = RecordingService(lambda c, f, response: response.send(slices(file, (0, SIZE))))
@@ -132,10 +132,10 @@ def failing(file: OsFile, secured: Secured, spoil: Callable[[], None], reason: s
         ):
             content = expected(file, (0, SIZE))
             await slow.send(b"fetch")
-            begun = await slow.reader.readexactly(1000)
-            spoil()
+            start = await slow.reader.readexactly(1000)
+            damage()
             rest = await read_all(slow)
-            assert (begun + rest)[4:] == content[: len(begun + rest) - 4]
+            assert (start + rest)[4:] == content[: len(start + rest) - 4]
             assert len(rest) < SIZE - 1000
             await service.until(lambda: len(service.reasons) == 1)
             assert reason in service.reasons[0]
@@ -153,33 +153,31 @@ async def read_all(peer: Client) -> bytes:
     return bytes(data)
 
 
-def test_a_file_closed_meanwhile_ends_the_connection_with_no_other_files_bytes(
+def test_closing_the_file_closes_the_connection_without_foreign_bytes(
     file: OsFile, secured: Secured, tmp_path: Path
 ) -> None:
-    other: list[OsFile] = []
+    other_files: list[OsFile] = []
 
     def replace() -> None:
         file.close()
         (tmp_path / "other").write_bytes(b"!" * SIZE)
-        other.append(OsDisk().open(str(tmp_path / "other")))
+        other_files.append(OsDisk().open(str(tmp_path / "other")))
 
-    failing(file, secured, replace, "the segment has been deleted")
-    other[0].close()
+    check_damage_during_send(file, secured, replace, "the segment has been deleted")
+    other_files[0].close()
 
 
-def test_a_file_cut_meanwhile_ends_the_connection(file: OsFile, secured: Secured) -> None:
-    failing(file, secured, lambda: file.truncate(1000), "the log was truncated")
+def test_truncating_the_file_closes_the_connection(file: OsFile, secured: Secured) -> None:
+    check_damage_during_send(file, secured, lambda: file.truncate(1000), "the log was truncated")
     file.close()
 
 
-def test_a_client_that_leaves_during_a_cold_read_is_forgotten(
-    file: OsFile, secured: Secured
-) -> None:
-    """The thread has a descriptor of its own, and its result is dropped."""
-    asked = threading.Event()
+def test_a_cold_read_of_a_closed_connection_is_dropped(file: OsFile, secured: Secured) -> None:
+    """The thread has its own descriptor, and its result is dropped."""
+    probed = threading.Event()
 
     def probe(fd: int, position: int, size: int) -> bool:
-        asked.set()
+        probed.set()
         return False
 
     loader = FileLoader(probe=probe)
@@ -189,7 +187,7 @@ def test_a_client_that_leaves_during_a_cold_read_is_forgotten(
         async with serving(service, tls=secured.server, files=loader) as (server, _, port):
             async with client(port, ssl=secured.client) as peer:
                 await peer.send(b"fetch")
-                while not asked.is_set():
+                while not probed.is_set():
                     await asyncio.sleep(0)
                 server.connections[0].close("enough")
                 file.close()
@@ -201,8 +199,8 @@ def test_a_client_that_leaves_during_a_cold_read_is_forgotten(
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_other_clients_are_served_while_a_disk_is_waited_for(file: OsFile) -> None:
-    """A consumer on cold data must not stall the loop."""
+def test_other_clients_are_served_during_a_cold_read(file: OsFile) -> None:
+    """A consumer of cold data must not block the loop."""
     done: list[Callable[[bytes | OSError], None]] = []
 
     class StuckLoader(FileLoader):
@@ -229,12 +227,12 @@ def test_other_clients_are_served_while_a_disk_is_waited_for(file: OsFile) -> No
         async with (
             serving(RecordingService(respond), files=loader) as (_, service, port),
             client(port) as peer,
-            client(port) as other,
+            client(port) as second,
         ):
             await peer.send(b"cold")
             await service.until(lambda: len(service.frames) == 1)
             for _ in range(3):
-                assert await other.request(b"warm") == b"warm"
+                assert await second.request(b"warm") == b"warm"
             done[0](b"")
             assert await peer.receive() == expected(file, (0, 1000))
             await peer.send(b"cold")

@@ -1,4 +1,4 @@
-"""The server over real sockets: pipelining, back-pressure, hostile and silent peers, limits."""
+"""The server on real sockets: pipelining, back-pressure, hostile and silent clients, limits."""
 
 import asyncio
 import errno
@@ -26,7 +26,7 @@ both_loops = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 
 
 @both_loops
-def test_pipelined_requests_of_all_sizes_are_answered_in_order(loop: str) -> None:
+def test_pipelined_requests_get_responses_in_order(loop: str) -> None:
     requests = [bytes([n % 251]) * (n * n * 7 % 300_001) for n in range(150)]
 
     async def scenario() -> None:
@@ -41,7 +41,7 @@ def test_pipelined_requests_of_all_sizes_are_answered_in_order(loop: str) -> Non
 
 
 @both_loops
-def test_a_request_may_come_byte_by_byte(loop: str) -> None:
+def test_a_request_can_arrive_byte_by_byte(loop: str) -> None:
     async def scenario() -> None:
         async with serving() as (_, service, port), client(port) as peer:
             for byte in framed(b"hello") + framed(b""):
@@ -54,7 +54,7 @@ def test_a_request_may_come_byte_by_byte(loop: str) -> None:
 
 
 @both_loops
-def test_replies_made_later_and_out_of_order_leave_in_order(loop: str) -> None:
+def test_late_responses_are_sent_in_order(loop: str) -> None:
     async def scenario() -> None:
         responses: list[PendingResponse] = []
         service = RecordingService(lambda connection, frame, response: responses.append(response))
@@ -71,8 +71,8 @@ def test_replies_made_later_and_out_of_order_leave_in_order(loop: str) -> None:
 
 
 @both_loops
-def test_a_held_connection_goes_on_after_its_release(loop: str) -> None:
-    """More comes while it is held, so that the socket has to be left alone and picked up again."""
+def test_a_held_connection_continues_after_its_release(loop: str) -> None:
+    """More data arrives while it is held, so that reading must stop and start again."""
 
     async def scenario() -> None:
         def hold_first(
@@ -100,7 +100,7 @@ def test_a_held_connection_goes_on_after_its_release(loop: str) -> None:
     run(scenario, loop)
 
 
-def test_a_held_client_that_hangs_up_is_noticed() -> None:
+def test_the_disconnect_of_a_held_client_is_noticed() -> None:
     async def scenario() -> None:
         service = RecordingService(lambda connection, frame, response: connection.hold())
         async with serving(service) as (_, _, port):
@@ -131,8 +131,8 @@ def test_a_throttled_connection_is_read_later(loop: str) -> None:
 
 
 @both_loops
-def test_a_peer_that_never_reads_costs_bounded_memory(loop: str) -> None:
-    """It may send as much as it likes: the broker stops reading, and others are served."""
+def test_a_client_that_never_reads_uses_bounded_memory(loop: str) -> None:
+    """The server stops reading from it, and serves others."""
 
     async def scenario() -> None:
         def respond(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
@@ -159,7 +159,7 @@ def test_a_peer_that_never_reads_costs_bounded_memory(loop: str) -> None:
 
 
 async def send_until_stuck(sock: socket.socket, data: bytes) -> None:
-    """Send until for many turns of the loop the server has taken nothing."""
+    """Sends until the server has not read anything for many iterations of the loop."""
     turns_without = 0
     while turns_without < 200:
         try:
@@ -171,7 +171,7 @@ async def send_until_stuck(sock: socket.socket, data: bytes) -> None:
 
 
 @both_loops
-def test_a_peer_that_reads_at_last_gets_everything(loop: str) -> None:
+def test_a_client_that_reads_late_gets_all_responses(loop: str) -> None:
     async def scenario() -> None:
         limits = Limits(max_unsent=20_000, send_buffer=10_000)
         count = 400
@@ -197,7 +197,7 @@ def test_a_peer_that_reads_at_last_gets_everything(loop: str) -> None:
         (b"\x16\x03\x01\x02\x00\x01\x00", "another security.protocol"),
     ],
 )
-def test_hostile_lengths_cost_that_connection_only(data: bytes, reason: str) -> None:
+def test_an_invalid_length_closes_only_its_connection(data: bytes, reason: str) -> None:
     async def scenario() -> None:
         async with serving() as (_, service, port), client(port) as good, client(port) as bad:
             await bad.send_raw(data)
@@ -209,7 +209,7 @@ def test_hostile_lengths_cost_that_connection_only(data: bytes, reason: str) -> 
     run(scenario)
 
 
-def test_a_request_cut_off_by_the_client_is_not_delivered() -> None:
+def test_an_incomplete_request_is_not_delivered() -> None:
     async def scenario() -> None:
         async with serving() as (_, service, port):
             async with client(port) as peer:
@@ -222,7 +222,7 @@ def test_a_request_cut_off_by_the_client_is_not_delivered() -> None:
 
 
 @pytest.mark.parametrize("error", [ProtocolError("bad bytes"), ValueError("a bug")])
-def test_an_error_while_handling_costs_that_connection_only(
+def test_an_exception_closes_only_its_connection(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
@@ -251,8 +251,8 @@ def test_an_error_while_handling_costs_that_connection_only(
     assert all(record.__dict__["peer_host"] == "127.0.0.1" for record in caplog.records)
 
 
-def test_a_slow_loris_is_closed_for_idleness() -> None:
-    """Bytes alone keep no connection open: only whole requests do."""
+def test_a_client_that_sends_too_slowly_is_closed_as_idle() -> None:
+    """Only whole requests count as activity."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -321,8 +321,8 @@ def test_a_client_in_a_long_poll_is_not_idle() -> None:
     run(scenario)
 
 
-def test_a_half_open_peer_that_takes_no_reply_is_closed() -> None:
-    """Its machine is gone: requests arrived, responses stay in the socket."""
+def test_a_half_open_client_that_does_not_read_is_closed() -> None:
+    """The machine of the client is gone: its responses stay in the socket buffer."""
 
     async def scenario() -> None:
         clock = ManualClock()
@@ -347,7 +347,7 @@ def test_a_half_open_peer_that_takes_no_reply_is_closed() -> None:
     run(scenario)
 
 
-def test_who_does_not_log_in_is_closed() -> None:
+def test_a_client_that_does_not_log_in_is_closed() -> None:
     async def scenario() -> None:
         clock = ManualClock()
         service = RecordingService()
@@ -369,7 +369,7 @@ def test_who_does_not_log_in_is_closed() -> None:
     run(scenario)
 
 
-def test_connections_over_the_limits_are_refused_with_few_lines(
+def test_connections_above_the_limits_are_logged_rarely(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
@@ -397,7 +397,7 @@ def test_connections_over_the_limits_are_refused_with_few_lines(
     assert "max.connections.per.ip=2" in caplog.records[0].getMessage()
 
 
-def test_no_more_descriptors_pauses_accepting_and_says_what_to_do(
+def test_running_out_of_descriptors_pauses_accepting(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = 0
@@ -425,7 +425,7 @@ def test_no_more_descriptors_pauses_accepting_and_says_what_to_do(
 
 
 @both_loops
-def test_closing_sends_the_replies_that_are_due(loop: str) -> None:
+def test_closing_sends_pending_responses(loop: str) -> None:
     async def scenario() -> None:
         responses: list[PendingResponse] = []
         service = RecordingService(lambda connection, frame, response: responses.append(response))
@@ -450,8 +450,8 @@ def test_closing_sends_the_replies_that_are_due(loop: str) -> None:
     run(scenario, loop)
 
 
-def test_a_last_reply_arrives_although_more_was_sent() -> None:
-    """E3: a refused login is answered, then closed; what the client sent meanwhile is no matter."""
+def test_the_last_response_is_delivered_although_more_was_sent() -> None:
+    """E3: a rejected login gets a response and is closed, even if the client has sent more."""
 
     async def scenario() -> None:
         def refuse(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
@@ -469,7 +469,7 @@ def test_a_last_reply_arrives_although_more_was_sent() -> None:
     run(scenario)
 
 
-def test_an_address_in_use_names_the_listener_and_the_setting() -> None:
+def test_the_error_of_an_address_in_use_has_the_setting() -> None:
     async def scenario() -> None:
         async with serving() as (_, _, port):
             second = SocketServer(RecordingService())
@@ -485,7 +485,7 @@ def test_an_address_in_use_names_the_listener_and_the_setting() -> None:
     run(scenario)
 
 
-def test_listening_on_all_addresses_shows_plain_ipv4_peers() -> None:
+def test_ipv4_clients_of_a_dual_stack_listener_have_ipv4_addresses() -> None:
     async def scenario() -> None:
         service = RecordingService()
         server = SocketServer(service)
@@ -499,8 +499,8 @@ def test_listening_on_all_addresses_shows_plain_ipv4_peers() -> None:
     run(scenario)
 
 
-def test_many_pipelined_requests_do_not_keep_others_waiting() -> None:
-    """One connection floods; another's request is handled long before the flood is."""
+def test_many_pipelined_requests_do_not_delay_others() -> None:
+    """The request of a second connection is handled long before the many of the first."""
 
     async def scenario() -> None:
         async with serving() as (_, service, port), client(port) as flood, client(port) as other:
@@ -516,7 +516,7 @@ def test_many_pipelined_requests_do_not_keep_others_waiting() -> None:
     run(scenario)
 
 
-def test_a_reset_by_the_peer_is_an_ordinary_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_reset_is_not_logged_as_an_error(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         async with serving() as (_, service, port):
             with socket.create_connection(("127.0.0.1", port)) as peer:

@@ -1,4 +1,4 @@
-"""TLS over real sockets: who is known, who is refused, and what comes through."""
+"""TLS on real sockets: client certificates, invalid handshakes, slow clients."""
 
 import asyncio
 import logging
@@ -49,10 +49,12 @@ def parties() -> Parties:
     )
 
 
-def trusting(parties: Parties, folder: Path, identity: Identity | None = None) -> ssl.SSLContext:
+def client_context(
+    parties: Parties, directory: Path, identity: Identity | None = None
+) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=parties.authority.certificate_pem)
     if identity is not None:
-        path = folder / "client.pem"
+        path = directory / "client.pem"
         path.write_text(identity.certificate_pem + identity.key_pem())
         context.load_cert_chain(path)
     return context
@@ -60,7 +62,7 @@ def trusting(parties: Parties, folder: Path, identity: Identity | None = None) -
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("protocol", ["TLSv1.2", "TLSv1.3"])
-def test_requests_of_all_sizes_come_through(
+def test_requests_of_all_sizes_are_delivered(
     parties: Parties, tmp_path: Path, loop: str, protocol: str
 ) -> None:
     """X1"""
@@ -69,7 +71,9 @@ def test_requests_of_all_sizes_come_through(
     async def scenario() -> None:
         async with (
             serving(tls=parties.settings(protocols=protocol)) as (_, service, port),
-            client(port, ssl=trusting(parties, tmp_path), server_hostname="localhost") as peer,
+            client(
+                port, ssl=client_context(parties, tmp_path), server_hostname="localhost"
+            ) as peer,
         ):
             sending = asyncio.create_task(peer.send(*requests))
             for request in requests:
@@ -82,7 +86,7 @@ def test_requests_of_all_sizes_come_through(
 
 
 @pytest.mark.parametrize(
-    ("client_auth", "known", "subject"),
+    ("client_auth", "has_certificate", "subject"),
     [
         ("none", True, None),
         ("requested", False, None),
@@ -90,13 +94,13 @@ def test_requests_of_all_sizes_come_through(
         ("required", True, "CN=alice"),
     ],
 )
-def test_the_name_of_the_client_is_known(
-    parties: Parties, tmp_path: Path, client_auth: str, known: bool, subject: str | None
+def test_the_subject_of_the_client_certificate(
+    parties: Parties, tmp_path: Path, client_auth: str, has_certificate: bool, subject: str | None
 ) -> None:
     """X2"""
 
     async def scenario() -> None:
-        context = trusting(parties, tmp_path, parties.alice if known else None)
+        context = client_context(parties, tmp_path, parties.alice if has_certificate else None)
         async with (
             serving(tls=parties.settings(client_auth)) as (_, service, port),
             client(port, ssl=context, server_hostname="localhost") as peer,
@@ -108,13 +112,13 @@ def test_the_name_of_the_client_is_known(
 
 
 @pytest.mark.parametrize("stranger", [False, True])
-def test_a_client_without_a_good_certificate_is_refused(
+def test_a_client_without_a_valid_certificate_is_rejected(
     parties: Parties, tmp_path: Path, stranger: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """E3"""
 
     async def scenario() -> None:
-        context = trusting(parties, tmp_path, parties.stranger if stranger else None)
+        context = client_context(parties, tmp_path, parties.stranger if stranger else None)
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         async with serving(tls=parties.settings("required")) as (server, service, port):
             with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -138,13 +142,15 @@ def test_a_client_without_a_good_certificate_is_refused(
     ],
     ids=["kafka", "http", "noise", "short hello", "zeros"],
 )
-def test_garbage_on_a_tls_listener_costs_that_connection_only(
+def test_garbage_on_a_tls_listener_affects_only_its_connection(
     parties: Parties, tmp_path: Path, data: bytes
 ) -> None:
     async def scenario() -> None:
         async with (
             serving(tls=parties.settings()) as (server, service, port),
-            client(port, ssl=trusting(parties, tmp_path), server_hostname="localhost") as good,
+            client(
+                port, ssl=client_context(parties, tmp_path), server_hostname="localhost"
+            ) as good,
         ):
             assert await good.request(b"x") == b"x"
             async with client(port) as bad:
@@ -156,7 +162,7 @@ def test_garbage_on_a_tls_listener_costs_that_connection_only(
     run(scenario)
 
 
-def test_a_handshake_that_does_not_end_is_closed(parties: Parties) -> None:
+def test_an_unfinished_handshake_is_closed(parties: Parties) -> None:
     async def scenario() -> None:
         clock = ManualClock()
         limits = Limits(login_ms=500)
@@ -173,7 +179,9 @@ def test_a_handshake_that_does_not_end_is_closed(parties: Parties) -> None:
     run(scenario)
 
 
-def test_noise_after_the_handshake_closes_the_connection(parties: Parties, tmp_path: Path) -> None:
+def test_an_invalid_request_after_the_handshake_closes_the_connection(
+    parties: Parties, tmp_path: Path
+) -> None:
     async def scenario() -> None:
         def refuse(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
             raise ProtocolError("no request")
@@ -181,7 +189,9 @@ def test_noise_after_the_handshake_closes_the_connection(parties: Parties, tmp_p
         service = RecordingService(refuse)
         async with (
             serving(service, tls=parties.settings()) as (_, _, port),
-            client(port, ssl=trusting(parties, tmp_path), server_hostname="localhost") as peer,
+            client(
+                port, ssl=client_context(parties, tmp_path), server_hostname="localhost"
+            ) as peer,
         ):
             await peer.send(b"x")
             assert await peer.at_end()
@@ -191,10 +201,10 @@ def test_noise_after_the_handshake_closes_the_connection(parties: Parties, tmp_p
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_requests_that_wait_in_the_tls_engine_are_not_forgotten(
+def test_requests_buffered_in_the_tls_engine_are_delivered(
     parties: Parties, tmp_path: Path, loop: str
 ) -> None:
-    """Held with more in one receive than was delivered: no further byte comes to wake it."""
+    """After the hold, no further byte arrives that would wake the connection."""
 
     async def scenario() -> None:
         def hold(connection: Connection, frame: memoryview, response: PendingResponse) -> None:
@@ -205,7 +215,9 @@ def test_requests_that_wait_in_the_tls_engine_are_not_forgotten(
         requests = [b"%d" % n + bytes(9_000) for n in range(30)]
         async with (
             serving(RecordingService(hold), tls=parties.settings()) as (_, _, port),
-            client(port, ssl=trusting(parties, tmp_path), server_hostname="localhost") as peer,
+            client(
+                port, ssl=client_context(parties, tmp_path), server_hostname="localhost"
+            ) as peer,
         ):
             await peer.send(*requests)
             assert [await peer.receive() for _ in requests] == requests
@@ -213,30 +225,30 @@ def test_requests_that_wait_in_the_tls_engine_are_not_forgotten(
     run(scenario, loop)
 
 
-def test_a_peer_that_never_reads_costs_bounded_memory(parties: Parties, tmp_path: Path) -> None:
+def test_a_client_that_never_reads_uses_bounded_memory(parties: Parties, tmp_path: Path) -> None:
     async def scenario() -> None:
         limits = Limits(max_unsent=100_000, send_buffer=50_000, receive_buffer=50_000)
         service = RecordingService(lambda c, f, response: response.send([framed(bytes(10_000))]))
         async with (
             serving(service, limits, tls=parties.settings()) as (server, _, port),
             client(
-                port, ssl=trusting(parties, tmp_path), server_hostname="localhost", limit=1024
-            ) as deaf,
+                port, ssl=client_context(parties, tmp_path), server_hostname="localhost", limit=1024
+            ) as slow_client,
         ):
-            deaf.writer.write(framed(bytes(100)) * 20_000)
-            seen, quiet = -1, 0
+            slow_client.writer.write(framed(bytes(100)) * 20_000)
+            frame_count, quiet = -1, 0
             while quiet < 200:
-                quiet = quiet + 1 if len(service.frames) == seen else 0
-                seen = len(service.frames)
+                quiet = quiet + 1 if len(service.frames) == frame_count else 0
+                frame_count = len(service.frames)
                 await asyncio.sleep(0)
-            assert 0 < seen < 20_000
+            assert 0 < frame_count < 20_000
             assert server.connections[0].send_queue.unsent <= 110_000
-            deaf.writer.transport.abort()
+            slow_client.writer.transport.abort()
 
     run(scenario)
 
 
-def test_a_last_reply_arrives_before_the_end(parties: Parties, tmp_path: Path) -> None:
+def test_the_last_response_is_delivered_before_the_close(parties: Parties, tmp_path: Path) -> None:
     """E3"""
 
     async def scenario() -> None:
@@ -247,7 +259,7 @@ def test_a_last_reply_arrives_before_the_end(parties: Parties, tmp_path: Path) -
         service = RecordingService(refuse)
         async with serving(service, tls=parties.settings()) as (_, _, port):
             async with client(
-                port, ssl=trusting(parties, tmp_path), server_hostname="localhost"
+                port, ssl=client_context(parties, tmp_path), server_hostname="localhost"
             ) as peer:
                 await peer.send(b"login", *[bytes(1000)] * 100)
                 assert await peer.receive() == b"authentication failed"
@@ -258,10 +270,10 @@ def test_a_last_reply_arrives_before_the_end(parties: Parties, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("secure", [True, False])
-def test_a_slow_reader_gets_the_whole_last_reply(
+def test_a_slow_client_gets_the_whole_last_response(
     parties: Parties, tmp_path: Path, secure: bool
 ) -> None:
-    """The stream ends only when everything has left, what is encrypted already included."""
+    """The connection is closed only after all data, including encrypted data, has been sent."""
     payload = bytes(range(256)) * 4_000
 
     async def scenario() -> None:
@@ -272,7 +284,7 @@ def test_a_slow_reader_gets_the_whole_last_reply(
         service = RecordingService(last)
         limits = Limits(send_buffer=20_000)
         settings = parties.settings() if secure else None
-        context = trusting(parties, tmp_path) if secure else None
+        context = client_context(parties, tmp_path) if secure else None
         name = "localhost" if secure else None
         async with serving(service, limits, tls=settings) as (_, _, port):
             async with client(port, ssl=context, server_hostname=name, limit=1024) as slow:
@@ -291,7 +303,7 @@ def test_a_new_certificate_serves_new_connections(parties: Parties, tmp_path: Pa
     async def scenario() -> None:
         server = SocketServer(RecordingService())
         (address,) = await server.start([Listener("SSL", "127.0.0.1", 0, parties.settings())])
-        context = trusting(parties, tmp_path)
+        context = client_context(parties, tmp_path)
         async with client(address.port, ssl=context, server_hostname="localhost") as old:
             first = old.writer.get_extra_info("peercert")["serialNumber"]
             renewed = parties._replace(

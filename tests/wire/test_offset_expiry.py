@@ -1,4 +1,4 @@
-"""Offsets that nobody needs any more expire, in groups of both kinds (C3)."""
+"""Expiration of unused offsets, in groups of both types (C3)."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from tests.support.protocol.requests import make_topic
 
 MINUTE_MS = 60_000
 RETENTION_MS = 2 * MINUTE_MS
-"""Short, because the log takes no records that are an hour ahead of the broker's own clock."""
+"""Short, because the log rejects records that are an hour ahead of the clock of the broker."""
 BEAT_MS = 40_000
 
 
@@ -32,10 +32,10 @@ def settings() -> Mapping[str, str]:
     }
 
 
-def pass_alive(
+def pass_time_with_heartbeats(
     broker: RunningBroker, milliseconds: int, *members: ConsumerMember | ClassicMember
 ) -> None:
-    """Time passes, and the members are heard of in it."""
+    """Advances the clock while the members send heartbeats."""
     while milliseconds > 0:
         pass_time(broker, min(BEAT_MS, milliseconds))
         milliseconds -= BEAT_MS
@@ -47,10 +47,10 @@ def pass_alive(
 
 
 @pytest.mark.parametrize("kind", ["consumer", "classic"])
-def test_what_a_group_with_members_reads_is_kept(
+def test_offsets_of_subscribed_topics_do_not_expire(
     broker: RunningBroker, client: WireClient, kind: str
 ) -> None:
-    """Of topics that it does not read any more offsets go, one by one, by their age."""
+    """Offsets of topics that are no longer subscribed expire individually, by age."""
     name = f"reads-{kind}"
     for topic in ("a", "b", "c"):
         make_topic(client, f"{name}-{topic}")
@@ -63,17 +63,17 @@ def test_what_a_group_with_members_reads_is_kept(
     else:
         member = ClassicMember(client, name, [f"{name}-a"]).joined()
         epoch = member.generation
-    pass_alive(broker, RETENTION_MS // 2, member)
-    later = {(f"{name}-c", 0): 2}
-    assert commit(client, name, later, member_id=member.member_id, epoch=epoch) == [0]
-    pass_alive(broker, RETENTION_MS // 2 + 2000, member)
+    pass_time_with_heartbeats(broker, RETENTION_MS // 2, member)
+    new_offsets = {(f"{name}-c", 0): 2}
+    assert commit(client, name, new_offsets, member_id=member.member_id, epoch=epoch) == [0]
+    pass_time_with_heartbeats(broker, RETENTION_MS // 2 + 2000, member)
     assert committed(client, name) == {(f"{name}-a", 0): 1, (f"{name}-c", 0): 2}
-    pass_alive(broker, RETENTION_MS // 2, member)
+    pass_time_with_heartbeats(broker, RETENTION_MS // 2, member)
     assert committed(client, name) == {(f"{name}-a", 0): 1}
     assert listed(client)[name] == ("Stable", kind)
 
 
-def test_a_classic_group_keeps_its_offsets_for_the_retention_after_its_last_member(
+def test_a_classic_group_expires_after_its_last_member_left(
     broker: RunningBroker, client: WireClient
 ) -> None:
     make_topic(client, "after")
@@ -83,25 +83,25 @@ def test_a_classic_group_keeps_its_offsets_for_the_retention_after_its_last_memb
     assert commit(
         client, "after", offsets, member_id=member.member_id, epoch=member.generation
     ) == [0]
-    pass_alive(broker, 2 * RETENTION_MS, member)
+    pass_time_with_heartbeats(broker, 2 * RETENTION_MS, member)
     assert member.leave() is ErrorCode.NONE
     pass_time(broker, RETENTION_MS - 5000)
     assert committed(client, "after") == offsets
     pass_time(broker, 7000)
     assert committed(client, "after") == {}
-    assert "after" not in listed(client), "the group goes with its last offset"
+    assert "after" not in listed(client), "the group is removed with its last offset"
 
 
-def test_an_empty_consumer_group_counts_from_the_commits(
+def test_an_empty_consumer_group_expires_after_its_commits(
     broker: RunningBroker, client: WireClient
 ) -> None:
-    """As Kafka has it: these groups do not say since when they are empty."""
+    """As in Kafka: these groups do not store when they became empty."""
     make_topic(client, "count")
     find_group(client, "count")
     member = ConsumerMember(client, "count", "m", names=["count"]).joined()
     offsets = {("count", 0): 1}
     assert commit(client, "count", offsets, member_id="m", epoch=member.epoch) == [0]
-    pass_alive(broker, RETENTION_MS - 5000, member)
+    pass_time_with_heartbeats(broker, RETENTION_MS - 5000, member)
     member.leave()
     pass_time(broker, 1000)
     assert committed(client, "count") == offsets
@@ -111,7 +111,7 @@ def test_an_empty_consumer_group_counts_from_the_commits(
     assert "count" not in listed(client)
 
 
-def test_offsets_without_a_group_count_from_the_commit(
+def test_offsets_without_members_expire_after_the_commit(
     broker: RunningBroker, client: WireClient
 ) -> None:
     make_topic(client, "tool")

@@ -24,16 +24,16 @@ from tests.support.protocol.requests import fetched, make_topic, produced, value
 def delete(
     client: WireClient, topic: str, offset: int, version: int = 2, partition: int = 0
 ) -> tuple[ErrorCode, int]:
-    """The code, and where the partition starts."""
-    wanted = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
-    (response,) = client.request(DeleteRecordsRequest([wanted], 1000), version).topics
+    """Returns the error code and the log start offset."""
+    deletion = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
+    (response,) = client.request(DeleteRecordsRequest([deletion], 1000), version).topics
     assert response.name == topic
     (result,) = response.partitions
     return ErrorCode(result.error_code), result.low_watermark
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_the_partition_starts_later(client: WireClient, version: int) -> None:
+def test_deleting_records_moves_the_log_start_offset(client: WireClient, version: int) -> None:
     topic = f"later-{version}"
     make_topic(client, topic)
     for value in (b"a", b"b", b"c"):
@@ -42,7 +42,7 @@ def test_the_partition_starts_later(client: WireClient, version: int) -> None:
     assert fetched(client, topic, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     result = fetched(client, topic, 2)
     assert (result.log_start_offset, values_in(result)) == (2, [b"c"])
-    # What is deleted already stays so; the high watermark is as far as it goes.
+    # Offsets that were already deleted have no effect; the high watermark is the maximum.
     assert delete(client, topic, 1, version) == (0, 2)
     assert delete(client, topic, 4, version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete(client, topic, -2, version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
@@ -51,7 +51,7 @@ def test_the_partition_starts_later(client: WireClient, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_cannot_be_deleted(client: WireClient, version: int) -> None:
+def test_invalid_deletions_are_rejected(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"compacted-{version}", configs={"cleanup.policy": "compact"})
     assert delete(client, topic, 0, version) == (ErrorCode.POLICY_VIOLATION, -1)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -59,7 +59,7 @@ def test_what_cannot_be_deleted(client: WireClient, version: int) -> None:
     assert delete(client, topic, 0, version, partition=5) == (unknown, -1)
 
 
-def test_the_start_survives_a_restart(tmp_path: Path) -> None:
+def test_the_log_start_offset_survives_a_restart(tmp_path: Path) -> None:
     """S4."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "t")
@@ -79,9 +79,9 @@ def end_of(
     current: int = -1,
     partition: int = 0,
 ) -> tuple[int, int, int]:
-    """Error code, leader epoch and end offset."""
-    wanted = OffsetForLeaderPartition(partition, current, epoch)
-    request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(topic, [wanted])])
+    """Returns the error code, leader epoch and end offset."""
+    partition_request = OffsetForLeaderPartition(partition, current, epoch)
+    request = OffsetForLeaderEpochRequest(-1, [OffsetForLeaderTopic(topic, [partition_request])])
     (response,) = client.request(request, version).topics
     assert response.topic == topic
     (result,) = response.partitions
@@ -95,8 +95,8 @@ def leader_epoch(client: WireClient, topic: str) -> int:
     return epoch
 
 
-def test_epochs_rise_with_restarts_and_have_ends(tmp_path: Path) -> None:
-    """R4: each start of the broker begins an epoch; the history says where each ended."""
+def test_every_restart_begins_a_leader_epoch(tmp_path: Path) -> None:
+    """R4: every start of the broker begins a new epoch, whose end offset is stored."""
     epochs: list[int] = []
     for _ in range(3):
         with running_broker(tmp_path) as broker, broker.connect() as client:
@@ -108,13 +108,13 @@ def test_epochs_rise_with_restarts_and_have_ends(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         for version in range(5):
             for number, epoch in enumerate(epochs, 1):
-                told = epoch if version >= 1 else -1
-                assert end_of(client, "t", epoch, version) == (0, told, 2 * number)
+                returned_epoch = epoch if version >= 1 else -1
+                assert end_of(client, "t", epoch, version) == (0, returned_epoch, 2 * number)
         assert end_of(client, "t", 1000, 4) == (0, -1, -1)
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_ends_of_epochs(client: WireClient, version: int) -> None:
+def test_the_end_offsets_of_epochs(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"ends-{version}")
     produced(client, topic, b"a", b"b", b"c")
     assert end_of(client, topic, 0, version) == (0, 0 if version >= 1 else -1, 3)

@@ -1,4 +1,4 @@
-"""The tours of examples/ do what they say, to their end."""
+"""The tours in examples/ run to their end."""
 
 import subprocess
 import sys
@@ -10,15 +10,15 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected_output"),
     [
         ("broker_tour.py", "broker stopped with exit code 0"),
         ("log_tour.py", "records: 10 validBytes: 261 lastOffset: 4999"),
     ],
 )
-def test_a_tour(name: str, said: str) -> None:
-    done = subprocess.run(
+def test_a_tour_runs_to_its_end(name: str, expected_output: str) -> None:
+    process = subprocess.run(
         [sys.executable, EXAMPLES / name], capture_output=True, text=True, timeout=120
     )
-    assert done.returncode == 0, done.stderr
-    assert said in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert expected_output in process.stdout

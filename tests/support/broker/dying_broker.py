@@ -1,7 +1,7 @@
-"""Brokers that die at a chosen step, in processes of their own that start within milliseconds.
+"""Brokers that exit at a chosen append, in processes that start within milliseconds.
 
-A helper process has everything imported and forks a broker whenever it is asked for one. Such a
-broker counts its appends and ends at once, like after kill -9, before or after the one it was told.
+A server process has all modules imported and forks brokers on request. Such a broker counts its
+appends and exits at once, as with kill -9, before or after a given one.
 
 with BrokerForge() as forge:
     broker = forge.start(tmp_path, settings, Death(3, "before"))
@@ -31,10 +31,10 @@ from tests.support.broker.in_process import TIMEOUT_S, WireClient
 
 P = ParamSpec("P")
 DIED = 77
-"""The exit status of a broker that came to the step at which it was to die."""
+"""The exit status of a broker that reached its last step."""
 
 Moment = Literal["before", "after", "torn"]
-"""Around an append: nothing of it is there, all of it, or all but its last byte."""
+"""The append is not written, written, or written without its last byte."""
 
 
 class Death(NamedTuple):
@@ -44,26 +44,26 @@ class Death(NamedTuple):
 
 
 class DyingBroker:
-    """A broker of a forge, as the test sees it."""
+    """A broker that a forge has started."""
 
     def __init__(self, pid: int, address: tuple[str, int], forge: "BrokerForge") -> None:
         self.pid = pid
         self.address = address
         self._forge = forge
         self.status: int | None = None
-        """With which it ended; negative: the signal."""
+        """The exit status; negative for a signal."""
 
     def connect(self) -> WireClient:
         return WireClient(self.address)
 
     def wait(self) -> int:
-        """Waits for its end; the exit status."""
+        """Waits for the exit of the broker; returns its status."""
         if self.status is None:
             self.status = int(self._forge.read_line())
         return self.status
 
     def kill(self) -> None:
-        """Ends it, unless it has ended by itself."""
+        """Kills the broker unless it has exited."""
         if self.status is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -71,14 +71,14 @@ class DyingBroker:
 
 
 class BrokerForge:
-    """Starts brokers, one after the other. None outlives it."""
+    """Starts brokers, one after the other; they are killed with it."""
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "tests.support.broker.dying_broker"]
-        # setpriv lets the kernel end the helper if the test process is itself killed.
+        # setpriv lets the kernel end the process if the test process is killed.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        self._helper = subprocess.Popen(
+        self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -88,79 +88,79 @@ class BrokerForge:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self._helper.communicate(timeout=TIMEOUT_S)
+        self._process.communicate(timeout=TIMEOUT_S)
 
     def start(
-        self, folder: Path, settings: Mapping[str, str] | None = None, death: Death | None = None
+        self, directory: Path, settings: Mapping[str, str] | None = None, death: Death | None = None
     ) -> DyingBroker:
-        """A broker whose data is in `folder`; what it logs goes to `broker.log` there.
+        """Starts a broker with its data in `directory`, which logs to `broker.log` there.
 
-        The one before must have ended.
+        The previous broker must have exited.
         """
-        job = {"folder": str(folder), "settings": dict(settings or {}), "death": death}
-        assert self._helper.stdin is not None
-        self._helper.stdin.write(json.dumps(job) + "\n")
-        self._helper.stdin.flush()
+        job = {"directory": str(directory), "settings": dict(settings or {}), "death": death}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
         pid, _, port = self.read_line().partition(" ")
-        assert port, f"the broker did not start: {(folder / 'broker.log').read_text()}"
+        assert port, f"the broker did not start: {(directory / 'broker.log').read_text()}"
         return DyingBroker(int(pid), ("127.0.0.1", int(port)), self)
 
     def read_line(self) -> str:
-        assert self._helper.stdout is not None
-        return self._helper.stdout.readline().strip()
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
 
 
-# --- in the helper
+# --- child process
 
 
-def _until(death: Death, append: Callable[P, LogAppendInfo]) -> Callable[P, LogAppendInfo]:
-    """Appends as before, until the one at which this process ends."""
+def _exit_at(death: Death, append: Callable[P, LogAppendInfo]) -> Callable[P, LogAppendInfo]:
+    """Returns an append that ends the process at the given step."""
     steps = 0
 
-    def counted(*arguments: P.args, **named: P.kwargs) -> LogAppendInfo:
+    def counted(*arguments: P.args, **kwargs: P.kwargs) -> LogAppendInfo:
         nonlocal steps
         steps += 1
         if steps < death.step:
-            return append(*arguments, **named)
+            return append(*arguments, **kwargs)
         if death.moment == "before":
             os._exit(DIED)
-        info = append(*arguments, **named)
+        info = append(*arguments, **kwargs)
         if death.moment == "torn" and not info.is_duplicate:
             replica = arguments[0]
             assert isinstance(replica, Replica)
-            _tear(Path(replica.log.producers.directory))
+            _truncate_last_byte(Path(replica.log.producers.directory))
         os._exit(DIED)
 
     return counted
 
 
-def _tear(folder: Path) -> None:
-    newest = max(folder.glob("*.log"))
+def _truncate_last_byte(directory: Path) -> None:
+    newest = max(directory.glob("*.log"))
     os.truncate(newest, newest.stat().st_size - 1)
 
 
-def _serve(folder: Path, settings: Mapping[str, str], death: Death | None) -> None:
-    """The life of one broker."""
-    log = os.open(folder / "broker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def _serve(directory: Path, settings: Mapping[str, str], death: Death | None) -> None:
+    """Runs one broker."""
+    log = os.open(directory / "broker.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, sys.stderr.fileno())
     logging.basicConfig(level=logging.WARNING)
-    threading.Thread(target=_watch_the_test, daemon=True).start()
+    threading.Thread(target=_exit_with_the_test, daemon=True).start()
 
     def ready(endpoints: Sequence[Endpoint]) -> None:
         os.write(1, b"%d %d\n" % (os.getpid(), endpoints[0].port))
 
     properties = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
-        "log.dirs": str(folder / "data"),
+        "log.dirs": str(directory / "data"),
         **settings,
     }
-    append = Replica.append if death is None else _until(death, Replica.append)
+    append = Replica.append if death is None else _exit_at(death, Replica.append)
     with patch.object(Replica, "append", append):
         run(None, [f"{name}={value}" for name, value in properties.items()], ready)
 
 
-def _watch_the_test() -> None:
-    """Ends this process when the other end of its standard input is gone."""
+def _exit_with_the_test() -> None:
+    """Ends this process when its standard input is closed."""
     os.read(0, 1)
     os._exit(1)
 
@@ -171,7 +171,9 @@ def _main() -> None:
         pid = os.fork()
         if pid == 0:
             try:
-                _serve(Path(job["folder"]), job["settings"], job["death"] and Death(*job["death"]))
+                _serve(
+                    Path(job["directory"]), job["settings"], job["death"] and Death(*job["death"])
+                )
             finally:
                 os._exit(1)
         _, status = os.waitpid(pid, 0)

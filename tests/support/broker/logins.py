@@ -1,4 +1,4 @@
-"""Log-ins over raw requests, and the settings of a broker that wants them."""
+"""Logins with raw requests, and the settings of a broker that requires them."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ SASL_SETTINGS = {
     "listener.name.sasl_plaintext.plain.sasl.jaas.config": PLAIN_JAAS,
     "connection.failed.authentication.delay.ms": "0",
 }
-"""Nobody must log in on the first listener, everybody on the second."""
+"""The first listener needs no login, the second one does."""
 
 
 def handshake(client: WireClient, mechanism: str, version: int = 1) -> Any:
@@ -36,14 +36,14 @@ def plain_token(user: str, password: str) -> bytes:
 
 
 def plain_login(client: WireClient, user: str, password: str | None = None) -> Any:
-    """The response to the last message of the exchange."""
+    """Logs in with PLAIN; returns the last response."""
     assert handshake(client, "PLAIN").error_code == 0
     token = plain_token(user, password or f"{user}-secret")
     return client.request(SaslAuthenticateRequest(token), 2)
 
 
 def scram_login(client: WireClient, mechanism: ScramMechanism, user: str, password: str) -> Any:
-    """The same with SCRAM; the server must prove that it knows the password too."""
+    """Logs in with SCRAM; the server must prove that it knows the password."""
     assert handshake(client, mechanism.mechanism_name).error_code == 0
     scram = ScramClient(mechanism.digest, user, password)
     challenge = client.request(SaslAuthenticateRequest(scram.first()), 2)
@@ -55,7 +55,7 @@ def scram_login(client: WireClient, mechanism: ScramMechanism, user: str, passwo
 
 
 def logged_in(broker: RunningBroker, user: str, listener: str = "SASL_PLAINTEXT") -> WireClient:
-    """A connection of a user of `PLAIN_JAAS`."""
+    """Returns a connection of a user of `PLAIN_JAAS`."""
     client = broker.connect(listener)
     response = plain_login(client, user)
     assert response.error_code == 0, response.error_message

@@ -1,4 +1,4 @@
-"""A `penstock.net` server with a service that a test tells what to do, and ways to talk to it."""
+"""A `penstock.net` server with a scripted service, and clients for it."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ Scenario = Callable[[], Coroutine[Any, Any, None]]
 
 
 def run(scenario: Scenario, loop: str = "asyncio") -> None:
-    """Run it on a fresh loop of that kind."""
+    """Runs the scenario on a new event loop of that kind."""
     factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(asyncio.wait_for(scenario(), TIMEOUT_S))
@@ -36,7 +36,7 @@ def echo(connection: Connection, frame: memoryview, response: PendingResponse) -
 
 
 class RecordingService:
-    """Notes what happens, and responds with `respond`, at first an echo."""
+    """Records its calls, and responds with `respond`, which is an echo by default."""
 
     def __init__(
         self, respond: Callable[[Connection, memoryview, PendingResponse], None] = echo
@@ -63,7 +63,7 @@ class RecordingService:
         self._changed.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a call after which this holds."""
+        """Waits for a call after which the condition holds."""
         while not condition():
             self._changed.clear()
             await self._changed.wait()
@@ -84,7 +84,7 @@ async def serving(
     clock: Clock | None = None,
     files: FileLoader | None = None,
 ) -> AsyncIterator[Running]:
-    """A server on a free port of 127.0.0.1."""
+    """Runs a server on a free port of 127.0.0.1."""
     service = service or RecordingService()
     server = SocketServer(service, limits, clock=clock, files=files)
     (address,) = await server.start([Listener("TEST", "127.0.0.1", 0, tls)])
@@ -95,7 +95,7 @@ async def serving(
 
 
 class Client:
-    """One connection, through asyncio's own streams."""
+    """One connection with the streams of asyncio."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -117,7 +117,7 @@ class Client:
         return await self.receive()
 
     async def at_end(self) -> bool:
-        """Whether the server closes the connection without another byte."""
+        """Returns whether the server closes the connection without sending another byte."""
         try:
             return not await self.reader.read(1)
         except ConnectionError:
@@ -126,7 +126,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def client(port: int, **options: Any) -> AsyncIterator[Client]:
-    """A connection to it; options are those of `asyncio.open_connection`."""
+    """Connects to the server; options are those of `asyncio.open_connection`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, **options)
     try:
         yield Client(reader, writer)

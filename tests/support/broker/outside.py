@@ -1,4 +1,4 @@
-"""A broker for tests, seen from the wire."""
+"""Raw connections to a broker of `penstock.testing`."""
 
 from penstock.testing import Broker
 from tests.support.broker.in_process import WireClient
@@ -11,6 +11,6 @@ def connect(broker: Broker, listener: str | None = None) -> WireClient:
 
 
 def write(broker: Broker, topic: str, *values: bytes) -> int:
-    """Acknowledged by the broker; the first offset."""
+    """Produces a batch that the broker must acknowledge; returns its first offset."""
     with connect(broker) as client:
         return produced(client, topic, *values)

@@ -1,4 +1,4 @@
-"""Our broker as its users run it: `penstock serve` in a process of its own."""
+"""Our broker as users run it: `penstock serve` in its own process."""
 
 import re
 import selectors
@@ -18,21 +18,21 @@ STOP_SECONDS = 30.0
 
 
 class BrokerError(Exception):
-    """The broker did not do what it was asked; the message carries what it printed."""
+    """The broker did not start or stop; the message has its output."""
 
 
 class PenstockBroker:
     """`penstock serve` on a free port of the loopback address.
 
-    Everything it writes is under `folder`: its data in `data`, what it logs in `broker.log`. It can
-    be stopped and started again, on another port. Used as a context manager it never outlives the
-    block, and a block that ends well ends with a clean stop.
+    Its files are in `directory`: its data in `data`, its log in `broker.log`. It can
+    be stopped and started again, on another port. As a context manager, it stops at the end of the
+    block; without an exception, it must be a clean stop.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
-        self.folder = folder
-        self.data = folder / "data"
-        self.log = folder / "broker.log"
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.log = directory / "broker.log"
         self.bootstrap = ""
         self._settings = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -64,14 +64,14 @@ class PenstockBroker:
         return self._running().pid
 
     def start(self) -> None:
-        """Starts and waits for the line that says where clients are served."""
+        """Starts the broker and waits for the line with its address."""
         if self._process is not None:
             raise BrokerError("this broker is running already")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         command = [str(Path(sys.executable).with_name("penstock")), "serve"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
-        # setpriv lets the kernel end the broker if the test process is itself killed.
+        # setpriv lets the kernel end the broker if the test process is killed.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
         with self.log.open("wb") as log:
@@ -80,7 +80,7 @@ class PenstockBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=self.folder,
+                cwd=self.directory,
             )
         try:
             self.bootstrap = self._ready_address(self._process)
@@ -89,7 +89,7 @@ class PenstockBroker:
             raise
 
     def stop(self) -> None:
-        """SIGTERM; the broker must end by itself and well."""
+        """Sends SIGTERM; the broker must exit with 0."""
         process = self._running()
         process.send_signal(signal.SIGTERM)
         try:
@@ -102,7 +102,7 @@ class PenstockBroker:
             raise BrokerError(f"the broker ended with {process.returncode}:\n{self._log_end()}")
 
     def kill(self) -> None:
-        """kill -9, and the process is reaped."""
+        """Kills the broker with SIGKILL and waits for its exit."""
         process = self._running()
         process.kill()
         process.communicate()
@@ -129,16 +129,16 @@ class PenstockBroker:
                 printed += line
                 if match := READY.search(line):
                     return match[1]
-        said = f"{printed}{self._log_end()}"
-        raise BrokerError(f"the broker was not ready within {START_SECONDS} s:\n{said}")
+        output = f"{printed}{self._log_end()}"
+        raise BrokerError(f"the broker was not ready within {START_SECONDS} s:\n{output}")
 
     def _log_end(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return "\n".join(lines[-40:])
 
 
-def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> PenstockBroker:
-    """A broker that serves clients already. Its caller stops it, or enters it as a context."""
-    broker = PenstockBroker(folder, settings)
+def start_broker(directory: Path, settings: Mapping[str, str] | None = None) -> PenstockBroker:
+    """Starts a broker that the caller must stop or use as a context manager."""
+    broker = PenstockBroker(directory, settings)
     broker.start()
     return broker

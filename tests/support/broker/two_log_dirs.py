@@ -1,4 +1,4 @@
-"""A broker with two directories in `log.dirs`, for what goes on between them."""
+"""A broker with two directories in `log.dirs`, for tests of moves between them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ SMALL = LogConfig(segment_bytes=1000, segment_index_bytes=1200, file_delete_dela
 
 
 class TwoLogDirs:
-    """The storage of a broker on a disk in memory; `TP` starts out in the first folder."""
+    """The storage of a broker on a disk in memory; `TP` is in the first directory at first."""
 
     def __init__(self, config: LogConfig = SMALL) -> None:
         self.disk = CrashDisk()
@@ -34,7 +34,7 @@ class TwoLogDirs:
         self.manager.startup(lambda topic: self.config, node_id=1)
 
     def kill(self) -> None:
-        """A power cut that comes when all is written."""
+        """Simulates a power failure after everything was written."""
         self.disk = self.disk.image(CrashMode.WRITTEN)
 
     @property
@@ -42,7 +42,7 @@ class TwoLogDirs:
         return self.manager.get_or_create(TP, self.config)
 
     def fill(self, count: int, log: Log | None = None) -> None:
-        """Batches of one record and 100 bytes, all below the high watermark."""
+        """Appends batches of one record and 100 bytes, all below the high watermark."""
         log = log or self.log
         for _ in range(count):
             log.append_as_leader(filler(100), 0)
@@ -54,7 +54,7 @@ class TwoLogDirs:
         return move
 
     def finish(self, move: LogMove, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Runs a move to its end, with other work after each step."""
+        """Runs a move to its end, with other work after every step."""
         while not self.manager.advance_move(move):
             move.run()
             meanwhile()

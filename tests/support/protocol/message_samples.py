@@ -1,4 +1,4 @@
-"""Every message class, and messages made up from the declarations alone."""
+"""Every message class, and sample messages built from the declarations."""
 
 import math
 import pkgutil
@@ -23,7 +23,7 @@ TEXTS = ("", "a", "topic-1", "größe", "主題", "\U0001f40d", "\0", "x" * 126,
 
 
 def message_classes() -> list[type[Message]]:
-    """All of them, in the order of files and of classes in a file."""
+    """Returns all message classes, in the order of files and of classes in a file."""
     result: list[type[Message]] = []
     for package in (messages, stored):
         for module_info in pkgutil.iter_modules(package.__path__):
@@ -45,7 +45,7 @@ def message_versions() -> Iterator[tuple[type[Message], int]]:
 
 
 def structs_in(cls: type[Struct]) -> Iterator[type[Struct]]:
-    """`cls` and every struct it is made of, each as often as it is used."""
+    """Yields `cls` and every struct in it, as often as it is used."""
     yield cls
     for field in fields_of(cls):
         part = field.type.element if isinstance(field.type, Array) else field.type
@@ -54,17 +54,17 @@ def structs_in(cls: type[Struct]) -> Iterator[type[Struct]]:
 
 
 def random_message(cls: type[Message], version: int, random: Random) -> Message:
-    """A message that this version can carry, empty, null and extreme values included."""
-    made = _struct(cls, version, random)
-    assert isinstance(made, cls)
-    return made
+    """Returns a random message of a version, with empty, null and extreme values."""
+    message = _struct(cls, version, random)
+    assert isinstance(message, cls)
+    return message
 
 
 def full_message(cls: type[Message], version: int, elements: int = 1) -> Message:
-    """A message that uses all a version has: nothing null or empty, so many of each element."""
-    made = _full_struct(cls, version, elements)
-    assert isinstance(made, cls)
-    return made
+    """Returns a message with every field of a version set and `elements` elements per array."""
+    message = _full_struct(cls, version, elements)
+    assert isinstance(message, cls)
+    return message
 
 
 def _struct(cls: type[Struct], version: int, random: Random) -> Struct:
@@ -116,7 +116,7 @@ def _full_value(wire_type: WireType, version: int, elements: int) -> object:
         return _full_struct(wire_type, version, elements)
     if wire_type in INTEGERS:
         return INTEGERS[wire_type][1] - 1
-    others = {
+    samples = {
         Scalar.BOOL: True,
         Scalar.FLOAT64: 1.5,
         Scalar.UUID: UUID(int=7),
@@ -124,4 +124,4 @@ def _full_value(wire_type: WireType, version: int, elements: int) -> object:
         Scalar.BYTES: b"some",
         Scalar.RECORDS: b"batches",
     }
-    return others[wire_type]
+    return samples[wire_type]

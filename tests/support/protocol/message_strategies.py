@@ -23,13 +23,13 @@ _OTHERS: dict[Scalar, st.SearchStrategy[object]] = {
 
 
 def messages_of(cls: type[Message], version: int) -> st.SearchStrategy[Message]:
-    """Messages that this version can carry: nulls, extremes and defaults included."""
-    return _structs(cls, version).map(lambda made: _as(cls, made))
+    """Generates messages of a version, with nulls, extremes and defaults."""
+    return _structs(cls, version).map(lambda message: _as(cls, message))
 
 
-def _as(cls: type[Message], made: Struct) -> Message:
-    assert isinstance(made, cls)
-    return made
+def _as(cls: type[Message], message: Struct) -> Message:
+    assert isinstance(message, cls)
+    return message
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The client's side of SCRAM, as far as tests of the server need it."""
+"""The client side of SCRAM, for tests of the server."""
 
 import base64
 import hashlib
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class ScramClient:
-    """Logs in with a password. The attributes may be changed to make it misbehave."""
+    """A login with a password. Tests may change the attributes to make it misbehave."""
 
     digest: str
-    """As hashlib names it."""
+    """The name in hashlib."""
     user: str
     password: str
     nonce: str = "fyko+d2lbbFgONRv9qkxdawL"
@@ -31,16 +31,16 @@ class ScramClient:
             self.digest, self.password.encode(), base64.b64decode(fields["s"]), int(fields["i"])
         )
         binding = base64.b64encode(self.header.encode()).decode()
-        unproved = f"c={binding},r={fields['r']}"
-        signed = f"{self.bare},{challenge.decode()},{unproved}".encode()
+        without_proof = f"c={binding},r={fields['r']}"
+        signed = f"{self.bare},{challenge.decode()},{without_proof}".encode()
         client_key = hmac.digest(salted, b"Client Key", self.digest)
         stored_key = hashlib.new(self.digest, client_key).digest()
         signature = hmac.digest(stored_key, signed, self.digest)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         server_key = hmac.digest(salted, b"Server Key", self.digest)
         self.server_signature = hmac.digest(server_key, signed, self.digest)
-        return f"{unproved},p={base64.b64encode(proof).decode()}".encode()
+        return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def accepts(self, verdict: bytes) -> bool:
-        """Whether the server knows the password too."""
+        """Returns whether the server has proved that it knows the password."""
         return verdict == b"v=" + base64.b64encode(self.server_signature)
