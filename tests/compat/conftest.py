@@ -9,12 +9,12 @@ import pytest
 from penstock.core.ids import TopicPartition
 from tests.support.kafka.broker import KafkaParts, MissingPartError
 from tests.support.kafka.log_exchange import (
-    GivenBack,
+    ContinuedLogs,
     compaction_inputs,
+    continue_logs,
     serve_after_clean_stop,
     serve_after_crash,
     without_indexes,
-    write_on,
 )
 from tests.support.kafka.logs import (
     KafkaWrittenLogs,
@@ -39,9 +39,11 @@ def kafka_parts() -> KafkaParts:
 def kafka_written_logs(
     kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
 ) -> KafkaWrittenLogs:
-    """Topics of every kind that a real broker wrote and then stopped."""
+    """Topics of every kind, written by a real broker that was then stopped."""
     return once_per_run(
-        tmp_path_factory, "kafka-written", lambda folder: write_kafka_logs(kafka_parts, folder)
+        tmp_path_factory,
+        "kafka-written",
+        lambda directory: write_kafka_logs(kafka_parts, directory),
     )
 
 
@@ -49,30 +51,30 @@ def kafka_written_logs(
 def old_format_logs(
     kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[WrittenRecord]]:
-    """A folder with v0 and v1 segments that Kafka's code wrote, and the records in them."""
+    """A directory with v0 and v1 segments written by Kafka's code, and their records."""
     return once_per_run(
         tmp_path_factory,
         "kafka-old-formats",
-        lambda folder: (folder, write_old_formats(kafka_parts, folder)),
+        lambda directory: (directory, write_old_formats(kafka_parts, directory)),
     )
 
 
 @pytest.fixture(scope="session")
 def penstock_written_logs(tmp_path_factory: pytest.TempPathFactory) -> PenstockWrittenLogs:
-    """Topics of every kind that we wrote."""
+    """Topics of every kind, written by Penstock."""
     return once_per_run(tmp_path_factory, "penstock-written", write_penstock_logs)
 
 
 @pytest.fixture(scope="session")
-def given_back(
+def continued_logs(
     kafka_written_logs: KafkaWrittenLogs, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[bool, GivenBack]:
-    """Logs of Kafka's that we wrote on: after a clean stop of Kafka's (False), and a crash."""
+) -> Mapping[bool, ContinuedLogs]:
+    """Kafka's logs with records appended by us: after a clean stop (False) and a crash (True)."""
     return once_per_run(
         tmp_path_factory,
-        "given-back",
-        lambda folder: {
-            crashed: write_on(kafka_written_logs, folder / str(crashed), crashed=crashed)
+        "continued-logs",
+        lambda directory: {
+            crashed: continue_logs(kafka_written_logs, directory / str(crashed), crashed=crashed)
             for crashed in (False, True)
         },
     )
@@ -82,7 +84,7 @@ def given_back(
 def to_clean(
     penstock_written_logs: PenstockWrittenLogs, kafka_written_logs: KafkaWrittenLogs
 ) -> Mapping[TopicPartition, Path]:
-    """Logs that Kafka compacts while it serves them, by the names that they have there."""
+    """Logs that Kafka compacts while it serves them, by their topic names on that broker."""
     return compaction_inputs(penstock_written_logs, kafka_written_logs)
 
 
@@ -92,11 +94,11 @@ def to_rebuild(
     old_format_logs: tuple[Path, list[WrittenRecord]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Mapping[str, Path]:
-    """Logs without indexes, which Kafka rebuilds, by the names of their topics there."""
+    """Logs without indexes, which Kafka rebuilds, by their topic names on that broker."""
     return once_per_run(
         tmp_path_factory,
         "without-indexes",
-        lambda folder: without_indexes(kafka_written_logs, old_format_logs[0], folder),
+        lambda directory: without_indexes(kafka_written_logs, old_format_logs[0], directory),
     )
 
 
@@ -105,31 +107,31 @@ def exchanged(
     kafka_parts: KafkaParts,
     penstock_written_logs: PenstockWrittenLogs,
     kafka_written_logs: KafkaWrittenLogs,
-    given_back: Mapping[bool, GivenBack],
+    continued_logs: Mapping[bool, ContinuedLogs],
     to_clean: Mapping[TopicPartition, Path],
     to_rebuild: Mapping[str, Path],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[ServedLogs, ServedLogs]:
-    """What `served` and `recovered` are, from two brokers at once: most of it is waiting."""
+    """The values of `served` and `recovered`; the two brokers run concurrently to save time."""
 
-    def serve(folder: Path) -> tuple[ServedLogs, ServedLogs]:
+    def serve(directory: Path) -> tuple[ServedLogs, ServedLogs]:
         with ThreadPoolExecutor(2) as pool:
             clean = pool.submit(
                 serve_after_clean_stop,
                 kafka_parts,
-                folder / "served",
+                directory / "served",
                 penstock_written_logs,
                 kafka_written_logs,
-                given_back[False],
+                continued_logs[False],
                 to_clean,
             )
             crashed = pool.submit(
                 serve_after_crash,
                 kafka_parts,
-                folder / "recovered",
+                directory / "recovered",
                 penstock_written_logs,
                 kafka_written_logs,
-                given_back[True],
+                continued_logs[True],
                 {TopicPartition(topic, 0): path for topic, path in to_rebuild.items()},
             )
             return clean.result(), crashed.result()
@@ -139,11 +141,11 @@ def exchanged(
 
 @pytest.fixture(scope="session")
 def served(exchanged: tuple[ServedLogs, ServedLogs]) -> ServedLogs:
-    """What Kafka made of our logs, and of its own after us, when all were closed cleanly."""
+    """How Kafka serves our logs, and its own logs after us, when all were closed cleanly."""
     return exchanged[0]
 
 
 @pytest.fixture(scope="session")
 def recovered(exchanged: tuple[ServedLogs, ServedLogs]) -> ServedLogs:
-    """What Kafka made of our logs after a crash of ours, and of others that it must recover."""
+    """How Kafka serves our logs after a crash, and other logs that it must recover."""
     return exchanged[1]

@@ -1,7 +1,7 @@
 """Kafka Connect on our broker: from a file through a topic into a file, over restarts (C2, C3, P4).
 
-Standalone, as most try it; and distributed, whose workers are a group of their own kind, keep what
-they know in compacted topics, and write exactly once with transactions.
+Standalone, the simplest mode; and distributed, whose workers form a group with their own protocol
+type, store their state in compacted topics, and write exactly once with transactions.
 """
 
 import json
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python 3.11 calls old.
+    # It loads its schemas with an API that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.admin import KafkaAdminClient
 
@@ -45,7 +45,7 @@ BROKER = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",  # a killed worker is missed for so long
+    "group.min.session.timeout.ms": "1000",  # the time until a killed worker is removed
 }
 WORKER = {
     "key.converter": "org.apache.kafka.connect.storage.StringConverter",
@@ -90,7 +90,7 @@ SINK = {
 
 
 Group: TypeAlias = tuple[str, str]
-"""The type of its protocol, and its state."""
+"""The group's protocol type and state."""
 A_SINK: Group = ("consumer", "Stable")
 
 ADDRESS = re.compile(r"REST server listening at http://(\S+)/,")
@@ -103,41 +103,41 @@ class Outcome:
     """The lines of the sink's file."""
     at_the_end: list[str]
     in_the_topic: list[str]
-    """What a reader of committed records finds."""
+    """The records that a read_committed consumer reads."""
     end_offset: int
-    """Of the topic, which counts the markers of transactions too."""
+    """The end offset of the topic, which includes transaction markers."""
     committed: int
-    """By the sink, in its group."""
+    """The offset that the sink committed in its group."""
     groups: Mapping[str, Group]
-    """By their names, while the worker runs."""
+    """The groups by name, while the worker runs."""
     policies: Mapping[str, str]
-    """How each topic is cleaned."""
+    """The cleanup policy of each topic."""
 
 
 class Pipe:
-    """A worker's folder with the two files, and the broker as a client sees it."""
+    """A worker's directory with the source and sink files, and a client of the broker."""
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
-        folder.mkdir()
-        self.folder = folder
+    def __init__(self, directory: Path, bootstrap: str) -> None:
+        directory.mkdir()
+        self.directory = directory
         self.bootstrap = bootstrap
         self.admin = confluent_admin.AdminClient({"bootstrap.servers": bootstrap})
 
     def append(self, lines: list[str]) -> None:
-        with (self.folder / "source.txt").open("a") as source:
+        with (self.directory / "source.txt").open("a") as source:
             source.writelines(f"{line}\n" for line in lines)
 
     def received(self) -> list[str]:
-        sink = self.folder / "sink.txt"
+        sink = self.directory / "sink.txt"
         return sink.read_text().splitlines() if sink.exists() else []
 
     def worker(self, main: str, settings: Mapping[str, str], *connectors: str) -> App:
         broker = {"bootstrap.servers": self.bootstrap}
         properties = write_properties(
-            self.folder / "worker.properties", {**broker, **WORKER, **settings}
+            self.directory / "worker.properties", {**broker, **WORKER, **settings}
         )
         main = f"org.apache.kafka.connect.cli.{main}"
-        return App(KafkaApps.find(), self.folder, main, properties, *connectors)
+        return App(KafkaApps.find(), self.directory, main, properties, *connectors)
 
     def committed(self) -> int:
         with closing(self._consumer(SINK_GROUP)) as consumer:
@@ -157,7 +157,7 @@ class Pipe:
         return str(configs["cleanup.policy"].value)
 
     def read(self) -> tuple[list[str], int]:
-        """All committed lines of the topic, and its end offset."""
+        """Returns all committed lines of the topic and its end offset."""
         lines = []
         with closing(self._consumer("none")) as consumer:
             consumer.assign([TopicPartition(TOPIC, 0, OFFSET_BEGINNING)])
@@ -182,18 +182,18 @@ class Pipe:
         )
 
 
-def _standalone(folder: Path) -> Outcome:
-    with start_broker(folder / "broker", BROKER) as broker:
-        pipe = Pipe(folder / "worker", broker.bootstrap)
-        source = write_properties(pipe.folder / "source.properties", SOURCE)
-        sink = write_properties(pipe.folder / "sink.properties", SINK)
+def _standalone(directory: Path) -> Outcome:
+    with start_broker(directory / "broker", BROKER) as broker:
+        pipe = Pipe(directory / "worker", broker.bootstrap)
+        source = write_properties(pipe.directory / "source.properties", SOURCE)
+        sink = write_properties(pipe.directory / "sink.properties", SINK)
         worker = pipe.worker("ConnectStandalone", STANDALONE, source, sink)
         return _run_twice(pipe, worker, lambda: None, worker.stop, (TOPIC,))
 
 
-def _distributed(folder: Path) -> Outcome:
-    with start_broker(folder / "broker", BROKER) as broker:
-        pipe = Pipe(folder / "worker", broker.bootstrap)
+def _distributed(directory: Path) -> Outcome:
+    with start_broker(directory / "broker", BROKER) as broker:
+        pipe = Pipe(directory / "worker", broker.bootstrap)
         worker = pipe.worker("ConnectDistributed", DISTRIBUTED)
         return _run_twice(pipe, worker, lambda: _connect(worker), worker.kill, (TOPIC, *STORES))
 
@@ -205,7 +205,7 @@ def _run_twice(
     end: Callable[[], None],
     topics: tuple[str, ...],
 ) -> Outcome:
-    """One half of the lines in each run; those of the second half wait for the worker."""
+    """Sends half of the lines in each run; the second half is written before the worker starts."""
     pipe.append(FIRST)
     with worker:
         connect()
@@ -233,7 +233,7 @@ def _run_twice(
 
 
 def _connect(worker: App) -> None:
-    """Makes the two connectors as users of a worker do, by its web service."""
+    """Creates the two connectors with the worker's REST API."""
     worker.wait_for(lambda: any(READY in line for line in worker.printed()), READY)
     [address] = ADDRESS.findall("\n".join(worker.printed()))
     with closing(HTTPConnection(address, timeout=60)) as service:
@@ -245,8 +245,8 @@ def _connect(worker: App) -> None:
                 {"Content-Type": "application/json"},
             )
             response = service.getresponse()
-            said = response.read()
-            assert response.status == 201, said
+            body = response.read()
+            assert response.status == 201, body
 
 
 @pytest.fixture(scope="session")
@@ -268,29 +268,29 @@ def distributed(kafka_apps: KafkaApps, tmp_path_factory: pytest.TempPathFactory)
 
 
 def test_standalone_copies_a_file(standalone: Outcome) -> None:
-    """C3: the second run goes on where the first was, at the source and at the sink."""
+    """C3: the second run resumes at the first run's source and sink positions."""
     assert standalone.after_first_run == FIRST
     assert standalone.at_the_end == standalone.in_the_topic == FIRST + SECOND
     assert standalone.committed == standalone.end_offset == len(FIRST + SECOND)
 
 
-def test_the_group_of_a_sink(standalone: Outcome) -> None:
+def test_a_sink_has_a_consumer_group(standalone: Outcome) -> None:
     """C2."""
     assert standalone.groups == {SINK_GROUP: A_SINK}
 
 
 def test_distributed_copies_a_file_exactly_once(distributed: Outcome) -> None:
-    """P4, C4: the first worker was killed; the second fences it and goes on after its lines."""
+    """P4, C4: the first worker was killed; the second fences it and continues after its lines."""
     assert distributed.after_first_run == FIRST
     assert distributed.at_the_end == distributed.in_the_topic == FIRST + SECOND
     markers = distributed.end_offset - len(FIRST + SECOND)
     assert markers >= 2
-    # A sink commits what it has read, which is before or behind the last marker.
+    # A sink may commit the offset before or after the last marker.
     assert distributed.committed in (distributed.end_offset - 1, distributed.end_offset)
 
 
 def test_distributed_workers_are_a_group(distributed: Outcome) -> None:
-    """C2: of a protocol type that is Connect's own."""
+    """C2: with Connect's own protocol type."""
     assert distributed.groups == {SINK_GROUP: A_SINK, CLUSTER: ("connect", "Stable")}
 
 

@@ -17,7 +17,7 @@ from penstock.records.control import build_end_txn_marker
 from penstock.records.down_convert import down_convert
 from penstock.records.legacy import Message, read_message
 from penstock.records.record import Record
-from tests.support.kafka.broker import JAVA_FOLDER, ROOT, KafkaParts, MissingPartError
+from tests.support.kafka.broker import JAVA_DIRECTORY, ROOT, KafkaParts, MissingPartError
 from tests.support.storage.batches import golden
 
 UNSUPPORTED = b"unsupported"
@@ -31,23 +31,23 @@ class Case(NamedTuple):
     batches: bytes
 
 
-def _records(chance: random.Random, offset: int) -> Iterator[Record]:
-    for _ in range(chance.randrange(1, 9)):
+def _records(rng: random.Random, offset: int) -> Iterator[Record]:
+    for _ in range(rng.randrange(1, 9)):
         key, value = (
-            chance.choice([None, b"", chance.randbytes(8), b"text " * chance.randrange(40)])
+            rng.choice([None, b"", rng.randbytes(8), b"text " * rng.randrange(40)])
             for _ in range(2)
         )
-        headers = (("h", b"1"),) if chance.random() < 0.3 else ()
-        yield Record(offset, START + chance.randrange(-500, 500), key, value, headers)
-        offset += chance.choice([1, 1, 1, 2, 70])
+        headers = (("h", b"1"),) if rng.random() < 0.3 else ()
+        yield Record(offset, START + rng.randrange(-500, 500), key, value, headers)
+        offset += rng.choice([1, 1, 1, 2, 70])
 
 
-def _batches(chance: random.Random, codecs: list[Compression]) -> tuple[bytes, int]:
-    """Some batches and markers, one after the other, and the offset after them."""
+def _batches(rng: random.Random, codecs: list[Compression]) -> tuple[bytes, int]:
+    """Returns consecutive batches and markers, and the next offset."""
     data = bytearray()
-    offset = chance.choice([0, 7, 2**40])
-    for _ in range(chance.randrange(1, 5)):
-        if chance.random() < 0.2:
+    offset = rng.choice([0, 7, 2**40])
+    for _ in range(rng.randrange(1, 5)):
+        if rng.random() < 0.2:
             data += build_end_txn_marker(
                 True,
                 producer_id=3,
@@ -58,12 +58,12 @@ def _batches(chance: random.Random, codecs: list[Compression]) -> tuple[bytes, i
             )
             offset += 1
             continue
-        records = list(_records(chance, offset))
-        append_time = chance.random() < 0.3
+        records = list(_records(rng, offset))
+        append_time = rng.random() < 0.3
         data += build_batch(
             records,
-            base_offset=offset - chance.choice([0, 0, min(offset, 2)]),
-            compression=chance.choice(codecs),
+            base_offset=offset - rng.choice([0, 0, min(offset, 2)]),
+            compression=rng.choice(codecs),
             timestamp_type=TimestampType(append_time),
             max_timestamp=START + 5000 if append_time else None,
         )
@@ -72,13 +72,13 @@ def _batches(chance: random.Random, codecs: list[Compression]) -> tuple[bytes, i
 
 
 def _cases() -> list[Case]:
-    chance = random.Random(11)
+    rng = random.Random(11)
     cases = []
     for number in range(400):
         codecs = [Compression.ZSTD] if number % 50 == 0 else OLD_CODECS
-        batches, end = _batches(chance, codecs)
+        batches, end = _batches(rng, codecs)
         start = first_entry(batches).offset
-        cases.append(Case(number % 2, chance.choice([0, chance.randrange(start, end)]), batches))
+        cases.append(Case(number % 2, rng.choice([0, rng.randrange(start, end)]), batches))
     old = golden("legacy").values()
     return cases + [
         Case(magic, first, set_) for set_ in old for magic in (0, 1) for first in (0, 501)
@@ -98,14 +98,14 @@ def converted_by_kafka() -> list[bytes]:
     lines = [
         f"{case.magic} {case.first_offset} {b64encode(case.batches).decode()}" for case in CASES
     ]
-    run = parts.run(JAVA_FOLDER / "DownConvert.java", stdin="\n".join(lines))
+    run = parts.run(JAVA_DIRECTORY / "DownConvert.java", stdin="\n".join(lines))
     printed = run.stdout.splitlines()
     assert len(printed) == len(CASES)
     return [UNSUPPORTED if line == UNSUPPORTED.decode() else b64decode(line) for line in printed]
 
 
 def _unpacked(data: bytes | bytearray) -> list[tuple[Message, bytes]]:
-    """Each message, without its size and packed value, and what that unpacks to."""
+    """Returns each message without its size and compressed value, and the decompressed value."""
     result = []
     position = 0
     while position < len(data):
@@ -116,7 +116,7 @@ def _unpacked(data: bytes | bytearray) -> list[tuple[Message, bytes]]:
         if codec is not Compression.NONE and message.value is not None:
             inner = bytes(decompress(codec, message.value, magic=message.magic))
             if codec is Compression.LZ4:
-                # The header with its checksum, which is another one in magic 0.
+                # The header without its checksum, which differs in magic 0.
                 assert message.value[:7].hex() == f"04224d186040{'82' if message.magic else '1a'}"
         position += message.size
         result.append((message._replace(size=0, value=b"") if inner else message, inner))
@@ -132,8 +132,8 @@ def _converted_by_us(case: Case) -> bytes:
         return UNSUPPORTED
 
 
-def test_the_same_messages(converted_by_kafka: list[bytes]) -> None:
-    """C2: bytes for bytes where nothing is compressed, and within what is."""
+def test_conversions_are_equal_to_kafkas(converted_by_kafka: list[bytes]) -> None:
+    """C2: byte for byte, after decompression."""
     compressed = plain = refused = 0
     for case, theirs in zip(CASES, converted_by_kafka, strict=True):
         ours = _converted_by_us(case)

@@ -1,8 +1,8 @@
-"""Kafka's own coordinator takes consumer groups through the same histories as ours (C3).
+"""Kafka's coordinator and ours run the same random group histories (C3).
 
-What happens is chosen at random, from a seed: members join, live, leave and go silent, topics come
-and go, the coordinator restarts. Each step is taken by our machine and by Kafka's classes; answers
-and records must be the same. Where Java's tables leave the order open, they must mean the same.
+The steps are chosen from a seed: members join, send heartbeats, leave and expire, topics are
+created and deleted, the coordinator restarts. Our state machine and Kafka's classes run each step;
+responses and records must be equal, except for the order of elements in Java's hash tables.
 """
 
 from base64 import b64decode
@@ -38,16 +38,16 @@ from penstock.protocol.stored.consumer_group import (
 )
 from penstock.protocol.versioned import decode_versioned, encode_versioned
 from tests.support.coordinator.group_histories import GroupHistory
-from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
+from tests.support.kafka.broker import JAVA_DIRECTORY, KafkaParts
 
 HISTORIES = 20
 
 
-# --- what does not depend on the order of Java's tables
+# --- normalization: independent of the order of Java's hash tables
 
 
 def _plain_records(written: list[tuple[bytes, bytes | None]]) -> list[str]:
-    """Records as text; neighbours of one type in an order of ours."""
+    """Returns the records as text; adjacent records of one type are sorted."""
     plain: list[tuple[type[Message], str]] = []
     for key, value in written:
         record = decode_record(key, value)
@@ -56,7 +56,7 @@ def _plain_records(written: list[tuple[bytes, bytes | None]]) -> list[str]:
         if value is not None:
             assert sorted(encode_record(record)[1] or b"") == sorted(value)
         plain.append((type(record.key), repr(_sorted_lists(record))))
-    runs = groupby(plain, key=lambda each: each[0])
+    runs = groupby(plain, key=lambda record: record[0])
     return [text for _, run in runs for text in sorted(text for _, text in run)]
 
 
@@ -81,14 +81,14 @@ def _sorted_lists(record: Record) -> Record:
                 topics.sort(key=lambda topic: topic.topic_id)
                 for item in topics:
                     assert item.assignment_epochs is not None
-                    both = sorted(zip(item.partitions, item.assignment_epochs, strict=True))
-                    item.partitions = [partition for partition, _ in both]
-                    item.assignment_epochs = [epoch for _, epoch in both]
+                    pairs = sorted(zip(item.partitions, item.assignment_epochs, strict=True))
+                    item.partitions = [partition for partition, _ in pairs]
+                    item.assignment_epochs = [epoch for _, epoch in pairs]
     return record
 
 
 def _plain(value: object) -> object:
-    """A message as values: lists sorted, messages for people left out."""
+    """Returns a message as plain values, with sorted lists and without error messages."""
     if isinstance(value, list):
         return sorted((_plain(item) for item in value), key=repr)
     if isinstance(value, Struct):
@@ -97,12 +97,12 @@ def _plain(value: object) -> object:
             for name in value.__struct_fields__
             if name != "error_message"
         }
-    # Assignments are bytes, with topics in any order.
+    # Assignments are encoded, with topics in any order.
     return bytes(sorted(value)) if isinstance(value, bytes) else value
 
 
 def _error(response: Message) -> int:
-    """The error that stands for the whole of an answer."""
+    """Returns the error code of a whole response."""
     match response:
         case OffsetCommitResponse():
             (error,) = {p.error_code for topic in response.topics for p in topic.partitions}
@@ -142,26 +142,27 @@ def _compare(history: GroupHistory, steps: list[list[list[str]]]) -> None:
             if words[0] == "RECORD"
         ]
         assert _plain_records(ours[0]) == _plain_records(written), where
-        answered = {int(words[1]) for words in theirs if words[0] != "RECORD"}
-        assert answered == set(ours[1]), where
+        responded = {int(words[1]) for words in theirs if words[0] != "RECORD"}
+        assert responded == set(ours[1]), where
         for words in theirs:
             if words[0] == "ERROR":
                 assert _error(ours[1][int(words[1])]) == int(words[2]), where
             elif words[0] == "REPLY":
                 response, version = history.asked[int(words[1])]
                 expected, _ = decode(response, version, b64decode(words[2]))
-                mine, _ = decode(response, version, encode(ours[1][int(words[1])], version))
-                assert _plain(mine) == _plain(expected), where
+                actual, _ = decode(response, version, encode(ours[1][int(words[1])], version))
+                assert _plain(actual) == _plain(expected), where
 
 
 @pytest.mark.parametrize("classic", [False, True], ids=["consumers", "mixed"])
-def test_the_same_lives(kafka_parts: KafkaParts, *, classic: bool) -> None:
-    """Every answer and every record of our coordinator is what Kafka's gives."""
+def test_histories_have_kafkas_responses_and_records(
+    kafka_parts: KafkaParts, *, classic: bool
+) -> None:
     histories = [GroupHistory(seed, classic=classic) for seed in range(HISTORIES)]
     for history in histories:
         history.run()
     lines = [line for history in histories for line in history.lines]
-    run = kafka_parts.run(JAVA_FOLDER / "DriveGroups.java", stdin="\n".join(lines) + "\n")
+    run = kafka_parts.run(JAVA_DIRECTORY / "DriveGroups.java", stdin="\n".join(lines) + "\n")
     steps = _steps(run.stdout)
     for history in histories:
         _compare(history, list(islice(steps, len(history.lines))))

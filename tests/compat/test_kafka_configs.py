@@ -1,4 +1,4 @@
-"""Our tables of settings beside Kafka's own, and our answers beside a real broker's."""
+"""Our config definitions compared with Kafka's, and our responses with a real broker's."""
 
 import re
 from dataclasses import dataclass
@@ -29,10 +29,10 @@ from penstock.broker.config.topic_config import (
     describe_topic,
     validate_topic_configs,
 )
-from tests.support.kafka.broker import JAVA_FOLDER, KafkaBroker, KafkaParts
+from tests.support.kafka.broker import JAVA_DIRECTORY, KafkaBroker, KafkaParts
 from tests.support.kafka.once import once_per_run
 
-PROGRAM = JAVA_FOLDER / "DumpConfigs.java"
+PROGRAM = JAVA_DIRECTORY / "DumpConfigs.java"
 
 TABLES: dict[str, Table] = {
     "broker": BROKER_SETTINGS,
@@ -51,10 +51,10 @@ OTHER_DEFAULTS = {
     "process.roles": None,
     "controller.listener.names": None,
 }
-"""A broker that is started without a file must come up, and on this machine only."""
+"""Defaults for a broker without a config file, which listens on the loopback address only."""
 
 OLD_SYNONYMS = {"message.downconversion.enable": ["log.message.downconversion.enable"]}
-"""Kafka 4 converts no more, and has forgotten them."""
+"""Settings of down-conversion, which Kafka 4 removed."""
 
 OTHER_LIMITS = {
     "group.consumer.assignors": "assignors of one's own would be Java classes",
@@ -90,10 +90,10 @@ class KafkaTables:
 
 @pytest.fixture(scope="module")
 def kafka(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> KafkaTables:
-    said = once_per_run(
+    output = once_per_run(
         tmp_path_factory, "config-tables", lambda _: kafka_parts.run(PROGRAM).stdout
     )
-    lines = [line.split("\t") for line in said.splitlines()]
+    lines = [line.split("\t") for line in output.splitlines()]
     return KafkaTables([KafkaSetting(*line) for line in lines if line[0] in TABLES], lines)
 
 
@@ -117,17 +117,19 @@ def test_types_importance_and_defaults_are_kafkas(kafka: KafkaTables) -> None:
     assert differing == []
 
 
-def in_our_notation(each: KafkaSetting) -> str:
-    """The validator of Kafka, which says what it wants in several ways."""
-    empty = "+" if each.may_be_empty == "false" else ""
-    if match := re.fullmatch(r"\[([-\d.]+?),\.\.\.(?:,([-\d.]+))?](?: or (-1))?", each.validator):
+def in_our_notation(setting: KafkaSetting) -> str:
+    """Translates the description of a validator of Kafka."""
+    empty = "+" if setting.may_be_empty == "false" else ""
+    if match := re.fullmatch(
+        r"\[([-\d.]+?),\.\.\.(?:,([-\d.]+))?](?: or (-1))?", setting.validator
+    ):
         return f"{match[1]}..{match[2] or ''}" + (f"|{match[3]}" if match[3] else "")
-    if match := re.fullmatch(r"(\(case insensitive\) )?\[(\w[\w, ]*)]", each.validator):
+    if match := re.fullmatch(r"(\(case insensitive\) )?\[(\w[\w, ]*)]", setting.validator):
         return empty + ("~" if match[1] else "") + "{" + match[2].replace(" ", "") + "}"
     named = {"non-empty string": "+", "[latest, earliest, by_duration:PnDTnHnMn.nS]": "reset"}
-    if each.validator.startswith("[partitionId]"):
+    if setting.validator.startswith("[partitionId]"):
         return "replicas"
-    return named.get(each.validator, empty or ".")
+    return named.get(setting.validator, empty or ".")
 
 
 def test_limits_are_kafkas(kafka: KafkaTables) -> None:
@@ -139,7 +141,7 @@ def test_limits_are_kafkas(kafka: KafkaTables) -> None:
     assert differing == set(OTHER_LIMITS)
 
 
-def test_what_can_change_while_a_broker_runs_is_kafkas(kafka: KafkaTables) -> None:
+def test_dynamic_settings_are_kafkas(kafka: KafkaTables) -> None:
     modes = kafka.of("dynamic")
     for name, setting in BROKER_SETTINGS.items():
         expected = modes.get(name, [Dynamic.READ_ONLY.value])[0]
@@ -148,15 +150,15 @@ def test_what_can_change_while_a_broker_runs_is_kafkas(kafka: KafkaTables) -> No
 
 
 def test_synonyms_are_kafkas(kafka: KafkaTables) -> None:
-    """S4: a topic without its own setting takes the broker's."""
+    """S4: a topic without an override uses the broker's setting."""
     ours = {name: list(synonyms) for name, synonyms in TOPIC_SYNONYMS.items()}
-    ours |= {name: [other] for name in GROUP_SETTINGS if (other := broker_synonym(name))}
+    ours |= {name: [synonym] for name in GROUP_SETTINGS if (synonym := broker_synonym(name))}
     assert ours == {**kafka.of("synonyms"), **OLD_SYNONYMS}
     same = kafka.of("same")
     assert {name: list(family_of(name)) for name in same} == same
 
 
-def test_settings_that_kafka_no_longer_has_are_marked(kafka: KafkaTables) -> None:
+def test_settings_removed_from_kafka_are_marked(kafka: KafkaTables) -> None:
     for table in (BROKER_SETTINGS, TOPIC_SETTINGS, GROUP_SETTINGS, CLIENT_METRICS_SETTINGS):
         present = {setting.name for setting in kafka.settings if TABLES[setting.table] is table}
 
@@ -168,7 +170,7 @@ def test_settings_that_kafka_no_longer_has_are_marked(kafka: KafkaTables) -> Non
         ]
 
 
-# --- beside a real broker
+# --- compared with a real broker
 
 BROKER_SETTINGS_IN_FILE = {
     "log.retention.hours": "24",
@@ -207,10 +209,10 @@ CHANGES = [
 ]
 
 WRITTEN_BY_KAFKA = {"min.insync.replicas": "1"}
-"""Stored for all brokers by KRaft itself, together with eligible leader replicas."""
+"""Stored as a cluster default by KRaft together with eligible leader replicas."""
 
 REFUSED_ONLY_HERE = {
-    # Kafka stores it, and uses it from the next start on.
+    # Kafka stores it and applies it at the next start.
     ("BROKER", "1", "listener.name.plaintext.sasl.enabled.mechanisms", "PLAIN"),
 }
 
@@ -362,10 +364,10 @@ FILES: list[dict[str, str]] = [
 ]
 
 ANOTHER_VERDICT: list[tuple[dict[str, str], bool]] = [
-    # The broker needs no listener PLAINTEXT for brokers when there are no others.
+    # A single broker needs no PLAINTEXT listener for other brokers.
     ({"listeners": "SSL://:1"}, True),
     ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, True),
-    # What would be passed over in silence, or fail later.
+    # Files that Kafka would ignore silently or reject later.
     ({"log.retension.ms": "5"}, False),
     ({"authorizer.class.name": "org.example.Mine"}, False),
     ({"listeners": "PLAINTEXT://:1,SASL_SSL://:2", "sasl.enabled.mechanisms": "GSSAPI"}, False),
@@ -375,7 +377,7 @@ ANOTHER_VERDICT: list[tuple[dict[str, str], bool]] = [
         False,
     ),
 ]
-"""Files about which we decide otherwise than Kafka does."""
+"""Files that are valid for Kafka and not for us, or the reverse."""
 
 KRAFT = {
     "process.roles": "broker",
@@ -396,8 +398,8 @@ RESOURCES = [
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a real broker said, and ours with the same file and the same changes."""
+class BrokerResults:
+    """A real broker's results, and our config with the same file and changes."""
 
     verdicts: list[str]
     entries: dict[tuple[str, str], dict[str, list[str]]]
@@ -406,23 +408,23 @@ class Answers:
 
 
 @pytest.fixture(scope="module")
-def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> Answers:
-    asked = ["create\tt"]
-    asked += ["\t".join(("alter", *change)) for change in CHANGES]
-    asked += ["\t".join(("describe", *resource)) for resource in RESOURCES]
-    asked += ["\t".join(("try", *attempt)) for attempt in ATTEMPTS]
+def results(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -> BrokerResults:
+    commands = ["create\tt"]
+    commands += ["\t".join(("alter", *change)) for change in CHANGES]
+    commands += ["\t".join(("describe", *resource)) for resource in RESOURCES]
+    commands += ["\t".join(("try", *attempt)) for attempt in ATTEMPTS]
     for file in (*FILES, *(file for file, _ in ANOTHER_VERDICT)):
-        asked.append(
-            "\t".join(("start", *(word for pair in (KRAFT | file).items() for word in pair)))
+        commands.append(
+            "\t".join(("start", *(text for pair in (KRAFT | file).items() for text in pair)))
         )
 
-    def ask(folder: Path) -> tuple[Path, str]:
-        with KafkaBroker(kafka_parts, folder, BROKER_SETTINGS_IN_FILE) as broker:
-            run = kafka_parts.run(PROGRAM, broker.bootstrap, stdin="\n".join(asked) + "\n")
-        return folder, run.stdout
+    def run_commands(directory: Path) -> tuple[Path, str]:
+        with KafkaBroker(kafka_parts, directory, BROKER_SETTINGS_IN_FILE) as broker:
+            run = kafka_parts.run(PROGRAM, broker.bootstrap, stdin="\n".join(commands) + "\n")
+        return directory, run.stdout
 
-    folder, said = once_per_run(tmp_path_factory, "config-answers", ask)
-    lines = iter(said.splitlines())
+    directory, output = once_per_run(tmp_path_factory, "config-results", run_commands)
+    lines = iter(output.splitlines())
     assert [next(lines) for _ in CHANGES] == ["NONE"] * len(CHANGES)
     entries: dict[tuple[str, str], dict[str, list[str]]] = {}
     for resource in RESOURCES:
@@ -430,10 +432,10 @@ def answers(kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory) -
         while (line := next(lines)) != "end":
             name, *facts = line.split("\t")[1:]
             result[name] = facts
-    config = load_broker_config(folder / "server.properties")
+    config = load_broker_config(directory / "server.properties")
     config.set_dynamic(stored("BROKER", "") | WRITTEN_BY_KAFKA, stored("BROKER", "1"))
     verdicts = [next(lines) for _ in ATTEMPTS]
-    return Answers(verdicts, entries, config, [line == "true" for line in lines])
+    return BrokerResults(verdicts, entries, config, [line == "true" for line in lines])
 
 
 def stored(kind: str, resource: str) -> dict[str, str]:
@@ -463,17 +465,19 @@ def our_entries(config: BrokerConfig, kind: str, resource: str) -> list[ConfigEn
 
 
 def without_our_defaults(name: str, facts: list[str]) -> list[str]:
-    """A default of ours, or Kafka's in its place, is left out: it is among the differences."""
+    """Omits defaults in which we differ from Kafka on purpose."""
     if name in OTHER_DEFAULTS and facts[-1] == "DEFAULT_CONFIG":
         return [facts[0], *facts[1:-3]] if facts[1] != "DEFAULT_CONFIG" else []
     return facts
 
 
 @pytest.mark.parametrize(("kind", "resource"), RESOURCES)
-def test_settings_are_shown_as_kafka_shows_them(answers: Answers, kind: str, resource: str) -> None:
+def test_settings_are_described_as_by_kafka(
+    results: BrokerResults, kind: str, resource: str
+) -> None:
     """Values, sources and synonyms in Kafka's order, for every setting of every resource."""
-    theirs = answers.entries[kind, resource]
-    ours = {entry.name: facts_of(entry) for entry in our_entries(answers.config, kind, resource)}
+    theirs = results.entries[kind, resource]
+    ours = {entry.name: facts_of(entry) for entry in our_entries(results.config, kind, resource)}
     assert set(ours) == set(theirs)
     assert {name: without_our_defaults(name, facts) for name, facts in ours.items()} == {
         name: without_our_defaults(name, facts) for name, facts in theirs.items()
@@ -496,13 +500,12 @@ def our_verdict(config: BrokerConfig, kind: str, resource: str, name: str, text:
     return True
 
 
-def test_what_kafka_refuses_is_refused(answers: Answers) -> None:
-    """The same changes go through, and the same do not."""
+def test_config_changes_are_accepted_and_rejected_as_by_kafka(results: BrokerResults) -> None:
     theirs = {
         attempt: verdict == "NONE"
-        for attempt, verdict in zip(ATTEMPTS, answers.verdicts, strict=True)
+        for attempt, verdict in zip(ATTEMPTS, results.verdicts, strict=True)
     }
-    ours = {attempt: our_verdict(answers.config, *attempt) for attempt in ATTEMPTS}
+    ours = {attempt: our_verdict(results.config, *attempt) for attempt in ATTEMPTS}
     assert ours == theirs | dict.fromkeys(REFUSED_ONLY_HERE, False)
     assert all(theirs[attempt] for attempt in REFUSED_ONLY_HERE)
 
@@ -515,12 +518,12 @@ def starts_here(file: dict[str, str]) -> bool:
     return True
 
 
-def test_a_file_that_starts_kafka_starts_us(answers: Answers) -> None:
-    """And one that does not is refused (X1, E6)."""
-    theirs = {str(file): starts for file, starts in zip(FILES, answers.starts, strict=False)}
+def test_config_files_are_accepted_and_rejected_as_by_kafka(results: BrokerResults) -> None:
+    """X1, E6."""
+    theirs = {str(file): starts for file, starts in zip(FILES, results.starts, strict=False)}
     assert {str(file): starts_here(file) for file in FILES} == theirs
 
 
-def test_files_about_which_we_decide_otherwise(answers: Answers) -> None:
-    for (file, verdict), theirs in zip(ANOTHER_VERDICT, answers.starts[len(FILES) :], strict=True):
+def test_documented_differences_in_config_files(results: BrokerResults) -> None:
+    for (file, verdict), theirs in zip(ANOTHER_VERDICT, results.starts[len(FILES) :], strict=True):
         assert (file, starts_here(file), theirs) == (file, verdict, not verdict)

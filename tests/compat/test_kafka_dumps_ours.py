@@ -27,7 +27,7 @@ NOT_COMPACTED = [where for where in PARTITIONS if where != COMPACTED]
 
 @dataclass(frozen=True)
 class Dumps:
-    """What Kafka's tool said of all files, asked in every way."""
+    """The output of Kafka's tool for all files, with each of its modes."""
 
     deep: Dump
     crashed: Dump
@@ -43,7 +43,7 @@ def dumps(
 ) -> Dumps:
     ours = penstock_written_logs
 
-    def ask(folder: Path) -> Dumps:
+    def dump_all(directory: Path) -> Dumps:
         indexes = ours.files(*INDEXES)
         return Dumps(
             deep=dump_log_segments(ours.files(*FILES), "--deep-iteration"),
@@ -52,14 +52,14 @@ def dumps(
             verified=dump_log_segments(indexes, "--verify-index-only"),
         )
 
-    return once_per_run(tmp_path_factory, "dumps-of-ours", ask)
+    return once_per_run(tmp_path_factory, "dumps-of-ours", dump_all)
 
 
 def _after_crash(ours: PenstockWrittenLogs) -> list[Path]:
-    """What a crash leaves, without the indexes that only a clean stop completes.
+    """Returns the files that a crash leaves, without those that only a clean stop completes.
 
-    Those of active segments are of their full size. The tool takes what is behind their entries
-    for entries, and fails where a truncation or a torn write took records that they name.
+    Indexes of active segments are preallocated. The tool reads the unused space as entries, and
+    fails if a truncation or a torn write removed records that entries point to.
     """
     active = {
         max(directory.glob("*.log")).with_suffix("") for directory in ours.crashed.glob("*-0")
@@ -75,7 +75,9 @@ def _of(where: TopicPartition, files: Mapping[Path, list[str]], suffix: str) -> 
     return sorted(p for p in files if p.parent.name == str(where) and p.name.endswith(suffix))
 
 
-def test_kafka_has_no_complaint(dumps: Dumps, penstock_written_logs: PenstockWrittenLogs) -> None:
+def test_kafkas_dump_reports_no_error(
+    dumps: Dumps, penstock_written_logs: PenstockWrittenLogs
+) -> None:
     """S1, S2: CRCs, offsets, every index entry against the log, transaction indexes, snapshots."""
     every = penstock_written_logs.files(*FILES)
     assert sorted(dumps.deep.files) == every
@@ -84,29 +86,29 @@ def test_kafka_has_no_complaint(dumps: Dumps, penstock_written_logs: PenstockWri
     assert {path.parent.name for path in dumps.deep.gaps} == {str(COMPACTED)}
 
 
-def test_indexes_pass_the_check_that_a_broker_makes_at_start(
+def test_indexes_pass_a_brokers_sanity_check(
     dumps: Dumps, penstock_written_logs: PenstockWrittenLogs
 ) -> None:
     """S2: nothing is rebuilt after a clean stop."""
     assert dumps.sanity.complaints == dumps.verified.complaints == []
     assert sorted(dumps.sanity.files) == penstock_written_logs.files(*INDEXES)
     for path, lines in dumps.sanity.files.items():
-        # An offset index without entries is all right: so is Kafka's, of a small segment.
+        # An offset index without entries is valid: a small segment of Kafka has one too.
         is_empty = path.suffix == ".index" and not path.stat().st_size
         assert lines[1:] == [f"{path} {'is empty' if is_empty else 'passed sanity check'}."]
 
 
-def test_kafka_reads_what_a_crash_leaves(
+def test_kafka_reads_the_files_after_a_crash(
     dumps: Dumps, penstock_written_logs: PenstockWrittenLogs
 ) -> None:
-    """S7: all of it is whole, but for the batch that was torn."""
-    left = penstock_written_logs.notes[TORN].batches[-1].size - TORN_BYTES
+    """S7: all batches are complete except for the torn one."""
+    torn_size = penstock_written_logs.notes[TORN].batches[-1].size - TORN_BYTES
     name = max((penstock_written_logs.crashed / str(TORN)).glob("*.log")).name
-    assert dumps.crashed.complaints == [f"Found {left} invalid bytes at the end of {name}"]
+    assert dumps.crashed.complaints == [f"Found {torn_size} invalid bytes at the end of {name}"]
 
 
 @pytest.mark.parametrize("where", NOT_COMPACTED, ids=str)
-def test_every_field_is_what_was_written(
+def test_every_field_is_dumped_as_written(
     where: TopicPartition, dumps: Dumps, penstock_written_logs: PenstockWrittenLogs
 ) -> None:
     """S1: batches and records field by field: offsets, times, sequences, codecs, positions."""
@@ -130,8 +132,8 @@ def test_every_field_is_what_was_written(
 
 
 @pytest.mark.parametrize("where", PARTITIONS, ids=str)
-def test_kafka_reads_what_we_read(where: TopicPartition, dumps: Dumps) -> None:
-    """S1, S2: `penstock dump-log` shows the same lines, of every file."""
+def test_both_dump_tools_print_the_same_lines(where: TopicPartition, dumps: Dumps) -> None:
+    """S1, S2: `penstock dump-log` prints the same lines for every file."""
     entries = 0
     for path in _of(where, dumps.deep.files, ""):
         printed = kafka_lines(dumps.deep.files[path])
@@ -170,7 +172,7 @@ def test_aborted_transactions_are_in_the_index(
     assert any_aborted > 20
 
 
-def test_the_last_snapshot_tells_the_last_batch_of_each_producer(
+def test_the_last_snapshot_has_the_last_batch_of_each_producer(
     dumps: Dumps, penstock_written_logs: PenstockWrittenLogs
 ) -> None:
     """S1, P3: epochs, sequences, offsets and open transactions, as Kafka reads them."""
@@ -181,30 +183,32 @@ def test_the_last_snapshot_tells_the_last_batch_of_each_producer(
         for batch in notes.batches:
             if batch.producer_id < 0:
                 continue
-            known = expected.setdefault(str(batch.producer_id), {"coordinatorEpoch": "-1"})
-            if known.get("producerEpoch") != str(batch.producer_epoch):
-                known = expected[str(batch.producer_id)] = {
-                    "coordinatorEpoch": known["coordinatorEpoch"]
+            producer_state = expected.setdefault(str(batch.producer_id), {"coordinatorEpoch": "-1"})
+            if producer_state.get("producerEpoch") != str(batch.producer_epoch):
+                producer_state = expected[str(batch.producer_id)] = {
+                    "coordinatorEpoch": producer_state["coordinatorEpoch"]
                 }
-            known |= {
+            producer_state |= {
                 "producerId": str(batch.producer_id),
                 "producerEpoch": str(batch.producer_epoch),
                 "lastTimestamp": str(batch.max_timestamp),
             }
             if batch.marker is not None:
-                known["coordinatorEpoch"] = str(batch.marker.coordinator_epoch)
+                producer_state["coordinatorEpoch"] = str(batch.marker.coordinator_epoch)
                 continue
-            known |= {
+            producer_state |= {
                 "firstSequence": str(batch.base_sequence),
                 "lastSequence": str(batch.last_sequence),
                 "lastOffset": str(batch.next_offset - 1),
                 "offsetDelta": str(len(batch.records) - 1),
             }
-        for producer_id, known in expected.items():
-            if "lastOffset" in known:
-                known["timestamp"] = known["lastTimestamp"]  # there is one in the file for both
+        for producer_id, producer_state in expected.items():
+            if "lastOffset" in producer_state:
+                producer_state["timestamp"] = producer_state[
+                    "lastTimestamp"
+                ]  # the file stores one value for both
             first = notes.open_transactions.get(int(producer_id))
-            known["currentTxnFirstOffset"] = "none" if first is None else str(first)
+            producer_state["currentTxnFirstOffset"] = "none" if first is None else str(first)
         snapshots = _of(where, dumps.deep.files, f"{notes.next_offset:020}.snapshot")
         for path in snapshots:
             lines = kafka_lines(dumps.deep.files[path])

@@ -3,13 +3,13 @@
 from random import Random
 
 from penstock.protocol.codec import encode
-from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
+from tests.support.kafka.broker import JAVA_DIRECTORY, KafkaParts
 from tests.support.protocol.message_samples import full_message, message_versions, random_message
 
 SAMPLES = 10
 
 
-def test_kafka_writes_what_it_read(kafka_parts: KafkaParts) -> None:
+def test_kafka_re_encodes_our_messages_to_the_same_bytes(kafka_parts: KafkaParts) -> None:
     sent: list[str] = []
     for cls, version in message_versions():
         random = Random(f"{cls.__name__} {version}")
@@ -18,7 +18,7 @@ def test_kafka_writes_what_it_read(kafka_parts: KafkaParts) -> None:
         sent += [
             f"{cls.__name__} {version} {encode(message, version).hex()}" for message in messages
         ]
-    run = kafka_parts.run(JAVA_FOLDER / "RewriteMessages.java", stdin="\n".join(sent))
+    run = kafka_parts.run(JAVA_DIRECTORY / "RewriteMessages.java", stdin="\n".join(sent))
     responses = run.stdout.splitlines()
     assert len(responses) == len(sent)
     wrong = [

@@ -1,4 +1,4 @@
-"""The harness itself: a real Kafka writes, its tools read, and both notice what is wrong."""
+"""Tests of the harness: a real Kafka writes, its tools read, and both detect damage."""
 
 import re
 import shutil
@@ -23,7 +23,7 @@ PLAIN_TOPICS = [*CODEC_TOPICS, "append-time", "big", "not-idempotent", "transact
 
 
 def test_kafka_wrote_every_kind_of_file(kafka_written_logs: KafkaWrittenLogs) -> None:
-    """S1: the names that a log folder of Kafka's can hold are all there to be compared with."""
+    """S1: every kind of file that Kafka's log directories can contain exists."""
     top = {path.name for path in kafka_written_logs.data.iterdir() if path.is_file()}
     assert top >= {
         ".kafka_cleanshutdown",
@@ -36,16 +36,16 @@ def test_kafka_wrote_every_kind_of_file(kafka_written_logs: KafkaWrittenLogs) ->
     assert len(kafka_written_logs.files(".log")) > 60
     for suffix in (".index", ".timeindex", ".txnindex", ".snapshot", ".log.deleted"):
         assert kafka_written_logs.files(suffix), suffix
-    directory = kafka_written_logs.folder(TopicPartition("codec-none", 0))
+    directory = kafka_written_logs.directory(TopicPartition("codec-none", 0))
     assert (directory / "partition.metadata").exists()
     epochs = (directory / "leader-epoch-checkpoint").read_text().splitlines()
     assert len(epochs[2:]) == 2, "the restart began a second leader epoch"
 
 
-def test_the_crashed_copy_has_no_mark_of_a_clean_shutdown(
+def test_the_crashed_copy_has_no_clean_shutdown_file(
     kafka_written_logs: KafkaWrittenLogs,
 ) -> None:
-    """S7: the same logs as an unclean stop leaves them."""
+    """S7: the logs are as after an unclean shutdown."""
     assert not (kafka_written_logs.crashed / ".kafka_cleanshutdown").exists()
     for path in kafka_written_logs.files(".log"):
         crashed = kafka_written_logs.crashed / path.relative_to(kafka_written_logs.data)
@@ -85,8 +85,8 @@ def test_an_open_transaction_holds_the_last_stable_offset(
     assert [record.offset for record in served.committed] == list(range(10))
 
 
-def test_deleted_records_move_the_first_offset(kafka_written_logs: KafkaWrittenLogs) -> None:
-    """S4: DeleteRecords is in the log start offset checkpoint."""
+def test_deleted_records_advance_the_log_start_offset(kafka_written_logs: KafkaWrittenLogs) -> None:
+    """S4: the log start offset checkpoint reflects DeleteRecords."""
     where = TopicPartition("records-deleted", 0)
     served = kafka_written_logs.served[where]
     assert (served.first_offset, served.uncommitted[0].offset) == (260, 260)
@@ -98,19 +98,19 @@ def test_deleted_records_move_the_first_offset(kafka_written_logs: KafkaWrittenL
 def test_kafka_compacted_all_but_the_active_segment(
     topic: str, kafka_written_logs: KafkaWrittenLogs
 ) -> None:
-    """S5: the newest record of each key is there, and older ones only in the active segment."""
+    """S5: older records of a key exist only in the active segment."""
     where = TopicPartition(topic, 0)
     written = [item.record for item in kafka_written_logs.written if item.where == where]
     served = kafka_written_logs.served[where].uncommitted
     assert len(served) < len(written) / 2
     newest: dict[bytes | None, KafkaRecord] = {record.key: record for record in written}
     missing = {record.key for record in newest.values() if record not in served}
-    gone = {b"gone-%d" % i for i in range(5)}
-    assert all(newest[key].value is None for key in gone)
-    assert missing == (gone if topic == "compacted-no-tombstones" else set())
+    deleted_keys = {b"gone-%d" % i for i in range(5)}
+    assert all(newest[key].value is None for key in deleted_keys)
+    assert missing == (deleted_keys if topic == "compacted-no-tombstones" else set())
 
 
-def test_offsets_for_timestamps_are_known(kafka_written_logs: KafkaWrittenLogs) -> None:
+def test_offsets_for_timestamps_are_served(kafka_written_logs: KafkaWrittenLogs) -> None:
     served = kafka_written_logs.served[TopicPartition("codec-zstd", 1)]
     responses = served.offsets_for_timestamps
     assert len(responses) >= 6
@@ -145,8 +145,8 @@ def test_dump_reads_every_other_file(kafka_written_logs: KafkaWrittenLogs) -> No
 
     others = kafka_written_logs.files(".txnindex") + kafka_written_logs.files(".snapshot")
     dump = dump_log_segments(indexes + others)
-    # Its own cleaner keeps the last batch of a producer without records, and the timestamp of that
-    # batch in the index; the tool then finds no record with it.
+    # Kafka's cleaner keeps a producer's last batch without records, and its timestamp in the index;
+    # the tool then finds no record with that timestamp.
     unexplained = [
         complaint for complaint in dump.complaints if not complaint.endswith("log timestamp: -1")
     ]
@@ -154,7 +154,7 @@ def test_dump_reads_every_other_file(kafka_written_logs: KafkaWrittenLogs) -> No
     assert all("/compacted-transactions-0/" in complaint for complaint in dump.complaints)
 
     for partition in (0, 1):
-        directory = kafka_written_logs.folder(TopicPartition("transactions", partition))
+        directory = kafka_written_logs.directory(TopicPartition("transactions", partition))
         aborted = [line for path in directory.glob("*.txnindex") for line in dump.files[path][1:]]
         assert len(aborted) == 8
     assert "currentTxnFirstOffset: OptionalLong[10]" in dump.text
@@ -162,7 +162,7 @@ def test_dump_reads_every_other_file(kafka_written_logs: KafkaWrittenLogs) -> No
 
 def test_dump_decodes_coordinator_topics(kafka_written_logs: KafkaWrittenLogs) -> None:
     def logs(topic: str) -> list[Path]:
-        return sorted(kafka_written_logs.folder(TopicPartition(topic, 0)).glob("*.log"))
+        return sorted(kafka_written_logs.directory(TopicPartition(topic, 0)).glob("*.log"))
 
     offsets = dump_log_segments(logs("__consumer_offsets"), "--offsets-decoder")
     assert '"group":"readers","topic":"codec-none","partition":1' in offsets.text
@@ -171,9 +171,9 @@ def test_dump_decodes_coordinator_topics(kafka_written_logs: KafkaWrittenLogs) -
     assert offsets.complaints == states.complaints == []
 
 
-def test_dump_names_what_is_wrong(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
-    """A broken file makes a complaint, so that an empty list of complaints means something."""
-    source = kafka_written_logs.folder(TopicPartition("codec-none", 0))
+def test_dump_reports_damaged_files(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
+    """An empty list of errors is meaningful only if damage is reported."""
+    source = kafka_written_logs.directory(TopicPartition("codec-none", 0))
     log = min(source.glob("*.log"))
     for name in ("flipped", "torn", "index"):
         (tmp_path / name).mkdir()
@@ -210,10 +210,10 @@ def test_dump_reads_the_old_formats(
         assert re.findall(r"payload: (.*)", lines) == [value.decode() for value in values if value]
 
 
-def test_kafka_serves_folders_put_in_its_place(
+def test_kafka_serves_copied_log_directories(
     kafka_written_logs: KafkaWrittenLogs, served: ServedLogs, recovered: ServedLogs
 ) -> None:
-    """S1, S7: a broker that never wrote them opens the folders, also when it must recover them."""
+    """S1, S7: a broker that did not write them opens the directories, with and without recovery."""
     for how in (served, recovered):
         for moved, source in MOVED.items():
             assert how.partitions[moved] == kafka_written_logs.served[source]
@@ -225,8 +225,8 @@ def test_kafka_serves_folders_put_in_its_place(
         assert bool(recovering) == (how is recovered)
 
 
-def test_a_killed_broker_is_gone_and_starts_again(kafka_parts: KafkaParts, tmp_path: Path) -> None:
-    # The controller lets the broker in again once the session of the killed one is over.
+def test_a_killed_broker_can_be_restarted(kafka_parts: KafkaParts, tmp_path: Path) -> None:
+    # The controller accepts the broker once the session of the killed one has expired.
     settings = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}
     with KafkaBroker(kafka_parts, tmp_path, settings) as broker:
         broker.kill()

@@ -40,13 +40,13 @@ def _open(
     return log, [item.record for item in written if item.where == where]
 
 
-def test_every_old_log_is_read(old_format_logs: OldLogs) -> None:
+def test_every_old_log_is_covered(old_format_logs: OldLogs) -> None:
     assert {format_log.where.topic for format_log in old_format_logs[1]} == set(TOPICS)
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_we_read_the_records(topic: str, old_format_logs: OldLogs, tmp_path: Path) -> None:
-    """S1: each has its offset, its time if the format has one, its key and its value."""
+def test_old_records_are_read(topic: str, old_format_logs: OldLogs, tmp_path: Path) -> None:
+    """S1: with offset, key, value and, if the format has one, timestamp."""
     log, written = _open(topic, old_format_logs, tmp_path)
     served = consume(log)
     assert served.uncommitted == served.committed == written
@@ -59,17 +59,17 @@ def test_we_read_the_records(topic: str, old_format_logs: OldLogs, tmp_path: Pat
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_kafka_serves_the_same(
+def test_kafka_serves_the_same_records(
     topic: str, old_format_logs: OldLogs, recovered: ServedLogs, tmp_path: Path
 ) -> None:
-    """S1, S7: a broker that has to recover them, as we have."""
+    """S1, S7: both brokers must recover the logs."""
     log, _ = _open(topic, old_format_logs, tmp_path)
     assert consume(log) == recovered.partitions[TopicPartition(f"old-{topic}", 0)]
     log.close()
 
 
-def test_we_dump_what_kafka_dumps(old_format_logs: OldLogs) -> None:
-    """S1: but for the CRC of each record, which Kafka's tool repeats beside that of its batch."""
+def test_both_dump_tools_print_the_same_lines(old_format_logs: OldLogs) -> None:
+    """S1: except for the CRC of each record, which Kafka's tool prints in addition."""
     dump = dump_log_segments(sorted(old_format_logs[0].glob("*/*.log")), "--print-data-log")
     assert dump.complaints == []
     for path, lines in dump.files.items():
@@ -79,8 +79,10 @@ def test_we_dump_what_kafka_dumps(old_format_logs: OldLogs) -> None:
 
 
 @pytest.mark.parametrize("topic", ["v0-gzip", "v1-none"])
-def test_a_log_of_old_and_new_batches(topic: str, old_format_logs: OldLogs, tmp_path: Path) -> None:
-    """S1, S7: what is appended to an old log is v2, and both are found again after a crash."""
+def test_v2_batches_are_appended_to_old_logs(
+    topic: str, old_format_logs: OldLogs, tmp_path: Path
+) -> None:
+    """S1, S7: both formats are recovered after a crash."""
     log, written = _open(topic, old_format_logs, tmp_path)
     clock = ManualClock()
     notes = Notes(first_offset=log.log_end_offset)

@@ -1,4 +1,4 @@
-"""Our assignors assign as Kafka's own classes do (C4)."""
+"""Our assignors compute the same assignments as Kafka's classes (C4)."""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from penstock.client.consumer.assignors import Assignment, Subscription, assigno
 from penstock.client.consumer.assignors.encoding import encode_subscription
 from penstock.core.ids import TopicPartition
 from tests.support.client.assignments import GroupCase, assigned, random_case
-from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
+from tests.support.kafka.broker import JAVA_DIRECTORY, KafkaParts
 
 NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 STICKY = ("sticky", "cooperative-sticky")
@@ -26,7 +26,7 @@ def _lines(case: GroupCase, assignor: str) -> Iterator[str]:
     yield f"ASSIGN {assignor}"
 
 
-def _answers(output: str) -> list[list[str]]:
+def _responses(output: str) -> list[list[str]]:
     return [part.splitlines() for part in output.split("DONE\n")[:-1]]
 
 
@@ -36,7 +36,7 @@ def _partition(word: str) -> TopicPartition:
 
 
 def _as_sent(subscription: Subscription) -> Subscription:
-    """With topics and partitions in the order in which they travel."""
+    """Returns the subscription with topics and partitions in the order of its encoding."""
     return subscription._replace(
         topics=sorted(subscription.topics),
         owned_partitions=sorted(subscription.owned_partitions),
@@ -44,32 +44,32 @@ def _as_sent(subscription: Subscription) -> Subscription:
 
 
 def _past(random: Random) -> list[TopicPartition]:
-    """Of few topics: with more than 12, the order of Java's map depends on what it once had."""
+    """Returns an earlier assignment of at most 12 topics, which Java's map orders by hash."""
     count = random.randint(0, 30)
     return [
         TopicPartition(f"topic-{random.randrange(12)}", partition) for partition in range(count)
     ]
 
 
-def test_the_same_assignments(kafka_parts: KafkaParts) -> None:
-    """Partition by partition and in the same order. What a member tells of its past is the same to
-    the byte: groups of both clients work."""
+def test_assignments_and_user_data_are_kafkas(kafka_parts: KafkaParts) -> None:
+    """In the same order; the user data of earlier assignments is equal byte for byte, so that
+    groups of both clients work."""
     random = Random(SEED)
     chosen = [NAMES[number % len(NAMES)] for number in range(CASES)]
     cases = [random_case(random, name) for name in chosen]
     pasts = [(name, number, _past(random)) for name in STICKY for number in range(20)]
     lines = [line for case, name in zip(cases, chosen, strict=True) for line in _lines(case, name)]
     for name, generation, past in pasts:
-        told = ",".join(f"{topic}:{partition}" for topic, partition in past)
-        lines.append(f"USERDATA {name} {generation} {told or '-'}")
-    run = kafka_parts.run(JAVA_FOLDER / "AssignPartitions.java", stdin="\n".join(lines) + "\n")
-    responses = _answers(run.stdout)
+        partitions = ",".join(f"{topic}:{partition}" for topic, partition in past)
+        lines.append(f"USERDATA {name} {generation} {partitions or '-'}")
+    run = kafka_parts.run(JAVA_DIRECTORY / "AssignPartitions.java", stdin="\n".join(lines) + "\n")
+    responses = _responses(run.stdout)
     for number, (case, name) in enumerate(zip(cases, chosen, strict=True)):
         theirs = {
             member: [_partition(word) for word in words.split(",") if word]
             for member, _, words in (line.partition(" ") for line in responses[number])
         }
-        sent = {member: _as_sent(told) for member, told in case.members.items()}
+        sent = {member: _as_sent(subscription) for member, subscription in case.members.items()}
         ours = assigned(assignors_of(name)[0], GroupCase(case.topics, sent))
         assert ours == theirs, (number, name, case)
     for (name, generation, past), response in zip(pasts, responses[CASES:], strict=True):

@@ -1,7 +1,7 @@
-"""What Kafka appended, appended by us, gives the same files byte for byte (S1).
+"""Appending Kafka's batches with our log creates the same files, byte for byte (S1).
 
-Settings, appends, restarts and DeleteRecords are those of Kafka. So the segments must end where
-its own end, and every index entry must be where its own is.
+Settings, appends, restarts and DeleteRecords are those of Kafka. So the segments must end at the
+same offsets, and every index entry must be at the same position.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,18 +40,18 @@ REBUILT = [
 ]
 
 
-def _batches(folder: Path) -> Iterator[tuple[bytes, BatchHeader]]:
-    for path in sorted(folder.glob("*.log")):
+def _batches(directory: Path) -> Iterator[tuple[bytes, BatchHeader]]:
+    for path in sorted(directory.glob("*.log")):
         for view, position, header in batches_in(path.read_bytes()):
             yield bytes(view[position : position + header.size]), header
 
 
 class Replay:
-    """A log of ours that goes through what a log of Kafka's went through."""
+    """A log of ours to which the operations of one of Kafka's logs are applied."""
 
-    def __init__(self, where: TopicPartition, folder: Path, now_ms: int) -> None:
+    def __init__(self, where: TopicPartition, directory: Path, now_ms: int) -> None:
         self.where = where
-        self.folder = folder
+        self.directory = directory
         self.clock = ManualClock(now_ms)
         self._epoch = 0
         self.log = self._load(clean=False, start_offset=0)
@@ -59,7 +59,7 @@ class Replay:
     def _load(self, *, clean: bool, start_offset: int) -> Log:
         return load_log(
             OsDisk(),
-            str(self.folder),
+            str(self.directory),
             self.where,
             kafka_config(self.where.topic),
             self.clock,
@@ -73,7 +73,7 @@ class Replay:
         self.log.update_high_watermark(self.log.log_end_offset)
 
     def lead(self, data: bytes, header: BatchHeader) -> None:
-        """Appends what its producer or coordinator had sent, built by us."""
+        """Appends the batch as its producer or coordinator sent it, built by us."""
         self._restart_before(header)
         origin = AppendOrigin.COORDINATOR if header.is_control else AppendOrigin.CLIENT
         built = _marker(data, header) if header.is_control else _produced(data, header)
@@ -84,7 +84,7 @@ class Replay:
         self.log.update_high_watermark(self.log.log_end_offset)
 
     def _restart_before(self, header: BatchHeader) -> None:
-        """A new epoch tells that Kafka was restarted in between."""
+        """Restarts the log if the leader epoch changed: Kafka was restarted before this batch."""
         if header.partition_leader_epoch != self._epoch:
             self._epoch = header.partition_leader_epoch
             self.delete_records(130)
@@ -102,10 +102,10 @@ class Replay:
 
 
 def _produced(data: bytes, header: BatchHeader) -> bytearray:
-    """The batch as the producer sent it: from offset 0, with its own timestamps."""
+    """Returns the batch as the producer sent it: from offset 0, with its own timestamps."""
     sent = bytearray(data)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        # The records still have the times that the producer gave them.
+        # The records still have the producer's timestamps.
         header = set_max_timestamp(sent, 0, header, TimestampType.CREATE_TIME, -1)
     builder = BatchBuilder(write_limit=4_000_000, compression=header.compression)
     for record in read_records(sent, 0, header):
@@ -130,46 +130,46 @@ def _marker(data: bytes, header: BatchHeader) -> bytearray:
 
 
 @pytest.mark.parametrize("where", PARTITIONS, ids=str)
-def test_as_follower(
+def test_a_follower_writes_kafkas_files(
     where: TopicPartition, kafka_written_logs: KafkaWrittenLogs, tmp_path: Path
 ) -> None:
     """S1, S3: segments, offset, time and transaction indexes, snapshots, leader epochs."""
-    source = kafka_written_logs.folder(where)
+    source = kafka_written_logs.directory(where)
     replay = Replay(where, tmp_path / str(where), written_at(source))
     for data, header in _batches(source):
         replay.follow(data, header)
     replay.close()
-    same_files(files_in(replay.folder), files_in(source))
+    same_files(files_in(replay.directory), files_in(source))
 
 
 @pytest.mark.parametrize(
     "where", [item for item in PARTITIONS if "snappy" not in item.topic], ids=str
 )
-def test_as_leader(
+def test_a_leader_writes_kafkas_files(
     where: TopicPartition, kafka_written_logs: KafkaWrittenLogs, tmp_path: Path
 ) -> None:
     """S1, P6: our producer's batches, validated and stamped by our leader, are Kafka's."""
-    source = kafka_written_logs.folder(where)
+    source = kafka_written_logs.directory(where)
     replay = Replay(where, tmp_path / str(where), written_at(source))
     for data, header in _batches(source):
         replay.lead(data, header)
     replay.close()
-    same_files(files_in(replay.folder), files_in(source))
+    same_files(files_in(replay.directory), files_in(source))
 
 
 @pytest.mark.parametrize("partition", [0, 1])
-def test_as_leader_with_snappy(
+def test_a_leader_writes_kafkas_files_except_for_snappy_data(
     partition: int, kafka_written_logs: KafkaWrittenLogs, tmp_path: Path
 ) -> None:
-    """P6: two libraries pack the same records into other bytes; all the rest is the same."""
+    """P6: two snappy libraries produce different bytes; everything else is equal."""
     where = TopicPartition("codec-snappy", partition)
-    source = kafka_written_logs.folder(where)
+    source = kafka_written_logs.directory(where)
     replay = Replay(where, tmp_path / str(where), written_at(source))
     for data, header in _batches(source):
         replay.lead(data, header)
     replay.close()
     for (ours, our_header), (theirs, their_header) in zip(
-        _batches(replay.folder), _batches(source), strict=True
+        _batches(replay.directory), _batches(source), strict=True
     ):
         same = {"batch_length": 0, "crc": 0}
         assert our_header._replace(**same) == their_header._replace(**same)
@@ -181,7 +181,7 @@ def test_as_leader_with_snappy(
             )
         ]
         assert unpacked[0] == unpacked[1]
-    assert epochs_in(files_in(replay.folder)) == epochs_in(files_in(source))
+    assert epochs_in(files_in(replay.directory)) == epochs_in(files_in(source))
 
 
 @pytest.mark.parametrize("topic", REBUILT)
@@ -192,7 +192,7 @@ def test_both_rebuild_the_same_indexes(
     kafka_written_logs: KafkaWrittenLogs,
     tmp_path: Path,
 ) -> None:
-    """S7: all indexes are gone; ours are Kafka's own new ones, also of old formats."""
+    """S7: after all indexes were deleted, also for old message formats."""
     where = TopicPartition(topic, 0)
     directory = copy_of(to_rebuild[topic], tmp_path)
     assert list(directory.glob("*index")) == []
@@ -209,7 +209,7 @@ def test_both_rebuild_the_same_indexes(
     for files in (ours, theirs):
         files.pop("leader-epoch-checkpoint", None)
     assert any(len(data) > 0 for name, data in ours.items() if name.endswith("index")) or (
-        topic.startswith("old-v0-") and topic != "old-v0-none"  # three entries, without time
+        topic.startswith("old-v0-") and topic != "old-v0-none"  # three entries, without timestamps
     )
     same_files(ours, theirs)
 
@@ -219,13 +219,13 @@ def test_every_log_without_indexes_is_rebuilt(to_rebuild: Mapping[str, Path]) ->
 
 
 def _with_epoch(epochs: list[tuple[int, int]], end_offset: int) -> list[tuple[int, int]]:
-    """Kafka notes its own epoch when it begins to lead; its own logs have it already."""
+    """Adds the epoch that Kafka stores when it becomes leader, unless the log has it."""
     is_known = epochs and epochs[-1][0] == KAFKA_EPOCH
     return epochs if is_known else [*epochs, (KAFKA_EPOCH, end_offset)]
 
 
-def test_the_small_files(kafka_written_logs: KafkaWrittenLogs) -> None:
-    """S1: checkpoints, the mark of a clean stop, the identities of partitions and of the folder."""
+def test_checkpoints_and_metadata_files_are_kafkas(kafka_written_logs: KafkaWrittenLogs) -> None:
+    """S1: checkpoints, clean shutdown file, `partition.metadata` and `meta.properties`."""
     root = kafka_written_logs.data
     for name in SMALL_FILES:
         path = root / f"{name}-offset-checkpoint"
@@ -243,9 +243,8 @@ def test_the_small_files(kafka_written_logs: KafkaWrittenLogs) -> None:
         assert checkpoint_files.encode_leader_epochs(epochs) == path.read_bytes()
 
 
-def test_the_identity_of_the_folder(kafka_written_logs: KafkaWrittenLogs) -> None:
-    """S1: the same settings in `meta.properties`. Kafka's order is a hash map's, and it adds the
-    date."""
+def test_meta_properties_are_kafkas(kafka_written_logs: KafkaWrittenLogs) -> None:
+    """S1: the same properties; Kafka's file is unordered and has the date."""
     path = kafka_written_logs.data / "meta.properties"
     properties = checkpoint_files.decode_meta_properties(path.read_bytes(), str(path))
     ours = checkpoint_files.encode_meta_properties(properties).decode().splitlines()

@@ -1,7 +1,7 @@
-"""Kafka's cleaner and ours leave the same of the same logs (S5).
+"""Kafka's cleaner and ours compact the same logs to the same result (S5).
 
-The logs are Kafka's own and ours, with every codec, transactions, tombstones, records without a
-key. Kafka compacts a copy while it serves it; we compact another one at the time of Kafka's clock.
+The logs are Kafka's and ours, with every codec, transactions, tombstones, records without a key.
+Kafka compacts a copy while it serves it; we compact another copy with Kafka's time.
 """
 
 import shutil
@@ -44,17 +44,17 @@ class Batch(NamedTuple):
     records: list[Record]
 
 
-def _batches(folder: Path) -> Iterator[Batch]:
-    for path in sorted(folder.glob("*.log")):
+def _batches(directory: Path) -> Iterator[Batch]:
+    for path in sorted(directory.glob("*.log")):
         for view, position, header in batches_in(path.read_bytes()):
             data = bytes(view[position : position + header.size])
             yield Batch(path.name, header, data, read_records(data, 0, header))
 
 
 class Cleaned(NamedTuple):
-    """A log that our cleaner went through."""
+    """A log after a run of our cleaner."""
 
-    folder: Path
+    directory: Path
     served: ServedPartition
 
 
@@ -86,9 +86,9 @@ def cleaned(
 
 
 def _time_of_cleaning(before: Path, after: Path) -> int:
-    """Kafka's clock when it cleaned: the delete horizons that it set tell."""
-    known = {batch.header.delete_horizon_ms for batch in _batches(before)}
-    new = {batch.header.delete_horizon_ms for batch in _batches(after)} - known
+    """Returns Kafka's time of the cleaning, derived from the delete horizons that it set."""
+    old_horizons = {batch.header.delete_horizon_ms for batch in _batches(before)}
+    new = {batch.header.delete_horizon_ms for batch in _batches(after)} - old_horizons
     if not new:
         return written_at(after)
     (horizon_ms,) = new
@@ -100,21 +100,23 @@ def test_every_input_is_compared(to_clean: Mapping[TopicPartition, Path]) -> Non
     assert sorted(where.topic for where in to_clean) == sorted(TOPICS)
 
 
-def test_the_same_records_stay(
+def test_the_same_records_are_retained(
     where: TopicPartition,
     served: ServedLogs,
     to_clean: Mapping[TopicPartition, Path],
     cleaned: Cleaned,
 ) -> None:
-    """S5: to consumers of both isolation levels, with all they are told."""
+    """S5: for consumers of both isolation levels, with all fields."""
     assert cleaned.served == served.partitions[where]
     records = sum(batch.header.records_count for batch in _batches(to_clean[where]))
     assert 0 < len(cleaned.served.uncommitted) < records * 0.9
 
 
-def test_the_same_batches_stay(where: TopicPartition, served: ServedLogs, cleaned: Cleaned) -> None:
+def test_the_same_batches_are_retained(
+    where: TopicPartition, served: ServedLogs, cleaned: Cleaned
+) -> None:
     """S5: offsets, producers, sequences, epochs, delete horizons, markers, empty batches."""
-    ours, theirs = list(_batches(cleaned.folder)), list(_batches(served.data / str(where)))
+    ours, theirs = list(_batches(cleaned.directory)), list(_batches(served.data / str(where)))
     assert [batch.segment for batch in ours] == [batch.segment for batch in theirs]
     for our, their in zip(ours, theirs, strict=True):
         assert our.records == their.records
@@ -125,11 +127,11 @@ def test_the_same_batches_stay(where: TopicPartition, served: ServedLogs, cleane
 
 
 def _has_other_bytes(our: Batch, their: Batch) -> bool:
-    """Whether both may say the same in other bytes.
+    """Returns whether equal batches may have different bytes.
 
-    Kafka builds a batch that loses records anew: its timestamps then count from its first record,
-    and with log append time they are all the same. We take the bytes of the records over, and so
-    they count from what they counted from. And the snappy of another library packs otherwise.
+    Kafka rebuilds a batch that loses records: its timestamps are then relative to its first record,
+    and with log append time they are all equal. We copy the bytes of the records, so that the base
+    timestamp does not change. Different snappy libraries also produce different bytes.
     """
     if our.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return True
@@ -139,9 +141,11 @@ def _has_other_bytes(our: Batch, their: Batch) -> bool:
     return our.header.compression is Compression.SNAPPY
 
 
-def test_the_same_files_stay(where: TopicPartition, served: ServedLogs, cleaned: Cleaned) -> None:
+def test_the_same_files_are_retained(
+    where: TopicPartition, served: ServedLogs, cleaned: Cleaned
+) -> None:
     """S5: segments, transaction indexes, snapshots and epochs."""
-    ours, theirs = files_in(cleaned.folder), files_in(served.data / str(where))
+    ours, theirs = files_in(cleaned.directory), files_in(served.data / str(where))
     assert sorted(ours) == sorted(theirs)
     for name in ours:
         if name.endswith(".txnindex"):

@@ -1,4 +1,4 @@
-"""The same raw requests to Kafka's own broker and to ours: the same numbers come back (M4, E1)."""
+"""The same raw requests to Kafka's broker and to ours have the same results (M4, E1)."""
 
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from tests.support.kafka.once import once_per_run
 from tests.support.kafka.transaction_requests import transactions
 from tests.support.protocol.requests import NOW, batch_of, make_topic, new_producer, send_batch
 
-Answers = dict[str, object]
+Results = dict[str, object]
 TOPIC, BROKER = 2, 4
 SETTINGS = {"auto.create.topics.enable": "false"}
 TOPICS = {
@@ -38,20 +38,20 @@ TOPICS = {
 ATTRIBUTES_AT, COUNT_AT, MAGIC_AT, CRC_AT = 22, 60, 16, 17
 
 
-def changed(batch: bytes, position: int, value: int, *, mend: bool = True) -> bytes:
-    """A batch with another byte, and with a CRC that fits unless it is left as it is."""
+def changed(batch: bytes, position: int, value: int, *, fix_crc: bool = True) -> bytes:
+    """Returns the batch with one byte changed, with a recomputed CRC if `fix_crc`."""
     new = bytearray(batch)
     new[position] = value
-    if mend:
+    if fix_crc:
         write_crc(new, 0, compute_crc(new, 0, len(new)))
     return bytes(new)
 
 
-def refusals(client: WireClient) -> Answers:
-    """Batches that are refused, in versions with and without the log's start."""
+def invalid_batches(client: WireClient) -> Results:
+    """Sends invalid batches, in versions with and without the log start offset."""
     batch = batch_of(b"x")
     cases: dict[str, tuple[str, bytes, dict[str, int]]] = {
-        "corrupt": ("plain", changed(batch, CRC_AT, batch[CRC_AT] ^ 1, mend=False), {}),
+        "corrupt": ("plain", changed(batch, CRC_AT, batch[CRC_AT] ^ 1, fix_crc=False), {}),
         "too large": ("plain", batch_of(bytes(3000)), {}),
         "larger than a segment": ("wide", batch_of(bytes(2_000_000)), {}),
         "without a key": ("compacted", batch_of(b"x", b"y"), {}),
@@ -60,25 +60,27 @@ def refusals(client: WireClient) -> Answers:
         "to an unknown partition": ("plain", batch, {"partition": 9}),
         "nothing": ("plain", b"", {}),
         "two batches": ("plain", batch * 2, {}),
-        "of magic 1": ("plain", changed(batch, MAGIC_AT, 1, mend=False), {}),
-        "of magic 3": ("plain", changed(batch, MAGIC_AT, 3, mend=False), {}),
+        "of magic 1": ("plain", changed(batch, MAGIC_AT, 1, fix_crc=False), {}),
+        "of magic 3": ("plain", changed(batch, MAGIC_AT, 3, fix_crc=False), {}),
         "zstd": ("plain", batch_of(b"x", codec=Compression.ZSTD), {"version": 6}),
         "acks": ("plain", batch, {"acks": 5}),
         "fewer records than it says": ("plain", changed(batch, COUNT_AT, 5), {}),
         "a control batch": ("plain", changed(batch, ATTRIBUTES_AT, 0x20), {}),
     }
-    result: Answers = {}
+    result: Results = {}
     for name, (topic, records, options) in cases.items():
         for version in (3, 8, 9, 12):
             how = {"version": version, **options}
-            result[f"{name}, version {version}"] = told(send_batch(client, topic, records, **how))
+            result[f"{name}, version {version}"] = fields_of(
+                send_batch(client, topic, records, **how)
+            )
     return result
 
 
-def sequences(client: WireClient) -> Answers:
-    """What a producer is told of a gap, and of an epoch that is over."""
+def sequences(client: WireClient) -> Results:
+    """Sends a batch after a sequence gap, and one with a fenced epoch."""
     producer_id, epoch = new_producer(client)
-    result: Answers = {}
+    result: Results = {}
     for name, epoch_then, sequence in (
         ("first", epoch, 0),
         ("gap", epoch, 9),
@@ -87,21 +89,21 @@ def sequences(client: WireClient) -> Answers:
     ):
         batch = batch_of(b"x", producer=(producer_id, epoch_then, sequence), timestamp=recent())
         response = send_batch(client, "plain", batch)
-        result[name] = told(response)[:1] + told(response)[2:]  # all but its offset
+        result[name] = fields_of(response)[:1] + fields_of(response)[2:]  # all but its offset
     return result
 
 
-def duplicate(client: WireClient) -> Answers:
-    """What a producer is told that sends a batch again."""
+def duplicate(client: WireClient) -> Results:
+    """Sends the same batch twice."""
     producer, sent = new_producer(client), recent()
     batch = batch_of(b"x", b"y", producer=(*producer, 0), timestamp=sent)
-    first, again = (send_batch(client, "plain", batch) for _ in range(2))
-    assert again.base_offset == first.base_offset
-    return {"duplicate": (again.error_code, again.log_append_time_ms - sent)}
+    first, second = (send_batch(client, "plain", batch) for _ in range(2))
+    assert second.base_offset == first.base_offset
+    return {"duplicate": (second.error_code, second.log_append_time_ms - sent)}
 
 
-def named_twice(client: WireClient) -> Answers:
-    """Resources that a request names more than once, among others."""
+def named_twice(client: WireClient) -> Results:
+    """Sends requests that name a resource more than once."""
     named = [
         (TOPIC, "plain"),
         (TOPIC, "nowhere"),
@@ -128,8 +130,8 @@ def named_twice(client: WireClient) -> Answers:
     }
 
 
-def told(response: Any) -> tuple[int, int, int, int, list[int]]:
-    """An answer without its words."""
+def fields_of(response: Any) -> tuple[int, int, int, int, list[int]]:
+    """Returns the fields of a partition's response without its error messages."""
     return (
         response.error_code,
         response.base_offset,
@@ -143,8 +145,8 @@ def recent() -> int:
     return time.time_ns() // 1_000_000
 
 
-QUESTIONS: tuple[Callable[[WireClient], Answers], ...] = (
-    refusals,
+SCENARIOS: tuple[Callable[[WireClient], Results], ...] = (
+    invalid_batches,
     sequences,
     duplicate,
     named_twice,
@@ -152,7 +154,7 @@ QUESTIONS: tuple[Callable[[WireClient], Answers], ...] = (
 )
 
 
-def ask_all(client: WireClient) -> Answers:
+def run_all(client: WireClient) -> Results:
     for topic, configs in TOPICS.items():
         make_topic(client, topic, 1, configs)
     wait_until(
@@ -164,32 +166,32 @@ def ask_all(client: WireClient) -> Answers:
         start = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, 2)])
         response = client.request(DeleteRecordsRequest([start], 5000), 2)
         assert response.topics[0].partitions[0].low_watermark == 2
-    result: Answers = {}
-    for question in QUESTIONS:
-        result |= question(client)
+    result: Results = {}
+    for scenario in SCENARIOS:
+        result |= scenario(client)
     return result
 
 
 @pytest.fixture(scope="session")
-def answers(
+def results(
     kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Answers, Answers]:
-    """What Kafka answered, and what we did."""
+) -> tuple[Results, Results]:
+    """The results of Kafka and ours."""
 
-    def ask_both(folder: Path) -> tuple[Answers, Answers]:
+    def run_both(directory: Path) -> tuple[Results, Results]:
         with (
-            KafkaBroker(kafka_parts, folder / "kafka", SETTINGS) as kafka,
+            KafkaBroker(kafka_parts, directory / "kafka", SETTINGS) as kafka,
             WireClient(("127.0.0.1", kafka.port)) as client,
         ):
-            theirs = ask_all(client)
-        with running_broker(folder / "ours", SETTINGS) as broker, broker.connect() as client:
-            return theirs, ask_all(client)
+            theirs = run_all(client)
+        with running_broker(directory / "ours", SETTINGS) as broker, broker.connect() as client:
+            return theirs, run_all(client)
 
-    return once_per_run(tmp_path_factory, "same-answers", ask_both)
+    return once_per_run(tmp_path_factory, "same-responses", run_both)
 
 
-def test_refused_batches(answers: tuple[Answers, Answers]) -> None:
-    """P2, P7: also whether the refusal tells where the log starts."""
-    theirs, ours = answers
+def test_results_are_kafkas(results: tuple[Results, Results]) -> None:
+    """P2, P7: including the log start offset in error responses."""
+    theirs, ours = results
     assert recent() - 60_000 > NOW, "a batch of batch_of() must be old"
     assert ours == theirs

@@ -1,8 +1,8 @@
 """Kafka Streams with exactly_once_v2 on our broker: every word is counted once (P4, C3, C4).
 
-A word count that is killed twice: between two commits while lines come in, and with a transaction
-open that nobody ends. The third run must fence what is left, restore its store from the changelog,
-and go on where the last commit was.
+A word count is killed twice: between two commits while lines arrive, and with an open transaction.
+The third run must fence the producers of the earlier ones, restore its store from the changelog,
+and resume at the last commit.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ CHANGELOG = f"{APPLICATION}-counts-changelog"
 PARTITIONS = 2
 THREADS = 2
 LINES = 200
-"""Of the third run; the others have lines until they are killed."""
+"""The number of lines of the third run; the others receive lines until they are killed."""
 
 BROKER = {
     "offsets.topic.num.partitions": "2",
@@ -42,7 +42,7 @@ BROKER = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "1000",  # a killed member is missed for so long
+    "group.min.session.timeout.ms": "1000",  # the time until a killed member is removed
 }
 STREAMS = {
     "application.id": APPLICATION,
@@ -50,7 +50,7 @@ STREAMS = {
     "num.stream.threads": str(THREADS),
     "commit.interval.ms": "100",
     "repartition.purge.interval.ms": "100",
-    "statestore.cache.max.bytes": "0",  # each count of a word comes out, not only the last
+    "statestore.cache.max.bytes": "0",  # emits each count of a word, not only the last
     "consumer.session.timeout.ms": "2000",
     "consumer.heartbeat.interval.ms": "300",
 }
@@ -67,32 +67,32 @@ GROUP: dict[str, str | int] = {
 @dataclass(frozen=True)
 class Outcome:
     words: list[str]
-    """All that were sent."""
+    """All words that were sent."""
     counts: list[tuple[str, int]]
-    """What a reader of committed records finds in the end."""
+    """The counts that a read_committed consumer reads at the end."""
     first_states: list[str]
     left_open: int
-    """Words in transactions that the second kill left open."""
+    """The number of words in transactions that the second kill left open."""
     configs: Mapping[str, Mapping[str, str]]
-    """Of the topics that Kafka Streams made."""
+    """The configs of the internal topics of Kafka Streams."""
     purged_to: list[int]
     """The first offsets of the repartition topic."""
     group: Mapping[str, str | int]
     committed: list[int]
     """The offsets of the input that the group committed."""
     sent: list[int]
-    """How far the input goes."""
+    """The end offsets of the input."""
 
 
 class Offsets(NamedTuple):
     first: list[int]
-    """Of each partition."""
+    """The first offset of each partition."""
     ends: int
-    """The sum of all."""
+    """The sum of the end offsets."""
 
 
 class CommittedReader:
-    """Reads what is committed in a topic, and what is added to it."""
+    """Reads the committed records of a topic continuously."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.records: list[tuple[str, int]] = []
@@ -107,7 +107,7 @@ class CommittedReader:
         self._consumer.assign(places)
 
     def count(self) -> int:
-        """How many there are; it waits for one more, but not for long."""
+        """Returns the number of records so far, after a short wait for one more."""
         for message in self._consumer.consume(1000, timeout=0.05):
             key, value = message.key(), message.value()
             assert message.error() is None
@@ -121,25 +121,25 @@ class CommittedReader:
 
 
 class Job:
-    """The word count on a broker, the lines that it is sent, and what comes out."""
+    """The word count on a broker, with its input and output."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, directory: Path) -> None:
         self.bootstrap = bootstrap
         self.words: list[str] = []
         self.sent = [0] * PARTITIONS
         self.admin = confluent_admin.AdminClient({"bootstrap.servers": bootstrap})
         topics = [NewTopic(name, PARTITIONS, 1) for name in (INPUT, OUTPUT)]
-        for made in self.admin.create_topics(topics).values():
-            made.result(20)
-        self._folder = folder
+        for future in self.admin.create_topics(topics).values():
+            future.result(20)
+        self._directory = directory
         self._producer = Producer({"bootstrap.servers": bootstrap})
         self._lines = 0
 
     def app(self, **settings: str) -> App:
-        state = {"bootstrap.servers": self.bootstrap, "state.dir": str(self._folder / "state")}
-        path = self._folder / "streams.properties"
+        state = {"bootstrap.servers": self.bootstrap, "state.dir": str(self._directory / "state")}
+        path = self._directory / "streams.properties"
         properties = write_properties(path, {**STREAMS, **state, **settings})
-        return App(KafkaApps.find(), self._folder, "WordCount", properties, INPUT, OUTPUT)
+        return App(KafkaApps.find(), self._directory, "WordCount", properties, INPUT, OUTPUT)
 
     def send(self, lines: int) -> None:
         for number in range(self._lines, self._lines + lines):
@@ -169,7 +169,7 @@ class Job:
         }
 
     def offsets(self, topic: str, isolation: str = "read_uncommitted") -> Offsets:
-        """Where partitions begin and end, for a reader of this isolation level."""
+        """Returns the first and end offsets of the partitions for this isolation level."""
         with closing(self._consumer(isolation)) as consumer:
             result = [
                 consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)
@@ -178,7 +178,7 @@ class Job:
         return Offsets([first for first, _ in result], sum(last for _, last in result))
 
     def open_words(self) -> int:
-        """How many words are in transactions that have not ended."""
+        """Returns the number of words in open transactions."""
         return self.offsets(REPARTITION).ends - self.offsets(REPARTITION, "read_committed").ends
 
     def committed(self) -> list[int]:
@@ -191,10 +191,10 @@ class Job:
         return Consumer({**settings, "isolation.level": isolation})
 
 
-def _count_words(folder: Path) -> Outcome:
-    (folder / "app").mkdir()
-    with start_broker(folder / "broker", BROKER) as broker:
-        job = Job(broker.bootstrap, folder / "app")
+def _count_words(directory: Path) -> Outcome:
+    (directory / "app").mkdir()
+    with start_broker(directory / "broker", BROKER) as broker:
+        job = Job(broker.bootstrap, directory / "app")
         with closing(CommittedReader(broker.bootstrap, OUTPUT)) as output:
             first_states = _killed_while_lines_come_in(job, output)
             left_open = _killed_in_a_transaction(job)
@@ -232,7 +232,7 @@ def _killed_while_lines_come_in(job: Job, output: CommittedReader) -> list[str]:
 
 
 def _killed_in_a_transaction(job: Job) -> int:
-    """How many words were left in it."""
+    """Kills the job with an open transaction and returns the number of words in it."""
     before = job.offsets(REPARTITION).ends
 
     def words_wait_for_a_commit() -> bool:
@@ -255,7 +255,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 def test_every_word_is_counted_once(outcome: Outcome) -> None:
-    """P4, C4: each word's counts are 1, 2, 3 … in this order, whatever was killed."""
+    """P4, C4: each word's counts are 1, 2, 3 … in this order, despite the kills."""
     result: dict[str, list[int]] = {}
     for word, count in outcome.counts:
         result.setdefault(word, []).append(count)
@@ -264,12 +264,12 @@ def test_every_word_is_counted_once(outcome: Outcome) -> None:
     assert len(result) == 11
 
 
-def test_the_kills_were_in_the_middle(outcome: Outcome) -> None:
+def test_the_kills_interrupted_the_work(outcome: Outcome) -> None:
     assert {"REBALANCING", "RUNNING"} == set(outcome.first_states)
     assert outcome.left_open > LINES / 2
 
 
-def test_internal_topics_have_the_settings_that_streams_asked_for(outcome: Outcome) -> None:
+def test_internal_topics_have_the_settings_of_streams(outcome: Outcome) -> None:
     """M2."""
     assert outcome.configs == {
         REPARTITION: {
@@ -282,13 +282,13 @@ def test_internal_topics_have_the_settings_that_streams_asked_for(outcome: Outco
     }
 
 
-def test_what_was_counted_is_purged(outcome: Outcome) -> None:
-    """S4: DeleteRecords on the repartition topic, up to what the group has committed."""
+def test_processed_repartition_records_are_deleted(outcome: Outcome) -> None:
+    """S4: DeleteRecords on the repartition topic, up to the group's committed offset."""
     assert min(outcome.purged_to) > 0
 
 
-def test_the_group(outcome: Outcome) -> None:
-    """C2, C3: the classic protocol, which is the default, with an assignor of Streams' own."""
+def test_streams_uses_a_classic_group_with_its_own_assignor(outcome: Outcome) -> None:
+    """C2, C3: the classic protocol is the default."""
     assert outcome.group == GROUP
     assert outcome.committed == outcome.sent
 

@@ -1,9 +1,8 @@
-"""Kafka's own classes take transactional ids through the same lives and write the same bytes (P4).
+"""Kafka's classes and ours run the same transaction histories and write the same bytes (P4).
 
-What happens to an id is chosen at random, from a seed; each step is taken by our transitions and by
-Kafka's, and the records must be the same, byte by byte. Where partitions, or topics, meet in a
-bucket of Java's tables their order is not told by what they are: there the records must mean the
-same.
+The steps of each transactional id are chosen from a seed and run by our transitions and by Kafka's.
+The records must be equal byte for byte. If partitions or topics share a bucket of Java's hash
+table, their order is undefined; then only the decoded records must be equal.
 """
 
 from random import Random
@@ -27,33 +26,33 @@ from penstock.coordinator.txn.records import TransactionRecord, decode_record, e
 from penstock.coordinator.txn.state import TransactionState
 from penstock.core.ids import TopicPartition
 from penstock.core.java_hash import string_hash
-from tests.support.kafka.broker import JAVA_FOLDER, KafkaParts
+from tests.support.kafka.broker import JAVA_DIRECTORY, KafkaParts
 
-LIVES = 100
+HISTORIES = 100
 STEPS = 30
 MOST_PARTITIONS = 11
-"""In one transaction: Java's table has as many buckets then, in whatever steps it was filled."""
+"""The most partitions in one transaction; up to here Java's table keeps its bucket count."""
 BUCKETS = 16
 TOPICS = ["t", "orders", "a.long_name-of-a-topic", "b", "__consumer_offsets", "Ünï", "z9"]
 S = TransactionState
 
 
 def bucket(topic: str, partition: int | None = None) -> int:
-    """Where a topic, or a partition, goes in a small table of Java's."""
+    """Returns the bucket of a topic or a partition in a small Java hash table."""
     code = string_hash(topic) if partition is None else 31 * (31 + partition) + string_hash(topic)
     code &= 0xFFFFFFFF
     return (code ^ code >> 16) % BUCKETS
 
 
 def spread() -> list[TopicPartition]:
-    """Partitions of which no two meet, nor their topics."""
+    """Returns partitions of which no two, nor their topics, share a bucket."""
     topics = list({bucket(topic): topic for topic in TOPICS}.values())
     every = [TopicPartition(topic, number) for number in range(40) for topic in topics]
     return list({bucket(*partition): partition for partition in every}.values())
 
 
-class Life:
-    """One transactional id: the next step is chosen, taken, and written down for Kafka."""
+class History:
+    """One transactional id: chooses the next step, runs it, and records it for Kafka."""
 
     def __init__(self, random: Random, number: int, partitions: list[TopicPartition]) -> None:
         self.random = random
@@ -87,26 +86,31 @@ class Life:
 
     def _increment(self) -> None:
         current = self.metadata.producer_epoch
-        kept = self.random.random() < 0.5
-        last = current if kept else -1
+        keeps_last_epoch = self.random.random() < 0.5
+        last = current if keeps_last_epoch else -1
         timeout = self.random.randrange(1, 900_000)
         if is_exhausted(current):
             new_id = self.random.randrange(1 << 62)
-            after = prepare_producer_id_rotation(
+            next_metadata = prepare_producer_id_rotation(
                 self.metadata, new_id, timeout, self.now, last_epoch=last
             )
-            self._take(f"rotate {new_id} {timeout} {str(kept).lower()} {self.now}", after)
+            self._take(
+                f"rotate {new_id} {timeout} {str(keeps_last_epoch).lower()} {self.now}",
+                next_metadata,
+            )
             return
-        after = prepare_epoch(self.metadata, timeout, self.now, epoch=current + 1, last_epoch=last)
-        self._take(f"increment {timeout} {last} {self.now}", after)
+        next_metadata = prepare_epoch(
+            self.metadata, timeout, self.now, epoch=current + 1, last_epoch=last
+        )
+        self._take(f"increment {timeout} {last} {self.now}", next_metadata)
 
     def _add(self) -> None:
         room = MOST_PARTITIONS - len(self.metadata.partitions)
         added = self.random.sample(self.partitions, self.random.randint(0, room))
         version = 2 if self.level == 2 else 0
-        after = prepare_add_partitions(self.metadata, frozenset(added), version, self.now)
+        next_metadata = prepare_add_partitions(self.metadata, frozenset(added), version, self.now)
         names = " ".join(f"{topic}:{number}" for topic, number in added)
-        self._take(f"add {version} {self.now} {names}".rstrip(), after)
+        self._take(f"add {version} {self.now} {names}".rstrip(), next_metadata)
 
     def _next_id(self) -> int:
         exhausted = self.level == 2 and self.metadata.is_epoch_exhausted
@@ -117,36 +121,38 @@ class Life:
         state = self.random.choice([S.PREPARE_COMMIT, S.PREPARE_ABORT]) if ongoing else None
         state = state or S.PREPARE_ABORT
         version, next_id = (2 if self.level == 2 else 0), self._next_id()
-        after = prepare_end(self.metadata, state, version, self.now, next_producer_id=next_id)
-        self._take(f"end {state.name} {version} {next_id} {self.now}", after)
+        next_metadata = prepare_end(
+            self.metadata, state, version, self.now, next_producer_id=next_id
+        )
+        self._take(f"end {state.name} {version} {next_id} {self.now}", next_metadata)
 
     def _fence(self) -> None:
         next_id = self._next_id()
-        after = prepare_fence(self.metadata, self.level, next_id, self.now)
-        self._take(f"fence {self.level} {next_id} {self.now}", after)
+        next_metadata = prepare_fence(self.metadata, self.level, next_id, self.now)
+        self._take(f"fence {self.level} {next_id} {self.now}", next_metadata)
 
 
-def live(seed: int, partitions: list[TopicPartition]) -> list[Life]:
+def run_histories(seed: int, partitions: list[TopicPartition]) -> list[History]:
     random = Random(seed)
-    lives = [Life(random, number, partitions) for number in range(LIVES)]
-    for life in lives:
+    histories = [History(random, number, partitions) for number in range(HISTORIES)]
+    for history in histories:
         for _ in range(STEPS):
-            life.step()
-    return lives
+            history.step()
+    return histories
 
 
-def lines_of(lives: list[Life]) -> list[str]:
-    """The records, as Kafka's side prints them."""
+def lines_of(histories: list[History]) -> list[str]:
+    """Returns the records as Kafka's program prints them."""
     lines = []
-    for record in (record for life in lives for record in life.records):
+    for record in (record for history in histories for record in history.records):
         key, value = encode_record(record)
         assert value is not None
         lines.append(f"{key.hex()} {value.hex()} {record.last_producer_epoch}")
     return lines
 
 
-def meaning(line: str) -> tuple[TransactionMetadata, int, str]:
-    """What a record says, its length and the last epoch."""
+def decoded(line: str) -> tuple[TransactionMetadata, int, str]:
+    """Returns a decoded record, its length and the last epoch."""
     key, value, last_epoch = line.split()
     record = decode_record(bytes.fromhex(key), bytes.fromhex(value))
     assert not isinstance(record, Skipped)
@@ -154,16 +160,16 @@ def meaning(line: str) -> tuple[TransactionMetadata, int, str]:
     return metadata_of(record, record.value), len(value), last_epoch
 
 
-def test_the_same_lives(kafka_parts: KafkaParts) -> None:
+def test_histories_have_kafkas_records(kafka_parts: KafkaParts) -> None:
     anything = [TopicPartition(topic, number) for topic in TOPICS for number in range(20)]
-    apart, meeting = live(890, spread()), live(360, anything)
-    sent = [line for life in [*apart, *meeting] for line in life.lines]
-    run = kafka_parts.run(JAVA_FOLDER / "TransactionLives.java", stdin="\n".join(sent))
+    apart, meeting = run_histories(890, spread()), run_histories(360, anything)
+    sent = [line for history in [*apart, *meeting] for line in history.lines]
+    run = kafka_parts.run(JAVA_DIRECTORY / "TransactionHistories.java", stdin="\n".join(sent))
     responses = run.stdout.splitlines()
-    assert len(responses) == 2 * LIVES * STEPS
-    assert lines_of(apart) == responses[: LIVES * STEPS]
-    ours = [meaning(line) for line in lines_of(meeting)]
-    assert ours == [meaning(line) for line in responses[LIVES * STEPS :]]
+    assert len(responses) == 2 * HISTORIES * STEPS
+    assert lines_of(apart) == responses[: HISTORIES * STEPS]
+    ours = [decoded(line) for line in lines_of(meeting)]
+    assert ours == [decoded(line) for line in responses[HISTORIES * STEPS :]]
     assert any(metadata.producer_epoch == MAX_EPOCH for metadata, _, _ in ours)
     assert any(metadata.next_producer_id != NO_ID for metadata, _, _ in ours)
     assert {metadata.state for metadata, _, _ in ours} == set(S) - {S.DEAD, S.PREPARE_EPOCH_FENCE}

@@ -1,4 +1,4 @@
-"""We open the folders that a real Kafka wrote, after a clean stop and after kill -9 (S1, S7)."""
+"""Our broker opens log directories of a real Kafka, after a clean stop and kill -9 (S1, S7)."""
 
 import logging
 import re
@@ -33,14 +33,14 @@ from tests.support.storage.written_files import copy_of, epochs_in, files_in
 
 FILES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 TEXT = ("codec-", "append-time", "compacted", "not-idempotent", "records-deleted", "transaction")
-"""Topics whose keys and values are text, so that a dump can show them."""
+"""Topics whose keys and values are text, so that a dump can print them."""
 
 DELETED = TopicPartition("records-deleted", 0)
 
 
 @dataclass(frozen=True)
 class Dumps:
-    """What Kafka's tool says of its own files."""
+    """The output of Kafka's tool for its own files."""
 
     every: Dump
     with_data: Dump
@@ -59,7 +59,7 @@ def dumps(
     def logs(*topics: str) -> list[Path]:
         return [path for path in kafka.files(".log") if path.parent.name.startswith(topics)]
 
-    def ask(folder: Path) -> Dumps:
+    def dump_all(directory: Path) -> Dumps:
         every = [path for suffix in FILES for path in kafka.files(suffix)]
         return Dumps(
             every=dump_log_segments(every, "--deep-iteration"),
@@ -68,7 +68,7 @@ def dumps(
             transactions=dump_log_segments(logs("__transaction"), "--transaction-log-decoder"),
         )
 
-    return once_per_run(tmp_path_factory, "dumps-of-kafka", ask)
+    return once_per_run(tmp_path_factory, "dumps-of-kafka", dump_all)
 
 
 def _every(manager: LogManager, kafka: KafkaWrittenLogs) -> Iterator[tuple[Log, ServedPartition]]:
@@ -78,51 +78,53 @@ def _every(manager: LogManager, kafka: KafkaWrittenLogs) -> Iterator[tuple[Log, 
         yield log, served
 
 
-def _answers(log: Log, served: ServedPartition) -> ServedPartition:
-    """What Kafka says, with more answers where it has none although there is one.
+def _expected(log: Log, served: ServedPartition) -> ServedPartition:
+    """Returns the partition as Kafka serves it, with the offsets for timestamps that Kafka misses.
 
-    It looks into the first segment that is late enough and no further. That may be one that is
-    all below the log start offset and waits to be deleted, or one that compaction has emptied:
-    without timestamps it is as late as its file.
+    Kafka searches only the first segment that is late enough. All of its records may be below the
+    log start offset, or compaction may have emptied it: without timestamps, the file's modification
+    time counts.
     """
     if log.partition != DELETED and not log.config.compact:
         return served
     records = read_all(log)
     responses = dict(served.offsets_for_timestamps)
-    for asked in [asked for asked, result in responses.items() if result is None]:
-        late = [record for record in records if record.timestamp >= asked]
+    for timestamp in [timestamp for timestamp, result in responses.items() if result is None]:
+        late = [record for record in records if record.timestamp >= timestamp]
         if late:
-            responses[asked] = FoundOffset(late[0].offset, late[0].timestamp)
+            responses[timestamp] = FoundOffset(late[0].offset, late[0].timestamp)
     return replace(served, offsets_for_timestamps=responses)
 
 
-def test_we_serve_what_kafka_served(
+def test_we_serve_kafkas_logs(
     kafka_written_logs: KafkaWrittenLogs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S1, S2: every record under both isolation levels, every offset, every answer by time."""
     with opened(copy_of(kafka_written_logs.data, tmp_path)) as manager:
         for log, served in _every(manager, kafka_written_logs):
-            assert consume(log, served.offsets_for_timestamps) == _answers(log, served), log
+            assert consume(log, served.offsets_for_timestamps) == _expected(log, served), log
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert warnings == [], "no index and no checkpoint of Kafka's is doubted"
 
 
-def test_we_recover_what_kafka_left(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
-    """S7: after kill -9 nothing is missing, though no index was complete."""
+def test_we_recover_kafkas_logs(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
+    """S7: after kill -9 no record is missing, although no index was complete."""
     with opened(copy_of(kafka_written_logs.crashed, tmp_path)) as manager:
         for log, served in _every(manager, kafka_written_logs):
             assert log.high_watermark <= served.high_watermark
             log.update_high_watermark(log.log_end_offset)
             if log.partition == DELETED:
-                # Kafka notes it once a minute. It had the offset of its first stop on disk.
+                # Kafka writes it once a minute. The file had the offset of its first shutdown.
                 assert log.log_start_offset == 130
                 log.increment_log_start_offset(served.first_offset)
-            assert consume(log, served.offsets_for_timestamps) == _answers(log, served), log
+            assert consume(log, served.offsets_for_timestamps) == _expected(log, served), log
 
 
-def test_we_take_over_its_checkpoints(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
-    """S1: high watermarks, recovery points, log start offsets and leader epochs; and ours are
-    the same when we stop."""
+def test_we_use_and_rewrite_kafkas_checkpoints(
+    kafka_written_logs: KafkaWrittenLogs, tmp_path: Path
+) -> None:
+    """S1: high watermarks, recovery points, log start offsets and leader epochs are the same after
+    our shutdown."""
     kafka = kafka_written_logs
     names = [f"{name}-offset-checkpoint" for name in ("recovery-point", "replication", "log-start")]
     recovery_points, high_watermarks, starts = (read_checkpoint(kafka.data / n) for n in names)
@@ -133,7 +135,7 @@ def test_we_take_over_its_checkpoints(kafka_written_logs: KafkaWrittenLogs, tmp_
             assert log.recovery_point == recovery_points[log.partition]
             assert log.high_watermark == high_watermarks[log.partition]
             assert log.log_start_offset == starts.get(log.partition, 0)
-            epochs = epochs_in(files_in(kafka.folder(log.partition)))
+            epochs = epochs_in(files_in(kafka.directory(log.partition)))
             assert [tuple(entry) for entry in log.epochs.entries()] == epochs
             assert log.topic_id is not None
     for name in [*names, "cleaner-offset-checkpoint"]:
@@ -141,7 +143,7 @@ def test_we_take_over_its_checkpoints(kafka_written_logs: KafkaWrittenLogs, tmp_
 
 
 def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
-    """Producers as Kafka's tool prints them."""
+    """Returns the producers as Kafka's tool prints them."""
     rows: dict[str, Row] = {}
     for entry in entries.values():
         first = entry.current_txn_first_offset
@@ -167,13 +169,13 @@ def _rows(entries: dict[int, ProducerStateEntry]) -> dict[str, Row]:
     return rows
 
 
-def _last_snapshot(folder: Path, dumps: Dumps) -> dict[str, Row]:
-    last = max(folder.glob("*.snapshot"))
+def _last_snapshot(directory: Path, dumps: Dumps) -> dict[str, Row]:
+    last = max(directory.glob("*.snapshot"))
     rows = map(row, kafka_lines(dumps.every.files[last]))
     return {result["producerId"]: result for result in rows}
 
 
-def test_we_know_its_producers(
+def test_we_restore_kafkas_producer_state(
     kafka_written_logs: KafkaWrittenLogs, dumps: Dumps, tmp_path: Path
 ) -> None:
     """P3: from its snapshots after a clean stop, from its records after a crash."""
@@ -183,12 +185,12 @@ def test_we_know_its_producers(
         with opened(copy_of(root, tmp_path / root.name), ManualClock(SOON_AFTER)) as manager:
             for log in manager:
                 result = _rows(dict(log.producers.active_producers()))
-                assert result == _last_snapshot(kafka.folder(log.partition), dumps), log
+                assert result == _last_snapshot(kafka.directory(log.partition), dumps), log
                 producers += len(result)
         assert producers > 20
 
 
-def test_we_know_its_aborted_transactions(
+def test_we_restore_kafkas_aborted_transactions(
     kafka_written_logs: KafkaWrittenLogs, dumps: Dumps, tmp_path: Path
 ) -> None:
     """P4: from its transaction indexes after a clean stop, from its markers after a crash."""
@@ -199,11 +201,11 @@ def test_we_know_its_aborted_transactions(
         with opened(copy_of(root, tmp_path / root.name)) as manager:
             for log in manager:
                 if log.config.compact and root == kafka.crashed:
-                    # What it finds then is for test_same_bytes: records and markers are missing.
+                    # Records and markers are missing then; test_same_bytes covers it.
                     continue
                 rows = [
                     row(line)
-                    for path in sorted(kafka.folder(log.partition).glob("*.txnindex"))
+                    for path in sorted(kafka.directory(log.partition).glob("*.txnindex"))
                     for line in kafka_lines(dumps.every.files[path])
                 ]
                 expected = [tuple(int(result[name]) for name in fields) for result in rows]
@@ -213,7 +215,7 @@ def test_we_know_its_aborted_transactions(
         assert aborted >= 16
 
 
-def test_we_dump_what_kafka_dumps(dumps: Dumps) -> None:
+def test_both_dump_tools_print_the_same_lines(dumps: Dumps) -> None:
     """S1: `penstock dump-log` and DumpLogSegments print the same lines of all its files."""
     kinds: dict[str, int] = {}
     for path, lines in dumps.every.files.items():
@@ -226,13 +228,13 @@ def test_we_dump_what_kafka_dumps(dumps: Dumps) -> None:
     assert min(kinds.values()) > 16
 
 
-def test_we_find_nothing_wrong_with_its_files(
+def test_our_dump_reports_no_error_in_kafkas_files(
     kafka_written_logs: KafkaWrittenLogs, dumps: Dumps
 ) -> None:
-    """S1, S2: and it finds one thing, which is none.
+    """S1, S2: Kafka's tool reports one false error.
 
-    Its cleaner keeps the last batch of a producer without records, and the timestamp of that batch
-    in the index; its tool then looks for a record with it.
+    Kafka's cleaner keeps a producer's last batch without records, and its timestamp in the index;
+    the tool then looks for a record with that timestamp.
     """
     directories = {str(path.parent) for path in dumps.every.files}
     result = dump([str(kafka_written_logs.data), *directories], DumpOptions(SegmentOptions(True)))
@@ -242,8 +244,8 @@ def test_we_find_nothing_wrong_with_its_files(
         assert complaint.endswith("log timestamp: -1")
 
 
-def test_we_dump_the_same_data(dumps: Dumps) -> None:
-    """S1: keys and values as well. We show headers too, Kafka's tool their names only."""
+def test_both_dump_tools_print_the_same_data(dumps: Dumps) -> None:
+    """S1: keys and values. We print whole headers, Kafka's tool only their names."""
     for path, lines in dumps.with_data.files.items():
         ours = our_lines(path, SegmentOptions(records=True, data=True))
         without = [re.sub(r" headers: \[\{.*?\}\]", "", line) for line in ours]
@@ -257,11 +259,11 @@ def test_we_dump_the_same_data(dumps: Dumps) -> None:
         ("__transaction_state", decode_transaction_state),
     ],
 )
-def test_we_decode_its_coordinator_topics(topic: str, decoder: Decoder, dumps: Dumps) -> None:
+def test_we_decode_kafkas_coordinator_topics(topic: str, decoder: Decoder, dumps: Dumps) -> None:
     result = dumps.offsets if topic == "__consumer_offsets" else dumps.transactions
     options = SegmentOptions(records=True, data=True, decoder=decoder)
     for path, lines in result.files.items():
-        # Its tool has versions as text.
+        # Kafka's tool prints versions as text.
         printed = [re.sub(r'"(type|version)":"(\d+)"', r'"\1":\2', line) for line in lines]
         assert our_lines(path, options) == kafka_lines(printed)
         assert len(printed) > 4

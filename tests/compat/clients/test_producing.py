@@ -40,7 +40,7 @@ def test_an_idempotent_producer_stores_its_id_and_sequences(
     """P3: the producer has an id, and the sequences of its batches are contiguous."""
     topic = new_topic(1)
     client.produce(bootstrap, topic, FEW, idempotent=True)
-    batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
+    batches = list(stored_batches(broker_under_test.partition_directory(topic, 0)))
     assert sum(batch.records for batch in batches) == len(FEW)
     next_sequence = 0
     for batch in batches:
@@ -76,7 +76,7 @@ def test_batches_without_idempotence_have_no_producer_id(
     """P3: no producer id is stored unless idempotence is enabled."""
     topic = new_topic(1)
     client.produce(bootstrap, topic, FEW, idempotent=False)
-    batches = list(stored_batches(broker_under_test.partition_folder(topic, 0)))
+    batches = list(stored_batches(broker_under_test.partition_directory(topic, 0)))
     assert {batch.producer_id for batch in batches} == {-1}
 
 

@@ -84,7 +84,7 @@ def test_a_client_reads_what_it_wrote(
                 if item.partition == partition
             ]
             assert mine == list(range(len(mine)))
-        directory = broker_under_test.partition_folder(topic, partition)
+        directory = broker_under_test.partition_directory(topic, partition)
         codecs.update(batch.codec for batch in stored_batches(directory))
     assert codec in codecs <= {codec, "none"}
 

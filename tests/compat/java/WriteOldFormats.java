@@ -40,8 +40,8 @@ public class WriteOldFormats {
 
     static void write(Path root, String topic, byte magic, CompressionType codec, TimestampType type)
             throws Exception {
-        Path folder = Files.createDirectories(root.resolve(topic + "-0"));
-        Path file = folder.resolve("00000000000000000000.log");
+        Path directory = Files.createDirectories(root.resolve(topic + "-0"));
+        Path file = directory.resolve("00000000000000000000.log");
         try (FileChannel channel =
                 FileChannel.open(file, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)) {
             long offset = 0;

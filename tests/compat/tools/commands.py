@@ -1,7 +1,7 @@
 """Commands that are run against Kafka's broker and ours, to see the same come out of both.
 
 What a command prints is put into a form that does not change from run to run: ids, times, ports
-and folders have their names instead, and lines are sorted, for the tools hash what they print.
+and directories have their names instead, and lines are sorted, for the tools hash what they print.
 """
 
 import json
@@ -292,26 +292,26 @@ def commands() -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def run_all(shell: Shell, folder: Path) -> Iterator[Outcome]:
-    """Runs every command; what they name in `FILES` is written to the folder."""
+def run_all(shell: Shell, directory: Path) -> Iterator[Outcome]:
+    """Runs every command; what they name in `FILES` is written to the directory."""
     for name, content in FILES.items():
-        (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+        (directory / name).write_text(content if isinstance(content, str) else json.dumps(content))
     for command in commands():
         tool, *words = shlex.split(command)
-        arguments = [str(folder / word) if word in FILES else word for word in words]
+        arguments = [str(directory / word) if word in FILES else word for word in words]
         stdin = LINES if tool == "console-producer" else ""
         run = shell.attempt(tool, *arguments, stdin=stdin)
         if run.exit and "Exception" not in run.text:
             # Which kind of failure it was is told by the tool's logging. That may not have been
             # ready yet, in the one JVM of all tools; a command that failed can be given again.
             run = shell.attempt(tool, *arguments, stdin=stdin)
-        yield Outcome(run.exit, _stable(run, shell.bootstrap, folder))
+        yield Outcome(run.exit, _stable(run, shell.bootstrap, directory))
 
 
-def _stable(run: ToolRun, bootstrap: str, folder: Path) -> list[str]:
+def _stable(run: ToolRun, bootstrap: str, directory: Path) -> list[str]:
     if "Exception" in run.text:
         return sorted(set(re.findall(r"\b\w+Exception\b", run.text)))
-    text = run.text.replace(bootstrap, "ADDRESS").replace(str(folder), "FOLDER")
+    text = run.text.replace(bootstrap, "ADDRESS").replace(str(directory), "FOLDER")
     for pattern, name in CHANGING:
         text = re.sub(pattern, name, text)
     return sorted(line.rstrip() for line in text.splitlines() if line.strip())

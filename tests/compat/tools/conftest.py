@@ -22,7 +22,7 @@ def tools(kafka_parts: KafkaParts) -> Iterator[KafkaTools]:
 
 @pytest.fixture(scope="session")
 def log_dirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The two folders of `log.dirs`."""
+    """The two directories of `log.dirs`."""
     directory = tmp_path_factory.mktemp("log-dirs")
     return directory / "one", directory / "two"
 

@@ -64,10 +64,10 @@ def readings(
 ) -> tuple[Readings, Readings]:
     """Of what Kafka wrote, and of what we wrote."""
 
-    def read_both(folder: Path) -> tuple[Readings, Readings]:
-        with KafkaBroker(kafka_parts, folder / "kafka", SETTINGS) as kafka:
+    def read_both(directory: Path) -> tuple[Readings, Readings]:
+        with KafkaBroker(kafka_parts, directory / "kafka", SETTINGS) as kafka:
             theirs = _readings(tools, kafka)
-        with PenstockBroker(folder / "penstock", SETTINGS) as penstock:
+        with PenstockBroker(directory / "penstock", SETTINGS) as penstock:
             ours = _readings(tools, penstock)
         return theirs, ours
 
@@ -81,7 +81,7 @@ def _readings(tools: KafkaTools, broker: KafkaBroker | PenstockBroker) -> Readin
     result = {name: _formatted(shell, topic, name) for name, topic in FORMATTERS.items()}
     broker.stop()
     for option, topic in DECODERS.items():
-        [log] = broker.partition_folder(topic, 0).glob("*.log")
+        [log] = broker.partition_directory(topic, 0).glob("*.log")
         dumped = tools.run("dump-log", option, "--files", str(log))
         assert (dumped.exit, dumped.err) == (0, "")
         result[option] = _stable(re.findall(r"(?m)^\| offset: .*? (key: .*|endTxn.*)", dumped.out))

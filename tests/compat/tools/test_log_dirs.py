@@ -19,7 +19,7 @@ def topic(shell: Shell, name: str) -> str:
     return name
 
 
-def _folders(shell: Shell, topic: str) -> dict[str, Path]:
+def _partition_directories(shell: Shell, topic: str) -> dict[str, Path]:
     """Where each partition of a topic is; each must have records, and be there once."""
     first, second, described = shell("log-dirs", "--describe", "--topic-list", topic).lines
     assert first == "Querying brokers for log directories information"
@@ -44,7 +44,7 @@ def test_every_folder_is_described(shell: Shell, topic: str, log_dirs: tuple[Pat
     described = json.loads(shell("log-dirs", "--describe", "--broker-list", "1").lines[-1])
     assert described["version"] == 1
     assert {Path(item["logDir"]) for item in described["brokers"][0]["logDirs"]} == set(log_dirs)
-    directories = _folders(shell, topic)
+    directories = _partition_directories(shell, topic)
     assert set(directories) == {f"{topic}-0", f"{topic}-1"}
     assert set(directories.values()) <= set(log_dirs)
 
@@ -58,7 +58,7 @@ def test_a_broker_that_is_not_there(shell: Shell) -> None:
 def test_a_partition_moves_to_the_other_folder(
     shell: Shell, topic: str, log_dirs: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    before = _folders(shell, topic)
+    before = _partition_directories(shell, topic)
     [other] = set(log_dirs) - {before[f"{topic}-0"]}
     plan = _plan(tmp_path, topic, [1], str(other))
     started = shell("reassign-partitions", "--execute", "--reassignment-json-file", plan)
@@ -73,8 +73,8 @@ def test_a_partition_moves_to_the_other_folder(
         assert f"Reassignment of partition {topic}-0 is completed." in verify.lines
         return finished in verify.lines
 
-    wait_until(has_moved, "the move of a partition to another folder", 20)
-    assert _folders(shell, topic) == {**before, f"{topic}-0": other}
+    wait_until(has_moved, "the move of a partition to another directory", 20)
+    assert _partition_directories(shell, topic) == {**before, f"{topic}-0": other}
     assert not (before[f"{topic}-0"] / f"{topic}-0").exists()
     offsets = shell("get-offsets", "--topic", topic).lines
     assert sum(int(line.split(":")[2]) for line in offsets) == 100
@@ -91,7 +91,7 @@ def test_a_plan_is_made(shell: Shell, topic: str, tmp_path: Path) -> None:
     assert [item["replicas"] for item in current["partitions"]] == [[1], [1]]
     assert {
         f"{topic}-{item['partition']}": Path(item["log_dirs"][0]) for item in current["partitions"]
-    } == _folders(shell, topic)
+    } == _partition_directories(shell, topic)
     assert [item["log_dirs"] for item in proposed["partitions"]] == [["any"], ["any"]]
 
 
@@ -113,14 +113,14 @@ def test_a_reassignment_to_a_broker_that_is_not_there(
     assert (refused.exit, refused.lines[0]) == (1, "Error: Unknown broker id 2")
 
 
-def _plan(folder: Path, topic: str, replicas: list[int], log_dir: str) -> str:
+def _plan(directory: Path, topic: str, replicas: list[int], log_dir: str) -> str:
     partition = {
         "topic": topic,
         "partition": 0,
         "replicas": replicas,
         "log_dirs": [log_dir for _ in replicas],
     }
-    plan = folder / "plan.json"
+    plan = directory / "plan.json"
     plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
     return str(plan)
 

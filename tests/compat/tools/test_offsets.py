@@ -82,13 +82,13 @@ def test_records_that_are_not_there_cannot_be_deleted(
     assert "OffsetOutOfRangeException" in line
 
 
-def _delete(shell: Shell, folder: Path, topic: str, offsets: dict[int, int]) -> list[str]:
+def _delete(shell: Shell, directory: Path, topic: str, offsets: dict[int, int]) -> list[str]:
     """What the tool says of each partition."""
     partitions = [
         {"topic": topic, "partition": partition, "offset": offset}
         for partition, offset in offsets.items()
     ]
-    wanted = folder / "delete.json"
+    wanted = directory / "delete.json"
     wanted.write_text(json.dumps({"partitions": partitions, "version": 1}))
     first, second, *lines = shell("delete-records", "--offset-json-file", str(wanted)).lines
     assert first == "Executing records delete operation"

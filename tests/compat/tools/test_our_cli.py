@@ -19,11 +19,11 @@ NOW = 1_700_000_000_000
 Facts = tuple[object, object]
 
 
-def topics(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def topics(cli: Cli, shell: Shell, directory: Path) -> Facts:
     return cli.json("topic", "list", "-q", "--internal"), shell("topics", "--list").lines
 
 
-def description(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def description(cli: Cli, shell: Shell, directory: Path) -> Facts:
     [ours] = cli.json("topic", "describe", "orders")
     head, *rows = shell("topics", "--describe", "--topic", "orders").lines
     fields = dict(part.split(": ", 1) for part in head.split("\t"))
@@ -46,7 +46,7 @@ def description(cli: Cli, shell: Shell, folder: Path) -> Facts:
     )
 
 
-def offsets(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def offsets(cli: Cli, shell: Shell, directory: Path) -> Facts:
     def theirs(time: str) -> list[str]:
         return shell("get-offsets", "--topic", "orders", "--time", time).lines
 
@@ -58,7 +58,7 @@ def offsets(cli: Cli, shell: Shell, folder: Path) -> Facts:
     return [ours(time) for time in times], [theirs(time) for time in times]
 
 
-def group(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def group(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """C2: committed offset, log end offset, lag."""
     [ours] = cli.json("group", "describe", "billing")
     theirs = shell("consumer-groups", "--describe", "--group", "billing")
@@ -67,7 +67,7 @@ def group(cli: Cli, shell: Shell, folder: Path) -> Facts:
     return [[str(item[name]) for name in names] for item in ours["offsets"]], theirs.rows(*columns)
 
 
-def reset(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def reset(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """C5: dry runs by every rule."""
     result: list[list[list[str]]] = []
     expected: list[list[list[str]]] = []
@@ -85,7 +85,7 @@ def reset(cli: Cli, shell: Shell, folder: Path) -> Facts:
     return result, expected
 
 
-def settings(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def settings(cli: Cli, shell: Shell, directory: Path) -> Facts:
     cli("config", "alter", "topic", "other", "-s", "retention.ms=5", "-s", "cleanup.policy=compact")
     cli("config", "alter", "topic", "other", "--append", "cleanup.policy=delete")
     [ours] = cli.json("config", "describe", "topic", "other")
@@ -96,7 +96,7 @@ def settings(cli: Cli, shell: Shell, folder: Path) -> Facts:
     )
 
 
-def rules(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def rules(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """X3: what a producer gets from us is what it gets from Kafka's script."""
     shell("acls", "--add", "--allow-principal", "User:k", "--producer", "--topic", "t", "--force")
     ours = cli.json("acl", "add", "--allow-principal", "User:p", "--producer", "--topic", "t")
@@ -111,7 +111,7 @@ def rules(cli: Cli, shell: Shell, folder: Path) -> Facts:
     return (facts(ours), []), (facts(theirs), left)
 
 
-def quotas_and_users(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def quotas_and_users(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """X2, X4."""
     cli("quota", "alter", "--user", "ann", "-s", "producer_byte_rate=1024")
     cli("user", "create", "ann", "--password-stdin", stdin="secret\n")
@@ -125,7 +125,7 @@ def quotas_and_users(cli: Cli, shell: Shell, folder: Path) -> Facts:
     )
 
 
-def transactions(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def transactions(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """P4."""
     ours = cli.json("txn", "list")
     columns = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
@@ -136,7 +136,7 @@ def transactions(cli: Cli, shell: Shell, folder: Path) -> Facts:
     )
 
 
-def features(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def features(cli: Cli, shell: Shell, directory: Path) -> Facts:
     ours = {item["feature"]: item["finalized_level"] for item in cli.json("cluster", "features")}
     lines = shell("features", "describe").lines
     theirs = {}
@@ -147,7 +147,7 @@ def features(cli: Cli, shell: Shell, folder: Path) -> Facts:
     return {name: str(level) for name, level in ours.items()}, theirs
 
 
-def versions(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def versions(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """E4."""
     [served] = cli.json("cluster", "versions")
     ours = {(api["api_key"], api["min_version"], api["max_version"]) for api in served["apis"]}
@@ -158,7 +158,7 @@ def versions(cli: Cli, shell: Shell, folder: Path) -> Facts:
     return sorted(ours), sorted(theirs)
 
 
-def folders(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def directories(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """S1: sizes of partitions."""
     [ours] = cli.json("log", "dirs", "--topic", "orders")
     text = shell("log-dirs", "--describe", "--topic-list", "orders").lines[-1]
@@ -169,9 +169,9 @@ def folders(cli: Cli, shell: Shell, folder: Path) -> Facts:
     )
 
 
-def plan(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def plan(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """R8: Kafka's script takes our plan, and finds that it is done."""
-    path = folder / "plan.json"
+    path = directory / "plan.json"
     cli("log", "move", "generate", "orders", "-o", str(path))
     cli("log", "move", "execute", str(path), "--yes", "--wait")
     states = [item["state"] for item in cli.json("log", "move", "verify", str(path))]
@@ -180,7 +180,7 @@ def plan(cli: Cli, shell: Shell, folder: Path) -> Facts:
     return states, [word.removesuffix("d") for word in theirs]
 
 
-def quorum(cli: Cli, shell: Shell, folder: Path) -> Facts:
+def quorum(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """What our own broker does not have."""
     result = cli.json("cluster", "quorum")
     return (result["leader_id"], [item["replica_id"] for item in result["voters"]]), (1, [1])
@@ -190,7 +190,7 @@ CHECKS: dict[str, Callable[[Cli, Shell, Path], Facts]] = {
     check.__name__: check
     for check in (
         *(topics, description, offsets, group, reset, settings, rules, quotas_and_users),
-        *(transactions, features, versions, folders, plan, quorum),
+        *(transactions, features, versions, directories, plan, quorum),
     )
 }
 
@@ -221,19 +221,19 @@ def facts(
 ) -> dict[str, Facts | str]:
     """What we say and what Kafka's scripts say, or the failure of either."""
 
-    def ask(folder: Path) -> dict[str, Facts | str]:
+    def ask(directory: Path) -> dict[str, Facts | str]:
         settings = {
             **SETTINGS,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }
         result: dict[str, Facts | str] = {}
-        with KafkaBroker(kafka_parts, folder, settings) as kafka:
+        with KafkaBroker(kafka_parts, directory, settings) as kafka:
             cli, shell = Cli(kafka.bootstrap), Shell(tools, kafka.bootstrap)
             prepare(cli, kafka.bootstrap)
             for name, check in CHECKS.items():
                 try:
-                    result[name] = check(cli, shell, folder)
+                    result[name] = check(cli, shell, directory)
                 except Exception as error:  # noqa: BLE001 - it is that test's
                     result[name] = f"{type(error).__name__}: {error}"
         return result

@@ -108,7 +108,7 @@ class PenstockBroker:
         process.communicate()
         self._process = None
 
-    def partition_folder(self, topic: str, partition: int) -> Path:
+    def partition_directory(self, topic: str, partition: int) -> Path:
         return self.data / f"{topic}-{partition}"
 
     def _running(self) -> subprocess.Popen[bytes]:

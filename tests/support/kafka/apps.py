@@ -1,4 +1,4 @@
-"""What is built on Kafka's client and runs against a broker: Kafka Streams and Kafka Connect.
+"""Kafka Streams and Kafka Connect, which use Kafka's client and run against a broker.
 
 `make setup` fetches the published jars into `.parts` and compiles `tools/kafka-apps` with them.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.kafka.broker import (
-    JAVA_FOLDER,
+    JAVA_DIRECTORY,
     JVM_OPTIONS,
     ROOT,
     KafkaParts,
@@ -23,15 +23,15 @@ from tests.support.kafka.broker import (
 
 STOP_SECONDS = 30.0
 ENDED_BY_SIGTERM = 128 + signal.SIGTERM
-"""How a JVM ends that was asked to, once its shutdown hooks are done."""
+"""The exit code of a JVM after SIGTERM, once its shutdown hooks have run."""
 
 
 @dataclass(frozen=True)
 class KafkaApps:
-    """Where the jars and the compiled programs are, and how to run them."""
+    """The location of the jars and the compiled programs, and the commands that run them."""
 
     java: Path
-    folder: Path
+    directory: Path
 
     @classmethod
     def find(cls) -> Self:
@@ -45,16 +45,16 @@ class KafkaApps:
         return cls(parts.java, directory)
 
     def command(self, main: str, *arguments: str, scratch: Path) -> list[str]:
-        """The command line that runs a class; `scratch` is for what the JVM leaves behind."""
+        """Returns the command line that runs a class; `scratch` is for temporary files."""
         return [
             str(self.java),
             *JVM_OPTIONS,
             "-Xmx256m",
             f"-Djava.io.tmpdir={scratch}",
-            f"-Dlog4j2.configurationFile={JAVA_FOLDER / 'log4j2.properties'}",
+            f"-Dlog4j2.configurationFile={JAVA_DIRECTORY / 'log4j2.properties'}",
             "-Dpenstock.log.level=info",
             "-cp",
-            f"{self.folder / 'classes'}:{self.folder / 'libs'}/*",
+            f"{self.directory / 'classes'}:{self.directory / 'libs'}/*",
             main,
             *arguments,
         ]
@@ -63,14 +63,14 @@ class KafkaApps:
 class App:
     """A program that runs until it is stopped or killed, and can then be started again.
 
-    What it prints since its last start is in `log`. Used as a context manager it never outlives
+    The output since its last start is in `log`. Used as a context manager it never outlives
     the block.
     """
 
-    def __init__(self, apps: KafkaApps, folder: Path, main: str, *arguments: str) -> None:
-        self.log = folder / "app.log"
-        self._folder = folder
-        self._command = apps.command(main, *arguments, scratch=folder)
+    def __init__(self, apps: KafkaApps, directory: Path, main: str, *arguments: str) -> None:
+        self.log = directory / "app.log"
+        self._directory = directory
+        self._command = apps.command(main, *arguments, scratch=directory)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -93,11 +93,11 @@ class App:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=self._folder,
+                cwd=self._directory,
             )
 
     def stop(self) -> None:
-        """SIGTERM, and what the program does about it."""
+        """Sends SIGTERM and waits for the program to end."""
         process = self._running()
         process.send_signal(signal.SIGTERM)
         try:
@@ -110,14 +110,14 @@ class App:
             raise KafkaToolError(f"it ended with {process.returncode}:\n{self._log_end()}")
 
     def kill(self) -> None:
-        """kill -9, and the process is reaped."""
+        """Kills the process with SIGKILL and reaps it."""
         process = self._running()
         process.kill()
         process.wait()
         self._process = None
 
     def wait_for(self, done: Callable[[], bool], what: str, deadline: float = 60) -> None:
-        """Waits for what the program makes come true; it must not end before that."""
+        """Waits until the condition holds; raises if the program ends before that."""
 
         def is_done_or_dead() -> bool:
             return self._running().poll() is not None or done()
@@ -130,7 +130,7 @@ class App:
             raise KafkaToolError(f"{what}: it ended with {status}:\n{self._log_end()}")
 
     def printed(self) -> list[str]:
-        """The lines since its last start."""
+        """Returns the lines that it printed since its last start."""
         return self.log.read_text(errors="replace").splitlines()
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -143,6 +143,6 @@ class App:
 
 
 def write_properties(path: Path, settings: Mapping[str, str]) -> str:
-    """A file of settings as Java reads them; gives back its path, for a command line."""
+    """Writes a Java properties file and returns its path, for a command line."""
     path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     return str(path)

@@ -1,4 +1,4 @@
-"""Apache Kafka itself, for the tests to compare with: its tools, and a real broker.
+"""Apache Kafka, as a reference for the tests: its tools and a real broker.
 
 `make setup` fetches Kafka's published jars into `.parts`. A test that needs them and does not find
 them fails with the name of what is missing; it is never skipped.
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Self
 
 ROOT = Path(__file__).resolve().parents[3]
-JAVA_FOLDER = ROOT / "tests" / "compat" / "java"
+JAVA_DIRECTORY = ROOT / "tests" / "compat" / "java"
 CLUSTER_ID = "cGVuc3RvY2stY29tcGF0MQ"
 
-# A JVM that starts quickly matters more here than one that runs quickly for long.
+# A short startup time matters more here than peak performance.
 JVM_OPTIONS = (
     "-Xmx512m",
     "-Xshare:auto",
@@ -36,16 +36,16 @@ MAX_ARGUMENT_BYTES = 100_000  # Linux refuses a single argument over 128 KiB
 
 
 class MissingPartError(Exception):
-    """A part that `make setup` provides is not there."""
+    """A part that `make setup` provides is missing."""
 
 
 class KafkaToolError(Exception):
-    """A Kafka process did not do what it was asked; the message carries what it printed."""
+    """A Kafka process failed; the message contains its output."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a Java program printed before it ended well."""
+    """The output of a Java program that ended successfully."""
 
     stdout: str
     stderr: str
@@ -53,7 +53,7 @@ class Run:
 
 @dataclass(frozen=True)
 class KafkaParts:
-    """Where Java and Kafka's jars are, and how to run a program with them."""
+    """The location of Java and Kafka's jars, and the commands that run programs with them."""
 
     java: Path
     libs: Path
@@ -76,9 +76,9 @@ class KafkaParts:
     def command(
         self, program: str | Path, *arguments: str, scratch: str | Path, log_level: str = "warn"
     ) -> list[str]:
-        """The command line that runs a class of Kafka's, or a Java source file of ours.
+        """Returns the command line that runs a class of Kafka's, or a Java source file of ours.
 
-        `scratch` is a folder for what the JVM leaves behind: the codecs unpack libraries there.
+        `scratch` is a directory for temporary files of the JVM: the codecs unpack libraries there.
         """
         classes = f"{self.libs}/*"
         if isinstance(program, Path):
@@ -88,7 +88,7 @@ class KafkaParts:
             str(self.java),
             *JVM_OPTIONS,
             f"-Djava.io.tmpdir={scratch}",
-            f"-Dlog4j2.configurationFile={JAVA_FOLDER / 'log4j2.properties'}",
+            f"-Dlog4j2.configurationFile={JAVA_DIRECTORY / 'log4j2.properties'}",
             f"-Dpenstock.log.level={log_level}",
             "-cp",
             classes,
@@ -97,19 +97,19 @@ class KafkaParts:
         ]
 
     def _compiled(self, source: Path) -> Path:
-        """The folder with the classes of a program, which stays there until the source changes."""
+        """Compiles a program, unless its source is unchanged, and returns the class directory."""
         made_of = (source.read_bytes(), str(self.libs).encode(), str(self.java.resolve()).encode())
         digest = sha256(b"\0".join(made_of)).hexdigest()[:16]
         directory = ROOT / ".parts" / "test-classes" / f"{source.stem}-{digest}"
         if directory.exists():
             return directory
         directory.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=directory.parent) as made:
-            # As a module, because a JRE with the compiler has no command of its own for it.
+        with tempfile.TemporaryDirectory(dir=directory.parent) as temporary_directory:
+            # As a module, because a JRE with the compiler has no `javac` command.
             compiler = (str(self.java), "-m", "jdk.compiler/com.sun.tools.javac.Main")
             jars = ":".join(map(str, self.libs.glob("*.jar")))
             done = subprocess.run(
-                [*compiler, "-cp", jars, "-d", f"{made}/classes", str(source)],
+                [*compiler, "-cp", jars, "-d", f"{temporary_directory}/classes", str(source)],
                 capture_output=True,
                 text=True,
                 check=False,
@@ -117,9 +117,9 @@ class KafkaParts:
             if done.returncode != 0:
                 raise KafkaToolError(f"{source.name} does not compile:\n{done.stderr}")
             try:
-                Path(made, "classes").rename(directory)
+                Path(temporary_directory, "classes").rename(directory)
             except OSError:
-                if not directory.exists():  # otherwise another process was quicker
+                if not directory.exists():  # otherwise another process was faster
                     raise
         return directory
 
@@ -147,14 +147,14 @@ class KafkaParts:
 
 @dataclass(frozen=True)
 class Dump:
-    """What DumpLogSegments said."""
+    """The output of DumpLogSegments."""
 
     files: dict[Path, list[str]]
     """The lines about each file."""
     complaints: list[str]
-    """Whatever it found wrong; each with its details, on several lines."""
+    """The errors that it reported, each with its details on several lines."""
     gaps: dict[Path, list[tuple[int, int]]]
-    """Neighbouring offsets that are not consecutive, by log: right only where compaction was."""
+    """Adjacent offsets that are not consecutive, by log; valid only after compaction."""
 
     @property
     def text(self) -> str:
@@ -162,11 +162,11 @@ class Dump:
 
 
 def dump_log_segments(files: Iterable[Path], *options: str) -> Dump:
-    """Kafka's own reading of log, index, timeindex, txnindex and snapshot files.
+    """Dumps log, index, timeindex, txnindex and snapshot files with Kafka's tool.
 
     Options are those of the tool: `--deep-iteration`, `--print-data-log`, `--index-sanity-check`,
     `--verify-index-only`, `--offsets-decoder`, `--transaction-log-decoder` and so on. An index is
-    compared with the log beside it. A JVM start is dear: pass many files at once.
+    compared with the log beside it. Starting a JVM is expensive: pass many files at once.
     """
     parts = KafkaParts.find()
     dumped: dict[Path, list[str]] = {}
@@ -188,14 +188,14 @@ def dump_log_segments(files: Iterable[Path], *options: str) -> Dump:
                 complaints.append(remark)
                 continue
             pairs = re.findall(r"(-?\d+) is followed by (\d+)", remark)
-            # The tool begins each file at -1, and so finds a gap before every base offset but 0.
+            # The tool starts each file at -1, and so reports a gap before every base offset but 0.
             if result := [(int(left), int(right)) for left, right in pairs if left != "-1"]:
                 gaps[Path(remark.splitlines()[0].removeprefix(GAPS))] = result
     return Dump(dumped, complaints, gaps)
 
 
 def _arguments(files: Iterable[Path]) -> Iterable[list[str]]:
-    """The files in groups that each fit into one comma-separated argument."""
+    """Yields the files in groups that each fit into one comma-separated argument."""
     group: list[str] = []
     size = 0
     for name in map(str, files):
@@ -211,7 +211,7 @@ def _arguments(files: Iterable[Path]) -> Iterable[list[str]]:
 
 
 def _remarks(stderr: str) -> list[str]:
-    """What the tool wrote to stderr: a line, and the indented lines that belong to it, are one."""
+    """Returns the messages in stderr: each is a line with its indented continuation lines."""
     remarks: list[str] = []
     for line in stderr.splitlines():
         if line.startswith("  ") and remarks:
@@ -222,7 +222,7 @@ def _remarks(stderr: str) -> list[str]:
 
 
 def wait_until(ready: Callable[[], bool], what: str, deadline: float = 60) -> None:
-    """Asks again and again, because another process makes it come true; fails after `deadline`."""
+    """Polls until the condition holds, which another process causes; fails after `deadline`."""
     end = time.monotonic() + deadline
     while not ready():
         if time.monotonic() > end:
@@ -233,17 +233,17 @@ def wait_until(ready: Callable[[], bool], what: str, deadline: float = 60) -> No
 class KafkaBroker:
     """A real Kafka node (broker and controller in one) on free ports of the loopback address.
 
-    Everything it writes is under `folder`: its data in `data`, its log in `broker.log`. It can be
-    stopped and started again. Used as a context manager it never outlives the block.
+    Everything it writes is under `directory`: its data in `data`, its log in `broker.log`. It can
+    be restarted. Used as a context manager it never outlives the block.
     """
 
     def __init__(
-        self, parts: KafkaParts, folder: Path, settings: Mapping[str, str] | None = None
+        self, parts: KafkaParts, directory: Path, settings: Mapping[str, str] | None = None
     ) -> None:
         self.parts = parts
-        self.folder = folder
-        self.data = folder / "data"
-        self.log = folder / "broker.log"
+        self.directory = directory
+        self.data = directory / "data"
+        self.log = directory / "broker.log"
         self.port = 0
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -261,7 +261,7 @@ class KafkaBroker:
             self.kill()
 
     def start(self, deadline: float = 60) -> None:
-        """Starts and waits until clients are served; tries other ports if one was just taken."""
+        """Starts and waits until it serves clients; tries other ports if one is in use."""
         if self._process is not None:
             raise KafkaToolError("this broker is running already")
         for _ in range(3):
@@ -287,7 +287,7 @@ class KafkaBroker:
         raise KafkaToolError(f"Kafka did not start:\n{self._log_end()}")
 
     def stop(self, deadline: float = 60) -> None:
-        """Asks for a clean shutdown and waits for it; data then carries the marker of one."""
+        """Requests a clean shutdown and waits for it; the data then has the clean shutdown file."""
         process = self._running()
         process.send_signal(signal.SIGTERM)
         try:
@@ -300,17 +300,17 @@ class KafkaBroker:
             raise KafkaToolError(f"Kafka did not stop cleanly:\n{self._log_end()}")
 
     def kill(self) -> None:
-        """kill -9, and the process is reaped."""
+        """Kills the process with SIGKILL and reaps it."""
         process = self._running()
         process.kill()
         process.wait()
         self._process = None
 
-    def partition_folder(self, topic: str, partition: int) -> Path:
+    def partition_directory(self, topic: str, partition: int) -> Path:
         return self.data / f"{topic}-{partition}"
 
     def log_lines(self, *levels: str) -> list[str]:
-        """The broker's log since its last start: all of it, or the lines of the given levels."""
+        """Returns the broker's log since its last start: all lines, or those of these levels."""
         lines = self.log.read_text().splitlines()
         marks = tuple(f" {level} " for level in levels)
         return [line for line in lines if not marks or line[12:].startswith(marks)]
@@ -342,13 +342,13 @@ class KafkaBroker:
             "share.coordinator.state.topic.min.isr": "1",
             **self._settings,
         }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        properties = self.folder / "server.properties"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        properties = self.directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return properties
 
     def _spawn(self, properties: Path) -> None:
-        scratch = self.folder / "tmp"
+        scratch = self.directory / "tmp"
         scratch.mkdir(exist_ok=True)
         command = self.parts.command(
             "kafka.Kafka", str(properties), scratch=scratch, log_level="info"
@@ -362,7 +362,7 @@ class KafkaBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                cwd=self.folder,
+                cwd=self.directory,
             )
 
     def _is_ready_or_dead(self) -> bool:
@@ -374,7 +374,7 @@ class KafkaBroker:
 
 @cache
 def formatted(parts: KafkaParts) -> dict[str, bytes]:
-    """The files of an empty data folder of node 1: Kafka's tool takes a second or two for them."""
+    """Returns the files of an empty data directory of node 1; Kafka's tool takes seconds."""
     with tempfile.TemporaryDirectory() as directory:
         data, properties = Path(directory, "data"), Path(directory, "server.properties")
         settings = {

@@ -1,4 +1,4 @@
-"""A real Kafka cluster: several nodes, each broker and controller in one, that die on demand."""
+"""A real Kafka cluster: several nodes, each broker and controller in one, that can be killed."""
 
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ START_SECONDS = 60.0
 
 _QUICK = {
     **SETTINGS,
-    # A node that is killed is missed soon.
+    # A killed node is detected soon.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
     "controller.quorum.fetch.timeout.ms": "1000",
@@ -30,7 +30,7 @@ _QUICK = {
     "controller.quorum.election.backoff.max.ms": "200",
     "replica.fetch.backoff.ms": "100",
     "auto.leader.rebalance.enable": "false",
-    # Small: three of them run side by side.
+    # Small: three of them run concurrently.
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.index.size.max.bytes": "65536",
     "num.network.threads": "2",
@@ -40,7 +40,7 @@ _QUICK = {
 
 @dataclass(frozen=True)
 class SmallParts(KafkaParts):
-    """JVMs that have little memory."""
+    """Kafka parts whose JVMs have a small heap."""
 
     def command(
         self, program: str | Path, *arguments: str, scratch: str | Path, log_level: str = "warn"
@@ -51,10 +51,10 @@ class SmallParts(KafkaParts):
 
 
 class Node(KafkaBroker):
-    """One node. Its ports stay the same whenever it is started again."""
+    """One node. Its ports do not change when it is restarted."""
 
-    def __init__(self, parts: KafkaParts, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(parts, folder, settings)
+    def __init__(self, parts: KafkaParts, directory: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(parts, directory, settings)
         self.id = int(settings["node.id"])
 
     @property
@@ -62,12 +62,12 @@ class Node(KafkaBroker):
         return self._process is not None
 
     def start(self, deadline: float = START_SECONDS) -> None:
-        """Starts, where it is down, and waits until it serves clients."""
+        """Starts the node if it is down, and waits until it serves clients."""
         self.spawn()
         self.wait(deadline)
 
     def spawn(self) -> None:
-        """From a thread that lives on: the kernel ends the node together with it."""
+        """Starts the process. The kernel ends it when the calling thread ends."""
         if self._process is None:
             self._spawn(self._write_properties())
 
@@ -80,7 +80,7 @@ class Node(KafkaBroker):
             raise KafkaToolError(f"node {self.id} did not start:\n{self._log_end()}")
 
     def _write_properties(self) -> Path:
-        properties = self.folder / "server.properties"
+        properties = self.directory / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._settings.items()))
         return properties
 
@@ -88,17 +88,17 @@ class Node(KafkaBroker):
 class KafkaCluster:
     """Nodes 1, 2, … in racks of their own, `rack-1` …, from which consumers may read nearby.
 
-    A client that comes in by `tapped` of a node is sent to the same listener of every other one:
-    the addresses there are those that were given, by node, or the listener's own.
+    A client that connects to the `tapped` listener of a node gets the same listener of every other
+    node: its advertised address is that of `tap`, or the listener's own.
     """
 
-    def __init__(self, parts: KafkaParts, folder: Path, size: int = 3) -> None:
+    def __init__(self, parts: KafkaParts, directory: Path, size: int = 3) -> None:
         self._parts = SmallParts(parts.java, parts.libs, parts.version)
-        self._folder = folder
+        self._directory = directory
         self._ports = Ports()
         self._size = size
         self.inside = {id_: self._take("TAPPED") for id_ in range(1, size + 1)}
-        """The listeners that `tap` leads to."""
+        """The listeners whose addresses `tap` replaces."""
         self._plain = {id_: self._take("PLAINTEXT") for id_ in self.inside}
         self._controllers = {id_: self._take("CONTROLLER") for id_ in self.inside}
         self._advertised = {id_: item.address for id_, item in self.inside.items()}
@@ -109,12 +109,12 @@ class KafkaCluster:
         return ",".join(item.address for item in self._plain.values())
 
     def tap(self, addresses: Mapping[int, str]) -> None:
-        """Before the start: where clients of the tapped listeners are sent to."""
+        """Sets the advertised addresses of the tapped listeners; call it before the start."""
         self._advertised.update(addresses)
 
     def __enter__(self) -> Self:
         for id_ in range(1, self._size + 1):
-            directory = self._folder / f"node-{id_}"
+            directory = self._directory / f"node-{id_}"
             directory.mkdir(parents=True)
             self.nodes[id_] = Node(self._parts, directory, self._settings(id_, directory / "data"))
         try:
@@ -129,7 +129,7 @@ class KafkaCluster:
         self.close()
 
     def start(self) -> None:
-        """All nodes that are down, side by side."""
+        """Starts all nodes that are down, concurrently."""
         for node in self.nodes.values():
             node.spawn()
         for node in self.nodes.values():
@@ -145,7 +145,7 @@ class KafkaCluster:
         return self._ports.reserve(Listener(name, HOST, 0))
 
     def _format(self) -> None:
-        """Folders differ in two numbers only."""
+        """Formats the data directories, which differ in two ids only."""
         files = formatted(self._parts)
         meta = files["meta.properties"].decode().splitlines()
         for node in self.nodes.values():
@@ -156,8 +156,8 @@ class KafkaCluster:
                 "node.id": str(node.id),
                 "directory.id": urlsafe_b64encode(bytes([node.id] * 16)).decode().rstrip("="),
             }
-            kept = [line for line in meta if line.partition("=")[0] not in own]
-            lines = [*kept, *(f"{key}={value}" for key, value in own.items())]
+            common_lines = [line for line in meta if line.partition("=")[0] not in own]
+            lines = [*common_lines, *(f"{key}={value}" for key, value in own.items())]
             (node.data / "meta.properties").write_text("\n".join(lines) + "\n")
 
     def _settings(self, id_: int, data: Path) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a log of ours gives to consumers, in the form in which Kafka's answers are kept."""
+"""The records and offsets that our log serves, in the form of Kafka's results."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,14 +18,15 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 def consume(log: Log, timestamps: Iterable[int] = ()) -> ServedPartition:
-    """Reads the log from end to end under both isolation levels, and asks it for these times."""
+    """Reads the whole log under both isolation levels, and looks up these timestamps."""
     served = ServedPartition(
         first_offset=log.log_start_offset,
         high_watermark=log.high_watermark,
         last_stable_offset=log.last_stable_offset,
-        max_timestamp=_found(offset_of_max_timestamp(log)),
+        max_timestamp=_found_offset(offset_of_max_timestamp(log)),
         offsets_for_timestamps={
-            asked: _found(offset_for_timestamp(log, asked)) for asked in timestamps
+            timestamp: _found_offset(offset_for_timestamp(log, timestamp))
+            for timestamp in timestamps
         },
     )
     for header, records, _ in _fetch(log, FetchIsolation.HIGH_WATERMARK):
@@ -42,7 +43,7 @@ def consume(log: Log, timestamps: Iterable[int] = ()) -> ServedPartition:
 def _fetch(
     log: Log, isolation: FetchIsolation
 ) -> Iterator[tuple[BatchHeader, list[Record], list[AbortedTxn]]]:
-    """Batch by batch: its header, its records, and what the fetch said of aborted transactions."""
+    """Yields the header, the records and the fetch's aborted transactions of each batch."""
     offset = log.log_start_offset
     while True:
         fetched = log.read(offset, FETCH_BYTES, isolation)
@@ -50,20 +51,20 @@ def _fetch(
             return
         for view, position, header in batches_in(fetched.records):
             records = read_records(view, position)
-            wanted = [record for record in records if record.offset >= log.log_start_offset]
-            yield header, wanted, fetched.aborted_transactions or []
+            readable = [record for record in records if record.offset >= log.log_start_offset]
+            yield header, readable, fetched.aborted_transactions or []
             offset = header.next_offset
 
 
 def _committed(log: Log) -> Iterator[Record]:
-    """Leaves out what was aborted, as Kafka's consumer does it."""
+    """Skips aborted records in the same way as Kafka's consumer."""
     aborted: set[int] = set()
     waiting: list[AbortedTxn] = []
-    known: list[AbortedTxn] = []
+    current_transactions: list[AbortedTxn] = []
     for header, records, transactions in _fetch(log, FetchIsolation.TXN_COMMITTED):
-        if transactions is not known:
-            known = transactions
-            waiting = sorted(known, key=lambda txn: txn.first_offset, reverse=True)
+        if transactions is not current_transactions:
+            current_transactions = transactions
+            waiting = sorted(current_transactions, key=lambda txn: txn.first_offset, reverse=True)
             aborted.clear()
         while waiting and waiting[-1].first_offset <= header.last_offset:
             aborted.add(waiting.pop().producer_id)
@@ -77,5 +78,5 @@ def _timestamp_type(header: BatchHeader) -> str:
     return "NoTimestampType" if header.magic == 0 else TIMESTAMP_TYPES[header.timestamp_type]
 
 
-def _found(response: TimestampAndOffset | None) -> FoundOffset | None:
+def _found_offset(response: TimestampAndOffset | None) -> FoundOffset | None:
     return None if response is None else FoundOffset(response.offset, response.timestamp)

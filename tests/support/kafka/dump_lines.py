@@ -1,4 +1,4 @@
-"""The lines of Kafka's DumpLogSegments and of `penstock dump-log`, made comparable."""
+"""The lines of Kafka's DumpLogSegments and of `penstock dump-log`, normalized for comparison."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -14,16 +14,18 @@ Row = dict[str, str]
 
 
 def kafka_lines(lines: Iterable[str]) -> list[str]:
-    """Batches, records and entries as Kafka printed them, with an optional number as we say it."""
-    wanted = (line for line in lines if not line.startswith(("Dumping ", "Log starting offset: ")))
+    """Returns Kafka's lines of batches, records and entries, with optional numbers as ours."""
+    data_lines = (
+        line for line in lines if not line.startswith(("Dumping ", "Log starting offset: "))
+    )
     return [
         re.sub(r"OptionalLong\[(-?\d+)\]", r"\1", line).replace("OptionalLong.empty", "none")
-        for line in wanted
+        for line in data_lines
     ]
 
 
 def our_lines(path: Path, options: SegmentOptions) -> list[str]:
-    """Batches, records and entries of a file as `penstock dump-log` prints them."""
+    """Returns the lines of batches, records and entries that `penstock dump-log` prints."""
     return [
         to_text(str(path), item)
         for _, item in dump([str(path)], DumpOptions(options))
@@ -32,12 +34,12 @@ def our_lines(path: Path, options: SegmentOptions) -> list[str]:
 
 
 def row(line: str) -> Row:
-    """The fields of a line."""
+    """Returns the fields of a line."""
     return dict(re.findall(r"(\w+): (\S+)", line))
 
 
 def batch_row(batch: WrittenBatch, printed: Mapping[str, str], position: int) -> Row:
-    """What must be printed of a batch; its CRC, and its size if the log packed it, are taken."""
+    """Returns the expected fields of a batch; CRC and recompressed size are as printed."""
     return {
         "baseOffset": str(batch.base_offset),
         "lastOffset": str(batch.next_offset - 1),
@@ -61,7 +63,7 @@ def batch_row(batch: WrittenBatch, printed: Mapping[str, str], position: int) ->
 
 
 def record_rows(batch: WrittenBatch) -> list[Row]:
-    """What must be printed of the records of a batch."""
+    """Returns the expected fields of the records of a batch."""
     rows = []
     for n, record in enumerate(batch.records):
         sequence = -1 if batch.base_sequence < 0 else (batch.base_sequence + n) % 2**31

@@ -1,4 +1,4 @@
-"""Logs that change hands: ours and changed ones go to Kafka, and Kafka's come to us."""
+"""Exchange of logs: Kafka opens ours, and we open and continue Kafka's."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +32,7 @@ from tests.support.kafka.penstock_logs import (
 from tests.support.storage.log_writer import LogWriter, Notes, Producer
 
 SOON_AFTER = 1_702_010_000_000
-"""After the timestamps that Kafka's records have, and before their producers are forgotten."""
+"""A time after the timestamps of Kafka's records and before their producers expire."""
 
 KAFKA_EPOCH = 2
 """The leader epoch of a partition after its topic was created and its only broker restarted."""
@@ -47,19 +47,19 @@ _KAFKA_CONFIGS = {
 
 
 def kafka_config(topic: str) -> LogConfig:
-    """The settings with which Kafka wrote a topic."""
+    """Returns the settings with which Kafka wrote a topic."""
     return _KAFKA_CONFIGS.get(topic, COMPACT if topic.startswith("compacted") else SMALL)
 
 
-def written_at(folder: Path) -> int:
-    """When the records of a folder (or of those in it) were written, in milliseconds."""
-    return int(max(path.stat().st_mtime for path in folder.glob("**/*.log")) * 1000)
+def written_at(directory: Path) -> int:
+    """Returns the time at which the records in a directory were written, in milliseconds."""
+    return int(max(path.stat().st_mtime for path in directory.glob("**/*.log")) * 1000)
 
 
 @contextmanager
-def opened(folder: Path, clock: Clock | None = None) -> Iterator[LogManager]:
-    """A manager of ours over a folder that Kafka wrote, which is changed by this."""
-    manager = LogManager(OsDisk(), [str(folder)], clock or ManualClock(written_at(folder)))
+def opened(directory: Path, clock: Clock | None = None) -> Iterator[LogManager]:
+    """Opens a directory of Kafka with our log manager, which changes the files."""
+    manager = LogManager(OsDisk(), [str(directory)], clock or ManualClock(written_at(directory)))
     manager.startup(kafka_config, node_id=NODE, cluster_id=CLUSTER_ID)
     try:
         yield manager
@@ -68,9 +68,9 @@ def opened(folder: Path, clock: Clock | None = None) -> Iterator[LogManager]:
 
 
 def topic_properties(config: LogConfig) -> dict[str, str]:
-    """The settings of a log as those of a topic of Kafka's."""
+    """Returns the settings of a log as topic configs of Kafka."""
     return {
-        # segment.bytes has a floor of 1 MiB; the internal twin is there for tests like these.
+        # segment.bytes has a minimum of 1 MiB; the internal variant exists for tests like these.
         "internal.segment.bytes": str(config.segment_bytes),
         "index.interval.bytes": str(config.index_interval_bytes),
         "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
@@ -79,37 +79,37 @@ def topic_properties(config: LogConfig) -> dict[str, str]:
     }
 
 
-# --- Kafka's logs, written on by us
+# --- Kafka's logs, continued by us
 
 
 @dataclass(frozen=True)
-class GivenBack:
-    """Logs of Kafka's that we opened, appended to and closed."""
+class ContinuedLogs:
+    """Kafka's logs that we opened, appended to and closed."""
 
-    folder: Path
+    directory: Path
     expected: Mapping[TopicPartition, ServedPartition]
-    """What must be served of each, the answers to questions by time left out."""
+    """The expected content of each, without offsets for timestamps."""
 
     @property
     def logs(self) -> dict[TopicPartition, Path]:
-        """The folders, by the names under which Kafka gets them."""
-        return {renamed(where): self.folder / str(where) for where in self.expected}
+        """Returns the directories by their topic names on Kafka's broker."""
+        return {renamed(where): self.directory / str(where) for where in self.expected}
 
 
 def renamed(where: TopicPartition) -> TopicPartition:
     return where._replace(topic=f"given-back-{where.topic}")
 
 
-def write_on(kafka: KafkaWrittenLogs, folder: Path, *, crashed: bool) -> GivenBack:
-    """Takes over Kafka's logs, after a clean stop or a crash, and appends to some of them."""
+def continue_logs(kafka: KafkaWrittenLogs, directory: Path, *, crashed: bool) -> ContinuedLogs:
+    """Opens Kafka's logs, after a clean stop or a crash, and appends to some of them."""
     shutil.copytree(
         kafka.crashed if crashed else kafka.data,
-        folder,
+        directory,
         ignore=shutil.ignore_patterns("__cluster_metadata-0"),
     )
     clock = ManualClock(SOON_AFTER)
     expected: dict[TopicPartition, ServedPartition] = {}
-    with opened(folder, clock) as manager:
+    with opened(directory, clock) as manager:
         for topic, append in _APPENDS.items():
             where = TopicPartition(topic, 0)
             log = manager.get(where)
@@ -118,7 +118,7 @@ def write_on(kafka: KafkaWrittenLogs, folder: Path, *, crashed: bool) -> GivenBa
             append(writer)
             expected[where] = _joined(kafka.served[where], writer.notes.served())
             expected[where].max_timestamp = consume(log).max_timestamp
-    return GivenBack(folder, expected)
+    return ContinuedLogs(directory, expected)
 
 
 def _append_batches(writer: LogWriter) -> None:
@@ -128,24 +128,24 @@ def _append_batches(writer: LogWriter) -> None:
 
 
 def _last_producer(writer: LogWriter) -> Producer:
-    """The producer that wrote last, so that it goes on where Kafka knows it to be."""
+    """Returns the producer that wrote last, with the epoch and sequence that Kafka stored."""
     entries = writer.log.producers.active_producers().values()
     last = max(entries, key=lambda entry: entry.last_data_offset)
     return Producer(last.producer_id, last.producer_epoch, last.last_sequence + 1)
 
 
 def _end_transaction(writer: LogWriter) -> None:
-    """Commits the transaction that was left open."""
+    """Commits the open transaction."""
     entries = writer.log.producers.active_producers().values()
     (entry,) = (entry for entry in entries if entry.current_txn_first_offset is not None)
     writer.end(Producer(entry.producer_id, entry.producer_epoch), commit=True)
 
 
 def _append_transactions(writer: LogWriter) -> None:
-    """Transactions of a producer that Kafka knows and of a new one; one of each is aborted."""
-    known = max(writer.log.producers.active_producers().values(), key=lambda one: one.producer_id)
-    old = Producer(known.producer_id, known.producer_epoch, 0, known.coordinator_epoch)
-    new = Producer(9_000, epoch=0, coordinator_epoch=known.coordinator_epoch)
+    """Appends transactions of an existing and of a new producer; one of each is aborted."""
+    newest = max(writer.log.producers.active_producers().values(), key=lambda p: p.producer_id)
+    old = Producer(newest.producer_id, newest.producer_epoch, 0, newest.coordinator_epoch)
+    new = Producer(9_000, epoch=0, coordinator_epoch=newest.coordinator_epoch)
     for commit in (True, False):
         for producer in (old, new, old):
             writer.send(writer.shapes(4, keys=5), producer=producer, transactional=True)
@@ -163,7 +163,7 @@ _APPENDS: dict[str, Callable[[LogWriter], None]] = {
 
 
 def _joined(before: ServedPartition, after: ServedPartition) -> ServedPartition:
-    """What must be served once `after` was appended, if that ends every open transaction."""
+    """Returns the expected content after `after` is appended and ends all transactions."""
     was_open = before.last_stable_offset < before.high_watermark
     return ServedPartition(
         first_offset=before.first_offset,
@@ -176,46 +176,46 @@ def _joined(before: ServedPartition, after: ServedPartition) -> ServedPartition:
     )
 
 
-# --- what Kafka is asked to serve
+# --- logs that Kafka serves
 
 MOVED = {
     TopicPartition("moved-transactions", 0): TopicPartition("transactions", 1),
     TopicPartition("moved-codecs", 0): TopicPartition("codec-lz4", 0),
     TopicPartition("moved-codecs", 1): TopicPartition("codec-zstd", 0),
 }
-"""Logs of one broker that another one gets as they are, by the names that they have there."""
+"""Logs of one broker that another broker opens unchanged, by their names there."""
 
 
 def compaction_inputs(
     ours: PenstockWrittenLogs, kafka: KafkaWrittenLogs
 ) -> dict[TopicPartition, Path]:
-    """Logs that both cleaners get, by the names under which Kafka's does."""
+    """Returns the logs for both cleaners, by their names on Kafka's broker."""
     inputs = {
         "ours": ours.data / str(KEYED),
-        # What it drops at once is due: its tombstones and markers had been left a while.
+        # Its tombstones and markers are already due for removal.
         "ours-again": ours.data / "compacted-0",
     }
     topics = ["append-time", "not-idempotent", "transactions"]
     topics += [f"codec-{codec.codec_name}" for codec in Compression]
-    inputs |= {topic: kafka.folder(TopicPartition(topic, 0)) for topic in topics}
+    inputs |= {topic: kafka.directory(TopicPartition(topic, 0)) for topic in topics}
     return {TopicPartition(f"cleaned-{name}", 0): directory for name, directory in inputs.items()}
 
 
 def serve_after_clean_stop(
     parts: KafkaParts,
-    folder: Path,
+    directory: Path,
     ours: PenstockWrittenLogs,
     kafka: KafkaWrittenLogs,
-    given_back: GivenBack,
+    continued_logs: ContinuedLogs,
     to_clean: Mapping[TopicPartition, Path],
 ) -> ServedLogs:
-    """Kafka opens our folders as they are, serves them, and compacts some."""
+    """Kafka opens our directories unchanged, serves them, and compacts some."""
     logs = {where: ours.data / str(where) for where in ours.partitions}
     return serve_logs(
         parts,
-        folder,
-        {**logs, **given_back.logs, **to_clean, **_moved(kafka)},
-        timestamps=_questions(ours, kafka),
+        directory,
+        {**logs, **continued_logs.logs, **to_clean, **_moved(kafka)},
+        timestamps=_timestamps(ours, kafka),
         configs={
             **{topic: topic_properties(config) for topic, config in CONFIGS.items()},
             **{where.topic: topic_properties(COMPACT) for where in to_clean},
@@ -226,17 +226,17 @@ def serve_after_clean_stop(
 
 
 def _moved(kafka: KafkaWrittenLogs) -> dict[TopicPartition, Path]:
-    return {where: kafka.folder(source) for where, source in MOVED.items()}
+    return {where: kafka.directory(source) for where, source in MOVED.items()}
 
 
-def _questions(
+def _timestamps(
     ours: PenstockWrittenLogs, kafka: KafkaWrittenLogs
 ) -> dict[TopicPartition, list[int]]:
-    """The timestamps that Kafka is asked about."""
-    asked = {where: ours.times(where) for where in ours.notes}
+    """Returns the timestamps to look up on Kafka."""
+    timestamps = {where: ours.times(where) for where in ours.notes}
     for where, source in MOVED.items():
-        asked[where] = list(kafka.served[source].offsets_for_timestamps)
-    return asked
+        timestamps[where] = list(kafka.served[source].offsets_for_timestamps)
+    return timestamps
 
 
 def _are_cleaned(data: Path, logs: Mapping[TopicPartition, Path]) -> bool:
@@ -249,19 +249,19 @@ def _are_cleaned(data: Path, logs: Mapping[TopicPartition, Path]) -> bool:
 
 def serve_after_crash(
     parts: KafkaParts,
-    folder: Path,
+    directory: Path,
     ours: PenstockWrittenLogs,
     kafka: KafkaWrittenLogs,
-    given_back: GivenBack,
+    continued_logs: ContinuedLogs,
     more: Mapping[TopicPartition, Path],
 ) -> ServedLogs:
-    """Kafka recovers our folders from the recovery points that we noted, and serves them."""
+    """Kafka recovers our directories from our recovery points, and serves them."""
     logs = {where: ours.crashed / str(where) for where in ours.partitions}
     return serve_logs(
         parts,
-        folder,
-        {**logs, **given_back.logs, **more, **_moved(kafka)},
-        timestamps=_questions(ours, kafka),
+        directory,
+        {**logs, **continued_logs.logs, **more, **_moved(kafka)},
+        timestamps=_timestamps(ours, kafka),
         configs={
             **{topic: topic_properties(config) for topic, config in CONFIGS.items()},
             **{where.topic: topic_properties(SMALL) for where in more},
@@ -271,10 +271,12 @@ def serve_after_crash(
     )
 
 
-def without_indexes(kafka: KafkaWrittenLogs, old_formats: Path, folder: Path) -> Mapping[str, Path]:
-    """Logs that both sides must rebuild the indexes of, by the names of their topics."""
+def without_indexes(
+    kafka: KafkaWrittenLogs, old_formats: Path, directory: Path
+) -> Mapping[str, Path]:
+    """Returns logs without indexes, which both brokers must rebuild, by topic name."""
     sources = {
-        f"rebuilt-{topic}": kafka.folder(TopicPartition(topic, 0))
+        f"rebuilt-{topic}": kafka.directory(TopicPartition(topic, 0))
         for topic in (
             "append-time",
             "codec-gzip",
@@ -287,6 +289,6 @@ def without_indexes(kafka: KafkaWrittenLogs, old_formats: Path, folder: Path) ->
     sources |= {f"old-{path.name[:-2]}": path for path in old_formats.glob("*-0")}
     for topic, source in sources.items():
         shutil.copytree(
-            source, folder / topic, ignore=shutil.ignore_patterns("*index", "*.deleted")
+            source, directory / topic, ignore=shutil.ignore_patterns("*index", "*.deleted")
         )
-    return {topic: folder / topic for topic in sources}
+    return {topic: directory / topic for topic in sources}

@@ -1,4 +1,4 @@
-"""Logs that a real Kafka wrote, and what a real Kafka makes of logs that we wrote."""
+"""Logs written by a real Kafka, and how a real Kafka serves our logs."""
 
 import base64
 import json
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import NamedTuple, Self, TypedDict
 
 from penstock.core.ids import TopicPartition
-from tests.support.kafka.broker import JAVA_FOLDER, KafkaBroker, KafkaParts, wait_until
+from tests.support.kafka.broker import JAVA_DIRECTORY, KafkaBroker, KafkaParts, wait_until
 
-WRITE_KAFKA_LOG = JAVA_FOLDER / "WriteKafkaLog.java"
-WRITE_OLD_FORMATS = JAVA_FOLDER / "WriteOldFormats.java"
-READ_KAFKA_LOG = JAVA_FOLDER / "ReadKafkaLog.java"
+WRITE_KAFKA_LOG = JAVA_DIRECTORY / "WriteKafkaLog.java"
+WRITE_OLD_FORMATS = JAVA_DIRECTORY / "WriteOldFormats.java"
+READ_KAFKA_LOG = JAVA_DIRECTORY / "ReadKafkaLog.java"
 
 
 class JsonLine(TypedDict, total=False):
-    """A line that one of the Java programs printed; which fields it has depends on its kind."""
+    """A line printed by one of the Java programs; its fields depend on its kind."""
 
     kind: str
     isolation: str
@@ -38,7 +38,7 @@ class JsonLine(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class KafkaRecord:
-    """One record as Kafka's Java client saw it."""
+    """One record as read by Kafka's Java client."""
 
     offset: int
     timestamp: int
@@ -64,7 +64,7 @@ class WrittenRecord:
 
 
 class FoundOffset(NamedTuple):
-    """Kafka's answer to a question for an offset by time."""
+    """Kafka's result of an offset lookup by timestamp."""
 
     offset: int
     timestamp: int
@@ -78,9 +78,9 @@ class ServedPartition:
     high_watermark: int = -1
     last_stable_offset: int = -1
     uncommitted: list[KafkaRecord] = field(default_factory=list)
-    """What a read_uncommitted consumer gets: every record but the markers."""
+    """The records of a read_uncommitted consumer: all except the markers."""
     committed: list[KafkaRecord] = field(default_factory=list)
-    """What a read_committed consumer gets."""
+    """The records of a read_committed consumer."""
     leader_epochs: dict[int, int] = field(default_factory=dict)
     """The leader epoch of each uncommitted record, by offset."""
     timestamp_types: dict[int, str] = field(default_factory=dict)
@@ -94,22 +94,22 @@ Served = dict[TopicPartition, ServedPartition]
 
 @dataclass(frozen=True)
 class KafkaWrittenLogs:
-    """Folders that a real broker wrote. They are shared: a test that changes files copies first."""
+    """Directories of a real broker. They are shared: a test must copy files that it changes."""
 
     data: Path
-    """A `log.dirs` folder after a clean shutdown."""
+    """A `log.dirs` directory after a clean shutdown."""
     crashed: Path
-    """The same, seen just before that shutdown, as a kill -9 would have left it."""
+    """A copy from just before that shutdown, equal to the state after a kill -9."""
     written: list[WrittenRecord]
-    """Every record the broker accepted, in the order of acceptance for each partition."""
+    """All records that the broker accepted, in order for each partition."""
     served: Served
-    """What the broker itself served just before its shutdown."""
+    """The partitions as the broker served them just before its shutdown."""
 
-    def folder(self, where: TopicPartition) -> Path:
+    def directory(self, where: TopicPartition) -> Path:
         return self.data / str(where)
 
     def files(self, suffix: str) -> list[Path]:
-        """Files of all partitions that end like this (`.log`, `.index` …), in order of name."""
+        """Returns the files of all partitions with this suffix (`.log`, `.index` …), sorted."""
         return sorted(
             path
             for path in self.data.glob(f"*/*{suffix}")
@@ -117,9 +117,9 @@ class KafkaWrittenLogs:
         )
 
 
-def write_kafka_logs(parts: KafkaParts, folder: Path) -> KafkaWrittenLogs:
-    """Has a real broker write topics of every kind, with a restart (and so a new epoch) between."""
-    broker = KafkaBroker(parts, folder)
+def write_kafka_logs(parts: KafkaParts, directory: Path) -> KafkaWrittenLogs:
+    """Writes topics of every kind with a real broker, with a restart (a new epoch) between."""
+    broker = KafkaBroker(parts, directory)
     written: list[WrittenRecord] = []
     with broker:
         for phase in (1, 2):
@@ -129,30 +129,30 @@ def write_kafka_logs(parts: KafkaParts, folder: Path) -> KafkaWrittenLogs:
             written += _write(broker, phase)
             wait_until(lambda: _is_all_compacted(broker.data), "compaction by Kafka")
         served = read_all(broker, sorted({item.where.topic for item in written}), _times(written))
-        crashed = folder / "crashed"
+        crashed = directory / "crashed"
         shutil.copytree(broker.data, crashed, ignore=shutil.ignore_patterns("__cluster_metadata-0"))
         broker.stop()
     return KafkaWrittenLogs(broker.data, crashed, written, served)
 
 
-def write_old_formats(parts: KafkaParts, folder: Path) -> list[WrittenRecord]:
-    """Segments of the message formats v0 and v1 in `folder`: a topic for each format and codec."""
-    return _written(parts.run(WRITE_OLD_FORMATS, str(folder)).stdout)
+def write_old_formats(parts: KafkaParts, directory: Path) -> list[WrittenRecord]:
+    """Writes segments of the formats v0 and v1: one topic for each format and codec."""
+    return _written(parts.run(WRITE_OLD_FORMATS, str(directory)).stdout)
 
 
 @dataclass(frozen=True)
 class ServedLogs:
-    """What Kafka served of folders that it had not written, and what it logged while at it."""
+    """The partitions that Kafka served from foreign directories, and its log."""
 
     partitions: Served
     broker_log: list[str]
     data: Path
-    """Kafka's `log.dirs` folder after it has stopped, with the given files as it left them."""
+    """Kafka's `log.dirs` directory after it has stopped."""
 
 
 def serve_logs(
     parts: KafkaParts,
-    folder: Path,
+    directory: Path,
     logs: Mapping[TopicPartition, Path],
     *,
     timestamps: Mapping[TopicPartition, Sequence[int]] | None = None,
@@ -161,24 +161,24 @@ def serve_logs(
     checkpoints: Path | None = None,
     ready: Callable[[Path], bool] = lambda data: True,
 ) -> ServedLogs:
-    """Has a real broker open and serve the partition folders in `logs`, which somebody else wrote.
+    """Serves the partition directories in `logs` with a real broker that did not write them.
 
-    Kafka creates the topics (with `configs` by topic), stops, gets the files of each folder in
+    Kafka creates the topics (with `configs` by topic), stops, gets the files of each directory in
     place of its own, and starts again. With `clean=False` the mark of the clean shutdown is removed
-    first, so that Kafka recovers every segment. The given folders are copied, not changed.
+    first, so that Kafka recovers every segment. The given directories are copied, not changed.
 
-    `checkpoints` is a `log.dirs` folder whose checkpoints, and mark of a clean shutdown, replace
+    `checkpoints` is a `log.dirs` directory whose checkpoints, and mark of a clean shutdown, replace
     Kafka's. Reading starts once `ready(data)` says that Kafka has done what is waited for.
     """
     topics: dict[str, int] = {}
     for topic, partition in logs:
         topics[topic] = max(topics.get(topic, 0), partition + 1)
-    broker = KafkaBroker(parts, folder)
+    broker = KafkaBroker(parts, directory)
     with broker:
         _create_topics(broker, topics, configs or {})
         broker.stop()
         for where, source in logs.items():
-            _replace_files(broker.partition_folder(*where), source)
+            _replace_files(broker.partition_directory(*where), source)
         if checkpoints is not None:
             _replace_checkpoints(broker.data, checkpoints)
         if not clean:
@@ -195,7 +195,7 @@ def read_all(
     topics: Sequence[str],
     timestamps: Mapping[TopicPartition, Sequence[int]],
 ) -> Served:
-    """Reads the topics from end to end with Kafka's own consumer, under both isolation levels."""
+    """Reads the whole topics with Kafka's consumer, under both isolation levels."""
     request = {
         "read": topics,
         "timestamps": {str(where): list(asked) for where, asked in timestamps.items()},
@@ -223,14 +223,14 @@ def _take(partition: ServedPartition, line: JsonLine) -> None:
         case "offsets", "read_committed":
             partition.last_stable_offset = line["last"]
         case "max-timestamp", None:
-            partition.max_timestamp = _found(line)
+            partition.max_timestamp = _found_offset(line)
         case "offset-for-timestamp", None:
-            partition.offsets_for_timestamps[line["asked"]] = _found(line)
+            partition.offsets_for_timestamps[line["asked"]] = _found_offset(line)
         case other:
             raise ValueError(f"ReadKafkaLog printed a line of an unknown kind: {other}")
 
 
-def _found(line: JsonLine) -> FoundOffset | None:
+def _found_offset(line: JsonLine) -> FoundOffset | None:
     return FoundOffset(line["offset"], line["timestamp"]) if line["offset"] >= 0 else None
 
 
@@ -251,7 +251,7 @@ def _written(stdout: str) -> list[WrittenRecord]:
 
 
 def _times(written: Sequence[WrittenRecord]) -> dict[TopicPartition, list[int]]:
-    """Timestamps worth asking about: before, at, between and after those of the records."""
+    """Returns timestamps to look up: before, at, between and after those of the records."""
     times: dict[TopicPartition, set[int]] = {}
     for item in written:
         times.setdefault(item.where, set()).add(item.record.timestamp)
@@ -262,7 +262,7 @@ def _times(written: Sequence[WrittenRecord]) -> dict[TopicPartition, list[int]]:
 
 
 def _is_all_compacted(data: Path) -> bool:
-    """Whether Kafka's cleaner has been over everything but the active segments."""
+    """Returns whether Kafka's cleaner has cleaned everything but the active segments."""
     cleaned = read_checkpoint(data / "cleaner-offset-checkpoint")
     directories = data.glob("compacted*-0")
     return all(
@@ -273,7 +273,7 @@ def _is_all_compacted(data: Path) -> bool:
 
 
 def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
-    """An offset checkpoint of Kafka's: a version, a count, then a topic, partition and offset."""
+    """Reads an offset checkpoint of Kafka: version, count, then topic, partition and offset."""
     entries = path.read_text().splitlines()[2:] if path.exists() else []
     return {
         TopicPartition(topic, int(partition)): int(offset)
@@ -284,7 +284,7 @@ def read_checkpoint(path: Path) -> dict[TopicPartition, int]:
 def _create_topics(
     broker: KafkaBroker, topics: Mapping[str, int], configs: Mapping[str, Mapping[str, str]]
 ) -> None:
-    # Old timestamps are data to these tests, never a reason to delete.
+    # Retention by time must not delete the old timestamps of these tests.
     keep = {"retention.ms": "-1"}
     create = {
         topic: {"partitions": count, "configs": {**keep, **configs.get(topic, {})}}
@@ -292,25 +292,25 @@ def _create_topics(
     }
     broker.parts.run(READ_KAFKA_LOG, broker.bootstrap, stdin=json.dumps({"create": create}))
     expected = [
-        broker.partition_folder(topic, partition) / "partition.metadata"
+        broker.partition_directory(topic, partition) / "partition.metadata"
         for topic, count in topics.items()
         for partition in range(count)
     ]
-    wait_until(lambda: all(path.exists() for path in expected), "folders of the new topics")
+    wait_until(lambda: all(path.exists() for path in expected), "directories of the new topics")
 
 
-def _replace_files(folder: Path, source: Path) -> None:
-    """Puts the files of `source` into `folder`, which keeps only Kafka's id of the topic."""
-    for path in folder.iterdir():
+def _replace_files(directory: Path, source: Path) -> None:
+    """Replaces the files in `directory`, except Kafka's topic id, with those of `source`."""
+    for path in directory.iterdir():
         if path.name != "partition.metadata":
             path.unlink()
     for path in source.iterdir():
         if path.name != "partition.metadata":
-            shutil.copy2(path, folder / path.name)
+            shutil.copy2(path, directory / path.name)
 
 
 def _replace_checkpoints(data: Path, source: Path) -> None:
-    """Puts everything that somebody noted about all logs of a folder in the place of Kafka's."""
+    """Replaces Kafka's checkpoints of all logs with those of `source`."""
     names = [".kafka_cleanshutdown", *(path.name for path in data.glob("*-checkpoint"))]
     for name in names:
         (data / name).unlink(missing_ok=True)

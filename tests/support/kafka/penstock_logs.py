@@ -39,7 +39,7 @@ class PenstockWrittenLogs:
     """Folders that we wrote. They are shared: a test that changes files copies first."""
 
     data: Path
-    """A `log.dirs` folder after a clean stop."""
+    """A `log.dirs` directory after a clean stop."""
     crashed: Path
     """The same, seen just before that stop, as a kill -9 would have left it."""
     configs: Mapping[str, LogConfig]
@@ -101,11 +101,11 @@ HIGH_EPOCHS = ("epochs", "truncated")
 """Topics with higher epochs than a broker has that was started twice and now serves them."""
 
 
-def write_penstock_logs(folder: Path) -> PenstockWrittenLogs:
+def write_penstock_logs(directory: Path) -> PenstockWrittenLogs:
     """Writes every kind of log, with a crash, a recovery and a clean restart on the way."""
-    data, crashed = folder / "data", folder / "crashed"
+    data, crashed = directory / "data", directory / "crashed"
     writing = _Writing()
-    _write_what_a_crash_tears(writing, folder / "killed", data)
+    _write_what_a_crash_tears(writing, directory / "killed", data)
     with writing.started(data) as manager:
         for topic in CONFIGS:
             writing.write(manager, topic, first=True)
@@ -131,16 +131,16 @@ def _write_what_a_crash_tears(writing: "_Writing", killed: Path, data: Path) -> 
     writing.notes[RECOVERED].batches.pop()
 
 
-def _tear(folder: Path) -> None:
-    last = max(folder.glob("*.log"))
+def _tear(directory: Path) -> None:
+    last = max(directory.glob("*.log"))
     last.write_bytes(last.read_bytes()[:-TORN_BYTES])
 
 
 class _Started:
     """A manager that runs for the length of a block and then stops cleanly."""
 
-    def __init__(self, folder: Path, clock: ManualClock) -> None:
-        self._manager = LogManager(OsDisk(), [str(folder)], clock)
+    def __init__(self, directory: Path, clock: ManualClock) -> None:
+        self._manager = LogManager(OsDisk(), [str(directory)], clock)
 
     def __enter__(self) -> LogManager:
         self._manager.startup(CONFIGS.__getitem__, node_id=NODE, cluster_id=CLUSTER)
@@ -157,8 +157,8 @@ class _Writing:
         self.clock = ManualClock(NOW)
         self.notes = {TopicPartition(topic, 0): Notes() for topic in CONFIGS}
 
-    def started(self, folder: Path) -> _Started:
-        return _Started(folder, self.clock)
+    def started(self, directory: Path) -> _Started:
+        return _Started(directory, self.clock)
 
     def writer(self, manager: LogManager, topic: str, epoch: int) -> LogWriter:
         where = TopicPartition(topic, 0)

@@ -16,7 +16,7 @@ from typing import Self
 
 from tests.support.kafka.broker import ROOT, KafkaParts, KafkaToolError
 
-JAVA_FOLDER = ROOT / "tests" / "compat" / "tools" / "java"
+JAVA_DIRECTORY = ROOT / "tests" / "compat" / "tools" / "java"
 JOB_SECONDS = 30.0
 GRACE_SECONDS = 30.0
 """How much longer than a job's own limit its answer may take, before the JVM is given up."""
@@ -131,8 +131,8 @@ class KafkaTools:
     def _start(self) -> subprocess.Popen[bytes]:
         self._scratch = tempfile.TemporaryDirectory()
         command = self._parts.command(
-            JAVA_FOLDER / "RunTools.java",
-            str(JAVA_FOLDER / "log4j2.properties"),
+            JAVA_DIRECTORY / "RunTools.java",
+            str(JAVA_DIRECTORY / "log4j2.properties"),
             scratch=self._scratch.name,
         )
         with (Path(self._scratch.name) / "stderr").open("wb") as errors:

@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 def chosen_broker(
-    folder: Path, entrance: Listener, inside: Listener
+    directory: Path, entrance: Listener, inside: Listener
 ) -> PenstockBroker | KafkaBroker:
     """The broker that the environment asks for: penstock, which is ours, or kafka.
 
@@ -36,8 +36,8 @@ def chosen_broker(
     settings = {**SETTINGS, "advertised.listeners": str(entrance)}
     match os.environ.get(VARIABLE, "penstock"):
         case "penstock":
-            return PenstockBroker(folder, {**settings, "listeners": str(inside)})
+            return PenstockBroker(directory, {**settings, "listeners": str(inside)})
         case "kafka":
-            return KafkaBroker(KafkaParts.find(), folder, settings)
+            return KafkaBroker(KafkaParts.find(), directory, settings)
         case other:
             raise ValueError(f"{VARIABLE} is {other!r}: it must be penstock or kafka")

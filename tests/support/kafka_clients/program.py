@@ -102,7 +102,7 @@ class ProgramClient(AdminClient):
         writes_null_headers: bool = True,
         idempotent_by_default: bool = False,
     ) -> None:
-        """`command` makes the command line, given a folder for what the program leaves behind."""
+        """`command` returns the command line for a directory for the program's files."""
         self.name = name
         self.keeps_header_order = keeps_header_order
         self.writes_null_headers = writes_null_headers

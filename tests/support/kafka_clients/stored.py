@@ -18,9 +18,9 @@ class StoredBatch(NamedTuple):
     records: int
 
 
-def stored_batches(folder: Path) -> Iterator[StoredBatch]:
-    """The batches of a partition's folder, in their order."""
-    for segment in sorted(folder.glob("*.log")):
+def stored_batches(directory: Path) -> Iterator[StoredBatch]:
+    """The batches of a partition's directory, in their order."""
+    for segment in sorted(directory.glob("*.log")):
         data = segment.read_bytes()
         position = 0
         while position + _HEADER.size <= len(data):

@@ -21,7 +21,7 @@ import org.apache.kafka.server.common.TransactionVersion;
  * `fence VERSION NEXT-PRODUCER-ID NOW` and `complete NOW`. Each of them prints the record that Kafka
  * writes, key and value in hex, and the last epoch of the producer, which is in no record.
  */
-public class TransactionLives {
+public class TransactionHistories {
     private static TransactionMetadata life;
     private static TransactionVersion level;
 
