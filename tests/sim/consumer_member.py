@@ -1,8 +1,8 @@
-"""A consumer of the new protocol as the simulation needs it: it reconciles like a real one.
+"""A simulated member of the consumer protocol that reconciles like a real client.
 
-It is careful in one point: it begins to read a partition only when no heartbeat is under way, and
-the last one was answered. The coordinator takes a partition that a heartbeat does not name for one
-that the member does not have, and may give it to somebody else before the answer is there.
+It begins to read a partition only when no heartbeat is in flight and the last one had a response.
+The coordinator assumes that a member does not own a partition that its heartbeat does not name, and
+may assign it to another member before the response arrives.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ from tests.support.coordinator.groups import commit_errors, commit_request
 HEARTBEAT_MS = 1_000
 REQUEST_TIMEOUT_MS = 2_000
 Subscription = tuple[list[str] | None, str | None]
-"""Names and pattern."""
+"""Topic names and a pattern."""
 
 
 class Consumer:
@@ -48,15 +48,15 @@ class Consumer:
         self.owned: dict[tuple[UUID, int], int] = {}
         self.assigned: set[tuple[UUID, int]] = set()
         self.mute_until = 0
-        """Until then it sends nothing, but goes on reading."""
+        """Until this time the member sends nothing, but continues reading."""
         self.slow = False
-        """It takes longer to let go of partitions than it may."""
+        """Whether the member exceeds its rebalance timeout when it revokes partitions."""
         self._full = True
         self._owned_changed = False
         self._beating = False
         self._answered = False
         self._ready: dict[tuple[UUID, int], int] = {}
-        """Partitions that it could begin to read."""
+        """Assigned partitions that the member does not read yet, with their offsets."""
         self._busy = False
         self._committing = False
         simulation.owners.append(self)
@@ -65,18 +65,20 @@ class Consumer:
 
     # --- requests
 
-    def _ask(self, request: Message, version: int, then: Callable[[Message | None], None]) -> None:
-        """`then` gets the answer, or None where there is none in time."""
+    def _request(
+        self, request: Message, version: int, then: Callable[[Message | None], None]
+    ) -> None:
+        """Calls `then` with the response, or with None after the request timeout."""
         done = False
 
-        def heard(response: Message | None) -> None:
+        def on_response(response: Message | None) -> None:
             nonlocal done
             if self.alive and not done:
                 done = True
                 then(response)
 
-        self.simulation.call(request, version, self.member_id, heard)
-        self.simulation.later(REQUEST_TIMEOUT_MS, lambda: heard(None))
+        self.simulation.call(request, version, self.member_id, on_response)
+        self.simulation.later(REQUEST_TIMEOUT_MS, lambda: on_response(None))
 
     def _later(self, delay_ms: int, action: Callable[[], None]) -> None:
         self.simulation.later(delay_ms, lambda: action() if self.alive else None)
@@ -110,7 +112,7 @@ class Consumer:
                 ConsumerGroupHeartbeatRequestTopicPartitions(t, p) for t, p in by_topic.items()
             ]
         self._full = self._owned_changed = False
-        self._ask(request, 1, self._beaten)
+        self._request(request, 1, self._beaten)
 
     def _beaten(self, response: Message | None) -> None:
         self._beating = self._answered = False
@@ -170,11 +172,11 @@ class Consumer:
         self._reconcile()
 
     def _acquire(self) -> None:
-        """Where a new partition is to be read from is asked first."""
-        wanted = self.assigned - self.owned.keys()
+        """Fetches the committed offsets of new partitions before it reads them."""
+        new_partitions = self.assigned - self.owned.keys()
         epoch = self.epoch
         topics: dict[str, OffsetFetchRequestTopics] = {}
-        for topic_id, partition in sorted(wanted):
+        for topic_id, partition in sorted(new_partitions):
             name = self.simulation.topics.topic_name(topic_id) or ""
             topic = topics.setdefault(name, OffsetFetchRequestTopics(name))
             topic.partition_indexes.append(partition)
@@ -195,7 +197,7 @@ class Consumer:
                     self._ready[topic_id, item.partition_index] = item.committed_offset
             self._begin()
 
-        self._ask(OffsetFetchRequest(groups=[group]), 9, fetched)
+        self._request(OffsetFetchRequest(groups=[group]), 9, fetched)
 
     def _begin(self) -> None:
         if self._beating or not self._answered or not self._ready:
@@ -231,7 +233,7 @@ class Consumer:
                 assert isinstance(response, OffsetCommitResponse)
                 assert ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC not in commit_errors(response)
 
-        self._ask(request, 9, done)
+        self._request(request, 9, done)
 
     # --- changes
 
@@ -240,7 +242,7 @@ class Consumer:
         self._full = True
 
     def stop(self, *, leave: bool) -> None:
-        """Crash, or say goodbye first; a static member says that it may be back."""
+        """Crashes or leaves; a static member leaves temporarily."""
         self.alive = False
         self.owned.clear()
         if leave and self.epoch > 0 and not self._committing:

@@ -1,7 +1,7 @@
-"""A simulated simulation of consumer-protocol members and one group shard that dies and comes back.
+"""A simulation of consumer-protocol members and one group shard that crashes and restarts.
 
-Everything follows from the seed. The coordinator appends to a log whose high watermark lags behind;
-when it dies, what was not committed may be lost. What must hold of a consumer group (KIP-848) is
+The seed determines everything. The coordinator appends to a log whose high watermark lags behind;
+when it crashes, uncommitted records may be lost. The invariants of a consumer group (KIP-848) are
 checked at every step; see `Coordinator.check`.
 """
 
@@ -54,13 +54,13 @@ class Faults:
 
 
 class Owner(Protocol):
-    """A member as it sees itself."""
+    """A member's own view of its state."""
 
     alive: bool
     member_id: str
     epoch: int
     owned: dict[tuple[UUID, int], int]
-    """Partitions that it reads, and how far it is."""
+    """The partitions that it reads, with their positions."""
 
 
 class Simulation(EventQueue):
@@ -76,12 +76,12 @@ class Simulation(EventQueue):
     def call(
         self, request: Message, version: int, client: str, on_response: Callable[[Message], None]
     ) -> None:
-        """Send a request; its reply comes later, or never. Requests keep their order."""
+        """Sends a request; the response arrives later or never. Requests keep their order."""
 
         def arrive() -> None:
-            self.coordinator.receive(request, version, client, back)
+            self.coordinator.receive(request, version, client, respond)
 
-        def back(response: Message) -> None:
+        def respond(response: Message) -> None:
             if not self.chance(self.faults.loss):
                 self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_response(response))
 
@@ -89,7 +89,7 @@ class Simulation(EventQueue):
             self.later(self.random.randrange(1, MAX_DELAY_MS), arrive)
 
     def change_topics(self) -> None:
-        """A topic is made, or gets a partition."""
+        """Creates a topic or adds a partition."""
         name = self.random.choice(["a", "b", "x1", "x2", "x3"])
         created = name not in self.topics.partitions
         self.topics.partitions[name] = self.topics.partitions.get(name, 1) + 1
@@ -119,8 +119,8 @@ class Coordinator:
         self.incarnation = 0
         self.up = False
         self.waiter = 0
-        self.replied_epoch = 0
-        """The highest member epoch that anybody has heard of."""
+        self.responded_epoch = 0
+        """The highest member epoch in any response."""
         self.offsets: dict[tuple[str, int], int] = {}
         self.deaths = 0
         self._start()
@@ -137,7 +137,7 @@ class Coordinator:
         self.committed = len(self.log)
         self.epochs = (0, 0)
         group = self.group
-        assert group is None or group.group_epoch >= self.replied_epoch, "an epoch was lost"
+        assert group is None or group.group_epoch >= self.responded_epoch, "an epoch was lost"
         stored = self.shard.offsets.of(GROUP)
         self.offsets = {(t, p): v.offset for t, ps in stored.items() for p, v in ps.items()}
         self._perform(self.shard.start(self.simulation.now))
@@ -195,8 +195,8 @@ class Coordinator:
         self.log.extend(encode_record(record) for record in result.records)
         self._appended(result.records)
         self._change(result)
-        for asked in result.regexes:
-            self._resolve(asked)
+        for search in result.regexes:
+            self._resolve(search)
         slow = simulation.chance(simulation.faults.slow_commit)
         delay = simulation.random.randrange(2 * COMMIT_TIMEOUT_MS) if slow else 1
         held = Held(result, len(self.log), simulation.now + COMMIT_TIMEOUT_MS)
@@ -251,32 +251,32 @@ class Coordinator:
 
     def _respond(self, result: Result) -> None:
         for response in result.responses:
-            _, _, answer = self.waiting.pop(response.waiter)
-            self.replied_epoch = max(
-                self.replied_epoch, getattr(response.message, "member_epoch", 0)
+            _, _, on_response = self.waiting.pop(response.waiter)
+            self.responded_epoch = max(
+                self.responded_epoch, getattr(response.message, "member_epoch", 0)
             )
-            answer(response.message)
+            on_response(response.message)
 
-    def _resolve(self, asked: ResolveRegexes) -> None:
+    def _resolve(self, search: ResolveRegexes) -> None:
         started, incarnation = self.simulation.now, self.incarnation
         result = {
             pattern: frozenset(
                 t for t in self.simulation.topics.partitions if re.fullmatch(pattern, t)
             )
-            for pattern in asked.patterns
+            for pattern in search.patterns
         }
 
         def done() -> None:
             if incarnation == self.incarnation:
                 topics = None if self.simulation.chance(self.simulation.faults.append) else result
-                self.happen(RegexResolved(asked.group_id, topics, 1, started))
+                self.happen(RegexResolved(search.group_id, topics, 1, started))
 
         self.simulation.later(self.simulation.random.randrange(1, 2_000), done)
 
     # --- invariants
 
     def check(self) -> None:
-        """One owner per partition; the group's epochs never fall; owners see what is true."""
+        """Checks for one owner per partition, non-decreasing epochs and consistent members."""
         group = self.group if self.up else None
         if group is None:
             return
@@ -285,8 +285,10 @@ class Coordinator:
             for epochs in (member.assigned, member.pending_revocation):
                 for topic_id, partitions in epochs.items():
                     for partition in partitions:
-                        other = owners.setdefault((topic_id, partition), member.member_id)
-                        assert other == member.member_id, f"{other} and {member.member_id}"
+                        previous_owner = owners.setdefault((topic_id, partition), member.member_id)
+                        assert previous_owner == member.member_id, (
+                            f"{previous_owner} and {member.member_id}"
+                        )
             assert member.member_epoch <= group.assignment_epoch <= group.group_epoch
         assert owners == {(t, p): m for t, ps in group.owners.items() for p, m in ps.items()}
         assert self.epochs <= (group.group_epoch, group.assignment_epoch), "an epoch fell"
@@ -294,7 +296,7 @@ class Coordinator:
         self._check_views(group)
 
     def _check_views(self, group: ConsumerGroup) -> None:
-        """No two members read a partition, while the coordinator knows them in their epochs."""
+        """Checks that no two members with a valid epoch read the same partition."""
         readers: dict[tuple[UUID, int], str] = {}
         for owner in self.simulation.owners:
             member = group.members.get(owner.member_id)
@@ -303,16 +305,18 @@ class Coordinator:
             if owner.epoch not in (member.member_epoch, member.previous_member_epoch):
                 continue
             for partition in owner.owned:
-                other = readers.setdefault(partition, owner.member_id)
-                assert other == owner.member_id, f"{other} and {owner.member_id} read {partition}"
+                previous_owner = readers.setdefault(partition, owner.member_id)
+                assert previous_owner == owner.member_id, (
+                    f"{previous_owner} and {owner.member_id} read {partition}"
+                )
 
     def check_replay(self) -> None:
-        """The log alone leads to the same state, but for what no record keeps."""
-        again = self.reloaded()
-        assert again.offsets.groups == self.shard.offsets.groups
-        assert again.groups.keys() == self.shard.groups.keys()
+        """Checks that the log alone restores the same state, except for unrecorded fields."""
+        replayed = self.reloaded()
+        assert replayed.offsets.groups == self.shard.offsets.groups
+        assert replayed.groups.keys() == self.shard.groups.keys()
         for group_id, group in self.shard.groups.items():
-            stored = again.groups[group_id]
+            stored = replayed.groups[group_id]
             if isinstance(group, ConsumerGroup) and isinstance(stored, ConsumerGroup):
                 stored.metadata_checked = group.metadata_checked
                 stored.topics_created_ms = group.topics_created_ms

@@ -1,4 +1,4 @@
-"""Simulated time: actions that run at their times, in an order that follows from the seed."""
+"""Simulated time: actions that run when they are due, in an order determined by the seed."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush

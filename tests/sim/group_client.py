@@ -1,4 +1,4 @@
-"""A consumer as the simulation needs it: it joins, reads, commits, and gives up like a real one."""
+"""A simulated classic consumer: it joins, reads, commits, and times out like a real one."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -38,7 +38,7 @@ _GO_ON = {ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COO
 
 
 class Client:
-    """One consumer. `era` counts its attempts: answers of an earlier one are not heard."""
+    """One consumer. `era` counts its attempts: responses to earlier ones are ignored."""
 
     def __init__(
         self, simulation: Simulation, name: str, instance: str | None, version: int
@@ -54,17 +54,17 @@ class Client:
         self.positions: dict[int, int] = {}
         self.era = 0
         self.deaf_until = 0
-        """Until then it goes on as a member whatever it is told."""
+        """Until this time the consumer ignores errors and continues as a member."""
         self.patience_ms = simulation.random.choice([3_000, WAIT_LIMIT_MS + 2 * MAX_DELAY_MS])
-        """How long it waits for a generation before it asks again."""
+        """The timeout of a JoinGroup before it is sent again."""
         self._join()
 
     def stop(self, *, leave: bool) -> None:
-        """Crash, or say goodbye first."""
+        """Crashes, or leaves the group first."""
         self.alive = False
         if leave and self.member_id:
-            who = [MemberIdentity(self.member_id, self.instance)]
-            request = LeaveGroupRequest(group_id=GROUP, members=who)
+            members = [MemberIdentity(self.member_id, self.instance)]
+            request = LeaveGroupRequest(group_id=GROUP, members=members)
             self.simulation.call(request, 5, self.name, lambda response: None)
 
     # --- requests
@@ -73,30 +73,30 @@ class Client:
         self,
         request: Message,
         version: int,
-        answer: type[R],
+        response_type: type[R],
         then: Callable[[R], None],
         or_else: Callable[[], None],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """Send a request; one of `then` and `or_else` follows, if the era lasts."""
+        """Sends a request; calls `then` or, after a timeout, `or_else`, unless the era ends."""
         era = self.era
         done = False
 
-        def heard(response: Message) -> None:
+        def on_response(response: Message) -> None:
             nonlocal done
             if self.alive and era == self.era and not done:
                 done = True
-                assert isinstance(response, answer)
+                assert isinstance(response, response_type)
                 then(response)
 
-        def gave_up() -> None:
+        def on_timeout() -> None:
             nonlocal done
             if self.alive and era == self.era and not done:
                 done = True
                 or_else()
 
-        self.simulation.call(request, version, self.name, heard)
-        self.simulation.later(timeout_ms, gave_up)
+        self.simulation.call(request, version, self.name, on_response)
+        self.simulation.later(timeout_ms, on_timeout)
 
     def _join_soon(self, *, forget: bool = False) -> None:
         self.era += 1
@@ -217,7 +217,7 @@ class Client:
         self.simulation.later(self.simulation.random.randrange(100, 2_000), commit)
 
     def _commit(self) -> None:
-        """Read a little and commit; the next commit waits for this one."""
+        """Reads some records and commits; the next commit waits for this one."""
         step = self.simulation.random.randrange(0, 10)
         self.positions = {p: max(at, 0) + step for p, at in self.positions.items()}
         request = commit_request(

@@ -1,7 +1,7 @@
-"""A simulated simulation for one group shard: a clock, a bad network, a coordinator that dies.
+"""A simulation of one group shard: a clock, a lossy network, a coordinator that crashes.
 
-Everything follows from the seed. The coordinator appends to a log whose high watermark lags behind;
-when it dies, what was not committed may be lost. Checks that hold at every step are made here; see
+The seed determines everything. The coordinator appends to a log whose high watermark lags behind;
+when it crashes, uncommitted records may be lost. Invariants are checked at every step; see
 `GroupChecks`.
 """
 
@@ -34,10 +34,10 @@ SESSION_MS = 6_000
 COMMIT_TIMEOUT_MS = 5_000
 MAX_DELAY_MS = 800
 RESET = "reset"
-"""Metadata of a commit by which a user moves offsets back."""
+"""The metadata of a commit with which a user resets offsets to earlier ones."""
 
 WAIT_LIMIT_MS = REBALANCE_MS + COMMIT_TIMEOUT_MS + 1_000
-"""A JoinGroup or SyncGroup that reached the coordinator is answered within this time."""
+"""The limit for the response to a JoinGroup or SyncGroup that reached the coordinator."""
 
 
 @dataclass
@@ -66,26 +66,26 @@ class Simulation(EventQueue):
         client_id: str,
         on_response: Callable[[Message], None],
     ) -> None:
-        """Send a request; its reply comes later, or never.
+        """Sends a request; the response arrives later or never.
 
-        What is on its way when the coordinator dies is lost with the connection. A SyncGroup that
-        came to the next one would be taken for one of its own generation: classic groups store
-        their generations only once they are assigned, so that a number may come twice.
+        Requests in flight are lost with the connection when the coordinator crashes. The next
+        coordinator would accept a SyncGroup of the old one for its own generation: classic groups
+        store a generation only once it is assigned, so that its number may be reused.
         """
         incarnation = self.coordinator.incarnation
 
         def arrive() -> None:
             if incarnation == self.coordinator.incarnation:
-                self.coordinator.receive(request, version, client_id, back)
+                self.coordinator.receive(request, version, client_id, respond)
 
-        def back(response: Message) -> None:
+        def respond(response: Message) -> None:
             if not self.chance(self.faults.loss):
                 self.later(self.random.randrange(1, MAX_DELAY_MS), lambda: on_response(response))
 
         if self.chance(self.faults.loss):
             return
         delay = self.random.randrange(1, MAX_DELAY_MS)
-        # A commit that comes after a later one of the same member would win, as in Kafka.
+        # A commit that overtakes a later one of the same member would win, as in Kafka.
         if not isinstance(request, OffsetCommitRequest) and self.chance(self.faults.late):
             delay += self.random.randrange(WAIT_LIMIT_MS)
         self.later(delay, arrive)
@@ -245,7 +245,7 @@ class Coordinator:
         for response in result.responses:
             waiting = self.waiting.pop(response.waiter, None)
             assert waiting is not None, f"{response} is for nobody, or comes twice"
-            self.checks.replied(waiting.request, response.message)
+            self.checks.responded(waiting.request, response.message)
             waiting.reply(response.message)
 
     # --- invariants
@@ -267,12 +267,12 @@ class Coordinator:
             assert (group.leader in group.members) == bool(group.members)
 
     def check_replay(self) -> None:
-        """The log alone leads to the same offsets, and to the group where it is at rest."""
-        again = self.reloaded()
-        assert again.offsets.groups == self.shard.offsets.groups
-        assert set(again.groups) == set(self.shard.groups)
+        """Checks that the log alone restores the offsets, and a stable or empty group."""
+        replayed = self.reloaded()
+        assert replayed.offsets.groups == self.shard.offsets.groups
+        assert set(replayed.groups) == set(self.shard.groups)
         for group_id, group in self.shard.groups.items():
-            stored_group = again.groups[group_id]
+            stored_group = replayed.groups[group_id]
             assert isinstance(group, ClassicGroup)
             assert isinstance(stored_group, ClassicGroup)
             if group.state in (ClassicGroupState.STABLE, ClassicGroupState.EMPTY):
@@ -281,7 +281,7 @@ class Coordinator:
 
 
 class GroupChecks:
-    """What must be true of records and responses, whatever happens."""
+    """The invariants of records and responses."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, int] = {}
@@ -293,7 +293,7 @@ class GroupChecks:
         self.syncs = 0
 
     def restarted(self, shard: GroupShard) -> None:
-        """Nothing that was acknowledged is lost; what was not may be."""
+        """Checks that no acknowledged commit is lost."""
         partitions = shard.offsets.of(GROUP).get("t", {})
         self.offsets = {partition: value.offset for partition, value in partitions.items()}
         for partition, offset in self.acknowledged.items():
@@ -305,7 +305,7 @@ class GroupChecks:
         self.joined.clear()
 
     def decided(self, result: Result, group: ClassicGroup | None) -> None:
-        """Only members of the generation commit and sync; only who joined is in the next one."""
+        """Checks that only current members commit and sync, and only joined ones continue."""
         request = result.event.request if isinstance(result.event, Requested) else None
         if isinstance(request, OffsetCommitRequest) and result.records:
             generation = request.generation_id_or_member_epoch
@@ -340,11 +340,13 @@ class GroupChecks:
                         offset, self.acknowledged.get(partition, offset)
                     )
                 else:
-                    before = self.offsets.get(partition, -1)
-                    assert offset >= before, f"t-{partition} went from {before} to {offset}"
+                    previous_offset = self.offsets.get(partition, -1)
+                    assert offset >= previous_offset, (
+                        f"t-{partition} went from {previous_offset} to {offset}"
+                    )
                 self.offsets[partition] = offset
 
-    def replied(self, request: Message, response: Message) -> None:
+    def responded(self, request: Message, response: Message) -> None:
         if isinstance(request, SyncGroupRequest) and isinstance(response, SyncGroupResponse):
             if response.error_code == 0 and response.assignment:
                 self._assigned(request, response)
@@ -354,9 +356,9 @@ class GroupChecks:
             self._acknowledged(request, response)
 
     def _acknowledged(self, request: OffsetCommitRequest, response: OffsetCommitResponse) -> None:
-        for asked, said in zip(request.topics, response.topics, strict=True):
-            for partition, answer in zip(asked.partitions, said.partitions, strict=True):
-                if answer.error_code == 0:
+        for topic, topic_response in zip(request.topics, response.topics, strict=True):
+            for partition, result in zip(topic.partitions, topic_response.partitions, strict=True):
+                if result.error_code == 0:
                     at = partition.partition_index
                     self.acknowledged[at] = partition.committed_offset
 
@@ -367,8 +369,10 @@ class GroupChecks:
         self.syncs += 1
         owner = request.group_instance_id or request.member_id
         for partition in partitions:
-            other = self.owners.setdefault((generation, partition), owner)
-            assert other == owner, f"t-{partition} of generation {generation}: {other}, {owner}"
+            previous_owner = self.owners.setdefault((generation, partition), owner)
+            assert previous_owner == owner, (
+                f"t-{partition} of generation {generation}: {previous_owner}, {owner}"
+            )
 
 
 def classic_group(shard: GroupShard) -> ClassicGroup | None:

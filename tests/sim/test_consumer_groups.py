@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) under seeded faults: members and coordinators come and go (C3).
+"""Consumer groups (KIP-848) under seeded faults: members and coordinators crash and restart (C3).
 
 A failing seed is in the name of the test: run that one test again and it fails at the same step.
 """
@@ -22,7 +22,7 @@ SUBSCRIPTIONS: list[Subscription] = [
 
 
 def run_with_faults(seed: int) -> tuple[Simulation, list[Consumer]]:
-    """Run the simulation with faults and then without; it checks itself at every step."""
+    """Runs the simulation with faults and then without; it checks invariants at every step."""
     simulation = Simulation(
         seed, Faults(loss=0.03, append=0.02, slow_commit=0.05, disruptions=True)
     )
@@ -75,14 +75,14 @@ def subscribed(simulation: Simulation, members: list[Consumer]) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_storm_and_a_calm(seed: int) -> None:
-    """After the faults every partition has one owner, and the log tells the same story."""
+def test_the_group_recovers_after_faults(seed: int) -> None:
+    """After the faults every partition has one owner, and the log restores the same state."""
     simulation, members = run_with_faults(seed)
     coordinator = simulation.coordinator
     coordinator.check_replay()
     group = coordinator.group
     assert group is not None
-    # An instance that others came back as waits for them to leave.
+    # An instance whose id other members use waits until they leave.
     living = [member for member in members if member.alive and member.member_id in group.members]
     assert len(living) == len(group.members)
     assert group.state is ConsumerGroupState.STABLE
@@ -93,5 +93,5 @@ def test_a_storm_and_a_calm(seed: int) -> None:
     assert owned
 
 
-def test_the_same_seed_leads_to_the_same_run() -> None:
+def test_runs_of_the_same_seed_are_equal() -> None:
     assert run_with_faults(3)[0].coordinator.log == run_with_faults(3)[0].coordinator.log

@@ -1,7 +1,7 @@
-"""Groups of both protocols, which go over from one to the other, in random histories (C3).
+"""Random histories of groups that migrate between both protocols (C3).
 
-`tests/compat` compares the same histories with Kafka's coordinator; here is checked what must hold
-at every step. A failing seed is in the name of the test.
+`tests/compat` compares the same histories with Kafka's coordinator; these tests check invariants at
+every step. The name of a failed test contains its seed.
 """
 
 from uuid import UUID
@@ -17,7 +17,7 @@ from tests.support.coordinator.groups import GroupHost
 
 
 def check_owners(group: ConsumerGroup) -> None:
-    """One owner per partition, and no member ahead of its group."""
+    """Checks for one owner per partition, and no member with an epoch above its group's."""
     owners: dict[UUID, dict[int, str]] = {}
     for member in group.members.values():
         for epochs in (member.assigned, member.pending_revocation):
@@ -31,15 +31,15 @@ def check_owners(group: ConsumerGroup) -> None:
 
 
 def check_replay(host: GroupHost) -> None:
-    """The log alone leads to the same consumer groups, but for what no record keeps."""
-    again = GroupShard(host.config, host.topics)
+    """Checks that the log alone restores the same groups, except for unrecorded fields."""
+    replayed = GroupShard(host.config, host.topics)
     for key, value in host.log:
         record = decode_record(key, value)
         assert not isinstance(record, Skipped)
-        again.apply(record)
-    assert again.groups.keys() == host.shard.groups.keys()
+        replayed.apply(record)
+    assert replayed.groups.keys() == host.shard.groups.keys()
     for group_id, live in host.shard.groups.items():
-        stored = again.groups[group_id]
+        stored = replayed.groups[group_id]
         assert type(stored) is type(live)
         if isinstance(stored, ConsumerGroup) and isinstance(live, ConsumerGroup):
             stored.metadata_checked = live.metadata_checked
@@ -50,7 +50,7 @@ def check_replay(host: GroupHost) -> None:
 
 
 @pytest.mark.parametrize("seed", range(1_000, 1_030))
-def test_a_history(seed: int) -> None:
+def test_invariants_hold_at_every_step(seed: int) -> None:
     history = GroupHistory(seed, classic=True)
     host = history.host
     for step in range(150):

@@ -1,4 +1,4 @@
-"""Groups under seeded faults: clients and coordinators come and go, messages get lost (C3).
+"""Groups under seeded faults: clients and coordinators crash, messages are lost (C3).
 
 A failing seed is in the name of the test: run that one test again and it fails at the same step.
 """
@@ -11,12 +11,12 @@ from tests.support.coordinator.groups import commit_request
 
 STORM_MS = 90_000
 CALM_MS = 120_000
-"""Long enough for requests that were late, and for members of which nothing came but those."""
+"""Long enough for late requests, and for the expiry of members that only they created."""
 CLIENTS = 5
 
 
 def run_with_faults(seed: int) -> tuple[Simulation, list[Client]]:
-    """Run the simulation with faults and then without; it checks itself at every step."""
+    """Runs the simulation with faults and then without; it checks invariants at every step."""
     simulation = Simulation(
         seed, Faults(loss=0.03, late=0.03, append=0.02, slow_commit=0.05, crashes=True)
     )
@@ -53,15 +53,15 @@ def run_with_faults(seed: int) -> tuple[Simulation, list[Client]]:
     simulation.later(2_000, disturb)
     simulation.run_until(simulation.now + STORM_MS)
     simulation.faults = Faults()
-    # A static member that is fenced, be it by a late request of its own, gives up for good.
+    # A fenced static member stops permanently, even if its own late request fenced it.
     start()
     simulation.run_until(simulation.now + CALM_MS)
     return simulation, clients
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_storm_and_a_calm(seed: int) -> None:
-    """After the faults every partition has one owner, and the log tells the same story."""
+def test_the_group_recovers_after_faults(seed: int) -> None:
+    """After the faults every partition has one owner, and the log restores the same state."""
     simulation, clients = run_with_faults(seed)
     coordinator = simulation.coordinator
     coordinator.check_replay()
@@ -73,5 +73,5 @@ def test_a_storm_and_a_calm(seed: int) -> None:
     assert not coordinator.waiting
 
 
-def test_the_same_seed_leads_to_the_same_run() -> None:
+def test_runs_of_the_same_seed_are_equal() -> None:
     assert run_with_faults(3)[0].coordinator.log == run_with_faults(3)[0].coordinator.log

@@ -1,8 +1,8 @@
-"""Transactions under seeded faults: the broker and its clients die, lines break, markers are late.
+"""Transactions under seeded faults: crashes, broken connections, late markers.
 
-The broker is the real one but for sockets, threads, clock and disk (P3, P4, C4). What must hold is
-said in `txn_checks`. A failing seed is told with what happened, and replays exactly:
-`PENSTOCK_SIM_SEEDS=1234:1235` runs that one, `PENSTOCK_SIM_SEEDS=5000` the first 5000.
+The broker is the real one except for sockets, threads, clock and disk (P3, P4, C4). `txn_checks`
+lists the invariants. A failure contains the seed and its events, and can be replayed exactly:
+`PENSTOCK_SIM_SEEDS=1234:1235` runs that seed, `PENSTOCK_SIM_SEEDS=5000` the first 5000.
 """
 
 import os
@@ -31,18 +31,18 @@ def seeds() -> range:
 
 
 def digest(simulation: Simulation) -> str:
-    """Of all that happened."""
+    """Returns a digest of all events."""
     return sha256("\n".join(simulation.notes).encode()).hexdigest()
 
 
 @pytest.mark.parametrize("seed", seeds())
-def test_a_storm_and_a_calm(seed: int) -> None:
-    """Every transaction is committed everywhere or nowhere; every input came out once (P4, C4)."""
+def test_transactions_are_atomic_despite_faults(seed: int) -> None:
+    """P4, C4: a transaction is committed everywhere or nowhere; each input is processed once."""
     simulation = run_seed(seed)
     assert any(attempt.commit_acked for attempt in simulation.checks.attempts.values())
 
 
-def test_the_same_seed_gives_the_same_world_in_every_process() -> None:
+def test_a_seed_has_the_same_events_in_every_process() -> None:
     program = (
         "from tests.sim.txn_simulation import run_seed\n"
         "from tests.sim.test_transactions import digest\n"
@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_world_in_every_process() -> None:
     assert run.stdout.strip() == digest(run_seed(2))
 
 
-# --- the simulation finds faults
+# --- the simulation detects bugs
 
 
 def show_aborted_records(patch: pytest.MonkeyPatch) -> None:
@@ -94,10 +94,10 @@ def fence_nobody(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "fault", [show_aborted_records, count_aborted_offsets, leave_out_markers, fence_nobody]
 )
-def test_a_fault_is_found(
+def test_a_bug_in_the_broker_is_detected(
     fault: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker that is wrong in one thing fails, and the seed is told."""
+    """The failure contains the seed."""
     fault(monkeypatch)
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Who uses the clients: actors live through crashes of their clients, and stop with the faults."""
+"""Actors that run clients, restart them after crashes, and stop when the faults end."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ class Actor:
         self.random = simulation.random
         self.task: asyncio.Task[None] | None = None
         self._client: asyncio.Task[None] | None = None
-        self._lives = 0
+        self._client_count = 0
 
     def begin(self) -> None:
         self.task = self.simulation.loop.create_task(
@@ -29,39 +29,41 @@ class Actor:
         )
 
     def crash(self) -> None:
-        """Its client is gone in the middle of whatever it did."""
-        if self._client is not None and self.simulation.storming:
+        """Kills the client at an arbitrary point."""
+        if self._client is not None and self.simulation.faults_active:
             self.simulation.note(f"{self.name} crashes")
             self._client.cancel()
 
     def power_cut(self, *, durable: bool) -> None:
-        """The broker has lost what was not flushed: if that is all it told, nobody notices."""
+        """The broker lost unflushed data; `durable`: none of it was acknowledged."""
         if not durable:
             self.crash()
 
     async def _run(self) -> None:
         while not self._is_done():
-            self._lives += 1
-            self._client = asyncio.create_task(self._live(f"{self.name}.{self._lives}"))
+            self._client_count += 1
+            self._client = asyncio.create_task(
+                self._run_client(f"{self.name}.{self._client_count}")
+            )
             await asyncio.wait({self._client})
             if not self._client.cancelled():
                 error = self._client.exception()
                 if isinstance(error, FencedError):
-                    self.simulation.note(f"{self.name}.{self._lives} is over: {error}")
+                    self.simulation.note(f"{self.name}.{self._client_count} is over: {error}")
                 elif error is not None:
                     self.simulation.loop.fail(error)
                     return
             await asyncio.sleep(self.random.randrange(10, 800) / 1000)
 
     def _is_done(self) -> bool:
-        return not self.simulation.storming
+        return not self.simulation.faults_active
 
-    async def _live(self, name: str) -> None:
+    async def _run_client(self, name: str) -> None:
         raise NotImplementedError
 
 
 class ProducerActor(Actor):
-    """Writes transactions; others may do so under the same transactional id."""
+    """Writes transactions; other actors may use the same transactional id."""
 
     def __init__(self, simulation: "Simulation", name: str, transactional_id: str) -> None:
         super().__init__(simulation, name)
@@ -73,17 +75,17 @@ class ProducerActor(Actor):
             self.transactional_id += "+"
         super().power_cut(durable=durable)
 
-    async def _live(self, name: str) -> None:
+    async def _run_client(self, name: str) -> None:
         timeout_ms = self.random.choice((1_500, 3_000, 5_000))
         producer = Producer(self.simulation, name, self.transactional_id, self._version, timeout_ms)
         try:
             await producer.init()
-            while self.simulation.storming:
+            while self.simulation.faults_active:
                 attempt = self.simulation.checks.begin(name)
                 records = [self._some_records() for _ in range(self.random.randrange(1, 4))]
                 await producer.transaction(attempt, records, commit=self.random.random() < 0.75)
         finally:
-            producer.hang_up()
+            producer.disconnect()
 
     def _some_records(self) -> dict[TopicPartition, list[str]]:
         partitions = self.random.sample(range(3), self.random.choice((1, 1, 2, 3)))
@@ -94,7 +96,7 @@ class ProducerActor(Actor):
 
 
 class TransformerActor(Actor):
-    """Runs a loop over one partition of the input. `stays`: until all of it is dealt with."""
+    """Processes one partition of the input. `stays`: until all of it is processed."""
 
     def __init__(self, simulation: "Simulation", name: str, source: int, *, stays: bool) -> None:
         super().__init__(simulation, name)
@@ -105,20 +107,20 @@ class TransformerActor(Actor):
         self._finished = False
 
     def _is_done(self) -> bool:
-        return not self.simulation.storming and (self._finished or not self._stays)
+        return not self.simulation.faults_active and (self._finished or not self._stays)
 
-    async def _live(self, name: str) -> None:
+    async def _run_client(self, name: str) -> None:
         timeout_ms = self.random.choice((1_500, 3_000, 5_000))
         transformer = self._transformer(name, timeout_ms)
         try:
             await transformer.init()
-            while self._stays or self.simulation.storming:
+            while self._stays or self.simulation.faults_active:
                 if not await transformer.cycle():
                     self._finished = True
                     return
                 await transformer.pause(600)
         finally:
-            transformer.hang_up()
+            transformer.disconnect()
 
     def _transformer(self, name: str, timeout_ms: int) -> Transformer:
         transformer = Transformer(
@@ -129,7 +131,7 @@ class TransformerActor(Actor):
 
 
 class MemberActor(Actor):
-    """Runs a loop that is a member of a group, until the group has dealt with all of the input."""
+    """Runs a group member until the group has processed all of the input."""
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation, name)
@@ -137,9 +139,9 @@ class MemberActor(Actor):
         self._version = simulation.version_of(self._transactional_id)
 
     def _is_done(self) -> bool:
-        return not self.simulation.storming and self.simulation.checks.are_done(MEMBERS)
+        return not self.simulation.faults_active and self.simulation.checks.are_done(MEMBERS)
 
-    async def _live(self, name: str) -> None:
+    async def _run_client(self, name: str) -> None:
         timeout_ms = self.random.choice((1_500, 3_000, 5_000))
         member = Member(self.simulation, name, self._transactional_id, self._version, timeout_ms)
         try:
@@ -148,11 +150,11 @@ class MemberActor(Actor):
                 await member.cycle()
                 await member.pause(600)
         finally:
-            member.hang_up()
+            member.disconnect()
 
 
 class ReaderActor(Actor):
-    """Reads everything, all the time."""
+    """Reads all partitions continuously."""
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation, name)
@@ -162,11 +164,11 @@ class ReaderActor(Actor):
         self.reader.positions.clear()
 
     def crash(self) -> None:
-        """It starts over: what it read before it must read again."""
+        """Restarts the reader: it must read the same records again."""
         self.reader.positions.clear()
 
-    async def _live(self, name: str) -> None:
-        while self.simulation.storming:
+    async def _run_client(self, name: str) -> None:
+        while self.simulation.faults_active:
             partition = self.random.choice(self.simulation.topic_partitions)
             if partition in self.simulation.checks.followers:
                 await self.reader.poll(partition, self.random.choice((100, 500, 5_000)))

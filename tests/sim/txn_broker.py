@@ -1,8 +1,8 @@
-"""A broker for the simulation: the real parts, on a disk that forgets and a loop with its own time.
+"""A simulated broker: the real components on a disk that loses data and a simulated event loop.
 
 `app.App` wires a broker to sockets, threads and the clock of the machine; this wires the same parts
-without them. The handlers, the coordinators and their hosts, verification, markers, chores, the
-cleaner, the logs and their recovery are the real ones.
+without them. The handlers, the coordinators and their hosts, verification, markers, background
+tasks, the cleaner, the logs and their recovery are the real ones.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ CLEANER = CleanerSettings(dedupe_buffer_size=50_000, io_buffer_size=8_192, backo
 
 
 class SimClock:
-    """The time of the loop."""
+    """A clock that returns the loop's time."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -91,14 +91,14 @@ class SimClock:
 
 
 class Faults:
-    """How likely the broker meets trouble. All zero: it has none."""
+    """The probabilities of faults in the broker; without faults all are zero."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
         self.append = 0.0
-        """An append of a coordinator is refused."""
+        """The probability that a coordinator's append fails."""
         self.marker = 0.0
-        """A marker is late, is not written, or is written and reported as failed."""
+        """The probability that a marker is late, not written, or written but reported as failed."""
 
     def strikes(self, probability: float) -> bool:
         return probability > 0 and self.random.random() < probability
@@ -138,7 +138,7 @@ class _Markers(TransactionMarkers):
     async def write(
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        # Sets have another order in every process.
+        # The order of a set differs between processes.
         return await super().write(marker, sorted(partitions))
 
     async def _write(
@@ -166,7 +166,7 @@ class SimBroker:
         faults: Faults,
         transaction_version: int,
     ) -> None:
-        """`transaction_version`: the level of the feature, for a new store."""
+        """`transaction_version` is the feature level of a new store."""
         self._features = {**NEW_CLUSTER_FEATURES, TRANSACTION_VERSION: transaction_version}
         self._store = store.open()
         self._faults = faults
@@ -183,7 +183,7 @@ class SimBroker:
         )
 
     def start(self) -> None:
-        """On the loop, in the incarnation of this broker."""
+        """Starts the broker; must be called on the loop, in this broker's incarnation."""
         self._controller = ControllerHost(self._image, self._store, self._workers)
         self._controller.load()
         self.logs.open(node_id=NODE, cluster_id="simulated")
@@ -197,9 +197,9 @@ class SimBroker:
         self._background_tasks.start()
 
     def kill(self) -> None:
-        """The process is gone: the kernel lets go of files and locks, and keeps what was written.
+        """Kills the process: the kernel releases files and locks, and keeps written data.
 
-        The files of the logs that the threads of the cleaner had open do not matter.
+        Files that cleaner threads had open need no handling.
         """
         self._store.close()
         for log_dir in self.logs.dirs:

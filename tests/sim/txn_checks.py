@@ -1,10 +1,10 @@
-"""What must hold in the simulated simulation, at every step and in the end.
+"""The invariants of the transaction simulation, at every step and at the end.
 
 At every step: a transaction is committed in all its partitions or in none, only when its client
 asked for it, and gets no record after its end; the last stable offset is exactly where the first
 open transaction starts, and never goes back; readers see what is committed, all of it, in order;
 offsets of groups never go back (no user moves them here); a partition of the input belongs to one
-member of a generation; no input is dealt with twice; ids and epochs of producers belong to one
+member of a generation; no input is processed twice; ids and epochs of producers belong to one
 producer each, and never go back; every acknowledged batch is in the log at the offset that was
 told, however often it was sent.
 
@@ -46,41 +46,43 @@ _KINDS: dict[str, type[Follower]] = {
 
 
 class Checks:
-    """The sum of what is known."""
+    """The observations of all clients and logs, and their invariants."""
 
     def __init__(self, inputs: set[tuple[int, int]]) -> None:
-        """`inputs`: partition and offset of what the loops of each group have to deal with."""
+        """`inputs`: partition and offset of each record that each group must process."""
         self._inputs = inputs
         self.attempts: dict[str, Attempt] = {}
         self.followers: dict[TopicPartition, Follower] = {}
         self.cuts = 0
-        """How often the power failed."""
+        """The number of power cuts."""
         self.losses = 0
-        """How often that took what had been acknowledged, because it was not flushed."""
+        """The number of power cuts that lost acknowledged but unflushed data."""
         self._owners: dict[tuple[int, int], str] = {}
         self._members: dict[tuple[int, int], str] = {}
         self._done: dict[str, dict[tuple[int, int], str]] = {}
-        """What each group has dealt with, and the attempt in which it did."""
+        """The inputs that each group has processed, with the attempt."""
 
-    # --- what clients tell
+    # --- reports of clients
 
     def begin(self, name: str) -> Attempt:
         tag = f"x{len(self.attempts)}"
         attempt = self.attempts[tag] = Attempt(tag, name)
         return attempt
 
-    def given(self, owner: str, producer_id: int, epoch: int) -> None:
-        """A producer was told to go on with this id and epoch."""
-        other = self._owners.setdefault((producer_id, epoch), owner)
-        assert other == owner, f"producer {producer_id} epoch {epoch} is {other} and {owner}"
+    def received_producer_id(self, owner: str, producer_id: int, epoch: int) -> None:
+        """Records that a producer received this id and epoch."""
+        previous = self._owners.setdefault((producer_id, epoch), owner)
+        assert previous == owner, f"producer {producer_id} epoch {epoch} is {previous} and {owner}"
 
     def owns(self, generation: int, partition: int, member_id: str) -> None:
-        """A member of the group of loops was told that a partition is its own."""
-        other = self._members.setdefault((generation, partition), member_id)
-        assert other == member_id, f"generation {generation}: {other} and {member_id} have a part"
+        """Records that a group member was assigned a partition."""
+        previous = self._members.setdefault((generation, partition), member_id)
+        assert previous == member_id, (
+            f"generation {generation}: {previous} and {member_id} have a part"
+        )
 
     def acked(self, partition: TopicPartition, offset: int, values: list[bytes]) -> None:
-        """A Produce was acknowledged, perhaps not for the first time."""
+        """Checks an acknowledged Produce, which may be a retry."""
         result = [self.data(partition).values.get(offset + n) for n in range(len(values))]
         assert result == values, f"{partition} {offset}: {values} acknowledged, {result} is there"
 
@@ -103,22 +105,22 @@ class Checks:
                 follower.follow(log)
 
     def _committed(self, value: bytes) -> None:
-        """A record is committed: no input is dealt with in two transactions."""
+        """Records a committed value; checks that no input is processed in two transactions."""
         tag, _, source = value.decode().split("|")
         if source:
             group, partition, offset = source.split("-")
             place = (int(partition), int(offset))
             before = self._done.setdefault(group, {}).setdefault(place, tag)
-            assert before == tag, f"{value!r}: its input was dealt with in {before}"
+            assert before == tag, f"{value!r}: its input was processed in {before}"
 
     def are_done(self, group: str) -> bool:
-        """Whether the loops of a group have dealt with all of the input."""
+        """Returns whether a group has processed all of the input."""
         return self._inputs == self._done.get(group, {}).keys()
 
     # --- crashes
 
     def killed(self, logs: Iterable[Log]) -> None:
-        """The broker is back: everything that was written is there."""
+        """Checks, after a restart, that all written data exists."""
         for log in logs:
             follower = self.followers[log.partition]
             end = log.log_end_offset
@@ -127,7 +129,7 @@ class Checks:
     def power_cut(
         self, logs: Iterable[Log], flushed: dict[TopicPartition, int], *, durable: bool
     ) -> None:
-        """The broker is back with what had been flushed; `durable`: that is all it told anybody."""
+        """Checks the flushed data after a power cut; `durable`: nothing else was acknowledged."""
         self.cuts += 1
         if not durable:
             self.losses += 1
@@ -147,7 +149,7 @@ class Checks:
     # --- the end
 
     def finish(self, broker: Broker, groups: Iterable[str], ids: set[str] | None) -> None:
-        """Nothing is under way any more, and these groups should have dealt with the input.
+        """Checks the final state, when no request is in flight and these groups are done.
 
         After a power cut, `ids` are the transactional ids that came after it.
         """
@@ -162,7 +164,7 @@ class Checks:
             self._check_groups(broker)
         for group in groups:
             missing = self._inputs - self._done.get(group, {}).keys()
-            assert not missing, f"{group} has not dealt with {sorted(missing)}"
+            assert not missing, f"{group} has not processed {sorted(missing)}"
 
     def _check_whole(self, attempt: Attempt) -> None:
         counts = {

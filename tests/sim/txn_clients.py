@@ -1,7 +1,7 @@
 """Clients of the simulation: producers of both generations, and readers.
 
 They follow Kafka's own clients where it matters: which errors are retried, which abort the
-transaction, which end the producer, and how a producer goes on after each.
+transaction, which end the producer, and how a producer continues after each.
 """
 
 import asyncio
@@ -77,19 +77,19 @@ _FENCED = frozenset(
 
 
 class FencedError(Exception):
-    """This producer is over; another one has its transactional id, or its transaction timed out."""
+    """The producer is fenced by another one, or its transaction timed out."""
 
 
 class AbortableError(Exception):
-    """The transaction must be aborted; the producer goes on."""
+    """The transaction must be aborted; the producer can continue."""
 
 
-class UnansweredError(Exception):
-    """Nobody knows whether the request was served."""
+class NoResponseError(Exception):
+    """The request may or may not have been served."""
 
 
 class Client:
-    """Asks on a connection, and opens another one when that breaks."""
+    """Sends requests on a connection, and opens another one when that breaks."""
 
     def __init__(self, simulation: "Simulation", name: str, *, late: bool) -> None:
         self.simulation = simulation
@@ -98,7 +98,7 @@ class Client:
         self._late = late
         self._connection: Connection | None = None
 
-    async def ask(
+    async def request(
         self,
         request: Message,
         version: int,
@@ -110,12 +110,12 @@ class Client:
             connection = Connection(self.simulation.network, self.name, late=self._late)
             self._connection = connection
         try:
-            return await connection.ask(request, version, response, timeout_ms)
+            return await connection.request(request, version, response, timeout_ms)
         except (TimeoutError, ConnectionError):
-            self.hang_up()
-            raise UnansweredError(type(request).__name__) from None
+            self.disconnect()
+            raise NoResponseError(type(request).__name__) from None
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -123,23 +123,23 @@ class Client:
     async def pause(self, max_ms: int = 150) -> None:
         await asyncio.sleep(self.random.randrange(10, max_ms) / 1000)
 
-    async def insist(
+    async def request_until_final(
         self,
         request: Message,
         version: int,
-        answer: type[R],
+        response_type: type[R],
         code: Callable[[R], int],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> tuple[R, ErrorCode, int]:
-        """Asks until there is an answer that is not to be retried.
+        """Sends the request until its response is not retriable.
 
-        The answer, its error, and how often it may have been served before without an answer.
+        Returns the response, its error, and the number of attempts without a response.
         """
         uncertain = 0
         while True:
             try:
-                response = await self.ask(request, version, answer, timeout_ms)
-            except UnansweredError:
+                response = await self.request(request, version, response_type, timeout_ms)
+            except NoResponseError:
                 uncertain += 1
                 await self.pause()
                 continue
@@ -183,12 +183,12 @@ class Producer(Client):
     # --- its identity
 
     async def init(self) -> None:
-        """Becomes the producer of its transactional id, or asks for its next epoch (KIP-360)."""
+        """Becomes the producer of its transactional id, or requests its next epoch (KIP-360)."""
         request = InitProducerIdRequest(
             self.transactional_id, self.timeout_ms, self.producer_id, self.epoch
         )
         version = 5 if self.version == 2 else 4
-        response, error, _ = await self.insist(
+        response, error, _ = await self.request_until_final(
             request, version, InitProducerIdResponse, lambda r: r.error_code
         )
         if error:
@@ -202,7 +202,7 @@ class Producer(Client):
 
     def _is_now(self, producer_id: int, epoch: int) -> None:
         self.producer_id, self.epoch = producer_id, epoch
-        self.simulation.checks.given(self.name, producer_id, epoch)
+        self.simulation.checks.received_producer_id(self.name, producer_id, epoch)
         self.simulation.note(f"{self.name} is {producer_id}/{epoch}")
         self._sequences.clear()
 
@@ -214,7 +214,7 @@ class Producer(Client):
     async def transaction(
         self, attempt: Attempt, records: list[dict[TopicPartition, list[str]]], *, commit: bool
     ) -> bool:
-        """Sends records, one request after the other; whether they were committed."""
+        """Sends records, one request at a time; returns whether they were committed."""
         self.simulation.note(f"{self.name} begins {attempt.tag} as {self.producer_id}/{self.epoch}")
         self._added.clear()
         try:
@@ -236,8 +236,8 @@ class Producer(Client):
         return commit
 
     async def wait_a_little(self) -> None:
-        """Some take their time; some take more than their transaction has."""
-        if self.simulation.storming and self.random.random() < 0.05:
+        """Waits, sometimes longer than the transaction timeout."""
+        if self.simulation.faults_active and self.random.random() < 0.05:
             self.simulation.note(f"{self.name} hangs")
             longest = self.random.choice((3_000, 3 * self.timeout_ms // 2))
             await asyncio.sleep(self.random.randrange(1_000, longest) / 1000)
@@ -245,12 +245,12 @@ class Producer(Client):
             await self.pause(300)
 
     async def before_end(self, attempt: Attempt) -> None:
-        """What else belongs to the transaction."""
+        """Sends further requests of the transaction; a hook for subclasses."""
 
     async def _produce_together(
         self, attempt: Attempt, records: list[dict[TopicPartition, list[str]]]
     ) -> None:
-        """Sends all without waiting for answers in between, and repeats what fails in any order.
+        """Sends all batches without waiting for responses, and retries failures in any order.
 
         For version 1 that would not do, in Kafka neither: in a partition that does not know the
         producer, its second batch is taken for its first.
@@ -276,7 +276,7 @@ class Producer(Client):
         while batches:
             try:
                 responses = await self._send(batches)
-            except UnansweredError:
+            except NoResponseError:
                 tries += 1
                 if tries > 20:
                     raise AbortableError("Produce was not answered") from None
@@ -289,7 +289,7 @@ class Producer(Client):
                     self.simulation.checks.acked(partition, offset, values)
                     attempt.acked[partition] = attempt.acked.get(partition, 0) + len(values)
                 elif error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and tries < 20:
-                    # One that was sent before is on its way.
+                    # An earlier batch is still in flight.
                     tries += 1
                 elif error not in _RETRIABLE:
                     self._must_be(error, _ABORTABLE)
@@ -321,7 +321,7 @@ class Producer(Client):
             entry = topics.setdefault(topic, TopicProduceData(topic, partition_data=[]))
             entry.partition_data.append(PartitionProduceData(index, data))
         request = ProduceRequest(self.transactional_id, -1, 1000, list(topics.values()))
-        response = await self.ask(request, 12 if self.version == 2 else 11, ProduceResponse)
+        response = await self.request(request, 12 if self.version == 2 else 11, ProduceResponse)
         responses = {
             TopicPartition(topic.name, item.index): (ErrorCode(item.error_code), item.base_offset)
             for topic in response.responses
@@ -344,7 +344,7 @@ class Producer(Client):
             v3_and_below_producer_epoch=self.epoch,
             v3_and_below_topics=list(topics.values()),
         )
-        _, error, _ = await self.insist(
+        _, error, _ = await self.request_until_final(
             request, 3, AddPartitionsToTxnResponse, lambda r: _first_error(r)
         )
         if error:
@@ -355,7 +355,7 @@ class Producer(Client):
     async def end(self, attempt: Attempt, *, commit: bool) -> None:
         attempt.commit_sent = attempt.commit_sent or commit
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
-        response, error, uncertain = await self.insist(
+        response, error, uncertain = await self.request_until_final(
             request, 5 if self.version == 2 else 4, EndTxnResponse, lambda r: r.error_code
         )
         if error:
@@ -363,7 +363,7 @@ class Producer(Client):
             if commit and not uncertain:
                 attempt.commit_refused = True
             if error is ErrorCode.INVALID_TXN_STATE and not commit and self.version == 1:
-                # The coordinator has not heard of the transaction: nothing is to be aborted.
+                # The coordinator does not know the transaction: there is nothing to abort.
                 return
             raise FencedError(f"EndTxn {error.name}")
         if commit:
@@ -388,14 +388,14 @@ def _first_error(response: AddPartitionsToTxnResponse) -> int:
 
 
 class Reader(Client):
-    """Follows partitions under `read_committed`, and leaves out what was aborted, as consumers."""
+    """Reads partitions with `read_committed`, skipping aborted records as consumers do."""
 
     def __init__(self, simulation: "Simulation", name: str) -> None:
         super().__init__(simulation, name, late=True)
         self.positions: dict[TopicPartition, int] = {}
 
     async def poll(self, partition: TopicPartition, max_bytes: int) -> list[tuple[int, bytes]]:
-        """The records after its position; none where there are none, or it was not answered."""
+        """Returns the records after its position; an empty list without a response."""
         position = self.positions.get(partition, 0)
         topic = FetchTopic(
             partition.topic,
@@ -408,8 +408,8 @@ class Reader(Client):
         request = FetchRequest(max_bytes=max_bytes, isolation_level=1, topics=[topic])
         cuts = self.simulation.checks.cuts
         try:
-            response = await self.ask(request, 12, FetchResponse)
-        except UnansweredError:
+            response = await self.request(request, 12, FetchResponse)
+        except NoResponseError:
             return []
         (data,) = response.responses[0].partitions
         if cuts != self.simulation.checks.cuts:
@@ -425,11 +425,11 @@ class Reader(Client):
 
 
 def _committed(data: FetchPartitionData, position: int) -> tuple[list[tuple[int, bytes]], int]:
-    """The records that a consumer gives to its user, and where it goes on."""
+    """Returns the records that a consumer returns to its user, and its next position."""
     assert isinstance(data.records, bytes | memoryview)
     buffer = bytes(data.records)
     waiting = sorted(
-        data.aborted_transactions or [], key=lambda each: each.first_offset, reverse=True
+        data.aborted_transactions or [], key=lambda txn: txn.first_offset, reverse=True
     )
     aborted: set[int] = set()
     seen: list[tuple[int, bytes]] = []

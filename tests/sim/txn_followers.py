@@ -1,7 +1,7 @@
-"""Observers of the logs: they read whatever is appended and say at once what must not be there.
+"""Observers of the logs, which read all appended batches and check them at once.
 
-What they know comes from the logs' bytes and from what clients say they did, never from the state
-of the broker, which is held against it.
+Their information comes from the logs' bytes and from the clients, never from the broker's state,
+which they verify.
 """
 
 from collections.abc import Callable
@@ -22,25 +22,25 @@ from penstock.storage.log.results import FetchIsolation
 
 
 class Attempt:
-    """One transaction of a client, as the client knows it."""
+    """One transaction from the view of its client."""
 
     def __init__(self, tag: str, name: str) -> None:
         self.tag = tag
         self.name = name
         self.sent: dict[TopicPartition, int] = {}
-        """How many records it has sent to each partition, acknowledged or not."""
+        """The number of records sent to each partition, acknowledged or not."""
         self.acked: dict[TopicPartition, int] = {}
         self.offsets: dict[TopicPartition, int] = {}
-        """What it commits for its group."""
+        """The offsets that it commits for its group."""
         self.commit_sent = False
         self.commit_acked = False
         self.commit_refused = False
-        """It was told so, and had not asked before."""
+        """Whether the first request for the commit was rejected."""
         self.abort_acked = False
         self.outcome: bool | None = None
-        """As the first marker in any partition says."""
+        """The result in the first marker of any partition."""
         self.lost = False
-        """A power cut has been since it began: what is left of it may be a part."""
+        """Whether a power cut happened since it began; then only a part may remain."""
 
     def __repr__(self) -> str:
         return f"{self.tag} of {self.name}"
@@ -50,15 +50,15 @@ class Attempt:
         return self.commit_acked or self.abort_acked or self.outcome is not None
 
     def decide(self, where: TopicPartition, commit: bool) -> None:
-        """A marker ends it in a partition."""
+        """Records that a marker ends it in a partition."""
         if self.lost:
             return
         if self.outcome is None:
             self.outcome = commit
-        said = {True: "committed", False: "aborted"}
-        assert self.outcome == commit, f"{self} is {said[commit]} in {where} and not elsewhere"
+        names = {True: "committed", False: "aborted"}
+        assert self.outcome == commit, f"{self} is {names[commit]} in {where} and not elsewhere"
         if commit:
-            assert self.commit_sent, f"{self} is committed in {where}: nobody asked for that"
+            assert self.commit_sent, f"{self} is committed in {where}: no client requested that"
             assert not self.commit_refused, f"{self} is committed in {where}, and was refused"
             assert not self.abort_acked, f"{self} is committed in {where}, and was aborted"
         else:
@@ -74,19 +74,19 @@ class Follower:
         self.end = 0
         self.stable = 0
         self.crcs: dict[int, int] = {}
-        """By the base offset of each batch."""
+        """The CRCs by base offset of each batch."""
         self.first_open: dict[int, int] = {}
-        """Where the open transaction of each producer starts."""
+        """The start offset of each producer's open transaction."""
         self.open_tags: dict[int, str] = {}
-        """The attempt that each producer has open here."""
+        """Each producer's open attempt in this partition."""
         self.closed: set[str] = set()
-        """The attempts that have ended here."""
+        """The attempts that have ended in this partition."""
         self.epochs: dict[int, int] = {}
         self.rebuilding = False
-        """It reads anew what a power cut has left."""
+        """Whether it is rereading the log after a power cut."""
 
     def follow(self, log: Log) -> bool:
-        """Reads what is new; whether there was anything."""
+        """Reads new batches; returns whether there were any."""
         end = log.log_end_offset
         assert end >= self.end, f"{self.partition} ended at {self.end}, now at {end}"
         news = self.end < end
@@ -112,25 +112,25 @@ class Follower:
         self.stable = stable
 
     def survived(self, log: Log, flushed: int, compacted: bool) -> "Follower":
-        """After a power cut: what is left must be a beginning of what was, with what was flushed.
+        """Checks, after a power cut, that the log is a prefix of the old one with all flushed data.
 
-        The log is followed anew from its start.
+        Returns a follower that rereads the log from its start.
         """
         assert flushed <= log.log_end_offset <= self.end, f"{log} of {self.end}, {flushed} flushed"
-        again = type(self)(self.partition, self.attempts)
-        again.rebuilding = True
+        restarted = type(self)(self.partition, self.attempts)
+        restarted.rebuilding = True
         if not compacted:
-            again.follow(log)
-            for offset, crc in again.crcs.items():
+            restarted.follow(log)
+            for offset, crc in restarted.crcs.items():
                 assert self.crcs.get(offset) == crc, f"{self.partition} has another batch {offset}"
         else:
-            again.end, again.stable = log.log_end_offset, log.last_stable_offset
-            again.take_over(self, log)
-        again.rebuilding = False
-        return again
+            restarted.end, restarted.stable = log.log_end_offset, log.last_stable_offset
+            restarted.continue_from(self, log)
+        restarted.rebuilding = False
+        return restarted
 
-    def take_over(self, before: "Follower", log: Log) -> None:
-        """Starts in the middle, with the transactions that are open there."""
+    def continue_from(self, before: "Follower", log: Log) -> None:
+        """Starts at the other follower's position, with its open transactions."""
         for producer_id, entry in log.producers.active_producers().items():
             if entry.current_txn_first_offset is not None:
                 self.first_open[producer_id] = entry.current_txn_first_offset
@@ -159,12 +159,12 @@ class Follower:
         raise NotImplementedError
 
     def _ended(self, producer_id: int, commit: bool) -> None:
-        """A transaction of this producer has ended here, if it has begun."""
+        """Ends this producer's transaction in the partition, if one has begun."""
 
     def _joins(self, tag: str, header: BatchHeader) -> Attempt | None:
-        """The attempt that records belong to, which must not be over here.
+        """Returns the attempt of the records, which must not have ended in this partition.
 
-        Elsewhere it may be aborted already: then a marker is on its way.
+        In another partition it may be aborted already: then a marker is in flight.
         """
         attempt = self.attempts[tag]
         if self.rebuilding:
@@ -188,9 +188,9 @@ class DataFollower(Follower):
         super().__init__(partition, attempts)
         self.values: dict[int, bytes] = {}
         self.shown: dict[int, bool | None] = {}
-        """Whether readers may see what is at an offset; None: not decided."""
+        """Whether the record at an offset is committed; None: undecided."""
         self.counts: dict[str, int] = {}
-        """How many records of each attempt there are."""
+        """The number of records of each attempt."""
         self._open: dict[int, list[tuple[int, str]]] = {}
         self.on_commit: Callable[[bytes], None] = lambda value: None
 
@@ -219,7 +219,7 @@ class DataFollower(Follower):
                     self.on_commit(self.values[offset])
 
     def read(self, start: int, end: int, seen: list[tuple[int, bytes]]) -> None:
-        """A `read_committed` reader has gone from `start` to `end` and has seen this."""
+        """Checks the records that a `read_committed` reader read from `start` to `end`."""
         for offset in range(start, end):
             assert self.shown.get(offset, True) is not None, (
                 f"{self.partition} {offset} was read, and is not decided"
@@ -229,17 +229,17 @@ class DataFollower(Follower):
 
 
 class OffsetsFollower(Follower):
-    """A partition of `__consumer_offsets`: what counts now never goes back."""
+    """A partition of `__consumer_offsets`: committed offsets never decrease."""
 
     def __init__(self, partition: TopicPartition, attempts: dict[str, Attempt]) -> None:
         super().__init__(partition, attempts)
         self.committed: dict[tuple[str, str, int], int] = {}
         self.tags: set[str] = set()
-        """The attempts that have offsets here."""
+        """The attempts with offsets in this partition."""
         self._open: dict[int, list[tuple[tuple[str, str, int], int, str]]] = {}
 
-    def take_over(self, before: Follower, log: Log) -> None:
-        super().take_over(before, log)
+    def continue_from(self, before: Follower, log: Log) -> None:
+        super().continue_from(before, log)
         assert isinstance(before, OffsetsFollower)
         self.tags = before.tags
 
@@ -270,7 +270,7 @@ class OffsetsFollower(Follower):
 
 
 class TxnStateFollower(Follower):
-    """A partition of `__transaction_state`: states follow each other as they may."""
+    """A partition of `__transaction_state`: all state transitions are valid."""
 
     def __init__(self, partition: TopicPartition, attempts: dict[str, Attempt]) -> None:
         super().__init__(partition, attempts)

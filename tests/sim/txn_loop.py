@@ -1,8 +1,8 @@
-"""An event loop with a clock of its own: time passes when nothing is left to do, never by itself.
+"""An event loop with a simulated clock, which advances only when no callback is ready.
 
-The broker's own asyncio code runs on it, unchanged and repeatable: callbacks run in the order in
-which they came, what would run on a thread runs after a delay that the seed chooses, and a process
-can be killed: nothing that belongs to its `Incarnation` runs any more, no `finally` either.
+The broker's asyncio code runs on it unchanged and reproducibly: callbacks run in the order of their
+scheduling, thread jobs run after a delay chosen by the seed, and a process can be killed: nothing
+that belongs to its `Incarnation` runs afterwards, not even a `finally`.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class SimLoop(BaseEventLoop):
         self._max_job_ms = max_job_ms
         self._now = 0.0
         self.outside = copy_context()
-        """The context of whatever belongs to no incarnation."""
+        """The context of callbacks that belong to no incarnation."""
         self.after_step: Callable[[], None] = lambda: None
         self.failure: BaseException | None = None
         self._dead: list[asyncio.Handle] = []
@@ -66,7 +66,7 @@ class SimLoop(BaseEventLoop):
         handle = self._ready.popleft()
         incarnation = handle._context.get(_INCARNATION)  # type: ignore[attr-defined]
         if incarnation is not None and not incarnation.alive:
-            # Kept, so that no garbage collection in between runs what should not run.
+            # A reference is kept so that garbage collection does not run its `finally` blocks.
             self._dead.append(handle)
         elif not handle.cancelled():
             handle._run()
@@ -80,7 +80,7 @@ class SimLoop(BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., T], *args: Any
     ) -> "asyncio.Future[T]":
-        """Runs it after a while, all at once."""
+        """Runs the job in one step after a random delay."""
         done: asyncio.Future[T] = self.create_future()
 
         def run() -> None:
@@ -107,8 +107,8 @@ class SimLoop(BaseEventLoop):
         error = context.get("exception")
         self.fail(error if error is not None else RuntimeError(context["message"]))
 
-    def bury(self) -> None:
-        """Ends all that is left, quietly, and closes the loop."""
+    def close_silently(self) -> None:
+        """Cancels all remaining tasks silently and closes the loop."""
         self.set_exception_handler(lambda loop, context: None)
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -121,7 +121,7 @@ class SimLoop(BaseEventLoop):
         self.close()
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector."""
+        """Does nothing: no thread waits in a selector."""
 
     def _process_events(self, event_list: object) -> None:
-        """There are no sockets."""
+        """Does nothing: there are no sockets."""

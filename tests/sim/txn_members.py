@@ -1,8 +1,7 @@
-"""Loops that share the input as members of a classic group: who owns what is the group's to say.
+"""Transformers that share the input as members of a classic group.
 
-Each has a transactional id of its own. What a member does that is no longer one is refused by the
-generation that it names when it commits its offsets, and whoever gets its partitions waits until
-its transaction is over.
+Each has its own transactional id. A removed member is rejected by the generation in its offset
+commit, and the next owner of its partitions waits until its transaction has ended.
 """
 
 from penstock.core.errors import ErrorCode
@@ -20,12 +19,12 @@ _AGAIN = NOT_A_MEMBER | {ErrorCode.MEMBER_ID_REQUIRED}
 
 
 class Member(Transformer):
-    """A loop over the partitions that its group gives it."""
+    """A transformer of the partitions that its group assigns to it."""
 
     group = MEMBERS
 
     async def cycle(self) -> bool:
-        """Stays a member, and deals with some of its partitions."""
+        """Sends heartbeats, and processes some of its partitions."""
         if self.generation < 0 or not await self._is_member():
             await self._join()
             return True
@@ -34,7 +33,9 @@ class Member(Transformer):
 
     async def _is_member(self) -> bool:
         request = HeartbeatRequest(MEMBERS, self.generation, self.member_id)
-        _, error, _ = await self.insist(request, 4, HeartbeatResponse, lambda r: r.error_code)
+        _, error, _ = await self.request_until_final(
+            request, 4, HeartbeatResponse, lambda r: r.error_code
+        )
         if error:
             self._left(error)
         return not error
@@ -50,7 +51,7 @@ class Member(Transformer):
         request = join_request(
             self.member_id, group=MEMBERS, session_ms=SESSION_MS, rebalance_ms=REBALANCE_MS
         )
-        joined, error, _ = await self.insist(
+        joined, error, _ = await self.request_until_final(
             request, 9, JoinGroupResponse, lambda r: r.error_code, _JOIN_TIMEOUT_MS
         )
         if error:
@@ -65,7 +66,7 @@ class Member(Transformer):
             for n, member in enumerate(members)
         }
         sync = sync_request(self.member_id, joined.generation_id, assignments, group=MEMBERS)
-        synced, error, _ = await self.insist(
+        synced, error, _ = await self.request_until_final(
             sync, 5, SyncGroupResponse, lambda r: r.error_code, _JOIN_TIMEOUT_MS
         )
         if error:

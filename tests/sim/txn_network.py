@@ -1,4 +1,4 @@
-"""The network of the simulation: connections that keep their order, are slow, and break.
+"""The simulated network: connections that preserve order, delay messages, and break.
 
 As with TCP nothing comes twice or out of order on one connection; what clients repeat on the next
 one does. A request may still be on its way when its client has given up the connection: it arrives
@@ -26,17 +26,17 @@ from tests.sim.txn_loop import Incarnation, SimLoop
 
 R = TypeVar("R", bound=Message)
 _APART = 1e-6
-"""Seconds between two messages on a line, so that they keep their order."""
+"""Seconds between two messages of a connection, so that they keep their order."""
 
 
 class Network:
-    """Who serves now, and how bad the lines are."""
+    """The current server, and the delays and faults of connections."""
 
     def __init__(self, loop: SimLoop, random: Random) -> None:
         self.loop = loop
         self.random = random
         self.loss = 0.0
-        """How likely a connection breaks, with each request and each reply."""
+        """The probability that a connection breaks at a request or a response."""
         self.max_delay_ms = 5
         self.server: Server | None = None
 
@@ -44,12 +44,12 @@ class Network:
         return self.loss > 0 and self.random.random() < self.loss
 
     def delay(self) -> float:
-        """In seconds; most are short."""
+        """Returns a delay in seconds; most are short."""
         return self.random.randrange(1, 1 + self.random.randrange(1, self.max_delay_ms)) / 1000
 
 
 class Server:
-    """A broker that is up."""
+    """A running broker."""
 
     def __init__(self, broker: SimBroker, incarnation: Incarnation) -> None:
         self.broker = broker
@@ -76,13 +76,15 @@ class Connection:
         self._back = 0.0
         self._waiting: deque[asyncio.Future[Message]] = deque()
         self._server: Server | None = None
-        """Whom it reached first; it reaches no other."""
+        """The server that it connected to."""
 
     def close(self) -> None:
         self._closed = True
 
-    async def ask(self, request: Message, version: int, answer: type[R], timeout_ms: int) -> R:
-        """The reply. TimeoutError or ConnectionError: nobody knows whether it was served."""
+    async def request(
+        self, request: Message, version: int, response_type: type[R], timeout_ms: int
+    ) -> R:
+        """Returns the response. After TimeoutError or ConnectionError it may have been served."""
         waiting: asyncio.Future[Message] = self._loop.create_future()
         self._waiting.append(waiting)
         timer = self._loop.call_later(timeout_ms / 1000, self._time_out, waiting)
@@ -91,7 +93,7 @@ class Connection:
             response = await waiting
         finally:
             timer.cancel()
-        assert isinstance(response, answer)
+        assert isinstance(response, response_type)
         return response
 
     def _time_out(self, waiting: "asyncio.Future[Message]") -> None:
@@ -126,8 +128,8 @@ class Connection:
         body, _ = decode(kind, version, data)
         self._loop.call_soon(end.received, body, version, context=server.incarnation.context)
 
-    def replied(self, response: Message, version: int) -> None:
-        """The broker has put a reply on the line."""
+    def responded(self, response: Message, version: int) -> None:
+        """Transmits a response of the broker to the client."""
         network = self._network
         if self._broken or network.breaks():
             self.reset()
@@ -136,10 +138,10 @@ class Connection:
         kind = type(response)
         self._back = max(self._back + _APART, self._loop.time() + network.delay())
         self._loop.call_at(
-            self._back, lambda: self._heard(data, kind, version), context=self._loop.outside
+            self._back, lambda: self._deliver(data, kind, version), context=self._loop.outside
         )
 
-    def _heard(self, data: bytes, kind: type[Message], version: int) -> None:
+    def _deliver(self, data: bytes, kind: type[Message], version: int) -> None:
         if self._closed or self._broken:
             return
         waiting = self._waiting.popleft()
@@ -147,7 +149,7 @@ class Connection:
             waiting.set_result(decode(kind, version, data)[0])
 
     def reset(self) -> None:
-        """It is broken: the client notices soon, or only by its timeout."""
+        """Breaks the connection: the client detects it soon, or only by its timeout."""
         self._broken = True
         if self._network.random.random() < 0.5:
             delay = self._network.delay()
@@ -160,7 +162,7 @@ class Connection:
 
 
 class Slot:
-    """The place of a reply among those of its connection."""
+    """The position of a response among those of its connection."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -168,7 +170,7 @@ class Slot:
 
 
 class ServerEnd:
-    """The broker's end of a connection: requests one after the other, responses in their order."""
+    """The broker's end of a connection: it serves requests in order, one at a time."""
 
     def __init__(self, connection: Connection, server: Server) -> None:
         self._connection = connection
@@ -206,7 +208,7 @@ class ServerEnd:
         if isinstance(response, Message):
             slot.reply = _with_bytes(response)
             while self._slots and (ready := self._slots[0].reply) is not None:
-                self._connection.replied(ready, self._slots.popleft().version)
+                self._connection.responded(ready, self._slots.popleft().version)
         elif isinstance(response, asyncio.Future):
             response.add_done_callback(lambda done: self._take(done.result(), slot))
         else:
@@ -222,7 +224,7 @@ class ServerEnd:
 
 
 def _with_bytes(response: Message) -> Message:
-    """Records that lie in a file are read when they are sent."""
+    """Returns the response with records of files read into memory."""
     if isinstance(response, FetchResponse):
         for topic in response.responses:
             for partition in topic.partitions:

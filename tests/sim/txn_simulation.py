@@ -1,8 +1,7 @@
-"""A simulated simulation for transactions: a broker that dies, bad lines, clients that come and go
-(P4).
+"""A simulation of transactions: a broker and clients that crash, and a lossy network (P4).
 
-Everything follows from the seed: `run_seed` runs a phase with faults and one without, and raises
-`SimulationError` with all that happened when something is not as `txn_checks` says.
+The seed determines everything: `run_seed` runs a phase with faults and one without, and raises
+`SimulationError` with all events when an invariant of `txn_checks` is violated.
 """
 
 import asyncio
@@ -33,12 +32,12 @@ from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
 STORM_MS = 15_000
 CALM_MS = 60_000
-"""How long clients may take to finish when all is well again."""
+"""The time within which clients must finish after the faults."""
 DATA = "data"
 PARTITIONS = 3
 INPUTS = 40
 LAST_EPOCHS = "t0"
-"""The transactional id that has nearly used up its epochs, in some seeds."""
+"""The transactional id whose epochs are nearly exhausted, in some seeds."""
 
 _SMALL = {
     "internal.segment.bytes": "3000",
@@ -50,25 +49,25 @@ _COMPACT = {**_SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 
 
 
 class SimulationError(AssertionError):
-    """A seed that failed, with what happened until then."""
+    """The failure of a seed, with its events."""
 
 
 class Simulation:
-    """Time, chance, the broker and everybody around it."""
+    """The clock, the random numbers, the broker and all clients."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.seed = seed
         self.power = seed % 5 >= 3
-        """Whether the power may fail; see `txn_checks` for what holds then."""
+        """Whether power cuts happen; `txn_checks` lists the invariants that hold then."""
         self.durable = seed % 5 == 3
-        """Whether nobody is told of anything that is not flushed."""
-        # With slow flushes before each answer, members would be thrown out of their group for ever.
+        """Whether only flushed data is acknowledged."""
+        # With slow flushes before each response, members would never keep their sessions.
         slowest = 20 if self.durable else self.random.choice((20, 20, 300))
         self.loop = SimLoop(self.random, slowest)
         self.loop.after_step = self._step
         self._transaction_version = self.random.choice((2, 2, 2, 2, 1, 0))
-        self.storming = True
+        self.faults_active = True
         self.notes: list[str] = []
         self.checks = Checks({(p, offset) for p in range(2) for offset in range(INPUTS)})
         self.faults = Faults(self.random)
@@ -81,7 +80,7 @@ class Simulation:
         self._operations = -1
         self._up: Server | None = None
         self._flushed: dict[TopicPartition, int] | None = None
-        """After a power cut: up to where each log was flushed."""
+        """After a power cut: the flushed offset of each log."""
         self._actors: list[Actor] = []
 
     @property
@@ -103,7 +102,7 @@ class Simulation:
     # --- incarnations of the broker
 
     def start(self) -> None:
-        """A broker recovers what is on the disk, and serves."""
+        """Starts a broker, which recovers the data on the disk."""
         incarnation = Incarnation("broker")
         self.disk.now_ms = self.now_ms
         broker = SimBroker(
@@ -161,16 +160,16 @@ class Simulation:
         assert self._up is not None
         await self.loop.create_task(work, context=self._up.incarnation.context)
 
-    # --- the plot
+    # --- the scenario
 
     async def run(self) -> None:
         await self._prepare()
-        self._begin_storm()
+        self._start_faults()
         end = self.loop.time() + STORM_MS / 1000
         while self.loop.time() < end:
             await asyncio.sleep(self.random.randrange(100, 1_500) / 1000)
             self._disturb()
-        await self._calm_down()
+        await self._stop_faults()
 
     async def _prepare(self) -> None:
         self.start()
@@ -208,7 +207,7 @@ class Simulation:
         batch = build_batch([Record(0, self.now_ms, key, value)])
         replica.append(batch, origin=AppendOrigin.COORDINATOR)
 
-    def _begin_storm(self) -> None:
+    def _start_faults(self) -> None:
         random = self.random
         self.network.loss = random.choice((0.0, 0.01, 0.04))
         self.network.max_delay_ms = random.choice((5, 60, 400))
@@ -234,16 +233,16 @@ class Simulation:
         elif chance < 0.6:
             self.random.choice(self._actors).crash()
 
-    async def _calm_down(self) -> None:
-        self.note("calm")
-        self.storming = False
+    async def _stop_faults(self) -> None:
+        self.note("faults end")
+        self.faults_active = False
         self.network.loss = self.faults.append = self.faults.marker = 0.0
         self.network.max_delay_ms = 5
         broker = await self.up()
         tasks = [actor.task for actor in self._actors if actor.task is not None]
         _, late = await asyncio.wait(tasks, timeout=CALM_MS / 1000)
         assert not late, f"never done: {[a.name for a in self._actors if a.task in late]}"
-        # Transactions of clients that are gone time out.
+        # Transactions of crashed clients time out.
         await asyncio.sleep(8)
         await self._read_to_the_end(broker)
         kinds = {type(actor) for actor in self._actors}
@@ -265,7 +264,7 @@ class Simulation:
 
 
 def run_seed(seed: int) -> Simulation:
-    """Runs one seed to its end; SimulationError where something is wrong."""
+    """Runs one seed; raises SimulationError when an invariant is violated."""
     simulation = Simulation(seed)
     loop = simulation.loop
     disabled = logging.root.manager.disable
@@ -274,23 +273,23 @@ def run_seed(seed: int) -> Simulation:
     try:
         task = loop.create_task(simulation.run(), context=loop.outside)
         loop.run_until_complete(task)
-    except (Exception, AssertionError) as error:  # noqa: BLE001 - told with the notes below
+    except (Exception, AssertionError) as error:  # noqa: BLE001 - raised with the notes below
         failure = error
     finally:
         logging.disable(disabled)
         failure = loop.failure or failure
-        loop.bury()
+        loop.close_silently()
     if failure is not None:
         raise SimulationError(describe(simulation, failure)) from failure
     return simulation
 
 
 def describe(simulation: Simulation, failure: BaseException) -> str:
-    """What failed, how to see it again, and what happened before."""
+    """Returns the failure, the command that reproduces it, and the events before it."""
     notes = "\n".join(simulation.notes[-150:])
     chosen = f"{simulation.seed}:{simulation.seed + 1}"
     return (
         f"seed {simulation.seed}: {type(failure).__name__}: {failure}\n"
-        f"again: PENSTOCK_SIM_SEEDS={chosen} pytest tests/sim/test_transactions.py -k calm\n"
+        f"again: PENSTOCK_SIM_SEEDS={chosen} pytest tests/sim/test_transactions.py -k despite\n"
         f"the last of {len(simulation.notes)} notes:\n{notes}"
     )

@@ -1,8 +1,8 @@
-"""Loops that read, transform and write in transactions: each input must come out exactly once.
+"""Consume-transform-produce loops: each input must be processed exactly once.
 
-The offsets that a loop has dealt with are committed in the transaction that has the results. Where
-two run for the same partition, the one that came first is fenced: by its transactional id, which
-belongs to the partition, or (`txn_members`) by the generation of its group.
+The processed offsets are committed in the transaction of the results. If two loops run for the same
+partition, the older one is fenced: by its transactional id, which belongs to the partition, or
+(`txn_members`) by the generation of its group.
 """
 
 from typing import TYPE_CHECKING
@@ -50,7 +50,7 @@ NOT_A_MEMBER = frozenset(
 
 
 class Transformer(Producer):
-    """One loop over partitions of the input, for which nobody else has its transactional id."""
+    """A loop over partitions of the input, with a transactional id for these partitions."""
 
     group = GROUP
 
@@ -68,19 +68,19 @@ class Transformer(Producer):
         self.generation = -1
         self._reader = Reader(simulation, f"{name}-reader")
         self._positions: dict[int, int] = {}
-        """How far it has come, where it is sure."""
+        """The next offset of each partition, if it is certain."""
 
-    def hang_up(self) -> None:
-        super().hang_up()
-        self._reader.hang_up()
+    def disconnect(self) -> None:
+        super().disconnect()
+        self._reader.disconnect()
 
     def own(self, sources: list[int]) -> None:
-        """Deals with these partitions from now on."""
+        """Sets the partitions to process."""
         self.sources = sources
         self._positions.clear()
 
     async def cycle(self) -> bool:
-        """Deals with some of the input; False where all of its own is dealt with."""
+        """Processes some of the input; returns False if all of its partitions are done."""
         if not self.sources:
             return True
         number = self.random.choice(self.sources)
@@ -100,22 +100,22 @@ class Transformer(Producer):
             target = TopicPartition(OUTPUT, offset % 2)
             records.setdefault(target, []).append(f"{self.group}-{number}-{offset}")
         del self._positions[number]
-        commit = not self.simulation.storming or self.random.random() < 0.85
+        commit = not self.simulation.faults_active or self.random.random() < 0.85
         if await self.transaction(attempt, [records], commit=commit):
             self._positions[number] = attempt.offsets[source]
         return True
 
     async def _committed(self, source: int) -> int:
-        """Where the group is, once no transaction can change that any more."""
+        """Returns the group's stable committed offset."""
         topic = OffsetFetchRequestTopic(INPUT, [source])
         request = OffsetFetchRequest(self.group, [topic], require_stable=True)
 
         def code(response: OffsetFetchResponse) -> int:
             return response.error_code or response.topics[0].partitions[0].error_code
 
-        answer, error, _ = await self.insist(request, 7, OffsetFetchResponse, code)
+        response, error, _ = await self.request_until_final(request, 7, OffsetFetchResponse, code)
         assert not error, f"OffsetFetch {error.name}"
-        return max(answer.topics[0].partitions[0].committed_offset, 0)
+        return max(response.topics[0].partitions[0].committed_offset, 0)
 
     async def before_end(self, attempt: Attempt) -> None:
         if self.version == 1:
@@ -138,7 +138,7 @@ class Transformer(Producer):
             self.member_id,
             topics=topics,
         )
-        _, error, _ = await self.insist(
+        _, error, _ = await self.request_until_final(
             request,
             5 if self.version == 2 else 3,
             TxnOffsetCommitResponse,
@@ -153,7 +153,9 @@ class Transformer(Producer):
         request = AddOffsetsToTxnRequest(
             self.transactional_id, self.producer_id, self.epoch, self.group
         )
-        _, error, _ = await self.insist(request, 3, AddOffsetsToTxnResponse, lambda r: r.error_code)
+        _, error, _ = await self.request_until_final(
+            request, 3, AddOffsetsToTxnResponse, lambda r: r.error_code
+        )
         if error:
             assert error in _FENCED, f"{self.name}: AddOffsetsToTxn {error.name}"
             raise FencedError(f"AddOffsetsToTxn {error.name}")
