@@ -15,7 +15,7 @@ from tests.support.broker.in_process import WireClient
 from tests.support.broker.outside import connect, write
 from tests.support.coordinator.transaction_client import latest
 from tests.support.kafka.broker import wait_until
-from tests.support.protocol.requests import batch_of, fetch_request, produce_request, produced
+from tests.support.protocol.requests import batch_of, fetch_request, produce_request, produce_values
 
 TOPIC = "topic"
 REQUEST = ApiVersionsRequest()
@@ -101,7 +101,7 @@ def test_throughput(broker: Broker) -> None:
     values = [bytes([number]) * 10_000 for number in range(5)]
     with connect(broker) as client, broker.slow(bytes_per_second=200_000):
         began = time.monotonic()
-        assert produced(client, TOPIC, *values) == 0
+        assert produce_values(client, TOPIC, *values) == 0
         assert time.monotonic() - began >= 0.25
         began = time.monotonic()
         response = client.request(fetch_request({TOPIC: {0: 0}}), 12)

@@ -44,7 +44,7 @@ from tests.support.protocol.requests import (
     make_topic,
     partitions_of,
     produce_request,
-    received,
+    receive_response,
     records_in,
     send_batch,
 )
@@ -210,7 +210,7 @@ def test_a_topic_is_deleted_while_its_batch_is_validated(
         deletion = DeleteTopicsRequest([DeleteTopicState("deleted")], timeout_ms=1000)
         assert second_client.request(deletion, 6).responses[0].error_code == 0
         gate.open.set()
-        (response,) = received(client, request, 9).responses[0].partition_responses
+        (response,) = receive_response(client, request, 9).responses[0].partition_responses
         assert response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         make_topic(client, "deleted")
         assert send_batch(client, "deleted", batch).base_offset == 0
@@ -245,5 +245,5 @@ def test_a_partition_moves_while_it_is_searched_by_time(
         while not (Path(target) / "moving-0").exists():
             time.sleep(0.002)
         gate.open.set()
-        (response,) = received(client, request, 7).topics[0].partitions
+        (response,) = receive_response(client, request, 7).topics[0].partitions
         assert (response.error_code, response.offset, response.timestamp) == (0, 0, NOW)

@@ -1,4 +1,4 @@
-"""The admin client at our broker: ACLs, quotas, users; logins and rights (X2, X3, X4)."""
+"""The admin client with our broker: ACLs, quotas, users, logins and permissions (X2, X3, X4)."""
 
 from collections.abc import Iterator, Mapping
 
@@ -44,7 +44,7 @@ def settings() -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def admin(broker: RunningBroker) -> Iterator[Admin]:
-    """A super user, without a login."""
+    """A super user without a login."""
     with Admin(bootstrap_servers=broker.bootstrap_servers) as first:
         first.create_topics([NewTopic("t", 1, 1)])
         yield first
@@ -77,24 +77,24 @@ def acl(name: str, *, operation: AclOperation = AclOperation.READ) -> AclBinding
     )
 
 
-def test_acls(admin: Admin) -> None:
-    """X3: made, found by every part, deleted."""
+def test_acls_are_created_described_and_deleted(admin: Admin) -> None:
+    """X3: ACLs are created, found by every field and deleted."""
     read, write = acl("x"), acl("x", operation=AclOperation.WRITE)
     prefixed = acl("x-")._replace(pattern_type=PatternType.PREFIXED, principal="User:bob")
     admin.create_acls([read, write, prefixed, read])
     assert admin.describe_acls() == sorted([read, write, prefixed])
     assert admin.describe_acls(AclBindingFilter(principal="User:bob")) == [prefixed]
     assert admin.describe_acls(AclBindingFilter(operation=AclOperation.WRITE)) == [write]
-    applying = AclBindingFilter(ResourceType.TOPIC, "x-1", PatternType.MATCH)
-    assert admin.describe_acls(applying) == [prefixed]
-    nothing = AclBindingFilter(host="10.0.0.1")
+    matching = AclBindingFilter(ResourceType.TOPIC, "x-1", PatternType.MATCH)
+    assert admin.describe_acls(matching) == [prefixed]
+    no_match = AclBindingFilter(host="10.0.0.1")
     of_ann = AclBindingFilter(principal="User:ann")
-    assert admin.delete_acls([of_ann, nothing]) == {of_ann: [read, write], nothing: []}
+    assert admin.delete_acls([of_ann, no_match]) == {of_ann: [read, write], no_match: []}
     assert admin.delete_acls([AclBindingFilter()]) == {AclBindingFilter(): [prefixed]}
     assert admin.describe_acls() == []
 
 
-def test_acls_that_make_no_sense(admin: Admin) -> None:
+def test_invalid_acls_are_rejected(admin: Admin) -> None:
     bad = acl("x")._replace(principal="ann")
     with pytest.raises(AdminError, match="ACL ALLOW ann READ on TOPIC x") as failed:
         admin.create_acls([bad, acl("x")])
@@ -103,40 +103,42 @@ def test_acls_that_make_no_sense(admin: Admin) -> None:
     admin.delete_acls([AclBindingFilter()])
 
 
-def test_quotas(admin: Admin) -> None:
+def test_quotas_are_set_described_and_removed(admin: Admin) -> None:
     """X4."""
-    ann, everyone = ClientQuotaEntity("ann"), ClientQuotaEntity(user=Quota.DEFAULT)
-    both = ClientQuotaEntity("ann", "app")
+    ann, default_user = ClientQuotaEntity("ann"), ClientQuotaEntity(user=Quota.DEFAULT)
+    user_and_client = ClientQuotaEntity("ann", "app")
     address = ClientQuotaEntity(ip="10.0.0.1")
     admin.alter_client_quotas(
         {
             ann: {"producer_byte_rate": 1000.0, "consumer_byte_rate": 500},
-            everyone: {"request_percentage": 50},
-            both: {"producer_byte_rate": 10},
+            default_user: {"request_percentage": 50},
+            user_and_client: {"producer_byte_rate": 10},
             address: {"connection_creation_rate": 9},
         }
     )
     results = admin.describe_client_quotas()
     assert results[ann] == {"consumer_byte_rate": 500.0, "producer_byte_rate": 1000.0}
-    assert set(results) == {ann, everyone, both, address}
-    assert set(admin.describe_client_quotas(ClientQuotaFilter("ann"))) == {ann, both}
+    assert set(results) == {ann, default_user, user_and_client, address}
+    assert set(admin.describe_client_quotas(ClientQuotaFilter("ann"))) == {ann, user_and_client}
     strict = ClientQuotaFilter("ann", strict=True)
     assert set(admin.describe_client_quotas(strict)) == {ann}
-    assert set(admin.describe_client_quotas(ClientQuotaFilter(client_id=Quota.ANY))) == {both}
+    assert set(admin.describe_client_quotas(ClientQuotaFilter(client_id=Quota.ANY))) == {
+        user_and_client
+    }
     default = ClientQuotaFilter(user=Quota.DEFAULT)
-    assert admin.describe_client_quotas(default) == {everyone: {"request_percentage": 50.0}}
+    assert admin.describe_client_quotas(default) == {default_user: {"request_percentage": 50.0}}
     removed: dict[str, float | None] = {"producer_byte_rate": None, "consumer_byte_rate": None}
     admin.alter_client_quotas({ann: removed}, validate_only=True)
     assert admin.describe_client_quotas()[ann]
     admin.alter_client_quotas({ann: removed})
     assert ann not in admin.describe_client_quotas()
     with pytest.raises(AdminError, match="quota of user ann, client-id app") as failed:
-        admin.alter_client_quotas({both: {"speed": 1}})
+        admin.alter_client_quotas({user_and_client: {"speed": 1}})
     assert failed.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_users(admin: Admin, broker: RunningBroker) -> None:
-    """X2: a password that was set here logs in, with every mechanism."""
+def test_scram_users_are_created_and_deleted(admin: Admin, broker: RunningBroker) -> None:
+    """X2: a password that was set logs in, with every mechanism."""
     admin.alter_user_scram_credentials(
         [
             ScramUpsertion("carl", SHA_256, "carl-secret"),
@@ -170,8 +172,8 @@ def test_a_password_is_not_shown() -> None:
     assert "hunter2" not in repr(ScramUpsertion("u", SHA_256, "hunter2"))
 
 
-def test_a_wrong_password(broker: RunningBroker) -> None:
-    """E3: at once, without retries."""
+def test_a_wrong_password_raises_at_once(broker: RunningBroker) -> None:
+    """E3: the error is raised at once, without retries."""
     with sasl(broker, "ann", "wrong") as ann:
         with pytest.raises(AuthenticationError):
             ann.list_topics()
@@ -179,8 +181,8 @@ def test_a_wrong_password(broker: RunningBroker) -> None:
             ann.create_topics([NewTopic("t2")])
 
 
-def test_rights_that_are_missing(admin: Admin, broker: RunningBroker) -> None:
-    """E3: each error says which ACL is missing; one that is granted works."""
+def test_missing_permissions_raise_errors(admin: Admin, broker: RunningBroker) -> None:
+    """E3: every error names the missing ACL; a granted permission works."""
     t0 = TopicPartition("t", 0)
     with sasl(broker, "bob", "bob-secret") as bob:
         assert bob.list_topics() == {}

@@ -17,7 +17,7 @@ from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.client.own_consumer import at, values
-from tests.support.protocol.requests import NOW, make_topic, produced
+from tests.support.protocol.requests import NOW, make_topic, produce_values
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -31,8 +31,8 @@ def settings() -> dict[str, str]:
 def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
     name = re.sub(r"\W+", "-", request.node.name)
     make_topic(client, name, 2)
-    produced(client, name, b"a", b"b")
-    produced(client, name, b"c", b"d", partition=1)
+    produce_values(client, name, b"a", b"b")
+    produce_values(client, name, b"c", b"d", partition=1)
     return str(name)
 
 
@@ -148,7 +148,7 @@ def test_polls_do_not_block_other_tasks(
 ) -> None:
     """A loop that polls without waiting must not block other tasks."""
     for _ in range(20):
-        produced(client, topic, *[b"x"] * 100)
+        produce_values(client, topic, *[b"x"] * 100)
 
     async def main() -> None:
         ticks = 0

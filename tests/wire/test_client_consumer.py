@@ -30,7 +30,7 @@ from penstock.protocol.messages.delete_topics import DeleteTopicsRequest
 from penstock.records.compress import Compression
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.client.own_consumer import at, consumer_of, polled, until, values
-from tests.support.protocol.requests import NOW, batch_of, make_topic, produced, send_batch
+from tests.support.protocol.requests import NOW, batch_of, make_topic, produce_values, send_batch
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
     """A topic with two partitions; the first has the values a to d, the second e and f."""
     name = request.node.name.replace("[", "-").replace("]", "")
     make_topic(client, name, 2)
-    produced(client, name, b"a", b"b")
-    produced(client, name, b"c", b"d")
-    produced(client, name, b"e", b"f", partition=1)
+    produce_values(client, name, b"a", b"b")
+    produce_values(client, name, b"c", b"d")
+    produce_values(client, name, b"e", b"f", partition=1)
     return str(name)
 
 
@@ -92,7 +92,7 @@ def test_polling_an_empty_topic_sends_few_requests(
         assert consumer.poll(0.6) == []
         assert fetches(consumer.metrics()) - previous <= 5
         assert time.process_time() - start < 0.3
-        timer = threading.Timer(0.05, lambda: produced(client, topic, b"late"))
+        timer = threading.Timer(0.05, lambda: produce_values(client, topic, b"late"))
         timer.start()
         started = time.monotonic()
         assert values(consumer.poll(5.0)) == [b"late"]
@@ -154,7 +154,7 @@ def test_compressed_batches_are_read(
 def test_a_batch_larger_than_the_fetch_size_is_read(
     broker: RunningBroker, client: WireClient, topic: str
 ) -> None:
-    produced(client, topic, b"z" * 50_000)
+    produce_values(client, topic, b"z" * 50_000)
     with consumer_of(broker, max_partition_fetch_bytes=100, fetch_max_bytes=200) as consumer:
         consumer.assign([at(topic), at(topic, 1)])
         assert sorted(map(len, values(polled(consumer, 7)))) == [1] * 6 + [50_000]
@@ -211,7 +211,7 @@ def test_seek_pause_and_resume(broker: RunningBroker, client: WireClient, topic:
         consumer.seek_to_beginning([at(topic)])
         consumer.pause([at(topic)])
         assert consumer.paused() == {at(topic)}
-        produced(client, topic, b"g", partition=1)
+        produce_values(client, topic, b"g", partition=1)
         assert values(polled(consumer, 1)) == [b"g"]
         consumer.resume([at(topic)])
         assert values(polled(consumer, 4)) == [b"a", b"b", b"c", b"d"]
@@ -355,7 +355,7 @@ def test_a_topic_that_is_created_later_is_read(
         consumer.assign([at(late)])
         assert consumer.poll(0.05) == []
         make_topic(client, late)
-        produced(client, late, b"at last")
+        produce_values(client, late, b"at last")
         assert values(polled(consumer, 1)) == [b"at last"]
 
 
@@ -368,7 +368,7 @@ def test_a_recreated_topic_is_read_from_its_start(
         polled(consumer, 4)
         client.request(DeleteTopicsRequest(topic_names=[topic], timeout_ms=5000), 5)
         make_topic(client, topic, 1)
-        produced(client, topic, b"new")
+        produce_values(client, topic, b"new")
         assert values(polled(consumer, 1)) == [b"new"]
 
 

@@ -21,7 +21,7 @@ from tests.support.broker.in_process import running_broker
 from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
 from tests.support.client.own_consumer import at, consumer_of, polled, until, values
 from tests.support.protocol.admin import allow, create_topic
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 
 
 def free_port() -> int:
@@ -36,7 +36,7 @@ def test_a_consumer_continues_after_a_restart_of_the_broker(tmp_path: Path) -> N
     settings = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t")
-        produced(client, "t", b"0", b"1")
+        produce_values(client, "t", b"0", b"1")
         where = broker.bootstrap_servers
         started = consumer_of(where, reconnect_backoff_max_ms=100)
     with started as consumer:
@@ -44,7 +44,7 @@ def test_a_consumer_continues_after_a_restart_of_the_broker(tmp_path: Path) -> N
         assert consumer.poll(0.1) == []
         for number in range(2, 4):
             with running_broker(tmp_path, settings) as broker, broker.connect() as client:
-                produced(client, "t", b"%d" % number)
+                produce_values(client, "t", b"%d" % number)
                 if number == 2:
                     assert values(polled(consumer, 3)) == [b"0", b"1", b"2"]
                 else:
@@ -58,7 +58,7 @@ def test_a_consumer_continues_after_broken_connections(tmp_path: Path) -> None:
         with consumer_of(broker) as consumer:
             consumer.assign([at("t")])
             for number in range(10):
-                produced(client, "t", b"%d" % number)
+                produce_values(client, "t", b"%d" % number)
                 cut(consumer)
                 assert values(polled(consumer, 1)) == [b"%d" % number]
 
@@ -92,7 +92,7 @@ def test_a_truncated_log_is_detected(tmp_path: Path, reset: str) -> None:
     where = {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()}"}
     with running_broker(tmp_path, where) as broker, broker.connect() as client:
         make_topic(client, "t")
-        produced(client, "t", b"a", b"b")
+        produce_values(client, "t", b"a", b"b")
         started = consumer_of(
             broker, auto_offset_reset=reset, reconnect_backoff_max_ms=100, metadata_max_age_ms=200
         )
@@ -101,7 +101,7 @@ def test_a_truncated_log_is_detected(tmp_path: Path, reset: str) -> None:
         consumer.assign([at("t")])
         consumer.seek(at("t"), 0)
         with running_broker(tmp_path, where) as broker, broker.connect() as client:
-            produced(client, "t", b"lost", b"lost too")
+            produce_values(client, "t", b"lost", b"lost too")
             assert len(polled(consumer, 4)) == 4
         restore_shorter_log(tmp_path, where)
         with running_broker(tmp_path, where) as broker, broker.connect() as client:
@@ -112,16 +112,16 @@ def test_a_truncated_log_is_detected(tmp_path: Path, reset: str) -> None:
                 consumer.seek(at("t"), 2)
             else:
                 until(lambda: consumer.position(at("t")) == 2, lambda: consumer.poll(0.05))
-            produced(client, "t", b"other")
+            produce_values(client, "t", b"other")
             assert values(polled(consumer, 1)) == [b"other"]
 
 
 def test_a_corrupt_batch_raises_an_error(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "t")
-        produced(client, "t", b"good")
-        produced(client, "t", b"broken")
-        produced(client, "t", b"good again")
+        produce_values(client, "t", b"good")
+        produce_values(client, "t", b"broken")
+        produce_values(client, "t", b"good again")
         (segment,) = (tmp_path / "data" / "t-0").glob("*.log")
         content = segment.read_bytes()
         position = content.index(b"broken")

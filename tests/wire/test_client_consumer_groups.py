@@ -15,7 +15,7 @@ from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.client.own_consumer import at, consumer_of, polled, until, values
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 
 both_protocols = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
@@ -35,8 +35,8 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
     """A topic with two partitions that have the values a, b and c, d."""
     name = re.sub(r"\W+", "-", request.node.name).strip("-")
     make_topic(client, name, 2)
-    produced(client, name, b"a", b"b")
-    produced(client, name, b"c", b"d", partition=1)
+    produce_values(client, name, b"a", b"b")
+    produce_values(client, name, b"c", b"d", partition=1)
     return str(name)
 
 
@@ -205,7 +205,7 @@ def test_a_pattern_matches_later_topics(
         consumer.subscribe(re.compile(f"{topic}.*"))
         polled(consumer, 4)
         make_topic(client, f"{topic}-more")
-        produced(client, f"{topic}-more", b"late")
+        produce_values(client, f"{topic}-more", b"late")
         assert values(polled(consumer, 1)) == [b"late"]
         assert consumer.subscription() == {topic, f"{topic}-more"}
 

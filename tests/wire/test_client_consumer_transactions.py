@@ -9,7 +9,7 @@ from penstock.client.consumer.consumer import Consumer
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.client.own_consumer import at, consumer_of, polled, until, values
 from tests.support.coordinator.transaction_client import TxnProducer
-from tests.support.protocol.requests import NOW, batch_of, make_topic, produced, send_batch
+from tests.support.protocol.requests import NOW, batch_of, make_topic, produce_values, send_batch
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_read_committed_skips_aborted_transactions(
             written[index] = []
         elif rng.random() < 0.2:
             value = b"plain %d" % step
-            produced(client, "mixed", value)
+            produce_values(client, "mixed", value)
             visible.add(value)
             everything.append(value)
         else:
@@ -84,10 +84,10 @@ def test_an_open_transaction_limits_read_committed(
 ) -> None:
     """C2: a read_committed consumer reads up to the last stable offset."""
     make_topic(client, "open")
-    produced(client, "open", b"before")
+    produce_values(client, "open", b"before")
     producer = TxnProducer.started(client, "open")
     producer.write("open", b"in it")
-    produced(client, "open", b"after")
+    produce_values(client, "open", b"after")
     committed.assign([at("open")])
     assert values(polled(committed, 1)) == [b"before"]
     assert committed.poll(0.15) == []

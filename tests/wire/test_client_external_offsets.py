@@ -20,7 +20,7 @@ from penstock.client.settings import ConsumerOptions
 from penstock.core.ids import TopicPartition
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.client.own_consumer import at, consumer_of, polled, until, values
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 from tests.support.spark.databases import engine_for, sqlite_url
 
 RESULTS = Table(
@@ -54,7 +54,9 @@ def topic(client: WireClient, request: pytest.FixtureRequest) -> str:
     name: str = request.node.name.replace("[", "-").replace("]", "")
     make_topic(client, name, 2)
     for partition in range(2):
-        produced(client, name, *ALL_VALUES[partition * 4 : partition * 4 + 4], partition=partition)
+        produce_values(
+            client, name, *ALL_VALUES[partition * 4 : partition * 4 + 4], partition=partition
+        )
     return name
 
 
@@ -121,13 +123,13 @@ def test_members_that_run_concurrently(
                 lambda: (consume(first, engine, 1), consume(second, engine, 1)),
             )
             for partition in range(2):
-                produced(client, topic, b"more", partition=partition)
+                produce_values(client, topic, b"more", partition=partition)
                 expected.append(b"more")
             until(
                 lambda: len(results(engine)) >= len(expected),
                 lambda: (consume(first, engine, 1), consume(second, engine, 1)),
             )
-        produced(client, topic, b"last")
+        produce_values(client, topic, b"last")
         expected.append(b"last")
         until(lambda: len(results(engine)) >= len(expected), lambda: consume(first, engine, 1))
     assert sorted(results(engine)) == sorted(expected)

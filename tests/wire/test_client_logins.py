@@ -1,4 +1,4 @@
-"""Real clients log in: confluent-kafka and kafka-python, each mechanism, with and without TLS."""
+"""Logins of confluent-kafka and kafka-python, with every mechanism, with and without TLS."""
 
 import warnings
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tests.support.broker.logins import PLAIN_JAAS, set_password
 from tests.support.protocol.admin import create_topic
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python 3.11 calls old.
+    # It loads its schemas with an API that is deprecated in Python 3.11.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaAdminClient, KafkaProducer
     from kafka.errors import KafkaTimeoutError
@@ -26,7 +26,7 @@ PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Place(NamedTuple):
-    """Where clients log in, and whom they trust."""
+    """The addresses and the trusted certificate for clients."""
 
     ports: dict[str, int]
     authority: Path
@@ -140,7 +140,7 @@ def test_kafka_python_logs_in(place: Place, protocol: str, mechanism: str) -> No
 def test_kafka_python_reports_a_wrong_password(
     place: Place, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """E3: it retries until its timeout, and logs the broker's message each time."""
+    """E3: it retries until its timeout, and logs the message of the broker every time."""
     settings = kafka_python_settings(place, "SASL_PLAINTEXT", mechanism, "wrong")
     with pytest.raises(KafkaTimeoutError):
         KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)

@@ -31,7 +31,7 @@ from penstock.client.producer.producer import Producer
 from penstock.core.errors import ErrorCode, KafkaError
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.coordinator.transaction_client import uncommitted
-from tests.support.protocol.requests import fetched, make_topic, records_in
+from tests.support.protocol.requests import fetch_partition, make_topic, records_in
 
 WAIT_S = 10.0
 
@@ -66,7 +66,7 @@ def test_records_are_stored_with_every_value_of_acks(
         # Without a response it is unknown when it is stored; a later record is stored after it.
         with Producer(bootstrap_servers=broker.bootstrap_servers) as second:
             second.send(topic, b"behind", partition=1).result(WAIT_S)
-    record = records_in(fetched(client, topic, partition=1))[0]
+    record = records_in(fetch_partition(client, topic, partition=1))[0]
     assert (record.key, record.value, record.timestamp) == (b"k", b"v", 77)
     assert list(record.headers) == [("h", b"1"), ("none", None)]
 
@@ -253,7 +253,7 @@ def test_interceptors_see_all_records_and_their_exceptions_are_ignored(
         (1, None),
         (-1, ErrorCode.MESSAGE_TOO_LARGE),
     ]
-    first, second = records_in(fetched(client, "intercepted"))
+    first, second = records_in(fetch_partition(client, "intercepted"))
     assert list(first.headers) == [("seen", b"yes")]
     assert list(second.headers) == []
 

@@ -1,4 +1,4 @@
-"""The client's connections: TLS, logins, and what it says when they fail (X1, X2, E3)."""
+"""Connections of the client: TLS, logins and their errors (X1, X2, E3)."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -22,11 +22,11 @@ from tests.support.broker.net_server import run
 
 LISTENERS = ("PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL", "MUTUAL")
 QUICK_S = 5.0
-"""Much less than the 30 s after which a request gives up, much more than a handshake takes."""
+"""Much shorter than the request timeout of 30 s, much longer than a handshake."""
 
 
 class Authority:
-    """An authority with certificates that it has signed, and one that is not trusted."""
+    """A certificate authority with certificates that it has signed, and one that is not trusted."""
 
     def __init__(self) -> None:
         self.own = make_identity(simple_name("authority"))
@@ -92,7 +92,7 @@ def connect(
     deadline_ms: int = 20_000,
     **settings: Any,
 ) -> Cluster:
-    """The cluster as a client sees it that asks until `deadline_ms` have passed."""
+    """Returns the cluster that a client connects to, with retries until `deadline_ms`."""
     clusters: list[Cluster] = []
 
     async def scenario() -> None:
@@ -105,7 +105,7 @@ def connect(
                 MetadataRequest([]), MetadataResponse, deadline_ms=deadline
             )
             assert response.brokers
-            # The broker's own address is used from now on, not that of the settings.
+            # From here on the address that the broker advertises is used, not that of the settings.
             cluster = await network.update_metadata()
             await network.ready(0)
             clusters.append(cluster)
@@ -119,7 +119,7 @@ def connect(
 def failure(
     kind: type[ClientError], broker: RunningBroker, listener: str, loop: str, **settings: Any
 ) -> str:
-    """What the client says, which must be soon."""
+    """Returns the error message of the client, which must be raised soon."""
     started = time.monotonic()
     with pytest.raises(kind) as caught:
         connect(broker, listener, loop, **settings)
@@ -155,16 +155,16 @@ def loop(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-# --- What works
+# --- successful connections
 
 
-def test_plain(secured: RunningBroker, loop: str) -> None:
+def test_a_plain_login(secured: RunningBroker, loop: str) -> None:
     cluster = connect(secured, "SASL_PLAINTEXT", loop, **plain("ann", "ann-secret"))
     assert cluster.nodes[0].port == port_of(secured, "SASL_PLAINTEXT")
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_scram(secured: RunningBroker, mechanism: str) -> None:
+def test_a_scram_login(secured: RunningBroker, mechanism: str) -> None:
     jaas = (
         "org.apache.kafka.common.security.scram.ScramLoginModule required "
         'username="carl" password="carl-secret";'
@@ -172,7 +172,7 @@ def test_scram(secured: RunningBroker, mechanism: str) -> None:
     assert connect(secured, "SASL_PLAINTEXT", sasl_mechanism=mechanism, sasl_jaas_config=jaas).nodes
 
 
-def test_tls(secured: RunningBroker, authority: Authority, loop: str) -> None:
+def test_a_tls_connection(secured: RunningBroker, authority: Authority, loop: str) -> None:
     cluster = connect(secured, "SSL", loop, **trusting(authority.own))
     assert cluster.nodes[0].host == "localhost"
 
@@ -198,24 +198,28 @@ def test_mutual_tls(secured: RunningBroker, authority: Authority, loop: str) -> 
     ],
     ids=["plain", "scram"],
 )
-def test_login_over_tls(
+def test_a_login_over_tls(
     secured: RunningBroker, authority: Authority, loop: str, login: dict[str, Any]
 ) -> None:
     assert connect(secured, "SASL_SSL", loop, **trusting(authority.own), **login).nodes
 
 
-def test_a_host_name_that_is_not_verified(secured: RunningBroker, authority: Authority) -> None:
+def test_host_name_verification_can_be_disabled(
+    secured: RunningBroker, authority: Authority
+) -> None:
     settings = trusting(authority.own) | {"ssl_endpoint_identification_algorithm": ""}
     assert connect(secured, "SSL", host="127.0.0.1", **settings).nodes
 
 
-# --- What is refused, at once and for good
+# --- permanent errors
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @pytest.mark.parametrize("user", ["ann", "nobody"])
-def test_a_wrong_password(secured: RunningBroker, loop: str, mechanism: str, user: str) -> None:
-    """E3: which user and mechanism, what to check, never the password."""
+def test_a_wrong_password_raises_an_error(
+    secured: RunningBroker, loop: str, mechanism: str, user: str
+) -> None:
+    """E3: the error has user, mechanism and a remedy, but never the password."""
     settings = plain(user, "not-the-secret") | {"sasl_mechanism": mechanism}
     message = failure(AuthenticationError, secured, "SASL_PLAINTEXT", loop, **settings)
     assert user in message
@@ -224,7 +228,7 @@ def test_a_wrong_password(secured: RunningBroker, loop: str, mechanism: str, use
     assert "not-the-secret" not in message
 
 
-def test_a_mechanism_that_the_listener_does_not_support(
+def test_an_unsupported_mechanism_raises_an_error(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
     """E3"""
@@ -236,7 +240,9 @@ def test_a_mechanism_that_the_listener_does_not_support(
     assert "PLAIN, SCRAM-SHA-512" in message
 
 
-def test_a_login_at_a_listener_that_expects_none(secured: RunningBroker, loop: str) -> None:
+def test_a_login_at_a_listener_without_sasl_raises_an_error(
+    secured: RunningBroker, loop: str
+) -> None:
     message = failure(
         AuthenticationError,
         secured,
@@ -248,7 +254,7 @@ def test_a_login_at_a_listener_that_expects_none(secured: RunningBroker, loop: s
     assert "security_protocol" in message
 
 
-def test_an_authority_that_is_not_trusted(
+def test_an_untrusted_authority_raises_an_error(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
     """E3"""
@@ -257,7 +263,7 @@ def test_an_authority_that_is_not_trusted(
     assert "ssl_truststore_location" in message
 
 
-def test_a_host_name_that_is_not_in_the_certificate(
+def test_a_host_name_mismatch_raises_an_error(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
     """E3"""
@@ -270,7 +276,7 @@ def test_a_host_name_that_is_not_in_the_certificate(
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 @pytest.mark.parametrize("client", ["nobody", "stranger"])
-def test_a_broker_that_demands_a_client_certificate(
+def test_a_missing_client_certificate_raises_an_error(
     secured: RunningBroker, authority: Authority, loop: str, version: str, client: str
 ) -> None:
     """E3"""
@@ -282,11 +288,11 @@ def test_a_broker_that_demands_a_client_certificate(
     assert "ssl_keystore_location" in message
 
 
-# --- The wrong kind of port: it may also be a broker that goes down, so the caller's time counts
+# --- wrong ports: the broker might be shutting down, so the client retries until its timeout
 
 
 def first_failure(broker: RunningBroker, listener: str, loop: str, **settings: Any) -> str:
-    """What a client says that tries once."""
+    """Returns the error message of a client that tries once."""
     messages: list[str] = []
 
     async def scenario() -> None:
@@ -306,12 +312,12 @@ def first_failure(broker: RunningBroker, listener: str, loop: str, **settings: A
     return messages[0]
 
 
-def test_a_client_without_tls_on_a_port_with_tls(secured: RunningBroker, loop: str) -> None:
+def test_the_error_of_a_plaintext_client_on_a_tls_port(secured: RunningBroker, loop: str) -> None:
     message = first_failure(secured, "SSL", loop, security_protocol="PLAINTEXT")
     assert "security_protocol" in message
 
 
-def test_a_client_with_tls_on_a_port_without_tls(
+def test_the_error_of_a_tls_client_on_a_plaintext_port(
     secured: RunningBroker, authority: Authority, loop: str
 ) -> None:
     message = first_failure(
@@ -320,7 +326,7 @@ def test_a_client_with_tls_on_a_port_without_tls(
     assert "set security_protocol to PLAINTEXT" in message
 
 
-def test_a_client_that_does_not_log_in(secured: RunningBroker, loop: str) -> None:
+def test_the_error_of_a_client_without_a_login(secured: RunningBroker, loop: str) -> None:
     message = first_failure(secured, "SASL_PLAINTEXT", loop, security_protocol="PLAINTEXT")
     assert "set security_protocol to SASL_PLAINTEXT" in message
 
@@ -332,7 +338,7 @@ def test_a_client_that_does_not_log_in(secured: RunningBroker, loop: str) -> Non
 def test_the_timeout_error_of_retries_has_the_reason(
     secured: RunningBroker, listener: str, protocol: str
 ) -> None:
-    """E6: however the time runs out, in an attempt or between two."""
+    """E6: applies whether the time runs out during an attempt or between two."""
     message = failure(
         ClientError, secured, listener, "asyncio", security_protocol=protocol, deadline_ms=300
     )

@@ -27,7 +27,7 @@ from penstock.protocol.messages.list_partition_reassignments import (
 )
 from penstock.protocol.messages.metadata import MetadataRequest
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 
 NODE = 5
 
@@ -164,7 +164,7 @@ def test_no_preferred_election_is_needed(client: WireClient, version: int) -> No
     }
     result = elect(client, version, None)
     assert set(result.values()) <= {ErrorCode.ELECTION_NOT_NEEDED}
-    assert produced(client, topic, b"a") == 0
+    assert produce_values(client, topic, b"a") == 0
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -214,7 +214,7 @@ def test_reassignments_on_one_node(client: WireClient, version: int) -> None:
     for topics in (None, [ListPartitionReassignmentsTopics(topic, [0, 1, 2, 3])]):
         listed = client.request(ListPartitionReassignmentsRequest(1000, topics), 0)
         assert (listed.error_code, listed.topics) == (0, [])
-    assert produced(client, topic, b"a") == 0
+    assert produce_values(client, topic, b"a") == 0
 
 
 def test_the_cluster_id_survives_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:

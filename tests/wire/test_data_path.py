@@ -1,4 +1,4 @@
-"""Produce and fetch over the wire, request by request."""
+"""Produce and fetch over the wire."""
 
 from pathlib import Path
 
@@ -30,18 +30,18 @@ def produce(client: WireClient, topic: str, *values: bytes) -> int:
     return offset
 
 
-def test_what_was_produced_is_fetched(tmp_path: Path) -> None:
+def test_produced_records_are_fetched(tmp_path: Path) -> None:
     """M2, P2, C1."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         create(client, "t")
         assert produce(client, "t", b"a", b"b") == 0
         assert produce(client, "t", b"c") == 2
-        wanted = [
+        topics = [
             FetchTopic(
                 "t", partitions=[FetchPartition(0, fetch_offset=0, partition_max_bytes=1 << 20)]
             )
         ]
-        response = client.request(FetchRequest(max_wait_ms=100, min_bytes=1, topics=wanted), 11)
+        response = client.request(FetchRequest(max_wait_ms=100, min_bytes=1, topics=topics), 11)
         partition = response.responses[0].partitions[0]
         assert partition.error_code == ErrorCode.NONE
         assert partition.high_watermark == 3

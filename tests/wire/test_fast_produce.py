@@ -1,4 +1,4 @@
-"""The fast path of small Produce requests responds as the handler does, byte for byte (P2, P3)."""
+"""The fast path of small Produce requests has the same responses as the handler (P2, P3)."""
 
 import random
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ NOW_MS = 1_700_000_000_000
 
 
 @pytest.fixture
-def both(tmp_path: Path) -> Iterator[tuple[RunningBroker, RunningBroker]]:
-    """A broker as it is, and one that always takes the normal path."""
+def fast_and_normal(tmp_path: Path) -> Iterator[tuple[RunningBroker, RunningBroker]]:
+    """A normal broker, and one without the fast path."""
     with running_broker(tmp_path / "fast") as fast, running_broker(tmp_path / "normal") as normal:
         normal.call(lambda _: setattr(normal.app._dispatcher, "fast_produce", _Never()))
         for broker in (fast, normal):
@@ -44,7 +44,7 @@ class _Never:
 
 
 def random_batch(rng: random.Random, sequences: dict[int, int]) -> bytes:
-    """Mostly what a producer sends; now and then something that is refused or repeated."""
+    """Usually a valid batch, sometimes an invalid or repeated one."""
     records = [
         Record(i, NOW_MS, rng.choice([None, b"key"]), rng.randbytes(rng.choice([0, 10, 3000])))
         for i in range(rng.choice([1, 1, 1, 3]))
@@ -86,22 +86,27 @@ def raw_response(client: WireClient, request: ProduceRequest, version: int) -> b
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_both_paths_give_the_same_bytes(
-    both: tuple[RunningBroker, RunningBroker], seed: int
+def test_both_paths_return_the_same_bytes(
+    fast_and_normal: tuple[RunningBroker, RunningBroker], seed: int
 ) -> None:
-    fast, normal = both
+    fast, normal = fast_and_normal
     rng = random.Random(seed)
     sequences: dict[int, int] = {}
-    with fast.connect() as one, normal.connect() as other:
+    with fast.connect() as fast_client, normal.connect() as normal_client:
         for _ in range(120):
             request = random_request(rng, sequences)
             version = rng.choice([8, *VERSIONS])
-            responses = raw_response(one, request, version), raw_response(other, request, version)
+            responses = (
+                raw_response(fast_client, request, version),
+                raw_response(normal_client, request, version),
+            )
             assert responses[0] == responses[1], f"seed {seed}"
 
 
-def test_the_fast_path_is_taken(both: tuple[RunningBroker, RunningBroker]) -> None:
-    fast, _ = both
+def test_small_requests_use_the_fast_path(
+    fast_and_normal: tuple[RunningBroker, RunningBroker],
+) -> None:
+    fast, _ = fast_and_normal
     taken: list[bool] = []
     fast_produce: FastProduce = fast.app._dispatcher.fast_produce
     try_handle = fast_produce.try_handle

@@ -14,11 +14,11 @@ from penstock.replication.partition import Partition
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.protocol.requests import (
     batch_of,
+    fetch_partition,
     fetch_request,
-    fetched,
     make_topic,
     partitions_of,
-    produced,
+    produce_values,
     records_in,
     values_in,
 )
@@ -33,7 +33,7 @@ def create_filled_topic(
     topic_id = make_topic(client, topic, partitions)
     for partition in range(partitions):
         for number in range(batches):
-            produced(client, topic, b"%d-%d" % (partition, number), partition=partition)
+            produce_values(client, topic, b"%d-%d" % (partition, number), partition=partition)
     return topic_id
 
 
@@ -60,7 +60,7 @@ def test_records_are_fetched_in_every_version(client: WireClient, version: int) 
 @pytest.mark.parametrize("version", SOME_VERSIONS)
 def test_a_fetch_at_the_log_end_returns_no_records(client: WireClient, version: int) -> None:
     topic = topic_key(f"end-{version}", create_filled_topic(client, f"end-{version}"), version)
-    data = fetched(client, topic, 3, version=version)
+    data = fetch_partition(client, topic, 3, version=version)
     assert (data.error_code, data.high_watermark) == (0, 3)
     assert data.records == b"", "some clients cannot read null"
 
@@ -70,7 +70,7 @@ def test_a_fetch_at_the_log_end_returns_no_records(client: WireClient, version: 
 def test_offsets_out_of_range_are_rejected(client: WireClient, version: int, offset: int) -> None:
     name = f"range-{version}-{offset}"
     topic = topic_key(name, create_filled_topic(client, name), version)
-    data = fetched(client, topic, offset, version=version)
+    data = fetch_partition(client, topic, offset, version=version)
     assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (data.high_watermark, data.records) == (-1, b"")
 
@@ -79,13 +79,16 @@ def test_offsets_out_of_range_are_rejected(client: WireClient, version: int, off
 def test_unknown_topics_and_partitions_have_errors(client: WireClient, version: int) -> None:
     create_filled_topic(client, f"known-{version}")
     for topic, partition in (("unknown", 0), (f"known-{version}", 1), (f"known-{version}", -1)):
-        data = fetched(client, topic, partition=partition, version=version)
+        data = fetch_partition(client, topic, partition=partition, version=version)
         assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("version", [13, 15, 18])
 def test_unknown_topic_ids_have_errors(client: WireClient, version: int) -> None:
-    assert fetched(client, UUID(int=9), version=version).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert (
+        fetch_partition(client, UUID(int=9), version=version).error_code
+        == ErrorCode.UNKNOWN_TOPIC_ID
+    )
 
 
 @pytest.mark.parametrize("version", SOME_VERSIONS)
@@ -113,7 +116,7 @@ def test_the_first_batch_is_returned_whole_despite_the_limits(
     name = f"large-{version}-{limit}"
     topic_id = make_topic(client, name)
     for value in (b"x" * 5000, b"y" * 5000):
-        produced(client, name, value)
+        produce_values(client, name, value)
     offsets = {topic_key(name, topic_id, version): {0: 0}}
     if limit == "max_bytes":
         request = fetch_request(offsets, max_bytes=1000)
@@ -139,7 +142,7 @@ def test_limits_apply_to_whole_batches(client: WireClient, version: int) -> None
 def test_only_the_first_partition_may_exceed_the_limit(client: WireClient) -> None:
     make_topic(client, "several", 3)
     for partition in range(3):
-        produced(client, "several", b"z" * 5000, partition=partition)
+        produce_values(client, "several", b"z" * 5000, partition=partition)
     request = fetch_request({"several": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
     result = partitions_of(client.request(request, 11))
     assert [len(records_in(result["several", index])) for index in range(3)] == [1, 0, 0]
@@ -151,7 +154,7 @@ def test_small_limits_do_not_starve_partitions(client: WireClient) -> None:
     make_topic(client, "fair", 4)
     for partition in range(4):
         for _ in range(20):
-            produced(client, "fair", b"z" * 500, partition=partition)
+            produce_values(client, "fair", b"z" * 500, partition=partition)
     offsets = dict.fromkeys(range(4), 0)
     response = client.request(fetch_request({"fair": offsets}, max_bytes=600, session=(0, 0)), 11)
     session_id = response.session_id
@@ -228,7 +231,7 @@ def test_a_diverging_epoch_is_reported(
     name = f"diverging-{version}"
     topic = topic_key(name, create_filled_topic(client, name), version)
     raise_epoch(broker, name, 4)
-    assert produced(client, name, b"later") == 3
+    assert produce_values(client, name, b"later") == 3
     request = fetch_request({topic: {0: 4}}, last_fetched_epoch=0, max_wait_ms=5000, min_bytes=1)
     (data,) = partitions_of(client.request(request, version)).values()
     assert data.error_code == 0
@@ -251,7 +254,7 @@ def test_a_partition_led_by_another_broker_is_rejected(
         partition.is_leader = False
 
     broker.call(resign)
-    data = fetched(client, "elsewhere", version=12)
+    data = fetch_partition(client, "elsewhere", version=12)
     assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert data.current_leader.leader_id == broker.app.broker.broker_id
 
@@ -267,11 +270,11 @@ def test_a_partition_in_an_offline_log_directory(
     expected_code = (
         ErrorCode.KAFKA_STORAGE_ERROR if version > 5 else ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
-    assert fetched(client, name, version=version).error_code == expected_code
+    assert fetch_partition(client, name, version=version).error_code == expected_code
 
 
 def test_fetch_accepts_the_topic_ids_of_metadata(client: WireClient) -> None:
     topic_id = create_filled_topic(client, "ids")
     topics = client.request(MetadataRequest([MetadataRequestTopic(name="ids")]), 12).topics
     assert topics[0].topic_id == topic_id
-    assert len(records_in(fetched(client, topic_id, version=13))) == 3
+    assert len(records_in(fetch_partition(client, topic_id, version=13))) == 3

@@ -12,7 +12,7 @@ from penstock.security.acl import AclOperation, ResourceType
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
 from tests.support.protocol.admin import allow
-from tests.support.protocol.requests import fetch_request, make_topic, partitions_of, produced
+from tests.support.protocol.requests import fetch_request, make_topic, partitions_of, produce_values
 
 VERSIONS = [0, 3, 4, 9, 12, 13, 14, 15, 18]
 FIRST_WITH_EPOCHS = 9
@@ -55,7 +55,7 @@ def test_every_partition_rejects_an_unknown_follower(
     """R1: applies even to the id of this broker itself, and does not wait."""
     name = f"followed-{version}-{broker_id}"
     topic_id = make_topic(client, name)
-    produced(client, name, b"a")
+    produce_values(client, name, b"a")
     by_id = version >= FIRST_WITH_IDS
     offsets: dict[str | UUID, dict[int, int]] = (
         {topic_id: {0: 0, 5: 0}, UUID(int=7): {0: 0}}

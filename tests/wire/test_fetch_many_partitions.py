@@ -21,7 +21,7 @@ from tests.support.protocol.requests import (
     fetch_request,
     make_topic,
     partitions_of,
-    produced,
+    produce_values,
     values_in,
 )
 
@@ -34,7 +34,7 @@ MAX_BYTES = 3500
 def create_filled_topic(client: WireClient, topic: str, partitions: int) -> UUID:
     topic_id = make_topic(client, topic, partitions)
     for partition in range(partitions):
-        produced(client, topic, RECORD, partition=partition)
+        produce_values(client, topic, RECORD, partition=partition)
     return topic_id
 
 
@@ -77,7 +77,7 @@ def test_a_session_returns_only_changed_partitions(client: WireClient) -> None:
     topic = create_filled_topic(client, "quiet", 3)
     _, session = fetch_counts(client, topic, dict.fromkeys(range(3), 1), (0, 0))
     assert fetch_counts(client, topic, {}, (session, 1))[0] == {}
-    produced(client, "quiet", RECORD, partition=1)
+    produce_values(client, "quiet", RECORD, partition=1)
     assert fetch_counts(client, topic, {}, (session, 2))[0] == {1: 1}
     delete = DeleteRecordsRequest([DeleteRecordsTopic("quiet", [DeleteRecordsPartition(2, 1)])])
     assert client.request(delete, 2).topics[0].partitions[0].low_watermark == 1

@@ -31,12 +31,12 @@ from tests.support.broker.in_process import RunningBroker, WireClient, running_b
 from tests.support.protocol.requests import (
     NOW,
     batch_of,
+    fetch_partition,
     fetch_request,
-    fetched,
     make_topic,
     partitions_of,
-    produced,
-    received,
+    produce_values,
+    receive_response,
     records_in,
     send_batch,
     values_in,
@@ -78,7 +78,7 @@ def test_batches_of_every_codec_are_converted(
     for _ in range(2):
         batch = batch_of(b"a", None, b"", b"b" * 1000, key=b"key", codec=codec)
         assert send_batch(client, topic, batch).error_code == 0
-    data = fetched(client, topic, version=version)
+    data = fetch_partition(client, topic, version=version)
     assert (data.error_code, data.high_watermark) == (0, 8)
     first = first_entry(data.records)
     assert first.magic == MAGIC[version]
@@ -96,9 +96,9 @@ def test_several_partitions_in_one_response(client: WireClient, version: int) ->
     first_topic, second_topic = f"first-{version}", f"second-{version}"
     make_topic(client, first_topic, 2)
     make_topic(client, second_topic)
-    produced(client, first_topic, b"0")
-    produced(client, first_topic, b"1", partition=1)
-    produced(client, second_topic, b"2")
+    produce_values(client, first_topic, b"0")
+    produce_values(client, first_topic, b"1", partition=1)
+    produce_values(client, second_topic, b"2")
     request = fetch_request(
         {second_topic: {0: 0, 9: 0}, first_topic: {1: 0, 0: 7}, "unknown": {0: 0}}
     )
@@ -127,9 +127,9 @@ def test_several_partitions_in_one_response(client: WireClient, version: int) ->
 def test_a_fetch_from_the_middle_of_a_batch(client: WireClient, version: int) -> None:
     topic = f"middle-{version}"
     make_topic(client, topic)
-    produced(client, topic, b"a", b"b", b"c")
-    assert values_in(fetched(client, topic, 1, version=version)) == [b"b", b"c"]
-    assert fetched(client, topic, 3, version=version).records == b""
+    produce_values(client, topic, b"a", b"b", b"c")
+    assert values_in(fetch_partition(client, topic, 1, version=version)) == [b"b", b"c"]
+    assert fetch_partition(client, topic, 3, version=version).records == b""
 
 
 # --- errors of conversion
@@ -140,10 +140,10 @@ def test_zstd_batches_have_an_error(client: WireClient, version: int) -> None:
     """E1: old clients cannot read zstd; batches before it are returned."""
     topic = f"zstd-{version}"
     make_topic(client, topic)
-    produced(client, topic, b"plain")
+    produce_values(client, topic, b"plain")
     assert send_batch(client, topic, batch_of(b"z", codec=Compression.ZSTD)).error_code == 0
-    assert values_in(fetched(client, topic, version=version)) == [b"plain"]
-    data = fetched(client, topic, 1, version=version)
+    assert values_in(fetch_partition(client, topic, version=version)) == [b"plain"]
+    data = fetch_partition(client, topic, 1, version=version)
     assert data.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert (data.high_watermark, data.records) == (-1, b"")
 
@@ -161,10 +161,10 @@ def test_topics_without_conversion_have_an_error(
 ) -> None:
     topic = f"{setting}-{version}"
     make_topic(client, topic, configs={setting: value})
-    assert fetched(client, topic, version=version).error_code == code
-    produced(client, topic, b"a")
-    assert fetched(client, topic, version=version).error_code == code
-    assert values_in(fetched(client, topic, version=4)) == [b"a"]
+    assert fetch_partition(client, topic, version=version).error_code == code
+    produce_values(client, topic, b"a")
+    assert fetch_partition(client, topic, version=version).error_code == code
+    assert values_in(fetch_partition(client, topic, version=4)) == [b"a"]
 
 
 def test_conversion_can_be_disabled_by_default(tmp_path: Path) -> None:
@@ -173,24 +173,27 @@ def test_conversion_can_be_disabled_by_default(tmp_path: Path) -> None:
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "default")
         make_topic(client, "own", configs={"message.downconversion.enable": "true"})
-        produced(client, "own", b"a")
-        assert fetched(client, "default", version=2).error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert values_in(fetched(client, "own", version=2)) == [b"a"]
+        produce_values(client, "own", b"a")
+        assert (
+            fetch_partition(client, "default", version=2).error_code
+            == ErrorCode.UNSUPPORTED_VERSION
+        )
+        assert values_in(fetch_partition(client, "own", version=2)) == [b"a"]
 
 
 def test_a_corrupt_batch_is_not_converted(broker: RunningBroker, client: WireClient) -> None:
     """S4: conversion does not give a corrupt batch a new checksum."""
     make_topic(client, "corrupt")
-    produced(client, "corrupt", b"good")
-    offset = produced(client, "corrupt", b"bad")
+    produce_values(client, "corrupt", b"good")
+    offset = produce_values(client, "corrupt", b"bad")
 
     def corrupt(inside: Broker) -> None:
         segment = inside.replicas.find("corrupt", 0).log.local.segments.active
         segment.file.write_at(b"!", segment.size - 2)
 
     broker.call(corrupt)
-    assert values_in(fetched(client, "corrupt", version=1)) == [b"good"]
-    data = fetched(client, "corrupt", offset, version=1)
+    assert values_in(fetch_partition(client, "corrupt", version=1)) == [b"good"]
+    data = fetch_partition(client, "corrupt", offset, version=1)
     assert (data.error_code, data.records) == (ErrorCode.CORRUPT_MESSAGE, b"")
 
 
@@ -202,7 +205,7 @@ def test_the_size_limit_of_a_partition_is_exact(client: WireClient, version: int
     """P7: up to version 2, an incomplete message tells the client that its limit is too low."""
     topic = f"limit-{version}"
     make_topic(client, topic)
-    produced(client, topic, b"x" * 5000)
+    produce_values(client, topic, b"x" * 5000)
     request = fetch_request({topic: {0: 0}}, partition_max_bytes=1000)
     (data,) = partitions_of(client.request(request, version)).values()
     assert len(data.records) == 1000
@@ -211,7 +214,7 @@ def test_the_size_limit_of_a_partition_is_exact(client: WireClient, version: int
         request = fetch_request({topic: {0: 0}}, partition_max_bytes=limit)
         (data,) = partitions_of(client.request(request, version)).values()
         assert (data.error_code, data.records) == (0, b"")
-    produced(client, topic, *(b"%d" % index * 100 for index in range(30)))
+    produce_values(client, topic, *(b"%d" % index * 100 for index in range(30)))
     offset, read = 1, []
     while offset < 31:
         request = fetch_request({topic: {0: offset}}, partition_max_bytes=1000)
@@ -228,7 +231,7 @@ def test_version_3_returns_the_first_batch_whole(client: WireClient) -> None:
     """P7, KIP-74: applies to the first partition that has a batch."""
     make_topic(client, "kip-74", 3)
     for partition in (1, 2):
-        produced(client, "kip-74", b"x" * 5000, partition=partition)
+        produce_values(client, "kip-74", b"x" * 5000, partition=partition)
     request = fetch_request({"kip-74": {0: 0, 1: 0, 2: 0}}, max_bytes=100)
     result = partitions_of(client.request(request, 3))
     assert [values_in(data) for data in result.values()] == [[], [b"x" * 5000], []]
@@ -241,8 +244,8 @@ def test_conversion_does_not_exceed_the_size_limit(client: WireClient) -> None:
     """A v1 message has 34 bytes and a record 7, so the set ends within a message."""
     make_topic(client, "grows")
     for _ in range(20):
-        produced(client, "grows", *[b"v"] * 100)
-    assert len(values_in(fetched(client, "grows", version=3))) == 2000
+        produce_values(client, "grows", *[b"v"] * 100)
+    assert len(values_in(fetch_partition(client, "grows", version=3))) == 2000
     size = 20 * len(batch_of(*[b"v"] * 100))
     request = fetch_request({"grows": {0: 0}}, max_bytes=size + 10)
     (data,) = partitions_of(client.request(request, 3)).values()
@@ -258,7 +261,7 @@ def test_responses_are_small_when_memory_is_scarce(
     make_topic(client, "memory", 2)
     for partition in range(2):
         for _ in range(3):
-            produced(client, "memory", b"x" * 100, partition=partition)
+            produce_values(client, "memory", b"x" * 100, partition=partition)
     result = partitions_of(client.request(fetch_request({"memory": {0: 0, 1: 0}}), 3))
     assert [len(records_in(data)) for data in result.values()] == [1, 0]
     assert broker.call(lambda _: down_conversion.held_bytes()) == 0, "it was sent"
@@ -279,8 +282,8 @@ def test_a_long_poll_of_an_old_version(
         waiting.send(request, version)
         while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).delayed_fetches)):
             time.sleep(0.001)
-        produced(client, topic, b"news")
-        (data,) = partitions_of(received(waiting, request, version)).values()
+        produce_values(client, topic, b"news")
+        (data,) = partitions_of(receive_response(waiting, request, version)).values()
         assert values_in(data) == [b"news"]
     late = fetch_request({topic: {0: 1}}, max_wait_ms=10, min_bytes=1)
     (data,) = partitions_of(client.request(late, version)).values()
@@ -297,7 +300,7 @@ def test_a_waiting_fetch_is_removed_when_its_client_disconnects(
             time.sleep(0.001)
     while broker.call(lambda inside: len(inside.replicas.find("left", 0).delayed_fetches)):
         time.sleep(0.001)
-    assert produced(client, "left", b"a") == 0
+    assert produce_values(client, "left", b"a") == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -305,11 +308,11 @@ def test_markers_are_skipped(broker: RunningBroker, client: WireClient, version:
     """C4: a fetch that finds only markers waits for more, as at the log end."""
     topic = f"markers-{version}"
     make_topic(client, topic)
-    produced(client, topic, b"before")
+    produce_values(client, topic, b"before")
     append_marker(broker, topic)
-    data = fetched(client, topic, version=version)
+    data = fetch_partition(client, topic, version=version)
     assert (values_in(data), data.high_watermark) == ([b"before"], 2)
-    data = fetched(client, topic, 1, version=version)
+    data = fetch_partition(client, topic, 1, version=version)
     assert (data.error_code, data.records) == (0, b"")
     request = fetch_request({topic: {0: 1}}, max_wait_ms=15_000, min_bytes=1)
     with broker.connect() as waiting:
@@ -317,11 +320,11 @@ def test_markers_are_skipped(broker: RunningBroker, client: WireClient, version:
         while not broker.call(lambda inside: len(inside.replicas.find(topic, 0).delayed_fetches)):
             time.sleep(0.001)
         append_marker(broker, topic)
-        (data,) = partitions_of(received(waiting, request, version)).values()
+        (data,) = partitions_of(receive_response(waiting, request, version)).values()
         assert data.records == b""
-    offset = produced(client, topic, b"after")
+    offset = produce_values(client, topic, b"after")
     assert offset == 3
-    assert values_in(fetched(client, topic, 1, version=version)) == [b"after"]
+    assert values_in(fetch_partition(client, topic, 1, version=version)) == [b"after"]
 
 
 @pytest.mark.parametrize("cached", [True, False])
@@ -335,7 +338,7 @@ def test_reading_continues_after_many_markers(
     make_topic(client, topic)
     for _ in range(3):
         append_marker(broker, topic)
-    produced(client, topic, b"after")
+    produce_values(client, topic, b"after")
     request = fetch_request({topic: {0: 0}}, partition_max_bytes=100)
     (data,) = partitions_of(client.request(request, 3)).values()
     assert values_in(data) == [b"after"]
@@ -366,8 +369,8 @@ def test_batches_are_converted_on_a_thread(
         monkeypatch.setattr(OsFile, "is_cached", lambda *_: False)
     topic = f"threads-{cached}"
     make_topic(client, topic)
-    produced(client, topic, b"a")
-    assert values_in(fetched(client, topic, version=2)) == [b"a"]
+    produce_values(client, topic, b"a")
+    assert values_in(fetch_partition(client, topic, version=2)) == [b"a"]
     assert [name.partition("_")[0] for name in threads] == ["penstock-compute"]
 
 

@@ -12,7 +12,7 @@ from tests.support.protocol.requests import (
     fetch_request,
     make_topic,
     partitions_of,
-    produced,
+    produce_values,
     values_in,
 )
 
@@ -59,7 +59,7 @@ def test_only_changed_partitions_are_returned(client: WireClient, version: int) 
     session_id = open_session(client, version, topic)
     response = client.request(fetch_request({}, session=(session_id, 1)), version)
     assert (response.session_id, response.responses) == (session_id, [])
-    produced(client, f"news-{version}", b"a", partition=1)
+    produce_values(client, f"news-{version}", b"a", partition=1)
     result = partitions_of(client.request(fetch_request({}, session=(session_id, 2)), version))
     assert list(result) == [(topic, 1)]
     assert values_in(result[topic, 1]) == [b"a"]
@@ -81,7 +81,7 @@ def test_partitions_are_added_and_removed(client: WireClient, version: int) -> N
     result = partitions_of(client.request(request, version))
     assert list(result) == [(added_topic, 0)], "an added partition is in the response"
     for partition in range(3):
-        produced(client, f"changing-{version}", b"x", partition=partition)
+        produce_values(client, f"changing-{version}", b"x", partition=partition)
     result = partitions_of(client.request(fetch_request({}, session=(session_id, 2)), version))
     assert list(result) == [(topic, 1)]
 
@@ -207,7 +207,7 @@ def test_a_recreated_topic_is_not_the_topic_of_the_session(
     request = DeleteTopicsRequest([DeleteTopicState(f"reborn-{version}")], timeout_ms=1000)
     assert client.request(request, 6).responses[0].error_code == 0
     assert create_topic_key(client, "reborn", version, 1) != topic
-    produced(client, f"reborn-{version}", b"new")
+    produce_values(client, f"reborn-{version}", b"new")
     result = partitions_of(client.request(fetch_request({}, session=(session_id, 1)), version))
     assert result[topic, 0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
     assert not result[topic, 0].records

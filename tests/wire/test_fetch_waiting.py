@@ -18,8 +18,8 @@ from tests.support.protocol.requests import (
     fetch_request,
     make_topic,
     partitions_of,
-    produced,
-    received,
+    produce_values,
+    receive_response,
     values_in,
 )
 
@@ -56,8 +56,8 @@ def test_a_produce_completes_a_waiting_fetch(
     request = fetch_request({topic: {0: 0}}, max_wait_ms=LONG_MS, min_bytes=1, isolation=isolation)
     with broker.connect() as waiting:
         send_waiting_fetch(broker, waiting, request, topic, version)
-        produced(client, topic, b"news")
-        (data,) = partitions_of(received(waiting, request, version)).values()
+        produce_values(client, topic, b"news")
+        (data,) = partitions_of(receive_response(waiting, request, version)).values()
     assert values_in(data) == [b"news"]
     assert waiting_fetches(broker, topic, committed=bool(isolation)) == 0
 
@@ -69,10 +69,10 @@ def test_a_fetch_waits_for_min_bytes(broker: RunningBroker, client: WireClient) 
     with broker.connect() as waiting:
         send_waiting_fetch(broker, waiting, request, "enough")
         for value in (b"1", b"2"):
-            produced(client, "enough", value)
+            produce_values(client, "enough", value)
             assert waiting_fetches(broker, "enough") == 1
-        produced(client, "enough", b"3")
-        (data,) = partitions_of(received(waiting, request, 11)).values()
+        produce_values(client, "enough", b"3")
+        (data,) = partitions_of(receive_response(waiting, request, 11)).values()
     assert values_in(data) == [b"1", b"2", b"3"]
 
 
@@ -80,12 +80,12 @@ def test_existing_records_count_towards_min_bytes(
     broker: RunningBroker, client: WireClient
 ) -> None:
     make_topic(client, "part")
-    produced(client, "part", b"1")
+    produce_values(client, "part", b"1")
     request = fetch_request({"part": {0: 0}}, max_wait_ms=LONG_MS, min_bytes=2 * SIZE)
     with broker.connect() as waiting:
         send_waiting_fetch(broker, waiting, request, "part")
-        produced(client, "part", b"2")
-        (data,) = partitions_of(received(waiting, request, 11)).values()
+        produce_values(client, "part", b"2")
+        (data,) = partitions_of(receive_response(waiting, request, 11)).values()
     assert values_in(data) == [b"1", b"2"]
 
 
@@ -96,16 +96,16 @@ def test_the_bytes_of_all_partitions_count_towards_min_bytes(
     request = fetch_request({"spread": {0: 0, 1: 0}}, max_wait_ms=LONG_MS, min_bytes=2 * SIZE)
     with broker.connect() as waiting:
         send_waiting_fetch(broker, waiting, request, "spread")
-        produced(client, "spread", b"1", partition=0)
-        produced(client, "spread", b"2", partition=1)
-        result = partitions_of(received(waiting, request, 11))
+        produce_values(client, "spread", b"1", partition=0)
+        produce_values(client, "spread", b"2", partition=1)
+        result = partitions_of(receive_response(waiting, request, 11))
     assert [values_in(data) for data in result.values()] == [[b"1"], [b"2"]]
 
 
 def test_a_full_response_does_not_wait_for_min_bytes(client: WireClient) -> None:
     """If min_bytes is larger than max_bytes, a full response is sent at once, as in Kafka."""
     make_topic(client, "full")
-    produced(client, "full", b"x" * 1000)
+    produce_values(client, "full", b"x" * 1000)
     started = time.monotonic()
     request = fetch_request({"full": {0: 0}}, max_wait_ms=LONG_MS, min_bytes=100_000, max_bytes=500)
     (data,) = partitions_of(client.request(request, 11)).values()
@@ -156,7 +156,7 @@ def test_deleting_the_topic_completes_a_waiting_fetch(
         send_waiting_fetch(broker, waiting, request, topic, version)
         deletion = DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=1000)
         assert client.request(deletion, 6).responses[0].error_code == 0
-        (data,) = partitions_of(received(waiting, request, version)).values()
+        (data,) = partitions_of(receive_response(waiting, request, version)).values()
     assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -165,14 +165,14 @@ def test_delete_records_completes_a_waiting_fetch(
 ) -> None:
     """A consumer at the log end is notified of the new log start offset."""
     make_topic(client, "shortened")
-    produced(client, "shortened", b"1", b"2")
+    produce_values(client, "shortened", b"1", b"2")
     request = fetch_request({"shortened": {0: 2}}, max_wait_ms=LONG_MS, min_bytes=1)
     with broker.connect() as waiting:
         send_waiting_fetch(broker, waiting, request, "shortened")
         partition = DeleteRecordsPartition(0, 2)
         deletion = DeleteRecordsRequest([DeleteRecordsTopic("shortened", [partition])], 1000)
         assert client.request(deletion, 2).topics[0].partitions[0].low_watermark == 2
-        (data,) = partitions_of(received(waiting, request, 11)).values()
+        (data,) = partitions_of(receive_response(waiting, request, 11)).values()
     assert (data.error_code, data.log_start_offset) == (0, 2)
 
 
@@ -190,7 +190,7 @@ def test_a_waiting_fetch_is_removed_when_its_client_disconnects(
         send_waiting_fetch(broker, waiting, request, topic)
     while waiting_fetches(broker, topic, committed=bool(isolation)):
         time.sleep(0.001)
-    assert produced(client, topic, b"1") == 0
+    assert produce_values(client, topic, b"1") == 0
 
 
 def test_responses_after_a_waiting_fetch_keep_their_order(
@@ -202,10 +202,10 @@ def test_responses_after_a_waiting_fetch_keep_their_order(
     with broker.connect() as consumer:
         send_waiting_fetch(broker, consumer, request, "behind")
         later = fetch_request({"behind": {0: 0}})
-        produced(client, "behind", b"1")
+        produce_values(client, "behind", b"1")
         consumer.send(later, 11)
         for item in (request, later):
-            (data,) = partitions_of(received(consumer, item, 11)).values()
+            (data,) = partitions_of(receive_response(consumer, item, 11)).values()
             assert values_in(data) == [b"1"]
 
 
@@ -220,9 +220,9 @@ def test_a_produce_completes_many_waiting_fetches(
             consumer.send(request, 11)
         while waiting_fetches(broker, "crowd") < len(clients):
             time.sleep(0.001)
-        produced(client, "crowd", b"1")
+        produce_values(client, "crowd", b"1")
         for consumer in clients:
-            (data,) = partitions_of(received(consumer, request, 11)).values()
+            (data,) = partitions_of(receive_response(consumer, request, 11)).values()
             assert values_in(data) == [b"1"]
     finally:
         for item in clients:

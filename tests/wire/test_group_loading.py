@@ -30,7 +30,7 @@ from tests.support.coordinator.group_client import (
     wait_until,
 )
 from tests.support.coordinator.group_members import ClassicMember, ConsumerMember
-from tests.support.protocol.requests import make_topic, received
+from tests.support.protocol.requests import make_topic, receive_response
 
 READ_LOG = "penstock.broker.coordinator.host.read_log"
 LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -168,7 +168,7 @@ def test_concurrent_clients_find_the_first_coordinator(tmp_path: Path) -> None:
         for client in clients:
             client.send(request, 4)
         for client in clients:
-            coordinators = received(client, request, 4).coordinators
+            coordinators = receive_response(client, request, 4).coordinators
             assert [item.key for item in coordinators] == request.coordinator_keys
             assert {(item.error_code, item.node_id) for item in coordinators} == {(0, 0)}
             client.close()

@@ -1,4 +1,4 @@
-"""Groups over the wire: a coordinator is found, members join, the broker stops (C3)."""
+"""Groups over the wire: a coordinator is looked up, members join, the broker stops (C3)."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ from penstock.protocol.messages.delete_records import (
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.admin import TOPIC, describe
-from tests.support.protocol.requests import batch_of, fetched, produce_request, send_batch
+from tests.support.protocol.requests import batch_of, fetch_partition, produce_request, send_batch
 
 OFFSETS = "__consumer_offsets"
 
@@ -58,7 +58,7 @@ def test_clients_cannot_write_to_internal_topics(
     for _ in range(3):
         response = send_batch(client, topic, batch_of(b"v", key=b"k"), version=version)
         assert response.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
-    assert fetched(client, OFFSETS).high_watermark == 0
+    assert fetch_partition(client, OFFSETS).high_watermark == 0
 
 
 def test_a_write_without_acks_closes_the_connection(broker: RunningBroker, topic_id: UUID) -> None:

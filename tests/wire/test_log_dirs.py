@@ -23,12 +23,12 @@ from tests.support.broker.faults import watching
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.requests import (
     batch_of,
+    fetch_partition,
     fetch_request,
-    fetched,
     make_topic,
     new_producer,
     partitions_of,
-    produced,
+    produce_values,
     send_batch,
     values_in,
 )
@@ -95,7 +95,7 @@ def await_log_dir(client: WireClient, topic: str, path: str) -> None:
 @pytest.mark.parametrize("version", range(6))
 def test_log_dirs_are_described(log_dirs: LogDirs, client: WireClient, version: int) -> None:
     make_topic(client, topic := f"described-{version}")
-    produced(client, topic, b"x" * 1000)
+    produce_values(client, topic, b"x" * 1000)
     response = client.request(DescribeLogDirsRequest(None), version)
     assert response.error_code == 0
     assert {result.log_dir for result in response.results} == {log_dirs.a, log_dirs.b}
@@ -119,13 +119,13 @@ def test_a_partition_moves_to_another_log_dir(
     log_dirs: LogDirs, client: WireClient, version: int
 ) -> None:
     make_topic(client, topic := f"moved-{version}")
-    produced(client, topic, b"before")
+    produce_values(client, topic, b"before")
     target = log_dirs.other(current_log_dir(client, topic))
     assert move(client, topic, target, version) is ErrorCode.NONE
     await_log_dir(client, topic, target)
     assert (Path(target) / f"{topic}-0").is_dir()
-    assert produced(client, topic, b"after") == 1
-    assert values_in(fetched(client, topic)) == [b"before", b"after"]
+    assert produce_values(client, topic, b"after") == 1
+    assert values_in(fetch_partition(client, topic)) == [b"before", b"after"]
     assert move(client, topic, target, version) is ErrorCode.NONE, (
         "it is already in the target directory"
     )
@@ -207,16 +207,16 @@ def test_an_interrupted_move_continues_after_a_restart(tmp_path: Path) -> None:
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         make_topic(client, "t")
         for number in range(20):
-            produced(client, "t", b"%d" % number + bytes(200_000))
+            produce_values(client, "t", b"%d" % number + bytes(200_000))
         target = b if current_log_dir(client, "t") == a else a
         assert move(client, "t", target) is ErrorCode.NONE
     with running_broker(tmp_path, settings) as broker, broker.connect() as client:
         await_log_dir(client, "t", target)
         result: list[bytes | None] = []
         while len(result) < 20:
-            result += values_in(fetched(client, "t", len(result)))
+            result += values_in(fetch_partition(client, "t", len(result)))
         assert [value and value.rstrip(b"\0") for value in result] == [b"%d" % n for n in range(20)]
-        assert produced(client, "t", b"after") == 20
+        assert produce_values(client, "t", b"after") == 20
 
 
 def test_a_topic_with_a_moving_partition_can_be_deleted(
@@ -224,7 +224,7 @@ def test_a_topic_with_a_moving_partition_can_be_deleted(
 ) -> None:
     make_topic(client, "leaving")
     for _ in range(10):
-        produced(client, "leaving", bytes(200_000))
+        produce_values(client, "leaving", bytes(200_000))
     assert (
         move(client, "leaving", log_dirs.other(current_log_dir(client, "leaving")))
         is ErrorCode.NONE
@@ -233,4 +233,4 @@ def test_a_topic_with_a_moving_partition_can_be_deleted(
     assert client.request(request, 6).responses[0].error_code == 0
     assert described(client, "leaving") == {}
     make_topic(client, "leaving")
-    assert produced(client, "leaving", b"new") == 0
+    assert produce_values(client, "leaving", b"new") == 0

@@ -15,7 +15,7 @@ from tests.support.coordinator.group_client import (
     listed,
 )
 from tests.support.coordinator.group_members import ConsumerMember, owned_by
-from tests.support.protocol.requests import make_topic, received
+from tests.support.protocol.requests import make_topic, receive_response
 
 GROUPS = 200
 MEMBERS = 1000
@@ -43,7 +43,7 @@ def beat_all(members: list[ConsumerMember], *, join: bool = False) -> None:
             member.client.send(request, 1)
             requests.append(request)
         for member, request in zip(batch, requests, strict=True):
-            response = received(member.client, request, 1)
+            response = receive_response(member.client, request, 1)
             assert response.error_code == 0, (
                 ErrorCode(response.error_code),
                 response.error_message,

@@ -204,12 +204,12 @@ def test_a_connection_above_the_rate_is_closed_after_a_delay(loop: str) -> None:
             client(inside) as second_client,
         ):
             started = asyncio.get_running_loop().time()
-            await rejected.send(b"kept")
+            await rejected.send(b"rejected")
             await send_several(second_client)
             assert server.admission.total == 1
             assert await rejected.at_end()
             assert asyncio.get_running_loop().time() - started >= 0.05
-            assert b"kept" not in service.frames
+            assert b"rejected" not in service.frames
 
     run(scenario, loop)
 

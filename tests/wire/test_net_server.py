@@ -322,7 +322,7 @@ def test_a_client_in_a_long_poll_is_not_idle() -> None:
 
 
 def test_a_half_open_client_that_does_not_read_is_closed() -> None:
-    """The machine of the client is gone: its responses stay in the socket buffer."""
+    """The machine of the client is down, so responses stay in the socket buffer."""
 
     async def scenario() -> None:
         clock = ManualClock()

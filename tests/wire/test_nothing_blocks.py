@@ -36,7 +36,13 @@ from tests.support.broker.blocking import BlockingCalls, blocking_calls
 from tests.support.broker.faults import watching
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.admin import BROKER, TOPIC, alter
-from tests.support.protocol.requests import batch_of, make_topic, new_producer, produced, send_batch
+from tests.support.protocol.requests import (
+    batch_of,
+    make_topic,
+    new_producer,
+    produce_values,
+    send_batch,
+)
 
 DEADLINE_S = 15.0
 SEGMENT = "1048576"
@@ -133,7 +139,7 @@ def test_produce_roll_and_flush_do_not_block(watched: WatchedBroker) -> None:
     assert len(log.local.segments) == 3
     watched.until(lambda _: not log.local.has_unflushed_sealed_segment)
     alter(client, TOPIC, "rolled", {"flush.messages": "1"})
-    assert produced(client, "rolled", b"durable") == 6
+    assert produce_values(client, "rolled", b"durable") == 6
     assert log.recovery_point == 7
     assert "fdatasync" in watched.calls.elsewhere
 
@@ -162,7 +168,7 @@ def test_creating_and_deleting_topics_does_not_block(watched: WatchedBroker) -> 
     client = watched.client
     for n in range(3):
         make_topic(client, "brief", 5)
-        assert produced(client, "brief", b"%d" % n) == 0
+        assert produce_values(client, "brief", b"%d" % n) == 0
         directories = [
             path for root in (watched.a, watched.b) for path in Path(root).glob("brief-?")
         ]
@@ -203,14 +209,14 @@ def test_a_move_between_log_directories_does_not_block(watched: WatchedBroker) -
     for path in (target, source, target):
         move(client, "moved", path)
         while watched.log("moved").directory != f"{path}/moved-0":
-            assert produced(client, "moved", b"during") == offset
+            assert produce_values(client, "moved", b"during") == offset
             offset += 1
     assert watched.log("moved").log_end_offset == offset
     move(client, "moved", source)
     delete_topic(client, "moved")
     assert not [path for root in (source, target) for path in Path(root).glob("moved-0")]
     make_topic(client, "moved")
-    assert produced(client, "moved", b"again") == 0
+    assert produce_values(client, "moved", b"again") == 0
 
 
 def move(client: WireClient, topic: str, path: str) -> None:
@@ -247,7 +253,7 @@ def commit_offsets(client: WireClient, offset: int) -> None:
 def test_checkpoints_do_not_block(watched: WatchedBroker) -> None:
     """S7: the background task that stores the high watermarks."""
     make_topic(watched.client, "stored")
-    assert produced(watched.client, "stored", b"v") == 0
+    assert produce_values(watched.client, "stored", b"v") == 0
     files = [Path(root) / "replication-offset-checkpoint" for root in (watched.a, watched.b)]
     watched.until(lambda _: any(b"stored 0 1\n" in file.read_bytes() for file in files))
 
@@ -258,12 +264,12 @@ def test_the_first_append_after_a_restart_does_not_block(
     """R4: they begin a new leader epoch, for clients and for the group coordinator."""
     with running_broker(tmp_path, settings(tmp_path)) as broker, broker.connect() as client:
         make_topic(client, "read")
-        assert produced(client, "read", b"before") == 0
+        assert produce_values(client, "read", b"before") == 0
         commit_offsets(client, 1)
     with (
         running_broker(tmp_path, settings(tmp_path)) as broker,
         broker.connect() as client,
         calls.on(broker.call(lambda _: threading.get_ident())),
     ):
-        assert produced(client, "read", b"after") == 1
+        assert produce_values(client, "read", b"after") == 1
         commit_offsets(client, 2)

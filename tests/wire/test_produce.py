@@ -27,10 +27,10 @@ from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.protocol.requests import (
     NOW,
     batch_of,
-    fetched,
+    fetch_partition,
     make_topic,
     produce_request,
-    produced,
+    produce_values,
     records_in,
     send_batch,
     values_in,
@@ -53,7 +53,7 @@ def test_record_batches_are_produced_in_every_version(client: WireClient, versio
         assert response.log_append_time_ms == -1
         assert response.log_start_offset == (0 if version >= 5 else -1)
         assert response.error_message is None
-    result = fetched(client, topic)
+    result = fetch_partition(client, topic)
     assert values_in(result) == [b"a", b"b"] * 2
     assert [record.offset for record in records_in(result)] == [0, 1, 2, 3]
 
@@ -67,7 +67,7 @@ def test_old_message_sets_are_stored_as_batches(
     make_topic(client, topic)
     response = send_batch(client, topic, golden("legacy")[name], version=version)
     assert (response.error_code, response.base_offset) == (0, 0)
-    result = fetched(client, topic)
+    result = fetch_partition(client, topic)
     header = read_header(result.records)
     assert header.magic == 2
     assert [record.value for record in records_in(result)] == [b"v0", None, b"w" * 100]
@@ -81,7 +81,7 @@ def test_old_message_sets_in_new_requests_are_rejected(client: WireClient, versi
     make_topic(client, topic)
     response = send_batch(client, topic, golden("legacy")["v1_none"], version=version)
     assert response.error_code == ErrorCode.INVALID_RECORD
-    assert fetched(client, topic).high_watermark == 0
+    assert fetch_partition(client, topic).high_watermark == 0
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
@@ -92,7 +92,7 @@ def test_records_are_stored_with_acks_1_and_all(
     topic = f"acks-{version}{acks}"
     make_topic(client, topic)
     assert send_batch(client, topic, batch_of(b"a"), version=version, acks=acks).error_code == 0
-    assert values_in(fetched(client, topic)) == [b"a"]
+    assert values_in(fetch_partition(client, topic)) == [b"a"]
 
 
 @pytest.mark.parametrize("version", [0, 3, 9])
@@ -103,7 +103,7 @@ def test_without_acks_there_is_no_response(client: WireClient, version: int) -> 
     records = golden("legacy")["v1_none"] if version < 3 else batch_of(b"a")
     client.send(produce_request(topic, records, acks=0), version)
     assert client.request(ApiVersionsRequest(), 0).error_code == 0
-    assert fetched(client, topic).high_watermark > 0
+    assert fetch_partition(client, topic).high_watermark > 0
 
 
 @pytest.mark.parametrize("version", [3, 9])
@@ -126,7 +126,7 @@ def test_invalid_acks_are_rejected(client: WireClient, acks: int, version: int) 
     make_topic(client, topic)
     response = send_batch(client, topic, batch_of(b"a"), version=version, acks=acks)
     assert (response.error_code, response.base_offset) == (ErrorCode.INVALID_REQUIRED_ACKS, -1)
-    assert fetched(client, topic).high_watermark == 0
+    assert fetch_partition(client, topic).high_watermark == 0
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -199,7 +199,7 @@ def test_each_partition_has_its_own_result(client: WireClient, version: int) -> 
         (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (0, 0),
     ]
-    assert values_in(fetched(client, topic, partition=1)) == [b"1"]
+    assert values_in(fetch_partition(client, topic, partition=1)) == [b"1"]
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
@@ -212,7 +212,7 @@ def test_a_record_that_is_too_large_is_rejected(client: WireClient, version: int
     if version >= 8:
         assert "1000" in response.error_message
         assert "max.message.bytes" in response.error_message
-    assert produced(client, topic, b"x" * 900) == 0
+    assert produce_values(client, topic, b"x" * 900) == 0
 
 
 @pytest.mark.parametrize("version", [3, 8, 12])
@@ -225,7 +225,7 @@ def test_corrupt_records_are_rejected(client: WireClient, version: int) -> None:
     assert response.error_code == ErrorCode.CORRUPT_MESSAGE
     truncated = send_batch(client, topic, batch_of(b"some value")[:-1], version=version)
     assert truncated.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
-    assert fetched(client, topic).high_watermark == 0
+    assert fetch_partition(client, topic).high_watermark == 0
 
 
 @pytest.mark.parametrize("version", [3, 9, 12])
@@ -253,7 +253,7 @@ def test_zstd_needs_version_7(client: WireClient, version: int, supported: bool)
     response = send_batch(client, topic, records, version=version)
     expected = ErrorCode.NONE if supported else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert response.error_code == expected
-    assert len(values_in(fetched(client, topic))) == supported
+    assert len(values_in(fetch_partition(client, topic))) == supported
 
 
 @pytest.mark.parametrize("version", [3, 7, 8, 12])
@@ -290,7 +290,7 @@ def test_too_few_in_sync_replicas_reject_acks_all(
     assert response.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     if version >= 8:
         assert "min.insync.replicas=2" in response.error_message
-    assert fetched(client, topic).high_watermark == 0
+    assert fetch_partition(client, topic).high_watermark == 0
     assert send_batch(client, topic, batch_of(b"a"), version=version, acks=1).error_code == 0
 
 
@@ -301,7 +301,7 @@ def test_transactional_batches_need_a_transaction(
 ) -> None:
     """The transaction could never end and would block the last stable offset (P4, KIP-890)."""
     make_topic(client, topic := f"transactional-{version}-{codec.name}")
-    assert produced(client, topic, b"first") == 0
+    assert produce_values(client, topic, b"first") == 0
     batch = build_batch(
         [Record(0, NOW, None, b"a")],
         producer_id=7,
@@ -320,5 +320,5 @@ def test_transactional_batches_need_a_transaction(
             assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         else:
             assert response.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert produced(client, topic, b"second") == 1
-    assert fetched(client, topic).last_stable_offset == 2
+    assert produce_values(client, topic, b"second") == 1
+    assert fetch_partition(client, topic).last_stable_offset == 2

@@ -14,7 +14,7 @@ from penstock.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.support.broker.in_process import WireClient, running_broker
 from tests.support.protocol.requests import (
     batch_of,
-    fetched,
+    fetch_partition,
     make_topic,
     new_producer,
     send_batch,
@@ -43,7 +43,7 @@ def test_a_duplicate_returns_the_first_offset(client: WireClient) -> None:
     assert code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, (
         "only the last five batches are remembered"
     )
-    assert fetched(client, "duplicates").high_watermark == 12
+    assert fetch_partition(client, "duplicates").high_watermark == 12
 
 
 @pytest.mark.parametrize("version", [8, 9])
@@ -76,7 +76,7 @@ def test_a_sequence_gap_is_rejected(client: WireClient) -> None:
     assert send(client, "gaps", producer, 0, b"a") == (0, 0)
     assert send(client, "gaps", producer, 2, b"c") == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
     assert send(client, "gaps", producer, 1, b"b") == (0, 1)
-    assert values_in(fetched(client, "gaps")) == [b"a", b"b"]
+    assert values_in(fetch_partition(client, "gaps")) == [b"a", b"b"]
 
 
 def test_an_old_epoch_is_fenced_and_a_new_one_starts_over(client: WireClient) -> None:
@@ -113,7 +113,7 @@ def test_sequences_survive_a_restart(tmp_path: Path, clean: bool) -> None:
         assert send(client, "t", producer, 2, b"c") == (0, 2)
         assert send(client, "t", producer, 4, b"e")[0] is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         assert send(client, "t", producer, 3, b"d") == (0, 3)
-        assert values_in(fetched(client, "t")) == [b"a", b"b", b"c", b"d"]
+        assert values_in(fetch_partition(client, "t")) == [b"a", b"b", b"c", b"d"]
 
 
 @pytest.mark.parametrize("version", [0, 2, 5])

@@ -20,12 +20,12 @@ from tests.support.protocol.admin import TOPIC, alter
 from tests.support.protocol.requests import (
     NOW,
     batch_of,
-    fetched,
+    fetch_partition,
     make_topic,
     new_producer,
     produce_request,
-    produced,
-    received,
+    produce_values,
+    receive_response,
     records_in,
     send_batch,
     values_in,
@@ -52,7 +52,7 @@ def test_the_broker_recompresses_batches(
     for offset in (0, 2):
         response = send_batch(client, topic, batch_of(value, None, codec=source))
         assert (response.error_code, response.base_offset) == (0, offset)
-    result = fetched(client, topic)
+    result = fetch_partition(client, topic)
     expected_codec = Compression.NONE if target == "uncompressed" else Compression[target.upper()]
     assert read_header(result.records).compression is expected_codec
     assert values_in(result) == [value, None] * 2
@@ -69,7 +69,7 @@ def test_the_codec_of_the_producer_is_retained(
     make_topic(client, topic)
     batch = batch_of(incompressible(size), codec=codec)
     assert send_batch(client, topic, batch).error_code == 0
-    records = fetched(client, topic).records
+    records = fetch_partition(client, topic).records
     assert read_header(records).compression is codec
     assert bytes(records)[61:] == batch[61:]
 
@@ -90,7 +90,7 @@ def test_log_append_time_replaces_timestamps(
     response = send_batch(client, topic, batch, version=version)
     after = time.time_ns() // 1_000_000
     assert before <= response.log_append_time_ms <= after
-    result = fetched(client, topic)
+    result = fetch_partition(client, topic)
     assert read_header(result.records).timestamp_type is TimestampType.LOG_APPEND_TIME
     assert {record.timestamp for record in records_in(result)} == {response.log_append_time_ms}
 
@@ -110,7 +110,7 @@ def test_a_corrupt_batch_is_rejected_by_a_thread(client: WireClient) -> None:
     broken[-100] ^= 0x55
     response = send_batch(client, "corrupt-large", bytes(broken))
     assert response.error_code == ErrorCode.CORRUPT_MESSAGE
-    assert fetched(client, "corrupt-large").high_watermark == 0
+    assert fetch_partition(client, "corrupt-large").high_watermark == 0
 
 
 def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
@@ -124,9 +124,9 @@ def test_pipelined_requests_keep_their_order(client: WireClient) -> None:
     for request in requests:
         client.send(request, 9)
     for index, request in enumerate(requests):
-        response = received(client, request, 9).responses[0].partition_responses[0]
+        response = receive_response(client, request, 9).responses[0].partition_responses[0]
         assert (response.error_code, response.base_offset) == (0, index)
-    result = fetched(client, "pipelined")
+    result = fetch_partition(client, "pipelined")
     assert result.high_watermark == 20
 
 
@@ -138,7 +138,7 @@ def test_the_first_append_of_an_epoch_keeps_the_order(client: WireClient) -> Non
         client.send(request, 9)
     for request in requests:
         client.receive(request, 9)
-    assert values_in(fetched(client, "first")) == [b"0", b"1", b"2", b"3", b"4"]
+    assert values_in(fetch_partition(client, "first")) == [b"0", b"1", b"2", b"3", b"4"]
 
 
 class Gate:
@@ -186,7 +186,7 @@ def test_flush_messages_delays_the_response(
     # Other clients are served, and may read records that are not durable yet.
     with broker.connect() as second_client:
         assert second_client.request(ApiVersionsRequest(), 0).error_code == 0
-        assert values_in(fetched(second_client, topic)) == [b"a"]
+        assert values_in(fetch_partition(second_client, topic)) == [b"a"]
     client.sock.settimeout(0.05)
     with pytest.raises(TimeoutError):
         client.receive(request, version)
@@ -206,11 +206,11 @@ def test_requests_after_a_pending_flush_are_handled(
     for request in requests:
         client.send(request, 9)
     with broker.connect() as second_client:
-        while fetched(second_client, "many").high_watermark < 4:
+        while fetch_partition(second_client, "many").high_watermark < 4:
             assert not gate.open.is_set()
     gate.open.set()
     offsets = [
-        received(client, request, 9).responses[0].partition_responses[0].base_offset
+        receive_response(client, request, 9).responses[0].partition_responses[0].base_offset
         for request in requests
     ]
     assert offsets == [0, 1, 2, 3]
@@ -233,7 +233,7 @@ def test_a_duplicate_waits_for_the_pending_flush(
         client.receive(request, 9)
     client.sock.settimeout(10)
     gate.open.set()
-    response = received(client, request, 9).responses[0].partition_responses[0]
+    response = receive_response(client, request, 9).responses[0].partition_responses[0]
     assert (response.error_code, response.base_offset) == (0, 0)
     assert recovery_point(broker, "doubled") == 1
     # The batch is durable now, so its duplicate needs no flush.
@@ -263,14 +263,14 @@ def test_a_disk_error_affects_only_its_partition(
         assert whole.partition_responses[0].error_code == 0
         later_response = send_batch(client, "broken", batch_of(b"b"))
         assert later_response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert produced(client, "whole", b"b") == 1
+        assert produce_values(client, "whole", b"b") == 1
         monkeypatch.undo()
 
 
 def test_a_changed_setting_applies_to_the_next_batch(client: WireClient) -> None:
     """The next batch is validated with the new limit."""
     make_topic(client, "changing")
-    assert produced(client, "changing", b"x" * 5000) == 0
+    assert produce_values(client, "changing", b"x" * 5000) == 0
     alter(client, TOPIC, "changing", {"max.message.bytes": "1000"})
     response = send_batch(client, "changing", batch_of(b"x" * 5000))
     assert response.error_code == ErrorCode.MESSAGE_TOO_LARGE

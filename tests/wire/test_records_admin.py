@@ -18,7 +18,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tests.support.broker.in_process import WireClient, running_broker
-from tests.support.protocol.requests import fetched, make_topic, produced, values_in
+from tests.support.protocol.requests import fetch_partition, make_topic, produce_values, values_in
 
 
 def delete(
@@ -37,17 +37,17 @@ def test_deleting_records_moves_the_log_start_offset(client: WireClient, version
     topic = f"later-{version}"
     make_topic(client, topic)
     for value in (b"a", b"b", b"c"):
-        produced(client, topic, value)
+        produce_values(client, topic, value)
     assert delete(client, topic, 2, version) == (0, 2)
-    assert fetched(client, topic, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    result = fetched(client, topic, 2)
+    assert fetch_partition(client, topic, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    result = fetch_partition(client, topic, 2)
     assert (result.log_start_offset, values_in(result)) == (2, [b"c"])
     # Offsets that were already deleted have no effect; the high watermark is the maximum.
     assert delete(client, topic, 1, version) == (0, 2)
     assert delete(client, topic, 4, version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete(client, topic, -2, version) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert delete(client, topic, -1, version) == (0, 3)
-    assert produced(client, topic, b"d") == 3
+    assert produce_values(client, topic, b"d") == 3
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -63,11 +63,11 @@ def test_the_log_start_offset_survives_a_restart(tmp_path: Path) -> None:
     """S4."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "t")
-        produced(client, "t", b"a", b"b")
+        produce_values(client, "t", b"a", b"b")
         assert delete(client, "t", 1) == (0, 1)
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        assert fetched(client, "t", 1).log_start_offset == 1
-        assert fetched(client, "t", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert fetch_partition(client, "t", 1).log_start_offset == 1
+        assert fetch_partition(client, "t", 0).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def end_of(
@@ -103,7 +103,7 @@ def test_every_restart_begins_a_leader_epoch(tmp_path: Path) -> None:
             if not epochs:
                 make_topic(client, "t")
             epochs.append(leader_epoch(client, "t"))
-            produced(client, "t", b"a", b"b")
+            produce_values(client, "t", b"a", b"b")
     assert epochs == sorted(set(epochs))
     with running_broker(tmp_path) as broker, broker.connect() as client:
         for version in range(5):
@@ -116,7 +116,7 @@ def test_every_restart_begins_a_leader_epoch(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", range(5))
 def test_the_end_offsets_of_epochs(client: WireClient, version: int) -> None:
     make_topic(client, topic := f"ends-{version}")
-    produced(client, topic, b"a", b"b", b"c")
+    produce_values(client, topic, b"a", b"b", b"c")
     assert end_of(client, topic, 0, version) == (0, 0 if version >= 1 else -1, 3)
     assert end_of(client, topic, 5, version) == (0, -1, -1)
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -27,7 +27,7 @@ from penstock.protocol.messages.list_offsets import (
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.protocol.messages.sync_group import SyncGroupRequest
 from tests.support.broker.in_process import WireClient
-from tests.support.protocol.requests import fetched, make_topic
+from tests.support.protocol.requests import fetch_partition, make_topic
 
 UNKNOWN_OPERATIONS = -(2**31)
 
@@ -158,12 +158,12 @@ def test_producers_of_invalid_topics_are_not_described(client: WireClient) -> No
 
 def test_the_aborted_transactions_of_a_failed_fetch(client: WireClient) -> None:
     make_topic(client, "fetched-badly")
-    unknown = fetched(client, "nowhere")
+    unknown = fetch_partition(client, "nowhere")
     assert (unknown.error_code, unknown.aborted_transactions) == (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         [],
     )
-    out_of_range = fetched(client, "fetched-badly", 99)
+    out_of_range = fetch_partition(client, "fetched-badly", 99)
     assert (out_of_range.error_code, out_of_range.aborted_transactions) == (
         ErrorCode.OFFSET_OUT_OF_RANGE,
         None,

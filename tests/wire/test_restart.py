@@ -29,12 +29,12 @@ from tests.support.broker.process import PenstockBroker
 from tests.support.protocol.admin import TOPIC, alter, describe
 from tests.support.protocol.requests import (
     batch_of,
+    fetch_partition,
     fetch_request,
-    fetched,
     make_topic,
     new_producer,
-    produced,
-    received,
+    produce_values,
+    receive_response,
     send_batch,
     values_in,
 )
@@ -55,7 +55,7 @@ def test_topics_records_and_settings_survive_a_clean_stop(tmp_path: Path) -> Non
     with watching():
         with running_broker(tmp_path) as broker, broker.connect() as client:
             topic_id = make_topic(client, "t", 2, {"retention.ms": "-1"})
-            produced(client, "t", b"a", b"b", partition=1)
+            produce_values(client, "t", b"a", b"b", partition=1)
             alter(client, TOPIC, "t", {"max.message.bytes": "2000"})
             epoch = leader_epoch(client, "t")
         assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
@@ -64,8 +64,8 @@ def test_topics_records_and_settings_survive_a_clean_stop(tmp_path: Path) -> Non
             (topic,) = client.request(MetadataRequest(None), 12).topics
             assert (topic.name, topic.topic_id, len(topic.partitions)) == ("t", topic_id, 2)
             assert leader_epoch(client, "t") > epoch
-            assert values_in(fetched(client, "t", partition=1)) == [b"a", b"b"]
-            assert produced(client, "t", b"c", partition=1) == 2
+            assert values_in(fetch_partition(client, "t", partition=1)) == [b"a", b"b"]
+            assert produce_values(client, "t", b"c", partition=1) == 2
             settings = describe(client, TOPIC, "t", ["retention.ms", "max.message.bytes"])
             assert {name: setting.value for name, setting in settings.items()} == {
                 "retention.ms": "-1",
@@ -110,7 +110,7 @@ def test_acknowledged_records_survive_a_kill(tmp_path: Path) -> None:
         assert not (broker.data / ".kafka_cleanshutdown").exists()
         broker.start()
         with connect(broker) as client:
-            result = values_in(fetched(client, "t"))
+            result = values_in(fetch_partition(client, "t"))
             assert result[: len(acknowledged)] == acknowledged
             assert len(result) - len(acknowledged) in (0, 1), "the one in flight"
             assert leader_epoch(client, "t") > epoch
@@ -157,7 +157,7 @@ def test_sigterm_under_load_is_a_clean_stop(tmp_path: Path) -> None:
         broker.start()
         with connect(broker) as client:
             for partition, count in enumerate(counts):
-                assert fetched(client, "t", partition=partition).high_watermark >= count
+                assert fetch_partition(client, "t", partition=partition).high_watermark >= count
     assert "Traceback" not in broker.log.read_text()
 
 
@@ -168,7 +168,7 @@ def test_long_polls_do_not_delay_the_stop(tmp_path: Path) -> None:
     def poll(client: WireClient) -> Any:
         with client:
             client.send(request, 11)
-            return received(client, request, 11)
+            return receive_response(client, request, 11)
 
     with ThreadPoolExecutor(1) as pool:
         with running_broker(tmp_path) as broker:
@@ -186,7 +186,7 @@ def test_the_log_directory_of_a_kafka_broker(tmp_path: Path) -> None:
     """S1: without a metadata store, topics are recovered from the log directories."""
     with running_broker(tmp_path) as broker, broker.connect() as client:
         topic_id = make_topic(client, "mine", 2)
-        produced(client, "mine", b"a", partition=1)
+        produce_values(client, "mine", b"a", partition=1)
         cluster_id = client.request(MetadataRequest([]), 9).cluster_id
     for file in (tmp_path / "data").glob("penstock-metadata.db*"):
         file.unlink()
@@ -196,11 +196,11 @@ def test_the_log_directory_of_a_kafka_broker(tmp_path: Path) -> None:
         (topic,) = response.topics
         assert response.cluster_id == cluster_id
         assert (topic.name, topic.topic_id, len(topic.partitions)) == ("mine", topic_id, 2)
-        assert values_in(fetched(client, "mine", partition=1)) == [b"a"]
-        assert produced(client, "mine", b"b", partition=1) == 1
-        assert produced(client, "mine", b"c", partition=0) == 0, "a missing log is recreated"
+        assert values_in(fetch_partition(client, "mine", partition=1)) == [b"a"]
+        assert produce_values(client, "mine", b"b", partition=1) == 1
+        assert produce_values(client, "mine", b"c", partition=0) == 0, "a missing log is recreated"
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        assert values_in(fetched(client, "mine", partition=1)) == [b"a", b"b"]
+        assert values_in(fetch_partition(client, "mine", partition=1)) == [b"a", b"b"]
 
 
 def test_stray_partition_directories_are_renamed(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_stray_partition_directories_are_renamed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with running_broker(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "known")
-        produced(client, "known", b"a")
+        produce_values(client, "known", b"a")
     shutil.copytree(data / "known-0", data / "foreign-0")
     (data / "foreign-0" / "partition.metadata").unlink()
     with running_broker(tmp_path) as broker, broker.connect() as client:
@@ -217,10 +217,12 @@ def test_stray_partition_directories_are_renamed(tmp_path: Path) -> None:
         (stray,) = data.glob("*-stray")
         assert stray.name.startswith("foreign-0.")
         make_topic(client, "foreign")
-        assert fetched(client, "foreign").high_watermark == 0
-        assert values_in(fetched(client, "known")) == [b"a"]
+        assert fetch_partition(client, "foreign").high_watermark == 0
+        assert values_in(fetch_partition(client, "known")) == [b"a"]
     with running_broker(tmp_path) as broker, broker.connect() as client:
-        assert values_in(fetched(client, "known")) == [b"a"], "the stray directory is ignored"
+        assert values_in(fetch_partition(client, "known")) == [b"a"], (
+            "the stray directory is ignored"
+        )
 
 
 def commit(client: WireClient, offset: int) -> ErrorCode:

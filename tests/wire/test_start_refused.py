@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.errors import KafkaError
 from tests.support.broker.in_process import running_broker
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 
@@ -36,7 +36,7 @@ def test_a_second_broker_cannot_use_the_same_log_directory(tmp_path: Path) -> No
         data = tmp_path / "data"
         line = failed_start(tmp_path, f"log.dirs={data}", "listeners=PLAINTEXT://127.0.0.1:0")
         assert str(data) in line
-        assert produced(client, "t", b"a") == 0, "the first broker is not affected"
+        assert produce_values(client, "t", b"a") == 0, "the first broker is not affected"
 
 
 def test_a_port_in_use_is_reported(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, Delete
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.admin import TOPIC, describe
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 
 VERSIONS = range(8)
 SOME_VERSIONS = [0, 4, 7]
@@ -59,7 +59,7 @@ def test_topics_are_created_in_every_version(client: WireClient, version: int) -
         assert "cleanup.policy" in configs_by_name
     assert len(partitions(client, name)) == 3
     assert describe(client, TOPIC, name, ["retention.ms"])["retention.ms"].value == "1234567"
-    assert produced(client, name, b"a", partition=2) == 0
+    assert produce_values(client, name, b"a", partition=2) == 0
 
 
 @pytest.mark.parametrize("version", range(1, 8))
@@ -209,9 +209,9 @@ def delete(client: WireClient, version: int, *topics: str | UUID) -> list[Any]:
 def test_topics_are_deleted_in_every_version(
     broker: RunningBroker, client: WireClient, version: int
 ) -> None:
-    name = f"gone-{version}"
+    name = f"deleted-{version}"
     topic_id = make_topic(client, name, 2)
-    produced(client, name, b"a")
+    produce_values(client, name, b"a")
     missing, deleted = sorted(delete(client, version, "missing", name), key=lambda r: -r.error_code)
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert bool(missing.error_message) == (version >= 5)
@@ -221,7 +221,7 @@ def test_topics_are_deleted_in_every_version(
     assert not [key for key in broker.app.broker.image.partitions if key.topic == name]
     # The name can be used again, and no data of the old topic remains.
     assert make_topic(client, name, 1) != topic_id
-    assert produced(client, name, b"b") == 0
+    assert produce_values(client, name, b"b") == 0
 
 
 def test_topics_are_deleted_by_id(client: WireClient) -> None:
@@ -249,15 +249,15 @@ def broker_without_deletion(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize("version", [0, 2, 3, 6])
 def test_deletion_can_be_disabled(broker_without_deletion: RunningBroker, version: int) -> None:
     with broker_without_deletion.connect() as client:
-        make_topic(client, f"kept-{version}")
-        (result,) = delete(client, version, f"kept-{version}")
+        make_topic(client, f"retained-{version}")
+        (result,) = delete(client, version, f"retained-{version}")
         old_code = ErrorCode.INVALID_REQUEST
         assert result.error_code == (
             ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else old_code
         )
         if version >= 5:
             assert "delete.topic.enable" in result.error_message
-        assert len(partitions(client, f"kept-{version}")) == 1
+        assert len(partitions(client, f"retained-{version}")) == 1
 
 
 # --- CreatePartitions
@@ -291,13 +291,13 @@ def test_partitions_are_added_but_never_removed(
     name = f"growing-{version}"
     node = broker.app.broker.broker_id
     make_topic(client, name)
-    produced(client, name, b"a")
+    produce_values(client, name, b"a")
     assert create_partitions(client, version, name, 3, validate_only=True).error_code == 0
     assert len(partitions(client, name)) == 1
     assert create_partitions(client, version, name, 3).error_code == 0
     assert len(partitions(client, name)) == 3
-    assert produced(client, name, b"b", partition=2) == 0
-    assert produced(client, name, b"b", partition=0) == 1
+    assert produce_values(client, name, b"b", partition=2) == 0
+    assert produce_values(client, name, b"b", partition=0) == 1
     assert create_partitions(client, version, name, 4, [[node]]).error_code == 0
     for count in (4, 2, 0, -1):
         result = create_partitions(client, version, name, count)

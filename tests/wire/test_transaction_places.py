@@ -35,7 +35,7 @@ from tests.support.coordinator.transaction_client import (
     latest,
     wait_for_state,
 )
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 
 both_generations = pytest.mark.parametrize(
     "generation", Generation, ids=lambda generation: generation.name
@@ -116,7 +116,7 @@ def test_a_recreated_topic_has_no_records_of_the_transaction(
     producer.write(name, b"old")
     delete_topic(client, name)
     make_topic(client, name)
-    produced(client, name, b"plain")
+    produce_values(client, name, b"plain")
     assert committed(client, name) == [b"plain"]
     producer.commit()
     assert committed(client, name) == [b"plain"]
@@ -210,7 +210,7 @@ def test_deleting_the_records_of_an_open_transaction(
     assert (data.log_start_offset, data.last_stable_offset) == (2, 2)
     producer.write(name, b"c")
     assert latest(client, name, READ_COMMITTED) == 2
-    produced(client, name, b"plain")
+    produce_values(client, name, b"plain")
     (producer.commit if commit else producer.abort)()
     data = fetched_committed(client, name, offset=2)
     assert data.last_stable_offset == data.high_watermark == 5

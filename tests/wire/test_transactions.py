@@ -22,7 +22,12 @@ from tests.support.coordinator.transaction_client import (
     uncommitted,
     wait_for_state,
 )
-from tests.support.protocol.requests import fetch_request, make_topic, produced, received
+from tests.support.protocol.requests import (
+    fetch_request,
+    make_topic,
+    produce_values,
+    receive_response,
+)
 
 ATTRIBUTES_AT = 22
 both_generations = pytest.mark.parametrize(
@@ -47,13 +52,13 @@ def test_a_transaction_ends_in_all_partitions(
     partitions = [(topic, partition) for topic in topics for partition in range(2)]
     for topic in topics:
         make_topic(client, topic, 2)
-        produced(client, topic, b"before")
-        produced(client, topic, b"before", partition=1)
+        produce_values(client, topic, b"before")
+        produce_values(client, topic, b"before", partition=1)
     producer = TxnProducer.started(client, name, generation)
     for topic, partition in partitions:
         assert producer.write(topic, b"one", partition=partition) == 1
         assert producer.write(topic, b"two", b"three", partition=partition) == 2
-        produced(client, topic, b"behind", partition=partition)
+        produce_values(client, topic, b"behind", partition=partition)
     for topic, partition in partitions:
         data = fetched_committed(client, topic, partition)
         assert (data.last_stable_offset, data.high_watermark) == (1, 5)
@@ -168,7 +173,7 @@ def test_a_read_committed_long_poll_ends_with_the_marker(
         assert broker.call(lambda inside: has_committed_waiters(inside, name)), "still waiting"
         started = time.monotonic()
         assert producer.end(commit=commit) is ErrorCode.NONE
-        data: Any = received(consumer, request, 11).responses[0].partitions[0]
+        data: Any = receive_response(consumer, request, 11).responses[0].partitions[0]
         assert time.monotonic() - started < 5
     assert data.last_stable_offset == 2
     assert len(data.aborted_transactions) == (0 if commit else 1)

@@ -29,7 +29,7 @@ from tests.support.coordinator.transaction_client import (
     fetched_committed,
     wait_for_state,
 )
-from tests.support.protocol.requests import make_topic, produced
+from tests.support.protocol.requests import make_topic, produce_values
 
 PARTITIONS = 3
 TRANSACTIONS = 25
@@ -126,7 +126,7 @@ def test_concurrent_consumers_read_exactly_the_committed_records(tmp_path: Path,
     with watching(), running_broker(tmp_path, SETTINGS) as broker:
         with broker.connect() as client:
             make_topic(client, "t", PARTITIONS)
-            produced(client, "t", b"plain")
+            produce_values(client, "t", b"plain")
             assert client.request(FindCoordinatorRequest("any"), 2).error_code == 0
         with ThreadPoolExecutor(len(histories) + PARTITIONS) as pool:
             consumers = [

@@ -2,7 +2,7 @@
 
 from penstock.testing import Broker
 from tests.support.broker.in_process import WireClient
-from tests.support.protocol.requests import produced
+from tests.support.protocol.requests import produce_values
 
 
 def connect(broker: Broker, listener: str | None = None) -> WireClient:
@@ -13,4 +13,4 @@ def connect(broker: Broker, listener: str | None = None) -> WireClient:
 def write(broker: Broker, topic: str, *values: bytes) -> int:
     """Produces a batch that the broker must acknowledge; returns its first offset."""
     with connect(broker) as client:
-        return produced(client, topic, *values)
+        return produce_values(client, topic, *values)

@@ -53,17 +53,17 @@ class TwoLogDirs:
         assert move is not None, "nothing to move"
         return move
 
-    def finish(self, move: LogMove, meanwhile: Callable[[], object] = lambda: None) -> None:
+    def finish(self, move: LogMove, between_steps: Callable[[], object] = lambda: None) -> None:
         """Runs a move to its end, with other work after every step."""
         while not self.manager.advance_move(move):
             move.run()
-            meanwhile()
+            between_steps()
 
     def step(self, move: LogMove) -> None:
         assert not self.manager.advance_move(move), "it has ended"
         move.run()
 
-    def home(self) -> str:
+    def current_dir(self) -> str:
         return str(Path(self.log.directory).parent)
 
     def directories(self, path: str) -> list[str]:

@@ -100,7 +100,9 @@ def send_batch(
     return response.responses[0].partition_responses[0]
 
 
-def produced(client: WireClient, topic: str, *values: bytes | None, partition: int = 0) -> int:
+def produce_values(
+    client: WireClient, topic: str, *values: bytes | None, partition: int = 0
+) -> int:
     """Produces one plain batch, which must succeed; returns its first offset."""
     response = send_batch(client, topic, batch_of(*values), partition=partition)
     assert response.error_code == 0, response.error_message
@@ -108,7 +110,7 @@ def produced(client: WireClient, topic: str, *values: bytes | None, partition: i
     return offset
 
 
-def received(client: WireClient, request: Message, version: int) -> Any:
+def receive_response(client: WireClient, request: Message, version: int) -> Any:
     """Returns the response to a request that was sent before."""
     return client.receive(request, version)
 
@@ -171,7 +173,7 @@ def partitions_of(response: Any) -> dict[tuple[str | UUID, int], Any]:
     }
 
 
-def fetched(
+def fetch_partition(
     client: WireClient, topic: str | UUID, offset: int = 0, *, partition: int = 0, version: int = 11
 ) -> Any:
     """Fetches a partition from an offset on, without waiting."""

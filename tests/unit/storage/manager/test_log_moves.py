@@ -47,7 +47,7 @@ class TestMove:
         move = broker.begin()
         broker.finish(move)
         assert move.is_done
-        assert broker.home() == B
+        assert broker.current_dir() == B
         assert broker.manager.get(TP) is move.log is not old
         assert offsets(broker.log) == list(range(25))
         assert broker.directories(B) == ["orders-0"]
@@ -107,7 +107,7 @@ class TestMove:
     def test_an_empty_log(self, broker: TwoLogDirs) -> None:
         assert broker.log.log_end_offset == 0
         broker.finish(broker.begin())
-        assert broker.home() == B
+        assert broker.current_dir() == B
         broker.fill(1)
         assert offsets(broker.log) == [0]
 
@@ -263,7 +263,7 @@ class TestRequests:
         assert (move.is_done, move.error) == (False, None)
         assert broker.directories(B) == []
         broker.finish(broker.begin())
-        assert broker.home() == B
+        assert broker.current_dir() == B
 
     def test_deleting_the_topic_cancels(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
@@ -306,7 +306,7 @@ class TestTrouble:
         assert [log_dir.is_online for log_dir in broker.manager.dirs] == [True, True]
         assert broker.directories(B) == []
         broker.fill(1)
-        assert broker.home() == A
+        assert broker.current_dir() == A
 
     def test_a_broken_target(self, broker: TwoLogDirs) -> None:
         broker.fill(20)
@@ -346,7 +346,7 @@ class TestTrouble:
         broker.fill(3)
         broker.kill()
         broker.start()
-        assert broker.home() == A
+        assert broker.current_dir() == A
         assert offsets(broker.log) == list(range(8))
 
     def test_an_old_directory_that_cannot_be_renamed(self, broker: TwoLogDirs) -> None:
@@ -359,7 +359,7 @@ class TestTrouble:
         broker.fill(3)
         broker.kill()
         broker.start()
-        assert broker.home() == B
+        assert broker.current_dir() == B
         assert offsets(broker.log) == list(range(8))
         assert broker.directories(B) == ["orders-0"]
         assert not broker.disk.exists("/b/orders-0/.penstock_moved")
@@ -370,7 +370,7 @@ class TestTrouble:
         broker.manager.shutdown()
         broker.start()
         assert broker.manager.unfinished_moves() == [(TP, B)]
-        assert broker.home() == A
+        assert broker.current_dir() == A
         move = broker.begin()
         broker.finish(move)
         assert broker.directories(B) == ["orders-0"]
