@@ -34,7 +34,7 @@ RECORDS = 6000
 PEOPLE = 5
 PER_MINUTE = 3000
 HELD = ("staged", "driven", "sent")
-"""Sinks whose tasks are held, on the machine that is to be lost, then on the other one."""
+"""Sinks whose tasks are held, first on the machine that is killed, then on the other one."""
 PATIENCE_S = 180.0
 RUN = (sys.executable, "-m", "penstock", "pipeline", "run", "pipeline.yml", "--once", "--json")
 
@@ -114,13 +114,13 @@ def held(views, name):
                 os.close(os.open(f"{{marker}}.claimed", os.O_CREAT | os.O_EXCL))
             except FileExistsError:
                 continue
-            with open(f"{{marker}}.new", "w") as made:
-                json.dump({{"pid": os.getpid(), "ids": ids}}, made)
+            with open(f"{{marker}}.new", "w") as file:
+                json.dump({{"pid": os.getpid(), "ids": ids}}, file)
             os.rename(f"{{marker}}.new", marker)
             time.sleep(3600)
 
-    chosen = views["events"].select("id", "who")
-    return chosen.mapInArrow(rows, chosen.schema)
+    events = views["events"].select("id", "who")
+    return events.mapInArrow(rows, events.schema)
 
 
 def held_staged(views):
@@ -268,12 +268,12 @@ def test_a_machine_and_an_executor_that_are_killed_during_tasks_lose_nothing(
         engine_for(urls["mariadb"]) as windows,
         pipeline_run(tmp_path, cluster.url) as driver,
     ):
-        [lost, *others] = wait_until_held(0, rows, driver, tmp_path)
-        assert {cluster.worker_of(item) for item in (lost, *others)} == {0}
+        [lost, *remaining] = wait_until_held(0, rows, driver, tmp_path)
+        assert {cluster.worker_of(item) for item in (lost, *remaining)} == {0}
         cluster.kill_worker(0)
         (tmp_path / "go").touch()
-        [lost, *others] = wait_until_held(1, rows, driver, tmp_path)
-        assert {cluster.worker_of(item) for item in (lost, *others)} == {1}
+        [lost, *remaining] = wait_until_held(1, rows, driver, tmp_path)
+        assert {cluster.worker_of(item) for item in (lost, *remaining)} == {1}
         cluster.kill_executor(lost)
         printed, _ = driver.communicate(timeout=PATIENCE_S)
         assert driver.returncode == 0, errors.read_text()

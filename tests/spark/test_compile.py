@@ -127,11 +127,11 @@ class Environment:
         run(replace(spec, sinks=sinks), once=True, spark=self.spark, sinks=sink)
 
     def rows(self, step: str) -> list[tuple[object, ...]]:
-        def shown(value: object) -> object:
+        def normalized(value: object) -> object:
             return f"{value:%H:%M:%S}" if hasattr(value, "strftime") else value
 
         return sorted(
-            tuple(shown(item) for item in row.values()) for row in self.memories[step].rows
+            tuple(normalized(item) for item in row.values()) for row in self.memories[step].rows
         )
 
 
@@ -143,7 +143,7 @@ def order(number: int, amount: float, second: int) -> bytes:
     )
 
 
-def test_windows_joins_and_state_of_ones_own(
+def test_windows_joins_and_custom_state(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     """All queries of a pipeline run concurrently, in one session."""
@@ -201,18 +201,18 @@ def test_a_table_is_read_again_in_every_batch(
         max_batch_records=2,
     )
     memory = Memory()
-    seen: list[str] = []
+    steps: list[str] = []
 
     def at(step: str) -> None:
-        seen.append(step)
-        if step == "stored" and seen.count("stored") == 1:
+        steps.append(step)
+        if step == "stored" and steps.count("stored") == 1:
             with sqlite3.connect(tmp_path / "db") as database:
                 database.execute("UPDATE pages SET title = 'new'")
             database.close()
 
     clicks = (click(1), click(1), click(2, second=1), click(1))
     environment.produce("clicks", *clicks)
-    run(spec, once=True, spark=spark, sinks=lambda *given: MemorySink(memory), at=at)
+    run(spec, once=True, spark=spark, sinks=lambda *args: MemorySink(memory), at=at)
     database.close()
     assert [tuple(row.values()) for row in memory.rows] == [(1, "OLD"), (2, "NEW")]
 

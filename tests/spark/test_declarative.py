@@ -87,17 +87,17 @@ def connect_server(directory: Path) -> Iterator[str]:
     ) as process:
         assert process.stdout is not None
         # Its output must be read, otherwise it blocks when the pipe is full.
-        said: list[str] = []
+        output: list[str] = []
         address: Future[str] = Future()
 
         def listen(lines: Iterable[str]) -> None:
             for line in lines:
-                said.append(line)
+                output.append(line)
                 started = STARTED.search(line)
                 if started:
                     address.set_result(f"sc://{started[1]}")
             if not address.done():
-                address.set_exception(AssertionError("".join(said[-50:])))
+                address.set_exception(AssertionError("".join(output[-50:])))
 
         listening = Thread(target=listen, args=(process.stdout,))
         listening.start()

@@ -109,8 +109,8 @@ def test_a_format_is_one_registry_entry(
     assert (good["word"], good["_error"], good["_offset"]) == ("WORD", None, 0)
     assert (bad["word"], bad["_error"]) == (None, "the word is bad")
     assert "tombstone" in tombstone["_error"]
-    (kept,) = decoded(spark, source("upper", tombstones="skip"), [b"word", None])
-    assert kept["word"] == "WORD"
+    (row,) = decoded(spark, source("upper", tombstones="skip"), [b"word", None])
+    assert row["word"] == "WORD"
 
 
 def test_json_is_read_strictly(spark: "SparkSession") -> None:
@@ -324,11 +324,11 @@ def test_csv_is_read_strictly(spark: "SparkSession") -> None:
 
 def test_options_of_tombstones_headers_and_epochs(spark: "SparkSession") -> None:
     values = [b'{"at":1767355200.5}', None, b'{"at":1767355200}']
-    kept = decoded(
+    rows = decoded(
         spark, source("json", "at timestamp", tombstones="keep", epoch="seconds"), values
     )
     half = NOON.replace(microsecond=500_000)
-    assert [(row["at"], row["_error"], row["_key"]) for row in kept] == [
+    assert [(row["at"], row["_error"], row["_key"]) for row in rows] == [
         (half, None, b"k0"),
         (None, None, b"k1"),
         (NOON, None, b"k2"),

@@ -47,9 +47,9 @@ def test_the_demo_runs_to_its_end() -> None:
     assert lines[-1] == "every view was counted exactly once"
     assert "lag of the pipeline's consumer group: 0" in lines
     begin = next(number for number, line in enumerate(lines) if "LAG" in line)
-    shown = [line for line in lines[begin + 1 :] if re.fullmatch(r"[\d, ]+", line)]
-    assert shown, output
-    sent, read, lag, *_ = shown[-1].replace(",", "").split()
+    table_rows = [line for line in lines[begin + 1 :] if re.fullmatch(r"[\d, ]+", line)]
+    assert table_rows, output
+    sent, read, lag, *_ = table_rows[-1].replace(",", "").split()
     assert (int(sent), int(read), int(lag)) == (30_000, 30_060, 0)
 
 

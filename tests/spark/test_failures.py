@@ -156,15 +156,15 @@ def test_state_that_is_lost_is_refused_and_rebuilt(
     environment = new_environment(request, broker, tmp_path, "update", database, batch=1000)
     environment.produce(30)
     environment.once(spark)
-    before = environment.found()
+    before = environment.stored_rows()
     environment.lose_checkpoint()
     environment.produce(10)
     with pytest.raises(CheckpointLostError, match="penstock pipeline rebuild"):
         environment.once(spark)
-    assert environment.found() == before
+    assert environment.stored_rows() == before
     with pytest.raises(KilledError):
         rebuild(environment.spec, spark, at=Point("cleared", die))
-    assert environment.found() == []
+    assert environment.stored_rows() == []
     rebuild(environment.spec, spark)
     environment.once(spark)
     environment.check()
@@ -182,7 +182,7 @@ def test_a_recreated_topic_is_refused_with_and_without_a_checkpoint(
     environment = new_environment(request, broker, tmp_path, "append", database, batch=1000)
     environment.produce(10)
     environment.once(spark)
-    before = environment.found()
+    before = environment.stored_rows()
     broker.delete_topic(environment.topic)
     broker.create_topic(environment.topic, 2)
     environment.produce(20)
@@ -190,4 +190,4 @@ def test_a_recreated_topic_is_refused_with_and_without_a_checkpoint(
         with pytest.raises(DataLossError, match="deleted and created again"):
             environment.once(spark)
         environment.lose_checkpoint()
-    assert environment.found() == before
+    assert environment.stored_rows() == before

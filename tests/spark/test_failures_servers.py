@@ -191,7 +191,7 @@ class Meeting:
 
 
 @pytest.mark.parametrize(("kind", "database"), STATEFUL_OR_TOPIC)
-def test_a_worker_that_is_killed_in_the_middle_of_a_task_stores_nothing(
+def test_a_worker_killed_during_a_task_stores_nothing(
     spark: "SparkSession",
     broker: Broker,
     request: pytest.FixtureRequest,
@@ -205,13 +205,13 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_task_stores_nothing(
     environment.produce(20)
     with pytest.raises(PipelineError, match="Python worker exited unexpectedly"):
         environment.once(spark)
-    assert environment.found() == []
+    assert environment.stored_rows() == []
     environment.once(spark)
     environment.check()
 
 
 @pytest.mark.parametrize("database", SERVERS)
-def test_what_a_killed_worker_has_staged_counts_for_nothing(
+def test_rows_staged_by_a_killed_worker_are_not_stored(
     spark: "SparkSession",
     broker: Broker,
     request: pytest.FixtureRequest,
@@ -226,7 +226,7 @@ def test_what_a_killed_worker_has_staged_counts_for_nothing(
         pytest.raises(PipelineError, match="Python worker exited unexpectedly"),
     ):
         environment.once(spark)
-    assert environment.found() == []
+    assert environment.stored_rows() == []
     assert staged_rows(environment) > 0
     environment.once(spark)
     environment.check()

@@ -80,17 +80,17 @@ class KilledError(Exception):
 
 
 def crash_at(step: str, times: int) -> Any:
-    seen: list[str] = []
+    steps: list[str] = []
 
     def at(now: str) -> None:
-        seen.append(now)
-        if now == step and seen.count(step) == times:
+        steps.append(now)
+        if now == step and steps.count(step) == times:
             raise KilledError(f"{step}:{times}")
 
     return at
 
 
-def found(scenario: PipelineScenario) -> list[tuple[object, object]]:
+def stored_rows(scenario: PipelineScenario) -> list[tuple[object, object]]:
     return sorted((str(row["page"]), row["clicks"]) for row in scenario.memory.rows)
 
 
@@ -105,16 +105,16 @@ def test_timers_and_state_are_exactly_once_however_often_the_driver_crashes(
     # Stored, but not committed by Spark: the skipped batch writes its state again.
     with pytest.raises(PipelineError, match="stored:1"):
         scenario.once(crash_at("stored", 1))
-    assert found(scenario) == []
+    assert stored_rows(scenario) == []
     # The second batch of this run has no records: the timers are due.
     scenario.produce([click(6, second=70, page="help")])
     with pytest.raises(PipelineError, match="stored:2"):
         scenario.once(crash_at("stored", 2))
-    assert found(scenario) == [("cart", 1), ("home", 5)]
+    assert stored_rows(scenario) == [("cart", 1), ("home", 5)]
     scenario.produce([click(7, second=75, page="help"), click(8, second=200, page="last")])
     with pytest.raises(PipelineError, match="rows:1"):
         scenario.once(crash_at("rows", 1))
-    assert found(scenario) == [("cart", 1), ("home", 5)]
+    assert stored_rows(scenario) == [("cart", 1), ("home", 5)]
     scenario.once()
-    assert found(scenario) == [("cart", 1), ("help", 2), ("home", 5)]
+    assert stored_rows(scenario) == [("cart", 1), ("help", 2), ("home", 5)]
     assert scenario.once().rows == 0

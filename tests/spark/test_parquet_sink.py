@@ -129,10 +129,10 @@ def test_an_owner_that_was_replaced_is_refused(spark: "SparkSession", tmp_path: 
     assert by_pandas(tmp_path) == [0, 1, 2]
 
 
-def test_a_rebuild_removes_what_the_sink_has_written(
+def test_a_rebuild_removes_the_files_of_the_sink(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also after an interruption; files of others stay."""
+    """Also after an interruption; files of other queries stay."""
     pd.DataFrame({"id": [-1], "group": ["x"]}).to_parquet(tmp_path / "mine.parquet")
     sink = new_sink(spark, tmp_path)
     sink.open("first")
@@ -166,7 +166,7 @@ def test_a_batch_with_too_many_dead_letters_leaves_no_trace(
     assert by_pandas(tmp_path) == [0, 1, 2]
 
 
-def test_a_column_for_partitions_that_is_missing_is_named(
+def test_the_error_of_a_missing_partition_column_names_it(
     spark: "SparkSession", tmp_path: Path
 ) -> None:
     sink = new_sink(spark, tmp_path, "country")
@@ -176,7 +176,7 @@ def test_a_column_for_partitions_that_is_missing_is_named(
 
 
 @pytest.mark.parametrize("is_local", [True, False])
-def test_a_commit_is_made_once_on_any_file_system(
+def test_a_commit_succeeds_once_on_any_file_system(
     spark: "SparkSession", tmp_path: Path, is_local: bool
 ) -> None:
     """With hard links, and with a rename as in Spark's checkpoints."""

@@ -145,7 +145,7 @@ def test_state_without_its_checkpoint_is_refused_until_it_is_rebuilt(
     assert windows(scenario) == {"12:00": 5}
 
 
-def test_a_sink_that_lost_a_batch_is_noticed_before_anything_is_read(
+def test_a_sink_that_lost_a_batch_is_refused_before_records_are_read(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     """A database that was restored from an older copy."""

@@ -88,7 +88,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
     assert (results.state.last_batch.rows, results.state.last_batch.dead_letters) == (1, 1)
 
 
-def test_a_sink_that_takes_no_dead_letters_leaves_them_to_a_topic(
+def test_dead_letters_of_a_sink_without_support_go_to_a_topic(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:
     """Both are written once, even if the sink fails after the dead letters were written."""
@@ -102,7 +102,7 @@ def test_a_sink_that_takes_no_dead_letters_leaves_them_to_a_topic(
         if step == "dead-letters":
             raise PipelineError("killed")
 
-    def sink(*given: object) -> MemorySink:
+    def sink(*args: object) -> MemorySink:
         return MemorySink(scenario.memory, takes_dead_letters=False)
 
     with pytest.raises(PipelineError, match="killed"):

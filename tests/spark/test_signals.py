@@ -113,9 +113,9 @@ def test_a_signal_to_the_whole_group_in_the_middle_of_a_batch(
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    said = (tmp_path / "err").read_text()
-    assert "Traceback" not in said
-    assert "ERROR" not in said
+    errors_text = (tmp_path / "err").read_text()
+    assert "Traceback" not in errors_text
+    assert "ERROR" not in errors_text
     assert ids(tmp_path) == (list(range(100)) if times == 1 else [])
     (tmp_path / "go").touch()
     done = subprocess.run(
@@ -147,6 +147,6 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm() -> None:
         wait_until(lambda: len(family(process.pid)) > 1 or process.poll() is not None)
         process.send_signal(signal.SIGINT)
         # Returns when no process has its standard output open.
-        said, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == -signal.SIGINT, said
-    assert "KeyboardInterrupt" in said
+        output, _ = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == -signal.SIGINT, output
+    assert "KeyboardInterrupt" in output

@@ -25,7 +25,7 @@ def options(broker: Broker) -> dict[str, str]:
     return {"kafka.bootstrap.servers": broker.bootstrap_servers}
 
 
-def told(records: list[ConsumerRecord]) -> list[object]:
+def columns_of(records: list[ConsumerRecord]) -> list[object]:
     """Returns all columns of the records, partition by partition."""
     return [
         (record.partition, record.offset, record.key, record.value, list(record.headers))
@@ -59,7 +59,7 @@ def told(records: list[ConsumerRecord]) -> list[object]:
     ],
     ids=["value", "binary-key", "partition", "headers"],
 )
-def test_rows_are_written_as_sparks_own_sink_does(
+def test_rows_are_written_as_by_sparks_own_sink(
     spark: "SparkSession",
     broker: Broker,
     options: dict[str, str],
@@ -74,8 +74,8 @@ def test_rows_are_written_as_sparks_own_sink_does(
         frame.write.format(which).options(**options).option("topic", f"{which}-{name}").mode(
             "append"
         ).save()
-    theirs = told(committed(broker.bootstrap_servers, f"kafka-{name}"))
-    ours = told(committed(broker.bootstrap_servers, f"penstock-{name}"))
+    theirs = columns_of(committed(broker.bootstrap_servers, f"kafka-{name}"))
+    ours = columns_of(committed(broker.bootstrap_servers, f"penstock-{name}"))
     assert ours == theirs
     assert len(ours) == 60
 
@@ -106,8 +106,8 @@ def test_a_task_that_fails_stops_the_write(
     writer = frame.write.format("penstock").options(**options).option("topic", topic)
     with pytest.raises(Exception, match="max_request_size"):
         writer.option("transactional", transactional).mode("append").save()
-    seen = values_of(broker.bootstrap_servers, topic)
-    assert seen == [] if transactional == "true" else set(seen) <= set("0123456789")
+    values = values_of(broker.bootstrap_servers, topic)
+    assert values == [] if transactional == "true" else set(values) <= set("0123456789")
 
 
 def test_a_batch_in_one_transaction(
@@ -117,8 +117,8 @@ def test_a_batch_in_one_transaction(
     frame = spark.range(0, 100, 1, 4).selectExpr("cast(id as string) as value")
     writer = frame.write.format("penstock").options(**options).option("topic", "at-once")
     writer.option("transactional", "true").mode("append").save()
-    seen = values_of(broker.bootstrap_servers, "at-once")
-    assert sorted(map(int, seen)) == list(range(100))
+    values = values_of(broker.bootstrap_servers, "at-once")
+    assert sorted(map(int, values)) == list(range(100))
     empty = frame.where("value = 'x'").write.format("penstock").options(**options)
     empty.option("topic", "at-once").option("transactional", "true").mode("append").save()
     assert len(values_of(broker.bootstrap_servers, "at-once")) == 100
@@ -132,7 +132,7 @@ def test_a_batch_in_one_transaction(
         ("'x' as value", "topic option required"),
     ],
 )
-def test_what_cannot_be_written_is_refused_before_it_runs(
+def test_unsupported_columns_are_refused_before_the_query_runs(
     spark: "SparkSession", options: dict[str, str], column: str, problem: str
 ) -> None:
     frame = spark.range(3).selectExpr(column)

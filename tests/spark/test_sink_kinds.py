@@ -104,9 +104,9 @@ def test_a_new_kind_is_parsed_checked_and_planned(tmp_path: Path) -> None:
     assert isinstance(sink, MemorySinkSpec)
     assert (sink.view, sink.memory, sink.unique) == ("clicks", "pages", ("id",))
     assert validate(spec) == []
-    shown = plan(spec)
-    assert "clicks into the memory pages" in shown
-    assert "exactly once, until the process ends" in shown
+    plan_text = plan(spec)
+    assert "clicks into the memory pages" in plan_text
+    assert "exactly once, until the process ends" in plan_text
     [problem] = validate(parse_pipeline(tmp_path, "localhost:9092", unique="ids"))
     assert problem.where == "sinks.latest.unique"
     assert "clicks has no column ids: did you mean id?" in problem.message

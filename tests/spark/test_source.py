@@ -145,7 +145,7 @@ A_LATER = json.dumps({"plain-a": {"0": NOON + 20, "1": NOON + 99, "2": NOON + 5}
         ),
     ],
 )
-def test_a_batch_is_that_of_sparks_own_source(
+def test_a_batch_has_the_rows_of_sparks_own_source(
     spark: "SparkSession", filled: Topics, options: dict[str, str], count: int
 ) -> None:
     """D1: the same columns, the same rows, in the same tasks."""
@@ -170,7 +170,7 @@ def test_a_batch_is_that_of_sparks_own_source(
         ),
     ],
 )
-def test_a_stream_is_that_of_sparks_own_source(
+def test_a_stream_has_the_batches_of_sparks_own_source(
     spark: "SparkSession", filled: Topics, tmp_path: Path, options: dict[str, str]
 ) -> None:
     """D1: the same batches, up to the same offsets, with AvailableNow; then it ends."""
@@ -182,7 +182,7 @@ def test_a_stream_is_that_of_sparks_own_source(
         latest = [json.loads(item.sources[0].latestOffset) for item in query.recentProgress]
         for end in (*ends, *latest):
             end.pop("#penstock", None)
-        result.append((ends, latest, [sorted(item, key=_place) for item in batches.found]))
+        result.append((ends, latest, [sorted(item, key=_place) for item in batches.non_empty]))
     assert result[0] == result[1]
     assert len(result[1][0]) == (3 if "maxOffsetsPerTrigger" in options else 1)
 
@@ -234,7 +234,7 @@ def being_written(topics: Topics, name: str) -> Iterator[None]:
         writer.join()
 
 
-def test_a_query_that_begins_now_misses_nothing(
+def test_a_query_that_starts_at_the_end_misses_no_records(
     spark: "SparkSession", topics: Topics, name: str, tmp_path: Path
 ) -> None:
     """D1: `latest` of a topic that is written concurrently, and a repeated first batch."""
@@ -292,7 +292,7 @@ def test_a_checkpoint_of_sparks_own_source_is_resumed_and_losses_stop_it(
     assert rows(failOnDataLoss="false") == numbers(0, 0, 12)
 
 
-def test_secrets_reach_the_broker_and_nobody_else(
+def test_secrets_are_sent_to_the_broker_only(
     spark: "SparkSession", tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """X2: SCRAM over TLS for the driver and for tasks, which read and write."""
@@ -333,11 +333,11 @@ def test_secrets_reach_the_broker_and_nobody_else(
         wrong = read("Hush-guess")
         with pytest.raises(Exception, match=r"login of user spark .* failed") as failure:
             wrong.collect()
-    shown = capfd.readouterr()
+    captured = capfd.readouterr()
     written = [path.read_text(errors="replace") for path in checkpoint.rglob("*") if path.is_file()]
-    assert "RelationV2" in shown.out
+    assert "RelationV2" in captured.out
     assert written
-    for text in (shown.out, shown.err, last.json, str(failure.value), *written):
+    for text in (captured.out, captured.err, last.json, str(failure.value), *written):
         assert "Hush" not in text
 
 
@@ -360,7 +360,7 @@ def test_a_stream_without_an_end(spark: "SparkSession", topics: Topics, tmp_path
         run_once(frame, tmp_path / "checkpoint")
 
 
-def test_nothing_to_read(spark: "SparkSession", topics: Topics, name: str) -> None:
+def test_an_empty_topic(spark: "SparkSession", topics: Topics, name: str) -> None:
     topics.create(name, 2)
     assert batch(spark, "penstock", topics, subscribe=name).collect() == []
     assert batch(spark, "penstock", topics, subscribePattern=f"{name}-none").collect() == []

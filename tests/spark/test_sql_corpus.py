@@ -63,9 +63,9 @@ def _refusal(spark: "SparkSession", frame: "DataFrame", mode: str) -> str | None
     jvm: JavaObject = spark._jvm
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
-    wanted = modes.Append() if mode == "append" else modes.Update()
+    output_mode = modes.Append() if mode == "append" else modes.Update()
     try:
-        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), wanted)
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), output_mode)
     except (AnalysisException, Py4JJavaError) as error:
         return str(error)
     return None

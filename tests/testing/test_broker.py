@@ -49,9 +49,9 @@ def test_a_temporary_directory_is_removed() -> None:
     assert not directory.exists()
 
 
-def test_the_folder_of_the_caller_is_kept(tmp_path: Path) -> None:
+def test_a_directory_of_the_caller_is_kept(tmp_path: Path) -> None:
     """S1: another broker continues with its data."""
-    directory = tmp_path / "new" / "folder"
+    directory = tmp_path / "new" / "directory"
     with Broker(folder=directory) as broker:
         broker.create_topic("topic")
         assert write(broker, "topic", b"one", b"two") == 0

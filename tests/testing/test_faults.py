@@ -206,8 +206,8 @@ def test_a_paused_broker_stops_and_heals(broker: Broker) -> None:
         assert write(broker, TOPIC, b"another") == 1
 
 
-def test_a_port_that_speaks_something_else(broker: Broker) -> None:
-    """Other protocols are passed on, and the broker closes the connection."""
+def test_other_protocols_are_passed_to_the_broker(broker: Broker) -> None:
+    """The broker closes the connection."""
     with connect(broker) as client:
         client.sock.sendall(b"\xff\xff\xff\xffGET / HTTP/1.1\r\n\r\n")
         assert client.is_closed()

@@ -52,16 +52,16 @@ def test_fixtures(pytester: pytest.Pytester) -> None:
         def kafka_broker_settings():
             return {"auto.create.topics.enable": "false", "log.retention.ms": "1234567"}
 
-        seen = []
+        brokers = []
 
         @pytest.mark.parametrize("name", ["ä/ö", "x" * 300])
         def test_topic(kafka_broker, kafka_topic, name):
             assert write(kafka_broker, kafka_topic) == [(None, 0)]
-            seen.append((kafka_broker.pid, kafka_topic))
+            brokers.append((kafka_broker.pid, kafka_topic))
 
         @pytest.mark.kafka_topic(partitions=3, config={"cleanup.policy": "compact"})
         def test_marker(kafka_broker, kafka_topic):
-            (first_pid, first), (second_pid, second) = seen
+            (first_pid, first), (second_pid, second) = brokers
             assert first_pid == second_pid == kafka_broker.pid
             admin = AdminClient({"bootstrap.servers": kafka_broker.bootstrap_servers})
             topics = admin.list_topics(timeout=30).topics
@@ -79,7 +79,7 @@ def test_fixtures(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=4)
 
 
-def test_what_a_test_does_is_undone(pytester: pytest.Pytester) -> None:
+def test_faults_of_a_test_are_undone(pytester: pytest.Pytester) -> None:
     """Faults, a stop and a kill are undone; an unexpected end is an error of the test."""
     pytester.makepyfile(
         helpers=WRITE,
@@ -87,7 +87,7 @@ def test_what_a_test_does_is_undone(pytester: pytest.Pytester) -> None:
         import os, signal
         from helpers import write
 
-        kept = []
+        faults_in_use = []
 
         def test_stopped(kafka_broker):
             kafka_broker.stop()
@@ -97,12 +97,12 @@ def test_what_a_test_does_is_undone(pytester: pytest.Pytester) -> None:
             kafka_broker.kill()
 
         def test_faults(kafka_broker):
-            kept.append(kafka_broker.refused())
-            kept[-1].__enter__()
+            faults_in_use.append(kafka_broker.refused())
+            faults_in_use[-1].__enter__()
 
         def test_paused(kafka_broker):
-            kept.append(kafka_broker.paused())
-            kept[-1].__enter__()
+            faults_in_use.append(kafka_broker.paused())
+            faults_in_use[-1].__enter__()
 
         def test_it_ends_unexpectedly(kafka_broker):
             os.kill(kafka_broker.pid, signal.SIGKILL)

@@ -58,7 +58,7 @@ def test_members_join_and_leave(broker: RunningBroker, client: WireClient, assig
                 await until_shared(topic, 6, first, second, third)
             await until_shared(topic, 6, first, second)
             assert not first.errors
-            assert all(kind != "lost" for kind, _ in first.heard)
+            assert all(kind != "lost" for kind, _ in first.event_sizes)
 
     asyncio.run(scenario())
 
@@ -79,9 +79,9 @@ def test_a_cooperative_rebalance(broker: RunningBroker, client: WireClient) -> N
                 )
                 second.subscribe("hand-over")
                 await until_shared("hand-over", 4, first, second)
-                assert first.heard[0] == ("assigned", 4)
-                assert ("revoked", 2) in first.heard
-                assert sum(size for kind, size in first.heard if kind == "revoked") == 2
+                assert first.event_sizes[0] == ("assigned", 4)
+                assert ("revoked", 2) in first.event_sizes
+                assert sum(size for kind, size in first.event_sizes if kind == "revoked") == 2
                 assert owned_by_second == [set()]
 
     asyncio.run(scenario())
@@ -99,7 +99,9 @@ def test_an_eager_rebalance(broker: RunningBroker, client: WireClient) -> None:
                 second.subscribe("eager")
                 await until_shared("eager", 4, first, second)
                 expected = [("assigned", 4), ("revoked", 4), ("assigned", 2)]
-                await until(lambda: first.heard[:3] == expected, "the events of the first member")
+                await until(
+                    lambda: first.event_sizes[:3] == expected, "the events of the first member"
+                )
 
     asyncio.run(scenario())
 
@@ -117,13 +119,13 @@ def test_a_static_member_rejoins(broker: RunningBroker, client: WireClient) -> N
             second.subscribe("static")
             await until_shared("static", 4, first, second)
             previous, generation = second.owned, first.group.group_metadata().generation_id
-            heard = list(first.heard)
+            heard = list(first.event_sizes)
             await second.close()
             async with OwnMember(address, "static", group_instance_id="b") as returned:
                 returned.subscribe("static")
                 await until(lambda: returned.owned == previous, "the same partitions")
                 assert returned.group.group_metadata().generation_id == generation
-                assert first.heard == heard
+                assert first.event_sizes == heard
 
     asyncio.run(scenario())
 
@@ -145,7 +147,7 @@ def test_two_members_with_one_instance_id(broker: RunningBroker, client: WireCli
             assert isinstance(first.errors[0], FencedInstanceError)
             assert "group_instance_id='a'" in first.errors[0].message
             await until(all_of("fenced", 1, second), "assigned to the second member")
-            await until(lambda: first.heard[-1] == ("lost", 1), "lost by the first member")
+            await until(lambda: first.event_sizes[-1] == ("lost", 1), "lost by the first member")
 
     asyncio.run(scenario())
 
@@ -189,7 +191,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions(
                 await second.commit({("lazy", 0): 1})
             second.polls = True
             await until_shared("lazy", 2, first, second)
-            assert ("lost", 1) in second.heard
+            assert ("lost", 1) in second.event_sizes
 
     asyncio.run(scenario())
 

@@ -43,7 +43,7 @@ def test_members_continue_after_coordinator_failures(broker: Broker, protocol: s
             ),
             "shared again",
         )
-        assert not [kind for kind, _ in first.heard if kind == "lost"]
+        assert not [kind for kind, _ in first.event_sizes if kind == "lost"]
 
     def restart() -> None:
         broker.kill()

@@ -55,7 +55,7 @@ def test_members_join_and_leave(
                 )
                 second.subscribe(topic)
                 await until_shared(topic, 6, first, second)
-                assert sum(size for kind, size in first.heard if kind == "revoked") == 3
+                assert sum(size for kind, size in first.event_sizes if kind == "revoked") == 3
                 assert set().union(*overlaps) == set()
                 third = OwnMember(broker.bootstrap_servers, topic, **options)
                 async with third:
@@ -112,12 +112,12 @@ def test_a_static_member_rejoins(broker: RunningBroker, client: WireClient) -> N
             first.subscribe("static")
             second.subscribe("static")
             await until_shared("static", 4, first, second)
-            previous, heard = second.owned, list(first.heard)
+            previous, heard = second.owned, list(first.event_sizes)
             await second.close()
             async with OwnMember(address, "static", group_instance_id="b", **CONSUMER) as returned:
                 returned.subscribe("static")
                 await until(lambda: returned.owned == previous, "the same partitions")
-                assert [kind for kind, _ in first.heard] == [kind for kind, _ in heard]
+                assert [kind for kind, _ in first.event_sizes] == [kind for kind, _ in heard]
 
     asyncio.run(scenario())
 
@@ -159,7 +159,7 @@ def test_a_member_that_does_not_poll_loses_its_partitions(
                 await second.commit({("lazy", 0): 1})
             second.polls = True
             await until_shared("lazy", 2, first, second)
-            assert ("lost", 1) in second.heard
+            assert ("lost", 1) in second.event_sizes
 
     asyncio.run(scenario())
 

@@ -1,4 +1,4 @@
-"""A process that consumes into a database, to be killed at any step of it: for `Workers`."""
+"""A process for `Workers` that consumes into a database and can be killed at any step."""
 
 import os
 import sys
@@ -43,22 +43,22 @@ RESULTS = Table(
 
 
 class Task(msgspec.Struct):
-    """What a consumer does, and where it dies."""
+    """The records that a consumer reads, and the step at which it is killed."""
 
     bootstrap: str
     url: str
     topic: str
     ends: Sequence[int]
-    """How many records each partition has: it ends when the offsets stored are at all of them."""
+    """The number of records of each partition; the process ends when it has stored them."""
 
     point: str = ""
-    """The step to be killed at; empty: none."""
+    """The step at which the process is killed; empty for none."""
 
     occurrence: int = 1
-    """Which time that it comes there."""
+    """The occurrence of the step at which the process is killed, from 1."""
 
     hold: str = ""
-    """A file that says that the point is reached: the process goes on when it is gone."""
+    """A file that the process creates at the step; it continues when the file is removed."""
 
     group: bool = False
     """Subscribes in place of assigning all partitions."""
@@ -71,13 +71,13 @@ class Steps:
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._left = task.occurrence
+        self._remaining = task.occurrence
 
     def reach(self, point: str) -> None:
         if point != self._task.point:
             return
-        self._left -= 1
-        if self._left:
+        self._remaining -= 1
+        if self._remaining:
             return
         if not self._task.hold:
             kill_this_process()
@@ -85,7 +85,7 @@ class Steps:
 
 
 class SteppingStore(OffsetStore):
-    """A store whose every call is a step."""
+    """A store with a step before and after each call."""
 
     def __init__(self, steps: Steps) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class SteppingStore(OffsetStore):
 
 
 class SteppingListener(RebalanceListener):
-    """Its calls come after those that seek."""
+    """A listener whose calls follow those that seek."""
 
     def __init__(self, steps: Steps) -> None:
         self._steps = steps
@@ -138,7 +138,7 @@ class SteppingListener(RebalanceListener):
 
 
 def consume(task: Task) -> int:
-    """Reads until all is read, or until it is killed. A database that went away comes back."""
+    """Reads all records, unless it is killed; continues after failures of the database."""
     steps = Steps(task)
     engine = create_engine(task.url)
     store = SteppingStore(steps)
@@ -164,9 +164,9 @@ def consume(task: Task) -> int:
             try:
                 consume_some(consumer, engine, store, task, steps)
             except DBAPIError as error:
-                say(f"the database failed: {error.orig}")
+                log(f"the database failed: {error.orig}")
             except OffsetsMovedError:
-                say("offsets were moved")
+                log("offsets were moved")
     engine.dispose()
     return 0
 
@@ -174,7 +174,7 @@ def consume(task: Task) -> int:
 def consume_some(
     consumer: Consumer, engine: Engine, store: OffsetStore, task: Task, steps: Steps
 ) -> None:
-    """The loop that a user writes, once."""
+    """Runs one iteration of a typical consumer loop."""
     with consumer.transaction(engine, store=store, group_id="g") as tx:
         records = consumer.poll(0.1, task.records_per_poll)
         if records:
@@ -189,7 +189,7 @@ def consume_some(
     steps.reach("after block")
 
 
-def say(what: str) -> None:
+def log(what: str) -> None:
     """For the test to find in the log."""
     sys.stderr.write(f"{os.getpid()}: {what}\n")
     sys.stderr.flush()

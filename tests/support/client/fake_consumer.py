@@ -16,7 +16,7 @@ class Read(NamedTuple):
 
 
 class MemoryReader:
-    """Reads `logs`, which others may read and append to as well."""
+    """Reads `logs`, which other readers may share and tests may append to."""
 
     def __init__(self, logs: Logs, *, first: int = 0) -> None:
         self.logs = logs

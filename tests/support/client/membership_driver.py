@@ -1,4 +1,4 @@
-"""A driver for a membership machine in tests: it has a clock and takes the actions one by one."""
+"""A driver for a membership machine in tests: it has a clock and processes single actions."""
 
 from typing import TypeVar
 

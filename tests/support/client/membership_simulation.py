@@ -1,7 +1,7 @@
-"""Membership machines of the client against our own group coordinator, over a network that fails.
+"""Membership machines of the client against Penstock's group coordinator, over a faulty network.
 
-Everything follows from the seed: requests get lost, answers too or come late or twice, listeners
-take their time, consumers stop polling for a while, members come and go, the coordinator restarts.
+The seed determines everything: requests and responses are lost, responses are late or repeated,
+listeners are slow, consumers pause, members join and leave, the coordinator restarts.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ TOPICS = {"t": 5, "u": 3}
 
 @dataclass
 class Faults:
-    """How likely the simulation misbehaves. All zero: it heals."""
+    """The probabilities of faults; with all zero the group recovers."""
 
     loss: float = 0.0
     twice: float = 0.0
@@ -46,7 +46,7 @@ class Faults:
 
 
 class MembershipSimulation:
-    """The clock, the network, the coordinator, and whoever is a member."""
+    """The clock, the network, the coordinator and the members."""
 
     def __init__(self, seed: int, faults: Faults) -> None:
         self.random = Random(seed)
@@ -72,13 +72,13 @@ class MembershipSimulation:
     def run(self, milliseconds: int) -> None:
         end = self.now + milliseconds
         while self._queue and self._queue[0][0] <= end:
-            self._let_pass(self._queue[0][0])
+            self._advance(self._queue[0][0])
             heappop(self._queue)[2]()
             self._deliver()
-        self._let_pass(end)
+        self._advance(end)
 
-    def _let_pass(self, time: int) -> None:
-        """The coordinator's own timers run in small steps, so that its answers leave in time."""
+    def _advance(self, time: int) -> None:
+        """Advances the coordinator's timers in small steps, so that responses are sent in time."""
         while self.now < time:
             self.now = min(self.now + 50, time)
             self.host.advance(self.now - self.host.now)
@@ -88,28 +88,28 @@ class MembershipSimulation:
         for waiter in [waiter for waiter in self._waiting if waiter in self.host.responses]:
             self._waiting.pop(waiter)(self.host.responses.pop(waiter))
 
-    def chance(self, probability: float) -> bool:
+    def happens(self, probability: float) -> bool:
         return self.random.random() < probability
 
-    def call(self, request: Message, client: str, on_reply: Callable[[Message], None]) -> None:
-        """Send a request, which may get lost; its answer may too, or come late, or twice.
+    def call(self, request: Message, client: str, on_response: Callable[[Message], None]) -> None:
+        """Sends a request, which may be lost; its response may be lost, late or repeated.
 
-        Requests of a member keep their order, as on a connection. One that came after a later one
-        could tell the coordinator, or a leader, that partitions are free which are not.
+        Requests of a member keep their order, as on a connection. A reordered request
+        could report partitions to the coordinator or a leader as free that are still owned.
         """
 
         def arrive() -> None:
-            self._waiting[self.host.send(request, client_id=client)] = back
+            self._waiting[self.host.send(request, client_id=client)] = respond
 
-        def back(response: Message) -> None:
-            for _ in range(2 if self.chance(self.faults.twice) else 1):
-                if not self.chance(self.faults.loss):
+        def respond(response: Message) -> None:
+            for _ in range(2 if self.happens(self.faults.twice) else 1):
+                if not self.happens(self.faults.loss):
                     delay = self.random.randrange(1, MAX_DELAY_MS)
-                    if self.chance(self.faults.late):
+                    if self.happens(self.faults.late):
                         delay += self.random.randrange(10_000)
-                    self.schedule(delay, lambda: on_reply(response))
+                    self.schedule(delay, lambda: on_response(response))
 
-        if self.chance(self.faults.loss):
+        if self.happens(self.faults.loss):
             return
         at = max(self.now + self.random.randrange(1, MAX_DELAY_MS), self._arrivals.get(client, 0))
         self._arrivals[client] = at
@@ -130,7 +130,7 @@ class MembershipSimulation:
 
 @dataclass
 class SimMember:
-    """A consumer around a machine: it polls, and does what the machine asks for."""
+    """A consumer with a membership machine: it polls, and performs the machine's actions."""
 
     simulation: MembershipSimulation
     name: str
@@ -139,7 +139,7 @@ class SimMember:
     alive: bool = True
     polls: bool = True
     owned: frozenset[TopicPartition] = frozenset()
-    heard: list[RebalanceEvent] = field(default_factory=list)
+    events: list[RebalanceEvent] = field(default_factory=list)
     errors: list[KafkaError] = field(default_factory=list)
     _alarm: int = 0
 
@@ -151,7 +151,7 @@ class SimMember:
     def stop(self, *, leave: bool) -> None:
         if leave:
             self.machine.leave("the consumer is being closed", self.simulation.now)
-            self._go_on()
+            self._perform_actions()
         self.alive = False
         self.owned = frozenset()
 
@@ -160,12 +160,12 @@ class SimMember:
             return
         now = self.simulation.now
         if self.polls:
-            self._tell_metadata()
+            self._update_metadata()
             self.machine.polled(now, now)
-            self._go_on()
+            self._perform_actions()
         self.simulation.schedule(POLL_MS, self._poll)
 
-    def _tell_metadata(self) -> None:
+    def _update_metadata(self) -> None:
         partitions = self.simulation.host.topics.partitions
         names = {id_of(name): name for name in partitions}
         self.machine.metadata_changed(self._racks(), names, self.simulation.now)
@@ -174,7 +174,7 @@ class SimMember:
         counts = self.simulation.host.topics.partitions
         return {name: [frozenset()] * count for name, count in counts.items()}
 
-    def _go_on(self) -> None:
+    def _perform_actions(self) -> None:
         while self.machine.actions:
             actions, self.machine.actions = self.machine.actions, []
             for action in actions:
@@ -190,13 +190,13 @@ class SimMember:
     def _tick(self, alarm: int) -> None:
         if self.alive and alarm == self._alarm:
             self.machine.tick(self.simulation.now)
-            self._go_on()
+            self._perform_actions()
 
     def _later(self, action: Callable[[], None]) -> None:
         def act() -> None:
             if self.alive:
                 action()
-                self._go_on()
+                self._perform_actions()
 
         self.simulation.schedule(self.simulation.random.randrange(1, 50), act)
 
@@ -221,7 +221,7 @@ class SimMember:
                 pass
 
     def _call_listener(self, event: RebalanceEvent) -> None:
-        """It is called by a poll, and takes a moment."""
+        """Calls the listener at a poll, after a delay."""
 
         def call() -> None:
             if not self.alive:
@@ -229,30 +229,30 @@ class SimMember:
             if not self.polls:
                 self.simulation.schedule(POLL_MS, call)
                 return
-            self.heard.append(event)
+            self.events.append(event)
             if event.kind is not RebalanceKind.ASSIGNED:
-                # Whoever was told that partitions go stops with them there and then.
+                # A consumer stops reading revoked partitions immediately.
                 self.owned -= frozenset(event.partitions)
             self.machine.callback_done(event, None, self.simulation.now)
-            self._go_on()
+            self._perform_actions()
 
         self.simulation.schedule(self.simulation.random.randrange(1, 300), call)
 
     def _send(self, action: Send) -> None:
         is_done = False
 
-        def heard(response: Message | None) -> None:
+        def receive(response: Message | None) -> None:
             nonlocal is_done
             if is_done or not self.alive:
                 return
             is_done = True
             if response is None:
-                error = DisconnectError("no answer")
+                error = DisconnectError("no response")
                 self.machine.handle_failure(action.number, error, self.simulation.now)
             else:
                 self.machine.handle_response(action.number, response, self.simulation.now)
-            self._go_on()
+            self._perform_actions()
 
-        self.simulation.call(action.request, self.name, heard)
+        self.simulation.call(action.request, self.name, receive)
         timeout_ms = max(action.timeout_ms, self.request_timeout_ms)
-        self.simulation.schedule(min(timeout_ms, REBALANCE_MS + 5_000), lambda: heard(None))
+        self.simulation.schedule(min(timeout_ms, REBALANCE_MS + 5_000), lambda: receive(None))

@@ -1,4 +1,4 @@
-"""Our own consumer against a broker in the test's process."""
+"""Penstock's consumer with a broker in the test's process."""
 
 import time
 from collections.abc import Callable
@@ -12,17 +12,17 @@ from tests.support.broker.in_process import TIMEOUT_S, RunningBroker
 
 
 def consumer_of(broker: RunningBroker | str, **options: Unpack[ConsumerOptions]) -> Consumer:
-    """From the first record on, unless said otherwise. To be closed."""
-    where = broker if isinstance(broker, str) else broker.bootstrap_servers
-    value: ConsumerOptions = {
-        "bootstrap_servers": where,
+    """Returns a consumer that starts at the first record by default; the caller closes it."""
+    servers = broker if isinstance(broker, str) else broker.bootstrap_servers
+    all_options: ConsumerOptions = {
+        "bootstrap_servers": servers,
         "auto_offset_reset": "earliest",
         "retry_backoff_ms": 20,
         "fetch_max_wait_ms": 100,
         "default_api_timeout_ms": 20_000,
         **options,
     }
-    return Consumer(**value)
+    return Consumer(**all_options)
 
 
 def polled(consumer: Consumer, count: int, *, at_once: int | None = None) -> list[ConsumerRecord]:
@@ -34,7 +34,7 @@ def polled(consumer: Consumer, count: int, *, at_once: int | None = None) -> lis
 
 
 def until(done: Callable[[], bool], step: Callable[[], object]) -> None:
-    """Does a step, again and again, until it is done."""
+    """Repeats a step until `done()`."""
     deadline = time.monotonic() + TIMEOUT_S
     while not done():
         assert time.monotonic() < deadline, "not done in time"

@@ -1,4 +1,4 @@
-"""Members of a group without records: only the `ConsumerCoordinator` of our client."""
+"""Group members without records: only the `ConsumerCoordinator` of Penstock's client."""
 
 import asyncio
 import re
@@ -28,10 +28,10 @@ def soon(ms: int = 10_000) -> int:
 
 
 class OwnMember:
-    """Polls by itself, as long as `polls` is set; `events` is what its listener has heard."""
+    """A member that polls in a task while `polls` is set; `events` are those of its listener."""
 
     def __init__(self, bootstrap: str, group: str, **options: object) -> None:
-        value = {
+        defaults = {
             "bootstrap_servers": bootstrap,
             "group_id": group,
             "heartbeat_interval_ms": 100,
@@ -39,7 +39,7 @@ class OwnMember:
             "retry_backoff_ms": 20,
             "auto_offset_reset": "earliest",
         }
-        settings = resolve(ConsumerOptions, {**value, **options})
+        settings = resolve(ConsumerOptions, {**defaults, **options})
         self.subscriptions = SubscriptionState(parse_offset_reset("earliest"))
         self.network = create_network_client(settings, clock=CLOCK)
         self.group = ConsumerCoordinator(
@@ -91,7 +91,7 @@ class OwnMember:
         return self
 
     def subscribe_pattern(self, pattern: str, *, on_server: bool = False) -> Self:
-        """A pattern of this client's is resolved here, as the consumer around a group does."""
+        """A client-side pattern is resolved here, as in the consumer."""
         if on_server:
             self.subscriptions.subscription.subscribe_pattern(SubscriptionPattern(pattern))
             self.group.subscription_changed()
@@ -117,8 +117,8 @@ class OwnMember:
         return self.subscriptions.assigned_partitions()
 
     @property
-    def heard(self) -> list[tuple[str, int]]:
-        """The kinds of events, and of how many partitions each was."""
+    def event_sizes(self) -> list[tuple[str, int]]:
+        """Returns the kind of each event, and its number of partitions."""
         return [(event.kind.value, len(event.partitions)) for event in self.events]
 
     async def commit(self, offsets: dict[tuple[str, int], int]) -> None:
@@ -132,18 +132,18 @@ class OwnMember:
         return [None if offset is None else offset.offset for offset in offsets]
 
 
-async def until(ready: Callable[[], bool], what: str) -> None:
-    """Wait for it, looking often; the event loop of the members is this one."""
+async def until(ready: Callable[[], bool], goal: str) -> None:
+    """Waits until `ready()`; the members run on this event loop."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while not ready():
                 await asyncio.sleep(0.005)
     except TimeoutError:
-        raise AssertionError(f"still not: {what}") from None
+        raise AssertionError(f"still not: {goal}") from None
 
 
 def share(*members: OwnMember) -> Callable[[], bool]:
-    """Whether the partitions are spread over the members as evenly as can be."""
+    """Returns a check that the partitions are spread evenly over the members."""
 
     def is_even() -> bool:
         sizes = [len(member.owned) for member in members]
@@ -153,25 +153,25 @@ def share(*members: OwnMember) -> Callable[[], bool]:
 
 
 def all_of(topic: str, count: int, *members: OwnMember) -> Callable[[], bool]:
-    """Whether each partition is owned by one of the members, and by one only."""
+    """Returns a check that each partition is owned by exactly one of the members."""
     everything = [TopicPartition(topic, p) for p in range(count)]
 
-    def is_so() -> bool:
+    def is_complete() -> bool:
         return sorted(p for member in members for p in member.owned) == everything
 
-    return is_so
+    return is_complete
 
 
 @asynccontextmanager
 async def members(
     bootstrap: str, group: str, topic: str, count: int, **options: object
 ) -> AsyncIterator[list[OwnMember]]:
-    """So many members that subscribe to the topic."""
-    made = [OwnMember(bootstrap, group, **options) for _ in range(count)]
+    """Starts members that subscribe to the topic."""
+    group_members = [OwnMember(bootstrap, group, **options) for _ in range(count)]
     try:
-        for member in made:
+        for member in group_members:
             await member.start()
             member.subscribe(topic)
-        yield made
+        yield group_members
     finally:
-        await asyncio.gather(*(member.close() for member in made))
+        await asyncio.gather(*(member.close() for member in group_members))

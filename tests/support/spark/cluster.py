@@ -130,11 +130,11 @@ class SparkCluster:
                 env=self._environment,
             )
 
-    def _awaited(self, said: re.Pattern[str], times: int) -> str:
+    def _awaited(self, pattern: re.Pattern[str], times: int) -> str:
         """Waits until the master has logged this text `count` times; returns the last match."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            result: list[str] = said.findall((self.directory / "master.log").read_text())
+            result: list[str] = pattern.findall((self.directory / "master.log").read_text())
             if len(result) >= times:
                 return result[-1]
             processes = [self._master, *self._workers.values()]

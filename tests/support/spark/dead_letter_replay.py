@@ -140,11 +140,11 @@ def _main(order: dict[str, object]) -> ReplayResult:
         spec = topic_pipeline(servers, name, str(order["topic"]))
     else:
         spec = table_pipeline(servers, name, databases)
-    seen: list[str] = []
+    steps: list[str] = []
 
     def step(done: str) -> None:
-        seen.append(done)
-        if done == order["step"] and seen.count(done) == order["time"]:
+        steps.append(done)
+        if done == order["step"] and steps.count(done) == order["time"]:
             os._exit(KILLED)
 
     return replay(spec, on_step=step)

@@ -86,7 +86,7 @@ class Driver:
         while missing:
             printed = self._process.stdout.readline()
             if not printed:
-                raise AssertionError(f"the driver never said {missing}:\n{self.errors}")
+                raise AssertionError(f"the driver never printed {missing}:\n{self.errors}")
             missing.discard(printed.strip())
 
     def go(self, environments: int) -> None:
@@ -119,9 +119,11 @@ def killed(orders: Sequence[Order], directory: Path) -> None:
 
 
 def main(written: str) -> int:
-    given = json.loads(written)
-    orders = [Order(Environment(**item.pop("environment")), **item) for item in given["orders"]]
-    with commits_seen(), dying_after_staging(given["worker_dies"]):
+    order_file = json.loads(written)
+    orders = [
+        Order(Environment(**item.pop("environment")), **item) for item in order_file["orders"]
+    ]
+    with commits_seen(), dying_after_staging(order_file["worker_dies"]):
         spark = _session(orders[0].environment)
         try:
             failures = _run_all(orders, spark)

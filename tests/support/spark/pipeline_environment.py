@@ -264,7 +264,7 @@ class Environment:
             total[window] += entry
         return sorted((*window, n[window], total[window]) for window in n)
 
-    def found(self) -> list[Row]:
+    def stored_rows(self) -> list[Row]:
         if self.kind == "topic":
             values = [
                 json.loads(item.value or b"") for item in committed(self.servers, self.result_topic)
@@ -274,7 +274,7 @@ class Environment:
         rows = self._rows("results")
         return sorted(tuple(int(str(row[column])) for column in columns) for row in rows)
 
-    def found_letters(self) -> list[bytes]:
+    def stored_letters(self) -> list[bytes]:
         if self.letters == "topic":
             return sorted(item.value or b"" for item in committed(self.servers, self.letter_topic))
         result: list[bytes] = []
@@ -290,9 +290,9 @@ class Environment:
 
     def check(self) -> None:
         """Asserts that every produced record is stored exactly once."""
-        result = self.found()
+        result = self.stored_rows()
         assert result == self.expected(), self._difference(result, self.expected())
-        letters = self.found_letters()
+        letters = self.stored_letters()
         assert letters == self.bad, (
             f"{self.name}: {len(letters)} dead letters, of which {len(set(letters))} are different "
             f"ones, for {len(self.bad)} records that cannot be read"

@@ -15,7 +15,7 @@ class Batches:
     """The rows of each non-empty batch of a query, in order."""
 
     def __init__(self) -> None:
-        self.found: list[list[Row]] = []
+        self.non_empty: list[list[Row]] = []
         self._changed = threading.Condition()
 
     def take(self, frame: "DataFrame", batch_id: int) -> None:
@@ -23,11 +23,11 @@ class Batches:
         rows = frame.collect()
         with self._changed:
             if rows:
-                self.found.append(rows)
+                self.non_empty.append(rows)
             self._changed.notify_all()
 
     def rows(self) -> "list[Row]":
-        return [row for batch in self.found for row in batch]
+        return [row for batch in self.non_empty for row in batch]
 
     def wait_for(self, enough: "Callable[[list[Row]], bool]", seconds: float = 60) -> None:
         with self._changed:

@@ -56,8 +56,8 @@ def settings(
     return ReadSettings(properties, include_headers, fail_on_data_loss, poll_timeout_ms)
 
 
-def read(wanted: OffsetRange, how: ReadSettings) -> list[Row]:
-    return rows_of(list(read_range(wanted, how)))
+def read(offset_range: OffsetRange, how: ReadSettings) -> list[Row]:
+    return rows_of(list(read_range(offset_range, how)))
 
 
 def range_of(admin: Admin, topic: str, start: int, end: int, partition: int = 0) -> OffsetRange:

@@ -133,7 +133,7 @@ def test_no_key_is_missing() -> None:
     assert KAFKA_4_4.keys() | ZOOKEEPER_ERA.keys() == set(range(95))
 
 
-def test_from_zero_says_only_what_differs() -> None:
+def test_from_zero_lists_only_the_differences() -> None:
     assert all(KAFKA_4_4[key][1] > 0 for key in FROM_ZERO)
 
 

@@ -139,7 +139,7 @@ def test_small_messages(message: Sample, version: int, encoded: str) -> None:
         ),
     ],
 )
-def test_declarations_that_make_no_codec(cls: type[Message], complaint: str) -> None:
+def test_invalid_declarations_are_refused(cls: type[Message], complaint: str) -> None:
     with pytest.raises(TypeError, match=re.escape(complaint)):
         fields_of(cls)
 
@@ -151,8 +151,8 @@ def test_elements_without_bytes_are_refused() -> None:
         decode(OfBare, 0, bytes(4))
 
 
-def test_the_smallest_message_is_no_smaller_than_said() -> None:
-    """What counts are multiplied with: a default message never takes fewer bytes."""
+def test_no_message_is_smaller_than_the_computed_minimum() -> None:
+    """Counts are multiplied by it: a default message is never smaller."""
     for cls, version in message_versions():
         flexible = version in cls.INFO.flexible
         assert smallest_size(cls, version, flexible) <= len(encode(cls(), version))

@@ -39,7 +39,9 @@ def joined(parts: Sequence[object]) -> bytes:
 
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 60), max_size=12))
-def test_any_cut_of_the_stream_gives_the_same_frames(frames: list[bytes], cuts: list[int]) -> None:
+def test_frames_do_not_depend_on_the_chunks_of_the_stream(
+    frames: list[bytes], cuts: list[int]
+) -> None:
     stream = framed(*frames)
     splitter = FrameSplitter()
     result: list[bytes] = []
@@ -63,7 +65,7 @@ def test_a_frame_within_the_data_is_not_copied() -> None:
     assert [frame.obj is data for frame in FrameSplitter().feed(data)] == [True, True]
 
 
-def test_what_waits_is_no_more_than_what_came() -> None:
+def test_buffered_bytes_do_not_exceed_received_bytes() -> None:
     splitter = FrameSplitter(max_size=1000)
     assert splitter.feed((1000).to_bytes(4, "big") + b"begin") == []
     assert splitter.buffered == 9
@@ -73,7 +75,7 @@ def test_what_waits_is_no_more_than_what_came() -> None:
 
 @pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x00\x00\x03\xe9"])
 @pytest.mark.parametrize("cut", [0, 2, 3])
-def test_a_length_that_cannot_be(length: bytes, cut: int) -> None:
+def test_an_invalid_length_is_refused(length: bytes, cut: int) -> None:
     splitter = FrameSplitter(max_size=1000)
     assert splitter.feed(length[:cut]) == []
     with pytest.raises(ProtocolError, match=r"at most 1000 are accepted.*socket\.request\.max"):
@@ -86,7 +88,7 @@ def test_the_largest_frame() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_request_there_and_back(version: int) -> None:
+def test_a_request_is_decoded_as_it_was_encoded(version: int) -> None:
     request = HeartbeatRequest("g", 1, "m")
     (frame,) = FrameSplitter().feed(joined(encode_request(request, version, 77, "me")))
     header, position = decode_request_header(frame)
@@ -95,7 +97,7 @@ def test_request_there_and_back(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_response_there_and_back(version: int) -> None:
+def test_a_response_is_decoded_as_it_was_encoded(version: int) -> None:
     response = HeartbeatResponse(throttle_time_ms=5, error_code=27)
     (frame,) = FrameSplitter().feed(joined(encode_response(response, version, 77)))
     assert decode_response(HeartbeatResponse, version, frame) == (ResponseHeader(77), response)
@@ -112,7 +114,7 @@ def test_headers_byte_by_byte() -> None:
 
 
 def test_the_header_of_an_unknown_version_can_be_read() -> None:
-    """So that the answer can name the versions there are: E4."""
+    """E4: the response can name the supported versions."""
     frame = bytes.fromhex("0012 0063 00000005 0002 6d65 00 ffff")
     assert decode_request_header(frame) == (RequestHeader(18, 99, 5, "me"), 13)
 
@@ -122,7 +124,7 @@ class FileRange:
     size: int
 
 
-def test_the_length_counts_what_is_sent_from_elsewhere() -> None:
+def test_the_length_includes_file_ranges() -> None:
     gap = FileRange(5000)
     data = FetchPartitionData(0, records=gap, aborted_transactions=None)
     response = FetchResponse(responses=[FetchableTopicResponse("t", partitions=[data])])

@@ -1,4 +1,4 @@
-"""Record batches go through the codec as they are: sliced, never copied, or left in their file."""
+"""Record batches in messages: sliced, never copied, or sent from their file."""
 
 from dataclasses import dataclass
 
@@ -55,7 +55,7 @@ def test_decoded_records_are_a_view_of_the_input(
 
 
 @pytest.mark.parametrize("version", [4, 12])
-def test_encoded_records_are_the_very_objects(version: int) -> None:
+def test_encoded_records_are_the_same_objects(version: int) -> None:
     view, plain, file_range = memoryview(b"view"), b"plain", FileRange(100, 6)
     parts = encode_parts(fetched(view, plain, file_range), version)
     assert len(parts) == 7
@@ -66,8 +66,8 @@ def test_encoded_records_are_the_very_objects(version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 11, 12, 16])
 @pytest.mark.parametrize("size", [1, 126, 127, 20_000])
-def test_a_gap_takes_the_place_of_its_bytes(version: int, size: int) -> None:
-    """S6: what is sent around a file range is what would be sent around the bytes themselves."""
+def test_a_file_range_replaces_its_bytes(version: int, size: int) -> None:
+    """S6: the bytes around a file range are the same as around the data itself."""
     batch = bytes(range(256)) * 80
     parts = encode_parts(fetched(FileRange(5, size), None, b"end"), version)
     filled = [
@@ -79,7 +79,7 @@ def test_a_gap_takes_the_place_of_its_bytes(version: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("empty", [b"", memoryview(b""), FileRange(3, 0), None])
-def test_nothing_to_send_makes_no_part(empty: RecordsOrRange | None) -> None:
+def test_empty_data_adds_no_part(empty: RecordsOrRange | None) -> None:
     parts = encode_parts(fetched(empty), 12)
     assert [type(part) for part in parts] == [bytes]
 

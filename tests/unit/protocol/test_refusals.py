@@ -149,8 +149,8 @@ def test_bad_bytes(cls: type[Message], version: int, data: bytes, complaint: str
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_any_length_below_zero_is_null_where_null_may_be() -> None:
-    """As Apache Kafka reads it."""
+def test_any_negative_length_of_a_nullable_field_is_null() -> None:
+    """As in Apache Kafka."""
     request, end = decode(MetadataRequest, 1, b"\xff\xff\xff\x00")
     assert request.topics is None
     assert end == 4

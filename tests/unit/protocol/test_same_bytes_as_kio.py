@@ -1,7 +1,7 @@
 """The same bytes as kio, an independent implementation, for every message and version it knows.
 
-Pairs of equal messages, one of ours and one of kio's, are made up side by side. Fields are paired
-by their order and their names compared, so that a field missing here, or out of place, is found.
+Pairs of equal messages, one of Penstock and one of kio, are generated together. Fields are paired
+by their order and their names compared, which detects a missing or misplaced field.
 """
 
 import dataclasses

@@ -70,7 +70,7 @@ def test_control_batches_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "kept"),
+    ("start", "end", "expected"),
     [
         (1000, 1101, range(5)),
         (1001, 1100, range(1, 4)),
@@ -81,11 +81,11 @@ def test_control_batches_are_left_out() -> None:
     ],
 )
 @pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP])
-def test_range_of_offsets(start: int, end: int, kept: range, codec: Compression) -> None:
-    """A fetch answers with whole batches; what lies outside the range is trimmed."""
+def test_range_of_offsets(start: int, end: int, expected: range, codec: Compression) -> None:
+    """A fetch returns complete batches; records outside the range are dropped."""
     batch = build_batch(GAPS, base_offset=1000, compression=codec)
     table = decode_to_arrow([batch], start_offset=start, end_offset=end)
-    assert rows(table) == [GAPS[index] for index in kept]
+    assert rows(table) == [GAPS[index] for index in expected]
 
 
 def test_batches_that_the_caller_leaves_out() -> None:
@@ -116,7 +116,7 @@ def test_old_formats() -> None:
     ]
 
 
-def test_crcs_are_checked_unless_told_otherwise() -> None:
+def test_crcs_are_checked_by_default() -> None:
     broken = bytearray(V2["gaps"])
     broken[-2] ^= 1
     with pytest.raises(CorruptRecordError, match="has CRC"):
@@ -131,7 +131,7 @@ def test_broken_records() -> None:
     decoder.add(V2["gaps"])
     with pytest.raises(CorruptRecordError, match="record 5 of the batch"):
         decoder.add(V2["plain"] + broken)
-    assert decoder.rows == 10, "what came before is kept"
+    assert decoder.rows == 10, "earlier records are kept"
     assert rows(decoder.finish()) == GAPS + golden_records(range(5))
 
 
@@ -173,7 +173,7 @@ def test_too_much_for_one_arrow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         decoder.finish()
 
 
-def test_no_validity_bits_where_nothing_is_null() -> None:
+def test_columns_without_null_have_no_validity_bits() -> None:
     table = decode_to_arrow([build_batch([Record(0, T, b"k", b"v")])])
     assert table.column("key").buffers()[0] is None
     assert table.column("value").buffers()[0] is None
@@ -211,7 +211,7 @@ def test_pyarrow_is_imported_only_when_it_is_used() -> None:
 
 
 def test_without_headers() -> None:
-    """D1: columns that nobody asked for cost nothing."""
+    """D1: columns that are not requested are not built."""
     log = V2["plain"] + V2["zstd"]
     decoder = ArrowDecoder(headers=False)
     decoder.add(log)
@@ -240,7 +240,7 @@ def test_microseconds() -> None:
     ]
 
 
-def test_what_was_gathered() -> None:
+def test_rows_and_size_of_a_decoder() -> None:
     decoder = ArrowDecoder()
     assert (decoder.rows, decoder.size, decoder.timestamp_types) == (0, 0, [])
     records = [Record(0, T, b"key", b"value", (("name", b"x"),)), Record(1, T, None, None)]

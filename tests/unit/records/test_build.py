@@ -245,7 +245,7 @@ def test_builder_keeps_the_latest_timestamp() -> None:
     verify(batch, 0, header)
 
 
-def test_builder_refuses_what_kafka_refuses() -> None:
+def test_builder_refuses_the_same_records_as_kafka() -> None:
     builder = BatchBuilder()
     builder.append(T, None, b"v")
     for timestamp in (-2, 2**63):

@@ -50,7 +50,7 @@ def test_levels(codec: Compression, levels: tuple[int, ...]) -> None:
         assert caught.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_levels_do_something() -> None:
+def test_levels_change_the_size() -> None:
     assert len(compress(Compression.GZIP, TEXT, 9)) < len(compress(Compression.GZIP, TEXT, 1))
     assert len(compress(Compression.LZ4, TEXT, 12)) < len(compress(Compression.LZ4, TEXT))
     assert len(compress(Compression.ZSTD, TEXT, 19)) < len(compress(Compression.ZSTD, TEXT, -100))
@@ -99,8 +99,8 @@ def test_broken_data(codec: Compression) -> None:
         decompress(codec, b"this is not compressed at all, not with any codec", MIB)
 
 
-def test_gzip_of_several_members_and_what_follows_them() -> None:
-    """Java's reader goes on to the next member, and ignores what is none."""
+def test_gzip_of_several_members_and_trailing_data() -> None:
+    """Java's reader continues with the next member, and ignores other data."""
     members = gzip.compress(b"one") + gzip.compress(b"two") + gzip.compress(bytes(2 * MIB))
     expected = b"onetwo" + bytes(2 * MIB)
     assert bytes(decompress(Compression.GZIP, members)) == expected
@@ -216,7 +216,7 @@ def test_lz4_of_magic_0_has_a_wrong_header_checksum() -> None:
 
 
 def test_lz4_with_a_content_size() -> None:
-    """The size is not trusted for memory; magic 0 mends the longer header too."""
+    """The size is not trusted for memory; magic 0 corrects the longer header too."""
     frame = bytearray(compress(Compression.LZ4, b"hello" * 10))
     frame[4] |= 0x08
     frame[6:6] = (50).to_bytes(8, "little")
@@ -258,7 +258,7 @@ def test_uncompressed_data_is_not_copied() -> None:
     assert bytes(view) == b"xbc"
 
 
-def test_gzip_is_what_zlib_reads() -> None:
+def test_gzip_can_be_read_by_zlib() -> None:
     assert zlib.decompress(compress(Compression.GZIP, TEXT), wbits=31) == TEXT
 
 

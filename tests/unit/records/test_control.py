@@ -116,7 +116,7 @@ def test_broken_markers(key: str | None, value: str | None, message: str) -> Non
         marker_of(batch)
 
 
-def test_what_is_no_marker() -> None:
+def test_other_batches_are_no_markers() -> None:
     with pytest.raises(InvalidRecordError, match="not a control batch"):
         marker_of(V2["plain"])
     with pytest.raises(InvalidRecordError, match="needs a producer id"):

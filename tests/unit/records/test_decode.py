@@ -38,7 +38,7 @@ def test_plain_form_is_plain() -> None:
     )
 
 
-def test_runs_where_cython_is_not_installed() -> None:
+def test_runs_without_cython() -> None:
     """Cython is needed to build, never to run."""
     code = """
 import sys

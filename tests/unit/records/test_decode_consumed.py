@@ -1,4 +1,4 @@
-"""Records as a consumer gives them out: compiled and plain say the same."""
+"""Decoding of consumer records: the compiled and the plain module agree."""
 
 from types import ModuleType
 from typing import NamedTuple

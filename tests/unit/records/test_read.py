@@ -144,12 +144,12 @@ def test_cut_off_anywhere() -> None:
 
 
 def test_varints_longer_than_they_need_be() -> None:
-    """Java's reader takes them; so do we."""
+    """As in Java's reader."""
     record = bytes.fromhex("1c 00 8000 808000 8280808000 6b 01 00".replace(" ", ""))
     assert read_records(batch_of(record)) == [Record(0, T, b"k", None)]
 
 
 def test_any_negative_length_is_null() -> None:
-    """Java's reader takes every negative length of a key or value for null."""
+    """As in Java's reader, for keys and values."""
     record = bytes.fromhex("0c 00 00 00 03 05 00".replace(" ", ""))
     assert read_records(batch_of(record)) == [Record(0, T, None, None)]

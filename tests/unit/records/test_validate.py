@@ -1,4 +1,4 @@
-"""What a leader takes, changes and refuses: LogValidator's rules."""
+"""Batches that a leader accepts, changes and refuses: the rules of LogValidator."""
 
 import zlib
 from struct import pack
@@ -367,7 +367,7 @@ def test_timestamps_too_far_from_now(codec: Compression) -> None:
         RecordError(1, f"timestamp {NOW - 5001} is not between {NOW - 5000} and {NOW + 3000}"),
         RecordError(3, f"timestamp {NOW + 3001} is not between {NOW - 5000} and {NOW + 3000}"),
     )
-    assert batch == before, "what is refused is left as it was"
+    assert batch == before, "a refused batch is not changed"
     check(assign(batch, LOG_APPEND), renumbered(read_records(before), NOW))
 
 

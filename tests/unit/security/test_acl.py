@@ -43,7 +43,7 @@ def test_only_real_resources_have_operations() -> None:
     assert set(SUPPORTED_OPERATIONS) == set(ResourceType) - {ResourceType.ANY, ResourceType.UNKNOWN}
 
 
-def test_a_good_binding_becomes_what_the_cluster_stores() -> None:
+def test_a_valid_binding_is_converted_to_metadata() -> None:
     pattern, entry = new_binding(2, "orders", 4, "User:ann", "*", 3, 3)
     assert AclKey(*pattern) == AclKey("TOPIC", "PREFIXED", "orders")
     assert AccessControlEntry(*entry) == AccessControlEntry("User:ann", "*", "READ", "ALLOW")
@@ -96,7 +96,7 @@ PATTERNS = [
 
 
 @pytest.mark.parametrize(
-    ("resource_type", "pattern_type", "name", "found"),
+    ("resource_type", "pattern_type", "name", "matches"),
     [
         ("ANY", "ANY", None, [0, 1, 2, 3, 4, 5]),
         ("TOPIC", "ANY", None, [0, 1, 2, 3, 4]),
@@ -115,7 +115,7 @@ PATTERNS = [
     ],
 )
 def test_a_filter_matches_patterns(
-    resource_type: str, pattern_type: str, name: str | None, found: list[int]
+    resource_type: str, pattern_type: str, name: str | None, matches: list[int]
 ) -> None:
     acl_filter = AclFilter(
         ResourceType[resource_type],
@@ -126,7 +126,7 @@ def test_a_filter_matches_patterns(
         AclOperation.ANY,
         AclPermission.ANY,
     )
-    assert [i for i, key in enumerate(PATTERNS) if acl_filter.matches_pattern(key)] == found
+    assert [i for i, key in enumerate(PATTERNS) if acl_filter.matches_pattern(key)] == matches
 
 
 @pytest.mark.parametrize(

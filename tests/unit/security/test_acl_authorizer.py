@@ -181,7 +181,7 @@ def test_authorized_operations() -> None:
 def test_idempotent_writing_needs_one_topic(
     acls: list[tuple[str, str, AccessControlEntry]], allowed: bool
 ) -> None:
-    """P3: whoever may write to some topic may produce idempotently (KIP-679)."""
+    """P3: a principal that may write to some topic may produce idempotently (KIP-679)."""
     authorizer = with_acls(*acls)
     for _ in range(2):
         assert authorizer.authorize_by_resource_type(ANN, HOST, WRITE, TOPIC) is allowed
@@ -292,8 +292,8 @@ def test_a_long_history_of_changes() -> None:
             Principal.parse(question[0]), question[1], AclOperation[question[2]], TOPIC, name
         )
         assert decision is oracle(acls, False, *question, "TOPIC", name)
-    left = {k: frozenset(result) for k, result in authorizer.acls(EVERYTHING)}
-    assert left == acls
+    remaining_acls = {k: frozenset(result) for k, result in authorizer.acls(EVERYTHING)}
+    assert remaining_acls == acls
 
 
 EVERYTHING = AclFilter(

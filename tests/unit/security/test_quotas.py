@@ -1,4 +1,4 @@
-"""Client quotas (X4): whose quota applies, what it costs, and what is forgotten."""
+"""Client quotas (X4): the quota that applies, throttling, and removal of idle clients."""
 
 from itertools import product
 
@@ -55,8 +55,8 @@ def test_the_most_specific_quota_applies(present: set[int]) -> None:
     for level in present:
         quotas.put(LEVELS[level], {"consumer_byte_rate": str(level + 1)})
     assert quotas.max_fetch_bytes("ann", "app") == (min(present) + 1) * 10
-    others = {2, 5} & present
-    expected = (min(others) + 1) * 10 if others else float("inf")
+    user_levels = {2, 5} & present
+    expected = (min(user_levels) + 1) * 10 if user_levels else float("inf")
     assert quotas.max_fetch_bytes("ann", "") == expected  # no id: no quota of clients
 
 

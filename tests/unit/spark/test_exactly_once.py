@@ -30,12 +30,12 @@ def test_a_batch_whose_end_is_stored_is_skipped_whatever_its_number() -> None:
     assert decide(stored, batch(at(5, 6), at(9, 6), number=0, query="query-2")) is Decision.SKIP
 
 
-def test_fresh_data_of_a_new_checkpoint_is_not_taken_for_done() -> None:
+def test_new_data_of_a_new_checkpoint_is_applied() -> None:
     stored = StoredProgress(at(9), "query-1", 7)
     assert decide(stored, batch(at(9), at(12), number=0, query="query-2")) is Decision.APPLY
 
 
-def test_a_batch_that_reads_nothing_is_known_by_its_number() -> None:
+def test_a_batch_without_records_is_identified_by_its_number() -> None:
     """The watermark has advanced: rows leave the state although no offset changes."""
     stored = StoredProgress(at(9), "query-1", 7)
     assert decide(stored, batch(at(9), at(9), number=8)) is Decision.APPLY
@@ -49,7 +49,7 @@ def test_a_partition_that_is_new_in_the_batch_has_no_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "said"),
+    ("stored", "message"),
     [
         (at(7), r"orders-0: stored 7, the batch goes from 5 to 9"),
         (at(4), r"orders-0: stored 4"),
@@ -60,8 +60,8 @@ def test_a_partition_that_is_new_in_the_batch_has_no_start() -> None:
         (at(9, topic_id="id-0"), "topic orders was deleted and created again"),
     ],
 )
-def test_anything_else_is_refused_with_the_stored_offsets(stored: Progress, said: str) -> None:
-    with pytest.raises(ProgressError, match=said) as raised:
+def test_the_error_of_other_offsets_has_the_stored_ones(stored: Progress, message: str) -> None:
+    with pytest.raises(ProgressError, match=message) as raised:
         decide(StoredProgress(stored), batch(at(5), at(9)))
     assert "penstock pipeline rebuild" in str(raised.value)
 

@@ -147,8 +147,8 @@ def test_node_id_and_broker_id_are_synonyms(settings: dict[str, str], node: int)
 
 def test_log_dir_is_used_if_log_dirs_is_not_set() -> None:
     assert BrokerConfig.from_properties({"log.dir": "a"}).list("log.dirs") == ["a"]
-    both = BrokerConfig.from_properties({"log.dir": "a", "log.dirs": "b, c"})
-    assert both.list("log.dirs") == ["b", "c"]
+    configured = BrokerConfig.from_properties({"log.dir": "a", "log.dirs": "b, c"})
+    assert configured.list("log.dirs") == ["b", "c"]
 
 
 def test_the_error_of_an_unknown_name_suggests_the_nearest() -> None:
@@ -275,16 +275,16 @@ def test_a_listener_has_its_own_settings_or_those_of_all() -> None:
 
 def test_reading_an_undefined_setting_is_an_error() -> None:
     config = BrokerConfig.from_properties({})
-    for ask in (config.text, config.int, config.value, config.is_set):
+    for read in (config.text, config.int, config.value, config.is_set):
         with pytest.raises(KeyError):
-            ask("no.such.name")
+            read("no.such.name")
     with pytest.raises(KeyError):
         config.listener_setting("PLAINTEXT", "no.such.name")
 
 
 def test_reading_a_setting_as_another_type_is_an_error() -> None:
     config = BrokerConfig.from_properties({})
-    for ask, name in (
+    for read, name in (
         (config.int, "auto.create.topics.enable"),
         (config.int, "log.retention.ms"),
         (config.float, "num.partitions"),
@@ -294,4 +294,4 @@ def test_reading_a_setting_as_another_type_is_an_error() -> None:
         (config.password, "num.partitions"),
     ):
         with pytest.raises(TypeError, match=name):
-            ask(name)
+            read(name)

@@ -73,7 +73,7 @@ async def published(host: Listening, number: int) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_loading_fills_the_image_and_notifies_nobody() -> None:
+def test_loading_fills_the_image_without_notifications() -> None:
     async def scenario(host: Listening, another: MemoryStore) -> None:
         assert list(host.image.topics) == ["t"]
         assert host.published == []
@@ -102,7 +102,7 @@ def test_a_decision_without_changes_commits_nothing() -> None:
     run(scenario)
 
 
-def test_what_another_broker_commits_is_published_once() -> None:
+def test_commits_of_another_broker_are_published_once() -> None:
     async def scenario(host: Listening, another: MemoryStore) -> None:
         another.commit([Put(topic("t"))])
         another.commit([Put(partition("t"))])
@@ -130,7 +130,7 @@ def test_own_commits_and_those_of_others_are_published_in_order() -> None:
     run(scenario)
 
 
-def test_a_decision_sees_what_was_delivered_before_it() -> None:
+def test_a_decision_includes_changes_delivered_before_it() -> None:
     async def scenario(host: Listening, another: MemoryStore) -> None:
         another.commit([Put(counter(5))])
         assert await host.run(count) == 6
@@ -139,7 +139,7 @@ def test_a_decision_sees_what_was_delivered_before_it() -> None:
     run(scenario)
 
 
-def test_preparations_end_before_anything_is_published() -> None:
+def test_preparations_end_before_changes_are_published() -> None:
     async def scenario(host: Listening, another: MemoryStore) -> None:
         prepared: list[Sequence[Change]] = []
 
@@ -224,7 +224,7 @@ def test_after_a_conflict_the_decision_is_run_again_on_the_new_image() -> None:
     run(scenario, silent_session)
 
 
-def test_at_start_too_a_conflict_is_resolved_by_deciding_again() -> None:
+def test_a_conflict_at_start_is_resolved_by_deciding_again() -> None:
     async def scenario(host: Listening, another: MemoryStore) -> None:
         assert host.run_at_start(count) == 1
         another.commit([Put(counter(7))])

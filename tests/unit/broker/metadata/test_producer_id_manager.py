@@ -39,7 +39,7 @@ def test_a_restart_skips_the_rest_of_the_block(tmp_path: Path) -> None:
     assert (first, second) == (0, BLOCK_SIZE)
 
 
-def test_without_a_block_there_is_none_to_take(tmp_path: Path) -> None:
+def test_without_a_block_no_id_is_assigned(tmp_path: Path) -> None:
     async def work(ids: ProducerIdManager) -> list[int | None]:
         none = ids.take()
         first = await ids.wait()

@@ -289,7 +289,7 @@ payload = st.none() | st.binary(max_size=300)
     st.sampled_from(["none", "lz4"]),
     st.integers(1, 20),
 )
-def test_each_record_is_where_its_metadata_say(
+def test_each_record_is_at_the_offset_of_its_metadata(
     records: list[tuple[bytes | None, bytes | None]],
     partitions: int,
     batch_size: int,

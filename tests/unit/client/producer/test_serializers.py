@@ -76,8 +76,8 @@ def test_void() -> None:
 def test_values_of_the_setting() -> None:
     """P5: an object, its class, or a function."""
 
-    def use(given: object, data: object) -> bytes | None:
-        serializer = serializer_of(given, "value")
+    def use(setting: object, data: object) -> bytes | None:
+        serializer = serializer_of(setting, "value")
         assert serializer is not None
         return serializer.serialize("t", data)
 

@@ -66,7 +66,7 @@ def test_scram_follows_the_example_of_rfc_7677() -> None:
 
 
 @given(user=names, password=names, mechanism=st.sampled_from(ScramMechanism))
-def test_scram_logs_in_at_our_server_and_only_with_the_right_password(
+def test_scram_authenticates_with_the_server_only_with_the_right_password(
     user: str, password: str, mechanism: ScramMechanism
 ) -> None:
     server = scram_server(mechanism, {user: password})
@@ -79,7 +79,7 @@ def test_scram_logs_in_at_our_server_and_only_with_the_right_password(
 
 
 @given(user=names, password=names)
-def test_plain_logs_in_at_our_server(user: str, password: str) -> None:
+def test_plain_authenticates_with_the_server(user: str, password: str) -> None:
     server = PlainServer({user: password})
     exchange(PlainClient(Credentials(user, password)), server)
     assert server.principal_name == user

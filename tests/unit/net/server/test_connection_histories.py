@@ -1,4 +1,4 @@
-"""Any history of a connection: nothing is lost, doubled, reordered or forgotten."""
+"""Random histories of a connection: no request is lost, duplicated or reordered."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,10 @@ from tests.support.broker.net_server import framed
 
 
 class Simulation:
-    """A connection, a peer whose bytes wait in a socket, and a host that takes its time.
+    """A connection, a peer whose bytes wait in a socket, and a slow host.
 
-    The wire does what the real one does: a socket with bytes is looked at once in each turn; when
-    the connection wants none it is left alone until `resume`.
+    The wire works like the real one: a socket with bytes is read once in each loop iteration; when
+    the connection does not read, it waits for `resume`.
     """
 
     def __init__(self, requests: list[bytes], limits: Limits) -> None:
@@ -36,7 +36,7 @@ class Simulation:
         self.connection = Connection(peer, self, limits, self.backlog, FrameMemory(), 0)
         self.connection.attach(self)
 
-    # The wire.
+    # --- the wire
 
     def flush(self) -> None:
         if not self.writing:
@@ -70,7 +70,7 @@ class Simulation:
     def abort(self) -> None:
         self.reading = self.writing = False
 
-    # The host.
+    # --- the host
 
     def received(self, connection: Connection, frame: memoryview) -> None:
         self.delivered.append(bytes(frame))
@@ -91,12 +91,12 @@ class Simulation:
     def closed(self, connection: Connection, reason: str, expected: bool) -> None:
         self.reasons.append(reason)
 
-    # What happens.
+    # --- steps
 
-    def turn(self, size: int) -> None:
-        """One turn of the loop, in which up to `size` bytes can be received."""
-        due, self.soon = self.soon, []
-        for callback in due:
+    def run_once(self, size: int) -> None:
+        """Runs one iteration of the event loop, which receives up to `size` bytes."""
+        callbacks, self.soon = self.soon, []
+        for callback in callbacks:
             callback()
         if self.writing and self.window:
             self.write()
@@ -118,13 +118,13 @@ class Simulation:
             response.send([framed(frame)[:3], framed(frame)[3:]])
 
     def time(self) -> None:
-        due, self.timers = self.timers, []
-        for callback in due:
+        callbacks, self.timers = self.timers, []
+        for callback in callbacks:
             callback()
 
 
 steps = st.one_of(
-    st.tuples(st.just("turn"), st.sampled_from([1, 7, 100, 5_000, 100_000])),
+    st.tuples(st.just("run"), st.sampled_from([1, 7, 100, 5_000, 100_000])),
     st.tuples(st.just("take"), st.sampled_from([1, 50, 3_000, 100_000])),
     st.tuples(st.just("respond"), st.integers(0, 100)),
     st.tuples(st.just("release"), st.just(0)),
@@ -141,7 +141,7 @@ steps = st.one_of(
     unsent=st.sampled_from([0, 1000, 65_536]),
     queued=st.sampled_from([1, 500]),
 )
-def test_every_request_is_delivered_and_answered_in_order(
+def test_every_request_is_delivered_and_gets_its_response_in_order(
     sizes: list[int],
     plan: list[str],
     history: list[tuple[str, int]],
@@ -149,15 +149,15 @@ def test_every_request_is_delivered_and_answered_in_order(
     unsent: int,
     queued: int,
 ) -> None:
-    """Whatever stops a connection, it goes on once the reason is gone, without another byte."""
+    """A connection that was stopped continues when the reason ends, without further input."""
     requests = [b"%d:" % number + bytes(size) for number, size in enumerate(sizes)]
     simulation = Simulation(
         requests, Limits(max_pipelined=pipelined, max_unsent=unsent, queued_max_requests=queued)
     )
     simulation.plan = plan
     for name, value in history:
-        if name == "turn":
-            simulation.turn(value)
+        if name == "run":
+            simulation.run_once(value)
         elif name == "take":
             simulation.window += value
         elif name == "respond":
@@ -174,7 +174,7 @@ def test_every_request_is_delivered_and_answered_in_order(
     for _ in range(10_000):
         if len(simulation.sent) == sum(map(len, map(framed, requests))):
             break
-        simulation.turn(100_000)
+        simulation.run_once(100_000)
         simulation.time()
         while simulation.open:
             simulation.respond(0)

@@ -135,7 +135,7 @@ def test_suites_by_their_java_names(broker: Identity, suite: str, name: str) -> 
     assert older == [name]
 
 
-def test_settings_that_cannot_be_used_say_what_to_change(
+def test_the_error_of_unusable_settings_says_what_to_change(
     tmp_path: Path, broker: Identity, authority: Identity
 ) -> None:
     jks = tmp_path / "broker.jks"
@@ -186,7 +186,7 @@ def test_settings_that_cannot_be_used_say_what_to_change(
         assert raised.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_contexts_are_built_anew_when_files_or_settings_change(
+def test_contexts_are_recreated_when_files_or_settings_change(
     tmp_path: Path, broker: Identity
 ) -> None:
     path = tmp_path / "broker.pem"

@@ -125,7 +125,7 @@ def test_csv_has_no_nested_fields_and_raw_no_schema() -> None:
         fields_of(spec("a int", format_name="raw"))
 
 
-def test_an_avro_record_gives_its_fields(tmp_path: Path) -> None:
+def test_the_fields_of_an_avro_record(tmp_path: Path) -> None:
     point = {"type": "record", "name": "Point", "fields": [{"name": "x", "type": "float"}]}
     source = avro(
         tmp_path,
@@ -197,7 +197,7 @@ def test_a_schema_file_must_exist_and_be_valid(tmp_path: Path) -> None:
         fields_of(spec(format_name="protobuf", file=broken))
 
 
-def test_a_protobuf_message_gives_its_fields(tmp_path: Path) -> None:
+def test_the_fields_of_a_protobuf_message(tmp_path: Path) -> None:
     assert dict(fields_of(proto(tmp_path, "shop.Order"))) == {
         "id": "bigint",
         "at": "timestamp",
@@ -222,7 +222,7 @@ def test_a_protobuf_message_gives_its_fields(tmp_path: Path) -> None:
         ("shop.Nothing", "the message shop.Nothing has no fields"),
     ],
 )
-def test_messages_that_make_no_columns(tmp_path: Path, message: str, expected: str) -> None:
+def test_unsupported_messages_are_refused(tmp_path: Path, message: str, expected: str) -> None:
     with pytest.raises(OptionError, match=expected):
         fields_of(proto(tmp_path, message))
 

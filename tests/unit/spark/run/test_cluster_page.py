@@ -28,5 +28,5 @@ def test_an_example_is_right(
     assert spec.checkpoint.startswith(("/mnt/", "hdfs:///", "s3a://"))
 
 
-def test_there_is_one_for_each_kind_of_cluster() -> None:
+def test_each_kind_of_cluster_has_an_example() -> None:
     assert len(EXAMPLES) == 3

@@ -92,7 +92,7 @@ class Folder:
         self.files.clear()
 
 
-def test_a_checkpoint_tells_its_query_and_its_last_batches() -> None:
+def test_a_checkpoint_contains_its_query_and_its_last_batches() -> None:
     files = Folder(metadata='{"id":"query-1"}', offsets__9="", offsets__10="", commits__9="")
     files.files["offsets/.10.crc"] = ""
     checkpoint = Checkpoint(files)

@@ -25,7 +25,7 @@ CHECKPOINT = CheckpointState(
 )
 
 
-def test_a_first_run_wants_no_checkpoint() -> None:
+def test_a_first_run_needs_an_empty_checkpoint() -> None:
     check_first_run("p.s", CheckpointState(), "there")
     with pytest.raises(PipelineError, match=r"checkpoint in there.*rebuild"):
         check_first_run("p.s", CheckpointState(exists=True), "there")
@@ -73,12 +73,12 @@ def test_a_sink_that_does_not_have_a_committed_batch_was_restored() -> None:
 
 
 @pytest.mark.parametrize("offset", [2, 8, 12])
-def test_a_sink_that_is_somewhere_else_is_noticed_at_once(offset: int) -> None:
+def test_a_sink_at_other_offsets_is_refused_immediately(offset: int) -> None:
     with pytest.raises(ProgressError, match="other offsets than the checkpoint"):
         resume_position("p.s", StoredProgress(at(offset), "q", 3), CHECKPOINT, STATELESS)
 
 
-def test_the_first_batch_begins_where_the_query_began() -> None:
+def test_the_first_batch_starts_at_the_start_of_the_query() -> None:
     checkpoint = CheckpointState(exists=True, query_id="q", begin=at(3), planned=0, end=at(9))
     assert resume_position("p.s", StoredProgress(at(3)), checkpoint, STATEFUL) == at(3)
     assert resume_position("p.s", StoredProgress(at(9), "q", 0), checkpoint, STATEFUL) == at(3)
@@ -94,7 +94,7 @@ def test_other_sources_than_before_are_refused() -> None:
             resume_position("p.s", StoredProgress(stored, "q", 4), CheckpointState(), STATELESS)
 
 
-def test_a_pattern_may_have_matched_nothing_yet() -> None:
+def test_a_pattern_may_have_no_stored_offsets() -> None:
     plan = QueryPlan(("orders", "any"), stateful=False, patterns=frozenset({"any"}))
     assert resume_position("p.s", StoredProgress(at(9), "q", 4), CheckpointState(), plan) == at(9)
 

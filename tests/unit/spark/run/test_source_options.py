@@ -43,7 +43,7 @@ SPEC = PipelineSpec(
 AT = SourceOffsets({TopicPartition("a", 0): 5}, {"a": "id-a"}, "clicks")
 
 
-def test_the_client_is_that_of_the_pipeline_and_reads_what_is_committed() -> None:
+def test_sources_have_the_client_settings_of_the_pipeline_and_read_committed() -> None:
     result = options_of(SPEC, CLICKS)
     assert result["kafka.bootstrap.servers"] == "one:9092"
     assert result["kafka.security.protocol"] == "SSL"
@@ -63,7 +63,7 @@ def test_settings_of_producers_are_not_for_sources() -> None:
     assert options["kafka.client.id"] == "c"
 
 
-def test_options_are_such_as_the_source_understands() -> None:
+def test_options_are_accepted_by_the_source() -> None:
     stream = stream_options(stream_options_of(SPEC, CLICKS, AT, 1000))
     assert stream.max_offsets_per_trigger == 1000
     assert stream.source_name == "clicks"
@@ -84,25 +84,25 @@ def test_options_are_such_as_the_source_understands() -> None:
         ("1970-01-01T01:00:05+01:00", "startingTimestamp", "5000"),
     ],
 )
-def test_where_a_source_begins(starting: str, option: str, value: str) -> None:
+def test_the_start_of_a_source(starting: str, option: str, value: str) -> None:
     source = SourceSpec(name="s", topics=("a",), starting=starting)
     result = starting_options_of(SPEC, source)
     assert result[option] == value
     stream_options(result)
 
 
-def test_a_beginning_that_is_no_time() -> None:
+def test_an_invalid_start_time_is_refused() -> None:
     with pytest.raises(OptionError, match="earliest, latest or a time"):
         starting_options_of(SPEC, SourceSpec(name="s", topics=("a",), starting="yesterday"))
 
 
-def test_only_what_a_sink_needs_is_read() -> None:
+def test_only_sources_that_a_sink_needs_are_read() -> None:
     assert views_needed(SPEC, "known") == {"known", "clicks", "people"}
     assert views_needed(SPEC, "unique") == {"unique", "known", "clicks", "people"}
     assert views_needed(SPEC, "orders") == {"orders"}
 
 
-def test_a_function_may_read_everything_before_it() -> None:
+def test_a_function_may_read_all_views_before_it() -> None:
     assert views_needed(SPEC, "made") == {"made", "unique", "known", "clicks", "orders", "people"}
 
 

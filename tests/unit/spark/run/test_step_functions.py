@@ -42,7 +42,7 @@ def test_a_function_in_a_module_next_to_the_pipeline(tmp_path: Path) -> None:
     assert str(function_of(step("my_steps_module:clean"), tmp_path)({})) == "cleaned"
 
 
-def test_what_executors_cannot_import_is_sent_to_them(tmp_path: Path) -> None:
+def test_functions_that_executors_cannot_import_are_pickled(tmp_path: Path) -> None:
     """A package next to the pipeline or a file is pickled; installed modules are not."""
     (tmp_path / "my_steps_package").mkdir()
     (tmp_path / "my_steps_package" / "__init__.py").write_text("")
@@ -50,16 +50,16 @@ def test_what_executors_cannot_import_is_sent_to_them(tmp_path: Path) -> None:
     text = "from my_steps_package import words\ndef clean(views):\n    return words.WORD\n"
     (tmp_path / "my_steps_package" / "steps.py").write_text(text)
     pickled: Callable[[object], bytes] = cloudpickle.dumps
-    sent = pickled(function_of(step("my_steps_package.steps:clean"), tmp_path))
-    there = [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer)({}))"]
-    done = subprocess.run(there, input=sent, cwd="/", capture_output=True, check=False)
+    data = pickled(function_of(step("my_steps_package.steps:clean"), tmp_path))
+    command = [sys.executable, "-c", "import pickle, sys; print(pickle.load(sys.stdin.buffer)({}))"]
+    done = subprocess.run(command, input=data, cwd="/", capture_output=True, check=False)
     assert done.stdout.strip() == b"done", done.stderr.decode()
     installed = function_of(step("json:dumps"), tmp_path)
     assert pickle.loads(pickled(installed)) is json.dumps
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("function", "message"),
     [
         ("clean", "module:function"),
         (":clean", "module:function"),
@@ -69,9 +69,11 @@ def test_what_executors_cannot_import_is_sent_to_them(tmp_path: Path) -> None:
         ("steps.py:VALUE", "there is no function VALUE"),
     ],
 )
-def test_functions_that_cannot_be_found(tmp_path: Path, function: str, said: str) -> None:
+def test_the_error_of_a_missing_function_has_the_reason(
+    tmp_path: Path, function: str, message: str
+) -> None:
     (tmp_path / "steps.py").write_text("VALUE = 1\n")
-    with pytest.raises(PipelineError, match=said):
+    with pytest.raises(PipelineError, match=message):
         function_of(step(function), tmp_path)
 
 

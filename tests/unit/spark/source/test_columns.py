@@ -18,8 +18,8 @@ def decoded(
     for batch in batches:
         decoder.add(batch)
     types = decoder.timestamp_types
-    made = columns.record_batch(decoder.finish(), types)
-    return rows_of([made]), made
+    record_batch = columns.record_batch(decoder.finish(), types)
+    return rows_of([record_batch]), record_batch
 
 
 def batch(first: int, *timestamps: int, kind: TimestampType = TimestampType.CREATE_TIME) -> bytes:
@@ -42,11 +42,11 @@ def test_batches_of_both_kinds_of_timestamps() -> None:
     assert {(row.topic, row.partition) for row in rows} == {("t", 3)}
 
 
-def test_lengths_that_grow_and_shrink() -> None:
+def test_batches_of_growing_and_shrinking_lengths() -> None:
     columns = SparkColumns("topic", 7, headers=False)
     for count in (1, 5000, 2, 20_000, 3):
-        rows, made = decoded(columns, batch(0, *range(count)))
-        assert made.num_rows == count
+        rows, record_batch = decoded(columns, batch(0, *range(count)))
+        assert record_batch.num_rows == count
         assert rows[-1] == Row(None, b"v", "topic", 7, count - 1, 1000 * (count - 1), 0)
 
 
@@ -61,8 +61,8 @@ def test_lengths_that_grow_and_shrink() -> None:
         (-(2**62), -((2**63 - 1) // 1000 * 1000)),
     ],
 )
-def test_times_at_the_edges(milliseconds: int, microseconds: int) -> None:
-    """Without a timestamp it is -1 ms, as in Spark's own source; invalid values do no harm."""
+def test_times_at_the_limits(milliseconds: int, microseconds: int) -> None:
+    """A missing timestamp is -1 ms, as in Spark's own source; invalid values are clamped."""
     rows, _ = decoded(SparkColumns("t", 0, headers=False), batch(0, 5, milliseconds))
     assert [row.timestamp for row in rows] == [5000, microseconds]
 
@@ -74,13 +74,13 @@ def test_headers() -> None:
         Record(2, 1, b"", b"v", (("ü", b""),)),
     ]
     log = bytes(build_batch(records, base_offset=0))
-    rows, made = decoded(SparkColumns("t", 0, headers=True), log, headers=True)
-    assert made.column("headers")[1].as_py() is None, "as Spark's own source has it"
+    rows, record_batch = decoded(SparkColumns("t", 0, headers=True), log, headers=True)
+    assert record_batch.column("headers")[1].as_py() is None, "as in Spark's own source"
     assert [(row.key, row.value, row.headers) for row in rows] == [
         (record.key, record.value, record.headers) for record in records
     ]
-    bare, made = decoded(SparkColumns("t", 0, headers=False), log)
+    bare, record_batch = decoded(SparkColumns("t", 0, headers=False), log)
     assert [(row.key, row.value, row.headers) for row in bare] == [
         (record.key, record.value, None) for record in records
     ]
-    assert made.num_columns == 7
+    assert record_batch.num_columns == 7

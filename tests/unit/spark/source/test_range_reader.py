@@ -53,8 +53,8 @@ class Environment:
         self._topics = 0
 
     def close(self) -> None:
-        for in_transaction in (*self.plain.values(), *self.in_transactions.values()):
-            in_transaction.close()
+        for producer in (*self.plain.values(), *self.in_transactions.values()):
+            producer.close()
         for consumer in self.consumers.values():
             consumer.close()
         self.admin.close()
@@ -66,7 +66,7 @@ class Environment:
         return name
 
     def send(self, producer: Producer, topic: str, count: int, first: int = 0) -> None:
-        """One batch."""
+        """Sends one batch."""
         for number in range(first, first + count):
             producer.send(
                 topic,
@@ -77,8 +77,8 @@ class Environment:
             )
         producer.flush()
 
-    def end_transaction(self, who: str, *, commits: bool) -> None:
-        producer = self.in_transactions[who]
+    def end_transaction(self, producer_name: str, *, commits: bool) -> None:
+        producer = self.in_transactions[producer_name]
         if commits:
             producer.commit_transaction()
         else:
@@ -110,18 +110,18 @@ steps = st.lists(
 
 @settings(max_examples=30)
 @given(steps=steps, data=st.data())
-def test_rows_are_those_of_a_consumer(
+def test_rows_are_the_same_as_those_of_a_consumer(
     environment: Environment, steps: list[tuple[str, int]], data: st.DataObject
 ) -> None:
     """D1, P4: batches of all sizes and codecs, committed and aborted transactions."""
     topic = environment.topic()
     is_open = {"a": False, "b": False}
     for step, count in [*steps, ("abort a", 0), ("commit b", 0)]:
-        what, _, who = step.rpartition(" ")
-        if what:
-            if is_open[who]:
-                environment.end_transaction(who, commits=what == "commit")
-                is_open[who] = False
+        action, _, producer_name = step.rpartition(" ")
+        if action:
+            if is_open[producer_name]:
+                environment.end_transaction(producer_name, commits=action == "commit")
+                is_open[producer_name] = False
         elif step in is_open:
             if not is_open[step]:
                 environment.in_transactions[step].begin_transaction()
@@ -137,9 +137,9 @@ def test_rows_are_those_of_a_consumer(
         )
         start = data.draw(st.integers(0, end))
         stop = data.draw(st.integers(start, end))
-        for wanted in ((0, end), (start, stop), (stop, end)):
-            result = read(range_of(environment.admin, topic, *wanted), how)
-            assert result == [row for row in expected if wanted[0] <= row.offset < wanted[1]]
+        for first, last in ((0, end), (start, stop), (stop, end)):
+            result = read(range_of(environment.admin, topic, first, last), how)
+            assert result == [row for row in expected if first <= row.offset < last]
 
 
 @pytest.mark.parametrize("headers", [False, True])
@@ -157,7 +157,7 @@ def test_schema_is_sparks(environment: Environment, headers: bool) -> None:
         assert batch.schema.equals(expected, check_metadata=True)
 
 
-def test_a_batch_is_cut_at_both_ends(environment: Environment) -> None:
+def test_rows_outside_the_range_are_dropped(environment: Environment) -> None:
     topic = environment.topic()
     environment.send(environment.plain["lz4"], topic, 10)
     rows = read(range_of(environment.admin, topic, 3, 7), ranges.settings(environment.bootstrap))
@@ -173,7 +173,7 @@ def test_an_empty_range_sends_no_request() -> None:
     assert list(read_range(OffsetRange("t", 0, 5, 5), ReadSettings({}))) == []
 
 
-def test_nothing_but_markers_at_the_end(environment: Environment) -> None:
+def test_markers_at_the_end_of_a_range(environment: Environment) -> None:
     """P4: the range ends with a marker and aborted records, none of which is returned."""
     topic = environment.topic()
     environment.send(environment.plain["none"], topic, 3)
@@ -187,7 +187,7 @@ def test_nothing_but_markers_at_the_end(environment: Environment) -> None:
     assert read(range_of(environment.admin, topic, 7, 8), how) == []
 
 
-def test_times_of_the_log(environment: Environment) -> None:
+def test_log_append_time(environment: Environment) -> None:
     topic = environment.topic(**{"message.timestamp.type": "LogAppendTime"})
     environment.send(environment.plain["none"], topic, 3)
     rows = read(range_of(environment.admin, topic, 0, 3), ranges.settings(environment.bootstrap))
@@ -195,7 +195,7 @@ def test_times_of_the_log(environment: Environment) -> None:
     assert all(row.timestamp > 1000 * (T0 + 3) for row in rows)
 
 
-def test_without_ids(environment: Environment) -> None:
+def test_a_range_without_a_topic_id(environment: Environment) -> None:
     """Ranges from brokers before Kafka 2.8 have no topic id."""
     topic = environment.topic()
     environment.send(environment.plain["none"], topic, 3)
@@ -203,7 +203,7 @@ def test_without_ids(environment: Environment) -> None:
     assert [row.offset for row in rows] == [0, 1, 2]
 
 
-def test_memory_is_bounded(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_limited(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that decompresses to a large size is returned in parts."""
     monkeypatch.setattr(range_reader, "BATCH_BYTES", 20_000)
     topic = environment.topic()
@@ -222,7 +222,7 @@ def test_memory_is_bounded(environment: Environment, monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_many_responses(environment: Environment) -> None:
+def test_a_range_of_many_fetches(environment: Environment) -> None:
     """A range that needs many fetches, each of which ends within a batch."""
     topic = environment.topic()
     for first in range(0, 300, 10):
@@ -244,8 +244,8 @@ def test_an_abandoned_range_leaves_nothing_behind(environment: Environment) -> N
         assert next(reading).column("offset")[0].as_py() == start
         assert isinstance(reading, Generator)
         reading.close()
-        again = read(range_of(environment.admin, topic, start + 1, start + 40), how)
-        assert [row.offset for row in again] == list(range(start + 1, start + 40))
+        rows = read(range_of(environment.admin, topic, start + 1, start + 40), how)
+        assert [row.offset for row in rows] == list(range(start + 1, start + 40))
 
 
 def test_two_ranges_at_once(environment: Environment) -> None:
@@ -253,7 +253,7 @@ def test_two_ranges_at_once(environment: Environment) -> None:
     for first in range(0, 100, 10):
         environment.send(environment.plain["none"], topic, 10, first)
     how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
-    one = read_range(range_of(environment.admin, topic, 0, 50), how)
-    two = read_range(range_of(environment.admin, topic, 50, 100), how)
-    offsets = [[row.offset for row in rows_of(list(item))] for item in (one, two)]
+    first_range = read_range(range_of(environment.admin, topic, 0, 50), how)
+    second_range = read_range(range_of(environment.admin, topic, 50, 100), how)
+    offsets = [[row.offset for row in rows_of(list(item))] for item in (first_range, second_range)]
     assert offsets == [list(range(50)), list(range(50, 100))]

@@ -55,7 +55,7 @@ def test_a_report_is_parsed_from_sparks_progress(as_text: bool) -> None:
         written = offsets(*values).to_json()
         return json.dumps(written) if as_text else written
 
-    said = {
+    progress = {
         "batchId": 3,
         "batchDuration": 500,
         "eventTime": {"watermark": "2026-01-01T00:00:10.000Z"},
@@ -72,10 +72,10 @@ def test_a_report_is_parsed_from_sparks_progress(as_text: bool) -> None:
             }
         ],
     }
-    assert report_of("shop.main", said) == REPORT
+    assert report_of("shop.main", progress) == REPORT
 
 
-def test_a_partition_that_nothing_was_read_of_counts_from_its_beginning() -> None:
+def test_the_lag_of_an_unread_partition_counts_from_its_beginning() -> None:
     assert REPORT.lag == 2_000 + 40
 
 

@@ -117,9 +117,9 @@ def storm(
 
 
 def check_calm(simulation: MembershipSimulation) -> None:
-    """Everything is owned, by one member each, and nobody has anything left to do."""
+    """Each partition has exactly one owner, and no member has pending actions."""
     living = [member for member in simulation.members if member.alive]
-    # A static member that was fenced, be it by a late request of its own, gives up for good.
+    # A static member that was fenced, even by its own late request, ends permanently.
     going = [member for member in living if not member.errors]
     assert going
     assert all(member.machine.is_stable for member in going)
@@ -143,7 +143,7 @@ def test_consumer_members(seed: int) -> None:
     check_calm(simulation)
 
 
-def test_the_same_seed_gives_the_same_world() -> None:
+def test_the_same_seed_results_in_the_same_history() -> None:
     def run() -> list[tuple[bytes, bytes | None]]:
         make = lambda name, i: ConsumerMember(settings(i), f"id-{name}")  # noqa: E731
         return storm(3, make, check=False).host.log

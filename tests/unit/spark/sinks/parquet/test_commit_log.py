@@ -114,7 +114,7 @@ def test_a_commit_is_read_as_it_was_written(commit: Commit) -> None:
 
 
 @pytest.mark.parametrize("written", [b"", b"[]", b"{}", b'{"kind": "open"}'])
-def test_what_is_no_commit_is_refused(written: bytes) -> None:
+def test_invalid_commits_are_refused(written: bytes) -> None:
     with pytest.raises(ProgressError, match="commit 3 cannot be read"):
         Commit.from_bytes(3, written)
 
