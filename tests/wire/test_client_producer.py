@@ -423,8 +423,8 @@ def test_threads_share_a_producer(producer: Producer, client: WireClient) -> Non
     values = [value or b"" for value in uncommitted(client, "threads")]
     assert len(values) == 2000
     for name in range(4):
-        mine = [value for value in values if value.startswith(b"%d:" % name)]
-        assert mine == [b"%d:%d" % (name, number) for number in range(500)]
+        values_of_producer = [value for value in values if value.startswith(b"%d:" % name)]
+        assert values_of_producer == [b"%d:%d" % (name, number) for number in range(500)]
 
 
 def test_the_asyncio_producer(broker: RunningBroker, client: WireClient) -> None:

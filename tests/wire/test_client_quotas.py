@@ -221,8 +221,8 @@ def test_connections_of_an_address_above_its_rate_are_closed(
         for item in opened:
             item.close()
     set_quota(client, {"ip": "127.0.0.1"}, {"connection_creation_rate": None})
-    with broker.connect() as again:
-        assert again.request(ApiVersionsRequest("x", "1"), 3).error_code == 0
+    with broker.connect() as new_connection:
+        assert new_connection.request(ApiVersionsRequest("x", "1"), 3).error_code == 0
 
 
 def test_the_connection_rate_of_a_broker_is_limited(

@@ -86,12 +86,12 @@ def test_a_held_connection_continues_after_its_release(loop: str) -> None:
         async with (
             serving(service) as (_, _, port),
             client(port) as peer,
-            client(port) as other,
+            client(port) as second,
         ):
             assert await peer.request(b"first") == b"first"
             await peer.send(b"second", b"third")
-            assert await other.request(b"other") == b"other"
-            assert await other.request(b"other") == b"other"
+            assert await second.request(b"other") == b"other"
+            assert await second.request(b"other") == b"other"
             assert service.frames == [b"first", b"other", b"other"]
             service.connections[0].release()
             assert [await peer.receive(), await peer.receive()] == [b"second", b"third"]
@@ -150,8 +150,8 @@ def test_a_client_that_never_reads_uses_bounded_memory(loop: str) -> None:
                 assert connection.queued <= 256 * 1024 // 104
                 delivered = len(service.frames)
                 service.respond = echo
-                async with client(port) as other:
-                    assert await other.request(b"fine") == b"fine"
+                async with client(port) as second:
+                    assert await second.request(b"fine") == b"fine"
                 assert len(service.frames) == delivered + 1
             await service.until(lambda: len(service.reasons) == 2)
 
@@ -503,12 +503,12 @@ def test_many_pipelined_requests_do_not_delay_others() -> None:
     """The request of a second connection is handled long before the many of the first."""
 
     async def scenario() -> None:
-        async with serving() as (_, service, port), client(port) as flood, client(port) as other:
+        async with serving() as (_, service, port), client(port) as flood, client(port) as second:
             assert await flood.request(b"x") == b"x"
-            assert await other.request(b"x") == b"x"
+            assert await second.request(b"x") == b"x"
             flood.writer.write(framed(b"f") * 20_000)
-            other.writer.write(framed(b"other"))
-            assert await other.receive() == b"other"
+            second.writer.write(framed(b"other"))
+            assert await second.receive() == b"other"
             assert service.frames.index(b"other") < 15_000
             for _ in range(20_000):
                 assert await flood.receive() == b"f"

@@ -127,18 +127,18 @@ def test_the_producer_id_of_another_transactional_id_is_rejected(
 ) -> None:
     """INVALID_PRODUCER_ID_MAPPING: the producer id belongs to another transactional id."""
     make_topic(client, name)
-    mine = TxnProducer.started(client, name, Generation.V1)
+    producer = TxnProducer.started(client, name, Generation.V1)
     another = TxnProducer.started(client, f"{name}-other")
-    mine.producer_id = another.producer_id
+    producer.producer_id = another.producer_id
     for version in range(6):
-        code = client.request(mine.end_request(commit=True), version).error_code
+        code = client.request(producer.end_request(commit=True), version).error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert mine.add({name: [0]}) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert mine.add_offsets("g") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert producer.add({name: [0]}) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert producer.add_offsets("g") is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     for version in (11, 12):
-        code = mine.send(name, b"x", version=version).error_code
+        code = producer.send(name, b"x", version=version).error_code
         assert ErrorCode(code) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert mine.init(keep=True).error_code == ErrorCode.PRODUCER_FENCED
+    assert producer.init(keep=True).error_code == ErrorCode.PRODUCER_FENCED
 
 
 # --- the same producer, again (KIP-360)
@@ -222,9 +222,13 @@ def test_the_end_of_the_last_epoch_returns_a_new_producer_id(
     assert (first.error_code, first.producer_epoch) == (0, 0)
     assert first.producer_id != old
     wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
-    again = client.request(request, 5)
-    assert (again.error_code, again.producer_id, again.producer_epoch) == (0, first.producer_id, 0)
-    producer.take_over(again)
+    repeated = client.request(request, 5)
+    assert (repeated.error_code, repeated.producer_id, repeated.producer_epoch) == (
+        0,
+        first.producer_id,
+        0,
+    )
+    producer.take_over(repeated)
     producer.write(name, b"c")
     producer.commit()
     assert producer.epoch == 1

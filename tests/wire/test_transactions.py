@@ -261,8 +261,10 @@ def test_a_repeated_batch_is_not_appended_twice(
     batch = producer.batch(name, b"x")
     request = produce_request(name, {(name, 0): batch})
     assert producer.write(name, b"x") == 0
-    again = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
-    assert (again.error_code, again.base_offset) == (0, 0)
+    repeated = (
+        client.request(request, producer.versions.produce).responses[0].partition_responses[0]
+    )
+    assert (repeated.error_code, repeated.base_offset) == (0, 0)
     producer.commit()
     late = client.request(request, producer.versions.produce).responses[0].partition_responses[0]
     if generation is Generation.V1:
@@ -420,15 +422,15 @@ def test_a_repeated_end_in_version_2(client: WireClient, name: str, commit: bool
     request = producer.end_request(commit=commit)
     first = client.request(request, 5)
     wait_for_state(client, name, "CompleteCommit" if commit else "CompleteAbort")
-    again = client.request(request, 5)
-    assert (first.error_code, again.error_code) == (0, 0)
-    assert first.producer_epoch == again.producer_epoch == producer.epoch + 1
-    assert first.producer_id == again.producer_id == producer.producer_id
+    repeated = client.request(request, 5)
+    assert (first.error_code, repeated.error_code) == (0, 0)
+    assert first.producer_epoch == repeated.producer_epoch == producer.epoch + 1
+    assert first.producer_id == repeated.producer_id == producer.producer_id
     request.committed = not commit
     opposite = client.request(request, 5)
     assert ErrorCode(opposite.error_code) is ErrorCode.INVALID_TXN_STATE
     assert (opposite.producer_id, opposite.producer_epoch) == (-1, -1)
-    producer.take_over(again)
+    producer.take_over(repeated)
     producer.write(name, b"y")
     producer.commit()
     assert committed(client, name) == ([b"x", b"y"] if commit else [b"y"])

@@ -67,9 +67,9 @@ def damaged_frames(draw: st.DrawFn) -> bytes:
             case "cut":
                 del data[at : at + draw(st.integers(1, 40))]
             case "splice":
-                other = frame(*draw(requests()))
-                start = draw(st.integers(0, len(other) - 1))
-                data[at:at] = other[start : start + draw(st.integers(1, 200))]
+                second_frame = frame(*draw(requests()))
+                start = draw(st.integers(0, len(second_frame) - 1))
+                data[at:at] = second_frame[start : start + draw(st.integers(1, 200))]
             case "length" if len(data) >= 4:
                 length = draw(st.sampled_from([-1, 0, 1, 9, len(data), 2**20, 2**31 - 1, -(2**31)]))
                 data[:4] = struct.pack(">i", length)
