@@ -1,4 +1,4 @@
-"""What steps can do: windows, joins, state of any kind, functions, tables that change (D2)."""
+"""Steps of pipelines: windows, joins, custom state, functions, tables that change (D2)."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping

@@ -43,7 +43,7 @@ class Cli:
         return result
 
     def json(self, command: str, *arguments: str) -> Any:
-        """What a command prints with --json."""
+        """Returns the output of a command with --json."""
         return json.loads(self(command, *arguments, "--json").stdout)
 
     def rows(self, command: str, *arguments: str) -> list[list[str]]:
@@ -52,7 +52,7 @@ class Cli:
         return [line.split() for line in lines if line.strip()][1:]
 
     def refused(self, command: str, *arguments: str, stdin: str = "", status: int = 1) -> str:
-        """What a command says that must fail with this exit code."""
+        """Returns the error output of a command that must fail with this exit code."""
         result = self.attempt(command, *arguments, stdin=stdin)
         assert result.exit_code == status, result.output
         return result.stderr

@@ -28,7 +28,7 @@ class MemoryReader:
         self._consumed: dict[TopicPartition, OffsetAndMetadata] = {}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Adds partitions; they are read from nowhere before somebody seeks."""
+        """Adds partitions, which have no position until a seek."""
         for partition in partitions:
             self._positions.setdefault(partition, -1)
 

@@ -60,7 +60,7 @@ _STORED_DESPITE_ERROR = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLI
 
 @dataclass
 class _ProducerState:
-    """What a broker remembers of a producer in a partition."""
+    """The state of a producer in a partition of a broker."""
 
     epoch: int
     batches: deque[tuple[int, int, int]] = field(default_factory=lambda: deque(maxlen=5))

@@ -69,7 +69,7 @@ def trusting(identity: Identity) -> dict[str, str]:
 def shake_hands(
     client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost"
 ) -> str | None:
-    """The client's name as the server sees it, after a byte has come back from the server."""
+    """Returns the client's name on the server, after the server has returned a byte."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ours = client.wrap_bio(to_client, to_server, server_hostname=name)
     theirs = server.wrap_bio(to_server, to_client, server_side=True)

@@ -21,7 +21,7 @@ from penstock.protocol.messages.produce import (
 
 @dataclass(frozen=True)
 class FileRange:
-    """What the broker will hand in: so many bytes of a file."""
+    """A range of a file, as the broker passes it."""
 
     position: int
     size: int

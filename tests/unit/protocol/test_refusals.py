@@ -1,4 +1,4 @@
-"""What does not belong on the wire is refused, in either direction, with words that help."""
+"""Invalid messages are refused by the encoder and the decoder, with helpful errors."""
 
 import pytest
 
@@ -157,7 +157,7 @@ def test_any_negative_length_of_a_nullable_field_is_null() -> None:
 
 
 def test_any_byte_but_zero_is_true() -> None:
-    """As the protocol says and Apache Kafka reads it."""
+    """As in the protocol's definition and in Apache Kafka."""
     request, _ = decode(MetadataRequest, 4, b"\xff\xff\xff\xff\x02")
     assert request.allow_auto_topic_creation is True
 

@@ -1,4 +1,4 @@
-"""Tagged fields that nobody here knows are skipped, wherever they stand."""
+"""Unknown tagged fields are skipped at any position."""
 
 import pytest
 

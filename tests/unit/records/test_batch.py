@@ -56,7 +56,7 @@ def test_header_of_a_batch_that_kafka_wrote() -> None:
 
 @dataclass(frozen=True)
 class Flags:
-    """What the attributes of a golden batch say."""
+    """The expected attributes of a golden batch."""
 
     compression: Compression = Compression.NONE
     timestamp_type: TimestampType = TimestampType.CREATE_TIME

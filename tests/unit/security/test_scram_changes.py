@@ -1,4 +1,4 @@
-"""What an AlterUserScramCredentials request does (X2)."""
+"""Changes of credentials by AlterUserScramCredentials requests (X2)."""
 
 import pytest
 

@@ -127,7 +127,7 @@ def test_a_request_without_a_response_is_retried(error: ClientError) -> None:
 
 
 def test_a_permanent_error_is_not_retried() -> None:
-    """E1: and the error says what to do."""
+    """E1: the error says what to do."""
 
     async def scenario() -> None:
         cluster = FakeCluster()

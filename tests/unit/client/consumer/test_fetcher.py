@@ -1,4 +1,4 @@
-"""What is fetched from whom, and how far ahead, against brokers that the test plays."""
+"""Fetch requests to each broker, and fetching ahead, with brokers that the test simulates."""
 
 import asyncio
 from collections.abc import Callable, Coroutine

@@ -1,4 +1,4 @@
-"""What a consumer reads, and where: states of partitions and what leads from one to the other."""
+"""Subscriptions, positions of partitions, and the transitions of their fetch states."""
 
 import re
 

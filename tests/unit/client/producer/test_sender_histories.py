@@ -20,8 +20,8 @@ def test_an_idempotent_producer_writes_each_record_once_and_in_order(seed: int) 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_batches_that_fail_permanently_do_not_affect_others(seed: int) -> None:
-    """What is behind a batch that the broker refuses gets new sequences; even if its first attempt
-    is still on its way, it is written once."""
+    """Batches after one that the broker refuses get new sequences; they are written once, even if
+    their first attempt is still in flight."""
     history = History(seed, idempotent=True, poison=True)
     history.run(200)
     for index in range(PARTITIONS):
@@ -30,8 +30,8 @@ def test_batches_that_fail_permanently_do_not_affect_others(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_batches_that_expire_do_not_affect_others(seed: int) -> None:
-    """delivery_timeout_ms is short: some fail that may be in the log. What is there is there once
-    and in order, and nothing is missing that was acknowledged."""
+    """delivery_timeout_ms is short, so some failed batches may be in the log. Records in the log
+    are unique and in order, and none that was acknowledged is missing."""
     history = History(seed, idempotent=True, delivery_timeout_ms=60)
     history.run(200)
     for index in range(PARTITIONS):
