@@ -1,4 +1,4 @@
-"""Commands that are run against Kafka's broker and ours, to see the same come out of both.
+"""Commands that run against Kafka's broker and ours, whose results must be equal.
 
 What a command prints is put into a form that does not change from run to run: ids, times, ports
 and directories have their names instead, and lines are sorted, for the tools hash what they print.
@@ -24,7 +24,7 @@ SETTINGS = {
     "transaction.state.log.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
-"""Of both brokers."""
+"""The settings of both brokers."""
 
 FILES = {
     "delete.json": {
@@ -48,10 +48,10 @@ FILES = {
     },
     "offsets.csv": "x,0,5\n",
 }
-"""By the names that commands call them."""
+"""The files by the names that commands use."""
 
 LINES = "a:1\tk1\tone\nNULL\tk2\tNULL\nNULL\tNULL\tthree\n"
-"""What the console producer reads."""
+"""The input of the console producer."""
 
 PRODUCE = (
     "console-producer --reader-property parse.key=true --reader-property parse.headers=true "
@@ -69,7 +69,7 @@ TRANSACT = (
     "--transaction-duration-ms 60000 --transactional-id"
 )
 
-# In this order: a command may need what those before it did.
+# The order matters: a command may depend on earlier ones.
 COMMANDS = f"""
 # Kafka sets this one by itself, for the eligible leader replicas that it keeps.
 configs --alter --broker-defaults --add-config min.insync.replicas=1
@@ -280,11 +280,11 @@ cluster list-endpoints
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is the same whenever a command does the same."""
+    """The part of a command's result that does not differ between runs."""
 
     exit: int | None
     lines: list[str]
-    """For a command that failed, the errors only: their wording is each broker's own."""
+    """For a failed command only the error names: the messages differ between brokers."""
 
 
 def commands() -> list[str]:

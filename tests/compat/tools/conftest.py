@@ -31,7 +31,7 @@ def log_dirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def broker(
     tmp_path_factory: pytest.TempPathFactory, log_dirs: tuple[Path, Path]
 ) -> Iterator[PenstockBroker]:
-    """A broker that anyone may use, with the id 1."""
+    """A broker without authentication, with the id 1."""
     settings = {
         "node.id": "1",
         "log.dirs": ",".join(map(str, log_dirs)),
@@ -39,7 +39,7 @@ def broker(
         "offsets.topic.num.partitions": "3",
         "group.initial.rebalance.delay.ms": "0",  # by default a group waits 3 s
         "group.consumer.min.heartbeat.interval.ms": "100",
-        "group.consumer.heartbeat.interval.ms": "200",  # members hear of changes so often
+        "group.consumer.heartbeat.interval.ms": "200",  # how often changes arrive
     }
     with start_broker(tmp_path_factory.mktemp("broker"), settings) as running:
         yield running
@@ -52,6 +52,6 @@ def shell(tools: KafkaTools, broker: PenstockBroker) -> Shell:
 
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses, for a topic or a group or a user."""
+    """A name for a topic, group or user that no other test uses."""
     plain = re.sub(r"[^A-Za-z0-9-]+", "-", request.node.name.removeprefix("test_"))
     return f"{plain.strip('-')}-{next(_numbers)}"

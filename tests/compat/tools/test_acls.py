@@ -1,4 +1,4 @@
-"""kafka-acls.sh, and what users with and without rights get from the tools (M4, X2, X3, E3)."""
+"""kafka-acls.sh, and the tools run by users with and without rights (M4, X2, X3, E3)."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ Login = Callable[..., Shell]
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockBroker]:
-    """A broker with an authorizer. PLAIN users are in its settings, SCRAM users are to be made."""
+    """A broker with an authorizer. Its settings contain PLAIN users; tests create SCRAM users."""
     users = "".join(f' user_{name}="{name}-secret"' for name in ("admin", "bob"))
     listener = "listener.name.sasl_plaintext"
     settings = {
@@ -38,7 +38,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockBroker
 def login(
     tools: KafkaTools, secured: PenstockBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Login:
-    """The tools of a user: `login("bob")`."""
+    """Returns the tools of a user: `login("bob")`."""
     directory = tmp_path_factory.mktemp("logins")
 
     def make(user: str, mechanism: str = "PLAIN", password: str | None = None) -> Shell:
@@ -68,7 +68,7 @@ def bob(login: Login) -> Shell:
 
 @pytest.fixture
 def alice(login: Login, admin: Shell, name: str) -> Iterator[Shell]:
-    """A SCRAM user who may write to the test's topic, and whom the tools made."""
+    """A SCRAM user, created with the tools, who may write to the test's topic."""
     credential = "SCRAM-SHA-256=[iterations=4096,password=alice-secret]"
     admin("configs", "--alter", "--user", "alice", "--add-config", credential)
     grant = ("--allow-principal", "User:alice", "--producer", "--topic", name)
@@ -84,7 +84,7 @@ def topic(admin: Shell, name: str) -> str:
 
 
 def _acls(run: ToolRun) -> dict[str, list[str]]:
-    """The ACLs that the tool lists, by resource."""
+    """Returns the ACLs that the tool lists, by resource."""
     result: dict[str, list[str]] = {}
     for line in run.lines:
         if line.startswith("Current ACLs for resource"):
@@ -131,7 +131,7 @@ def test_acls_are_added_listed_and_removed(admin: Shell, topic: str) -> None:
     assert _acls(admin(*listing)) == {}
 
 
-def test_prefixes_and_other_resources(admin: Shell, name: str) -> None:
+def test_acls_of_prefixes_and_other_resources(admin: Shell, name: str) -> None:
     admin(
         *("acls", "--add", "--allow-principal", "User:carol", "--consumer", "--topic", name[:-1]),
         *("--group", "*", "--resource-pattern-type", "prefixed"),
@@ -148,8 +148,8 @@ def test_prefixes_and_other_resources(admin: Shell, name: str) -> None:
     assert cluster not in _acls(admin("acls", "--list"))
 
 
-def test_a_wrong_password(login: Login) -> None:
-    """E3: the tool ends at once, and says why."""
+def test_a_wrong_password_fails_at_once(login: Login) -> None:
+    """E3: the tool prints the reason."""
     for mechanism in ("PLAIN", "SCRAM-SHA-256"):
         refused = login("bob", mechanism, "wrong").attempt("topics", "--list")
         assert refused.exit == 1
@@ -160,16 +160,16 @@ def test_a_wrong_password(login: Login) -> None:
         assert "SaslAuthenticationException" in refused.err
 
 
-def test_a_mechanism_that_is_not_enabled(login: Login) -> None:
-    """E3: the client learns which mechanisms there are."""
+def test_a_disabled_mechanism_is_an_error(login: Login) -> None:
+    """E3: the error lists the enabled mechanisms."""
     refused = login("bob", "SCRAM-SHA-512").attempt("topics", "--list")
     assert refused.exit == 1
     assert "UnsupportedSaslMechanismException" in refused.err
     assert "PLAIN, SCRAM-SHA-256" in refused.text
 
 
-def test_a_user_without_rights(bob: Shell, topic: str, tmp_path: Path) -> None:
-    """E3: topics are hidden from him, and each refusal says what is missing."""
+def test_a_user_without_rights_is_denied(bob: Shell, topic: str, tmp_path: Path) -> None:
+    """E3: topics are hidden from the user, and each error names the missing right."""
     assert topic not in bob("topics", "--list").lines
     hidden = bob.attempt("topics", "--describe", "--topic", topic)
     assert (hidden.exit, "does not exist as expected" in hidden.out) == (1, True)
@@ -205,7 +205,7 @@ def test_producing_is_denied_and_allowed(bob: Shell, alice: Shell, topic: str) -
 def test_consuming_is_denied_and_allowed(
     admin: Shell, bob: Shell, alice: Shell, topic: str
 ) -> None:
-    """E3, X3: a consumer needs the right to its group too."""
+    """E3, X3: a consumer also needs a right to its group."""
     alice("console-producer", "--topic", topic, stdin="one\ntwo\n")
     consume = ("console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "2")
     grant = (
@@ -223,16 +223,16 @@ def test_consuming_is_denied_and_allowed(
     assert "AuthorizationException" in denied.err
 
 
-def test_a_user_is_removed(login: Login, admin: Shell, alice: Shell) -> None:
-    """X2: without the credential the next login fails."""
+def test_a_removed_user_cannot_log_in(login: Login, admin: Shell, alice: Shell) -> None:
+    """X2: the next login fails without the credential."""
     assert alice("topics", "--list").exit == 0
     admin("configs", "--alter", "--user", "alice", "--delete-config", "SCRAM-SHA-256")
     assert admin("configs", "--describe", "--user", "alice").lines == []
     assert "authentication failed" in alice.attempt("topics", "--list").out
 
 
-def test_a_broker_without_an_authorizer(shell: Shell) -> None:
-    """X3: it says which setting is missing."""
+def test_acls_are_an_error_without_an_authorizer(shell: Shell) -> None:
+    """X3: the error names the missing setting."""
     refused = shell.attempt("acls", "--list")
     assert refused.exit == 1
     assert "SecurityDisabledException: this broker has no authorizer" in refused.out

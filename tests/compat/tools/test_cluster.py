@@ -12,7 +12,7 @@ TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
 
 
 def _advertised(shell: Shell) -> dict[int, tuple[int, int]]:
-    """The versions of each API that the tool prints."""
+    """Returns the versions of each API that the tool prints."""
     head, *apis, end = shell("broker-api-versions").lines
     assert head == f"{shell.bootstrap} (id: 1 rack: null isFenced: false) -> ("
     assert end == ")"
@@ -22,17 +22,15 @@ def _advertised(shell: Shell) -> dict[int, tuple[int, int]]:
         assert match is not None, line
         key, unsupported, lowest, highest = match.groups()
         if not unsupported:
-            assert "[usable: " in line  # there is a version that Kafka's own client speaks
+            assert "[usable: " in line  # a version that Kafka's client supports exists
             advertised[int(key)] = (int(lowest), int(highest or lowest))
     return advertised
 
 
-def test_the_apis_that_the_tool_sees_are_those_of_the_handler_table(
-    shell: Shell, name: str
-) -> None:
-    """E4: what is served is advertised with its versions, and nothing else.
+def test_the_advertised_apis_are_those_of_the_handler_table(shell: Shell, name: str) -> None:
+    """E4: exactly the supported APIs are advertised, with their versions.
 
-    Telemetry is asked of clients only while somebody has subscribed to it.
+    Telemetry is advertised only while a subscription exists.
     """
     table = {key: (served.min_version, served.max_version) for key, served in HANDLERS.items()}
     assert _advertised(shell) == {key: table[key] for key in table.keys() - TELEMETRY}
@@ -43,14 +41,14 @@ def test_the_apis_that_the_tool_sees_are_those_of_the_handler_table(
         shell("client-metrics", "--delete", "--name", name)
 
 
-def test_a_tool_in_a_process_of_its_own(kafka_parts: KafkaParts, shell: Shell) -> None:
-    """It prints what it prints in the JVM that the tests share."""
+def test_a_tool_prints_the_same_in_its_own_process(kafka_parts: KafkaParts, shell: Shell) -> None:
+    """Its output equals that in the JVM that the tests share."""
     tool = "broker-api-versions"
     alone = kafka_parts.run(MAIN_CLASSES[tool], "--bootstrap-server", shell.bootstrap)
     assert alone.stdout == shell(tool).out
 
 
-def test_the_cluster_and_its_brokers(shell: Shell, broker: PenstockBroker) -> None:
+def test_the_cluster_and_its_brokers_are_shown(shell: Shell, broker: PenstockBroker) -> None:
     [line] = shell("cluster", "cluster-id").lines
     assert re.fullmatch(r"Cluster ID: [\w-]{22}", line)
     head, row = shell("cluster", "list-endpoints").lines
@@ -59,8 +57,7 @@ def test_the_cluster_and_its_brokers(shell: Shell, broker: PenstockBroker) -> No
     assert row.split() == ["1", host, port, "null", "unfenced", "broker"]
 
 
-def test_features(shell: Shell) -> None:
-    """Each feature has a finalized level that is within what the broker supports."""
+def test_finalized_features_are_within_the_supported_range(shell: Shell) -> None:
     lines = shell("features", "describe").lines
     result = [
         re.match(
@@ -78,7 +75,7 @@ def test_features(shell: Shell) -> None:
         assert int(entry[2]) <= int(entry[4]) <= int(entry[3])
 
 
-def test_the_producers_of_a_partition(shell: Shell, name: str) -> None:
+def test_the_producers_of_a_partition_are_described(shell: Shell, name: str) -> None:
     """P3: an idempotent producer's last sequence is that of its last record."""
     shell("topics", "--create", "--topic", name, "--partitions", "1")
     shell("console-producer", "--topic", name, stdin="a\nb\nc\n")
@@ -89,7 +86,7 @@ def test_the_producers_of_a_partition(shell: Shell, name: str) -> None:
     assert row[5] == "None"
 
 
-def test_what_is_not_served_is_said_plainly(shell: Shell) -> None:
+def test_unsupported_apis_are_an_error(shell: Shell) -> None:
     """E4."""
     refused = shell.attempt("share-groups", "--describe", "--group", "none")
     assert "The node does not support SHARE_GROUP_DESCRIBE" in refused.err

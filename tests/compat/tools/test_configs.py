@@ -15,7 +15,7 @@ def topic(shell: Shell, name: str) -> str:
 
 @pytest.fixture
 def clean_broker(shell: Shell) -> Iterator[None]:
-    """Whatever a test sets for the broker is gone after it."""
+    """Removes the broker's dynamic configs after the test."""
     yield
     for entity in (["--broker", "1"], ["--broker-defaults"]):
         for line in shell("configs", "--describe", *entity).lines[1:]:
@@ -26,13 +26,13 @@ def clean_broker(shell: Shell) -> Iterator[None]:
 
 
 def _refused(run: ToolRun, error: str) -> str:
-    """What a user reads of a refusal."""
+    """Returns the error message that the tool prints."""
     assert run.exit == 1
     assert f"errors.{error}Exception: " in run.err
     return run.err.split(f"errors.{error}Exception: ")[1].splitlines()[0]
 
 
-def test_settings_of_a_topic(shell: Shell, topic: str) -> None:
+def test_topic_configs_are_altered_and_described(shell: Shell, topic: str) -> None:
     change = shell(
         *("configs", "--alter", "--topic", topic),
         *("--add-config", "retention.ms=70000,segment.bytes=1048576"),
@@ -55,7 +55,7 @@ def test_settings_of_a_topic(shell: Shell, topic: str) -> None:
     assert "max.message.bytes=1048588 sensitive=false synonyms={" in "\n".join(described)
 
 
-def test_bad_settings_of_a_topic(shell: Shell, topic: str) -> None:
+def test_invalid_topic_configs_are_rejected(shell: Shell, topic: str) -> None:
     alter = ("configs", "--alter", "--topic", topic, "--add-config")
     wrong = _refused(shell.attempt(*alter, "segment.bytes=abc"), "InvalidConfiguration")
     assert wrong == "segment.bytes: 'abc' is invalid: must be a whole number"
@@ -69,8 +69,8 @@ def test_bad_settings_of_a_topic(shell: Shell, topic: str) -> None:
 
 
 @pytest.mark.usefixtures("clean_broker")
-def test_settings_of_a_broker(shell: Shell) -> None:
-    """A broker's own value wins over the default of all, and that over the file's."""
+def test_broker_configs_override_cluster_defaults(shell: Shell) -> None:
+    """A broker's value overrides the cluster default, which overrides the file's."""
     alter = ("configs", "--alter")
     one = shell(*alter, "--broker", "1", "--add-config", "log.retention.ms=123456")
     assert one.lines == ["Completed updating config for broker 1."]
@@ -109,7 +109,7 @@ def test_settings_of_a_broker(shell: Shell) -> None:
 
 @pytest.mark.usefixtures("clean_broker")
 def test_a_dynamic_setting_takes_effect_at_once(shell: Shell, topic: str) -> None:
-    """P7, E2: a record is refused, the limit is raised, the same record is stored."""
+    """P7, E2: a record is rejected, the limit is raised, the same record is stored."""
     large = "k\t" + "x" * 1_200_000 + "\n"
     produce = ("console-producer", "--topic", topic)
     options = ("--command-property", "max.request.size=3000000")
@@ -134,7 +134,7 @@ def test_a_dynamic_setting_takes_effect_at_once(shell: Shell, topic: str) -> Non
         (["--broker", "1"], "log.retentoin.ms=1", "no such setting"),
     ],
 )
-def test_what_a_broker_cannot_change(
+def test_read_only_broker_configs_are_rejected(
     shell: Shell, entity: list[str], setting: str, why: str
 ) -> None:
     refused = shell.attempt("configs", "--alter", *entity, "--add-config", setting)
@@ -143,13 +143,13 @@ def test_what_a_broker_cannot_change(
     assert why in message
 
 
-def test_another_broker_than_this(shell: Shell) -> None:
+def test_configs_of_an_unknown_broker_are_an_error(shell: Shell) -> None:
     assert shell("configs", "--describe", "--broker", "9").lines == [
         "The broker '9' doesn't exist and doesn't have dynamic config."
     ]
 
 
-def test_levels_of_loggers(shell: Shell) -> None:
+def test_logger_levels_are_altered_and_described(shell: Shell) -> None:
     logger = ("--broker-logger", "1")
     assert "root=INFO sensitive=false synonyms={}" in shell("configs", "--describe", *logger).lines
     shell("configs", "--alter", *logger, "--add-config", "penstock.broker.coordinator=DEBUG")
@@ -158,7 +158,7 @@ def test_levels_of_loggers(shell: Shell) -> None:
     assert "penstock.broker.coordinator=INFO " in shell("configs", "--describe", *logger).out
 
 
-def test_settings_of_a_group(shell: Shell, name: str) -> None:
+def test_group_configs_are_altered_and_described(shell: Shell, name: str) -> None:
     group = ("--entity-type", "groups", "--entity-name", name)
     added = "consumer.session.timeout.ms=50000"
     assert shell("configs", "--alter", *group, "--add-config", added).lines == [
@@ -169,8 +169,7 @@ def test_settings_of_a_group(shell: Shell, name: str) -> None:
     assert any(line.startswith(f"{added} sensitive=false") for line in described)
 
 
-def test_client_metrics(shell: Shell, name: str) -> None:
-    """The subscriptions that clients send telemetry for."""
+def test_client_metrics_subscriptions_are_altered_and_described(shell: Shell, name: str) -> None:
     assert shell(
         *("client-metrics", "--alter", "--name", name, "--metrics", "org.apache.kafka.producer."),
         *("--interval", "30000", "--match", "client_id=x.*"),

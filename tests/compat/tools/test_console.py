@@ -32,7 +32,7 @@ def filled(shell: Shell, topic: str) -> str:
     return topic
 
 
-def test_keys_headers_timestamps_and_nulls(shell: Shell, filled: str) -> None:
+def test_keys_headers_timestamps_and_nulls_are_printed(shell: Shell, filled: str) -> None:
     read = shell(
         "console-consumer", "--topic", filled, "--from-beginning", "--max-messages", "4", *PRINT
     )
@@ -46,7 +46,7 @@ def test_keys_headers_timestamps_and_nulls(shell: Shell, filled: str) -> None:
     assert "Processed a total of 4 messages" in read.err
 
 
-def test_the_broker_sets_the_time(shell: Shell, topic: str) -> None:
+def test_the_broker_sets_the_append_time(shell: Shell, topic: str) -> None:
     setting = "message.timestamp.type=LogAppendTime"
     shell("configs", "--alter", "--topic", topic, "--add-config", setting)
     shell("console-producer", "--topic", topic, stdin="now\n")
@@ -56,7 +56,7 @@ def test_the_broker_sets_the_time(shell: Shell, topic: str) -> None:
     assert re.fullmatch(r"LogAppendTime:\d{13}\tPartition:0\t.*\tnow", read.lines[0])
 
 
-def test_one_partition_from_an_offset(shell: Shell, filled: str) -> None:
+def test_one_partition_is_read_from_an_offset(shell: Shell, filled: str) -> None:
     consume = ("console-consumer", "--topic", filled, "--partition", "0")
     assert shell(*consume, "--offset", "2", "--max-messages", "2").lines == ["three", "null"]
     assert shell(*consume, "--offset", "earliest", "--max-messages", "1").lines == ["one"]
@@ -64,15 +64,15 @@ def test_one_partition_from_an_offset(shell: Shell, filled: str) -> None:
     assert (late.lines, "Processed a total of 0 messages" in late.err) == ([], True)
 
 
-def test_a_group_goes_on_where_it_was(shell: Shell, filled: str, name: str) -> None:
-    """C3: what the first consumer of the group committed, the second does not read."""
+def test_a_group_resumes_at_its_committed_offsets(shell: Shell, filled: str, name: str) -> None:
+    """C3: the second consumer does not read records that the first committed."""
     consume = ("console-consumer", "--topic", filled, "--group", name, "--max-messages")
     assert shell(*consume, "3", "--from-beginning").lines == ["one", "two", "three"]
     assert shell(*consume, "1").lines == ["null"]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_compression(shell: Shell, topic: str, codec: str) -> None:
+def test_each_codec_is_written_and_read(shell: Shell, topic: str, codec: str) -> None:
     """P6."""
     produce = ("console-producer", "--topic", topic, "--compression-codec", codec)
     assert shell(*produce, stdin="a\nb\nc\n").text == ""
@@ -89,14 +89,16 @@ def test_compression(shell: Shell, topic: str, codec: str) -> None:
         ("--sync",),
     ],
 )
-def test_ways_to_acknowledge(shell: Shell, topic: str, options: tuple[str, ...]) -> None:
+def test_records_are_written_with_each_acks(
+    shell: Shell, topic: str, options: tuple[str, ...]
+) -> None:
     """P2."""
     assert shell("console-producer", "--topic", topic, *options, stdin="a\n").text == ""
     consume = ("console-consumer", "--topic", topic, "--from-beginning", "--max-messages", "1")
     assert shell(*consume).lines == ["a"]
 
 
-def test_topics_by_pattern_and_committed_records_only(shell: Shell, filled: str) -> None:
+def test_a_pattern_subscription_reads_committed_records(shell: Shell, filled: str) -> None:
     consume = ("console-consumer", "--include", f"{filled[:-1]}.", "--from-beginning")
     committed = ("--isolation-level", "read_committed", "--max-messages", "4")
     assert shell(*consume, *committed).lines == ["one", "two", "three", "null"]
@@ -107,7 +109,7 @@ def test_a_topic_is_created_by_the_first_record(shell: Shell, name: str) -> None
     assert "PartitionCount: 2" in shell("topics", "--describe", "--topic", name).out
 
 
-def test_the_newer_group_protocol(shell: Shell, filled: str) -> None:
+def test_the_consumer_group_protocol(shell: Shell, filled: str) -> None:
     """C3: KIP-848."""
     read = shell(
         *("console-consumer", "--topic", filled, "--from-beginning", "--max-messages", "1"),

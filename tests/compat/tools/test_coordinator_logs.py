@@ -1,7 +1,7 @@
-"""Kafka's tools read what our coordinators keep, and find there what Kafka's would have kept (S1).
+"""Kafka's tools read the same records from our coordinator logs as from Kafka's (S1).
 
-The same groups and transactions on Kafka's broker and on ours. Then its console consumer reads
-`__consumer_offsets` and `__transaction_state` with Kafka's formatters, and its DumpLogSegments
+The same groups and transactions run on Kafka's broker and on ours. Then the console consumer reads
+`__consumer_offsets` and `__transaction_state` with Kafka's formatters, and DumpLogSegments reads
 their files, record by record.
 """
 
@@ -44,10 +44,10 @@ PERFORMANCE = (
     *("--topic", "one", "--num-records", "2", "--record-size", "5", "--throughput", "-1"),
     *("--transactional-id", "of-java", "--transaction-duration-ms", "60000"),
 )
-"""A transaction of the Java client, which has another way to end them than librdkafka (KIP-890)."""
+"""A transaction of the Java client, which ends transactions with KIP-890, unlike librdkafka."""
 
 Readings = Mapping[str, list[str]]
-"""What was read, by the formatter or the decoder."""
+"""The lines that were read, by formatter or decoder."""
 
 
 CHANGING = (
@@ -62,7 +62,7 @@ CHANGING = (
 def readings(
     kafka_parts: KafkaParts, tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Readings, Readings]:
-    """Of what Kafka wrote, and of what we wrote."""
+    """The readings of Kafka's logs and of ours."""
 
     def read_both(directory: Path) -> tuple[Readings, Readings]:
         with KafkaBroker(kafka_parts, directory / "kafka", SETTINGS) as kafka:
@@ -97,7 +97,7 @@ def _formatted(shell: Shell, topic: str, formatter: str) -> list[str]:
 
 
 def _stable(lines: Iterable[str]) -> list[str]:
-    """Without what is another in each run, and in order of transactional ids, which do not wait."""
+    """Removes values that differ between runs, and sorts by transactional id."""
     result = []
     for line in lines:
         for pattern, replacement in CHANGING:
@@ -107,10 +107,10 @@ def _stable(lines: Iterable[str]) -> list[str]:
 
 
 def _take_part(bootstrap: str) -> None:
-    """As groups of every kind, and in transactions that commit and abort."""
+    """Runs groups of every type, and transactions that commit and abort."""
     admin = confluent_admin.AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([NewTopic("t", 2, 1), NewTopic("one", 1, 1)]).values():
-        made.result(20)
+    for future in admin.create_topics([NewTopic("t", 2, 1), NewTopic("one", 1, 1)]).values():
+        future.result(20)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(2 * RECORDS):
         producer.produce("t", b"value", partition=number % 2)
@@ -146,7 +146,7 @@ def _owns_both(consumer: Consumer) -> bool:
 
 
 def _transact(bootstrap: str, transactional_id: str, consumer: Consumer) -> None:
-    """One transaction that commits, with offsets; and one that aborts."""
+    """Runs one transaction that commits, with offsets, and one that aborts."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
     producer.init_transactions(20)
     for commit in (True, False):
@@ -163,16 +163,16 @@ def _transact(bootstrap: str, transactional_id: str, consumer: Consumer) -> None
 
 
 @pytest.mark.parametrize("name", [*FORMATTERS, *DECODERS])
-def test_kafka_finds_what_it_would_have_written(
+def test_kafka_reads_the_same_records_as_from_its_own_logs(
     readings: tuple[Readings, Readings], name: str
 ) -> None:
-    """C2, C3, P4: every record of groups, offsets and transactions, in Kafka's own words."""
+    """C2, C3, P4: every record of groups, offsets and transactions."""
     theirs, ours = (reading[name] for reading in readings)
     assert ours == theirs
 
 
 def test_every_kind_of_record_was_read(readings: tuple[Readings, Readings]) -> None:
-    """So that it means something when they are the same."""
+    """Otherwise the comparison would not be meaningful."""
     theirs, _ = readings
     kinds = re.findall(r'key: {"type":"(\d+)"', "\n".join(theirs["--offsets-decoder"]))
     assert {int(kind) for kind in kinds} == {1, 2, 3, 5, 6, 7, 8}

@@ -13,20 +13,20 @@ HIGHEST = {"group.version": 1, "transaction.version": 2}
 
 @pytest.fixture(scope="module")
 def shell(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A broker of the module's own: other tests would not like other levels."""
+    """A broker of this module: changed feature levels would affect other tests."""
     with start_broker(tmp_path_factory.mktemp("features"), {"node.id": "1"}) as running:
         yield Shell(tools, running.bootstrap)
 
 
 @pytest.fixture(autouse=True)
 def _highest_levels(shell: Shell) -> None:
-    """Each test begins with those of a new cluster."""
-    each = [f"--feature={name}={level}" for name, level in HIGHEST.items()]
-    shell("features", "upgrade", *each)
+    """Each test starts with the levels of a new cluster."""
+    options = [f"--feature={name}={level}" for name, level in HIGHEST.items()]
+    shell("features", "upgrade", *options)
 
 
 def described(shell: Shell, *arguments: str) -> tuple[dict[str, int], int]:
-    """The finalized levels, and their epoch."""
+    """Returns the finalized levels and their epoch."""
     levels, epochs = {}, set()
     for line in shell("features", "describe", *arguments).lines:
         match = re.fullmatch(r"Feature: (\S+) .* FinalizedVersionLevel: (\d+)\s+Epoch: (\d+)", line)
@@ -37,13 +37,13 @@ def described(shell: Shell, *arguments: str) -> tuple[dict[str, int], int]:
     return levels, epoch
 
 
-def test_describe(shell: Shell) -> None:
-    """Nothing but what there is: no `metadata.version`, which is of Kafka's own controllers."""
+def test_feature_levels_are_described(shell: Shell) -> None:
+    """Without `metadata.version`, which belongs to Kafka's controllers."""
     assert described(shell)[0] == HIGHEST
     assert described(shell, "--node-id", "1") == described(shell)
 
 
-def test_downgrade_and_upgrade(shell: Shell) -> None:
+def test_feature_levels_are_lowered_and_raised(shell: Shell) -> None:
     _, epoch = described(shell)
     down = shell("features", "downgrade", "--feature", "transaction.version=1")
     assert down.lines == ["transaction.version was downgraded to 1."]
@@ -60,7 +60,7 @@ def test_downgrade_and_upgrade(shell: Shell) -> None:
     assert described(shell) == (HIGHEST, epoch + 3)
 
 
-def test_disable(shell: Shell) -> None:
+def test_features_are_disabled(shell: Shell) -> None:
     run = shell(
         "features", "disable", "--feature", "transaction.version", "--feature", "group.version"
     )
@@ -68,7 +68,7 @@ def test_disable(shell: Shell) -> None:
     assert described(shell)[0] == {"group.version": 0, "transaction.version": 0}
 
 
-def test_dry_runs(shell: Shell) -> None:
+def test_dry_runs_change_nothing(shell: Shell) -> None:
     before = described(shell)
     down = shell("features", "downgrade", "--dry-run", "--feature", "transaction.version=0")
     assert down.lines == ["transaction.version can be downgraded to 0."]
@@ -91,7 +91,7 @@ def test_dry_runs(shell: Shell) -> None:
         ("upgrade --feature group.version=1 --feature transaction.version=3", "levels 0 to 2"),
     ],
 )
-def test_refusals(shell: Shell, arguments: str, words: str) -> None:
+def test_invalid_levels_are_rejected(shell: Shell, arguments: str, words: str) -> None:
     """E6: the tool prints the reason for each feature of the request, and no level changes."""
     before = described(shell)
     refused = shell.attempt("features", *arguments.split())

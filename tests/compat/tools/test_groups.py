@@ -28,7 +28,7 @@ def topic(shell: Shell, name: str) -> str:
 
 @pytest.fixture
 def group(shell: Shell, topic: str, name: str) -> str:
-    """A group without members that has read all of the topic."""
+    """A group without members that has committed the end of the topic."""
     reset = ("consumer-groups", "--reset-offsets", "--group", name, "--topic", topic)
     shell(*reset, "--to-latest", "--execute")
     return name
@@ -58,10 +58,10 @@ def member(shell: Shell, topic: str, name: str) -> Iterator[str]:
 
 @pytest.fixture
 def members(shell: Shell, topic: str, name: str) -> Iterator[list[Consumer]]:
-    """Of a group of the consumer protocol, with one partition of the topic each; all is read.
+    """Members of a consumer-protocol group with one partition each, which have read all records.
 
-    The second has subscribed to a regular expression. Both are static: where a member has no
-    instance id, the tool leaves a cell empty in the middle.
+    The second subscribes with a regular expression. Both are static: without an instance id, the
+    tool prints an empty cell in the middle of a row.
     """
     settings = {
         "bootstrap.servers": shell.bootstrap,
@@ -94,7 +94,7 @@ def _owns_one(consumer: Consumer) -> bool:
     return len(consumer.assignment()) == 1
 
 
-def test_a_group_with_a_member(shell: Shell, topic: str, member: str) -> None:
+def test_a_group_with_a_member_is_described(shell: Shell, topic: str, member: str) -> None:
     describe = ("consumer-groups", "--describe", "--group", member)
     assert shell(*describe).rows(*OFFSETS, "HOST", "CLIENT-ID") == [
         [member, topic, partition, "6", "6", "0", "/127.0.0.1", "reader"] for partition in "01"
@@ -111,7 +111,7 @@ def test_a_group_with_a_member(shell: Shell, topic: str, member: str) -> None:
     assert [member, "Classic", "consumer"] in listed.rows("GROUP", "TYPE", "PROTOCOL")
 
 
-def test_a_group_with_a_member_is_not_changed(shell: Shell, topic: str, member: str) -> None:
+def test_a_group_with_a_member_cannot_be_changed(shell: Shell, topic: str, member: str) -> None:
     deleted = shell("consumer-groups", "--delete", "--group", member)
     assert "GroupNotEmptyException" in deleted.text
     reset = ("consumer-groups", "--reset-offsets", "--group", member, "--topic", topic)
@@ -120,7 +120,7 @@ def test_a_group_with_a_member_is_not_changed(shell: Shell, topic: str, member: 
     assert member in shell("consumer-groups", "--list").lines
 
 
-def test_a_group_without_members(shell: Shell, topic: str, group: str) -> None:
+def test_a_group_without_members_is_described(shell: Shell, topic: str, group: str) -> None:
     described = shell("consumer-groups", "--describe", "--group", group)
     assert f"Consumer group '{group}' has no active members." in described.err
     assert described.rows(*OFFSETS, "CONSUMER-ID") == [
@@ -170,7 +170,7 @@ def test_offsets_and_groups_are_deleted(shell: Shell, topic: str, group: str) ->
     assert "GroupIdNotFoundException" in again.text
 
 
-def test_a_group_of_the_consumer_protocol(
+def test_a_consumer_protocol_group_is_described(
     shell: Shell, topic: str, name: str, members: list[Consumer]
 ) -> None:
     """C3: KIP-848."""
@@ -214,7 +214,7 @@ def test_groups_are_listed_by_their_type(shell: Shell, name: str, members: list[
         assert [name] not in shell(*groups, *options).rows("GROUP")
 
 
-def test_a_group_of_the_consumer_protocol_is_not_changed(
+def test_a_consumer_protocol_group_with_members_cannot_be_changed(
     shell: Shell, topic: str, name: str, members: list[Consumer]
 ) -> None:
     del members
@@ -223,15 +223,15 @@ def test_a_group_of_the_consumer_protocol_is_not_changed(
     of_topic = ("--group", name, "--topic", topic)
     refused = shell("consumer-groups", "--reset-offsets", *of_topic, "--to-earliest", "--execute")
     assert "can only be reset if the group" in refused.text
-    kept = shell("consumer-groups", "--delete-offsets", *of_topic)
-    assert kept.text.count("GroupSubscribedToTopicException") == 2
+    rejected = shell("consumer-groups", "--delete-offsets", *of_topic)
+    assert rejected.text.count("GroupSubscribedToTopicException") == 2
     assert _lags(shell, name) == [0, 0]
 
 
-def test_a_group_of_the_consumer_protocol_without_members(
+def test_an_empty_consumer_protocol_group_is_reset_and_deleted(
     shell: Shell, topic: str, name: str, tmp_path: Path
 ) -> None:
-    """C3, C5, Q5: offsets are reset in every way and deleted, and then the group."""
+    """C3, C5, Q5: its offsets are reset by each option and deleted, then the group."""
     read = ("--max-messages", str(2 * RECORDS), "--from-beginning")
     protocol = ("--command-property", "group.protocol=consumer")
     shell("console-consumer", "--topic", topic, "--group", name, *protocol, *read)

@@ -20,7 +20,7 @@ def topic(shell: Shell, name: str) -> str:
 
 
 def _partition_directories(shell: Shell, topic: str) -> dict[str, Path]:
-    """Where each partition of a topic is; each must have records, and be there once."""
+    """Returns the log directory of each partition, which must have records and one replica."""
     first, second, described = shell("log-dirs", "--describe", "--topic-list", topic).lines
     assert first == "Querying brokers for log directories information"
     assert second == "Received log directory information from brokers 1"
@@ -40,7 +40,9 @@ def _partition_directories(shell: Shell, topic: str) -> dict[str, Path]:
     return result
 
 
-def test_every_folder_is_described(shell: Shell, topic: str, log_dirs: tuple[Path, Path]) -> None:
+def test_every_log_directory_is_described(
+    shell: Shell, topic: str, log_dirs: tuple[Path, Path]
+) -> None:
     described = json.loads(shell("log-dirs", "--describe", "--broker-list", "1").lines[-1])
     assert described["version"] == 1
     assert {Path(item["logDir"]) for item in described["brokers"][0]["logDirs"]} == set(log_dirs)
@@ -49,13 +51,13 @@ def test_every_folder_is_described(shell: Shell, topic: str, log_dirs: tuple[Pat
     assert set(directories.values()) <= set(log_dirs)
 
 
-def test_a_broker_that_is_not_there(shell: Shell) -> None:
+def test_an_unknown_broker_is_an_error(shell: Shell) -> None:
     refused = shell.attempt("log-dirs", "--describe", "--broker-list", "7")
     assert refused.exit == 1
     assert "do not exist from --broker-list: 7" in refused.err
 
 
-def test_a_partition_moves_to_the_other_folder(
+def test_a_partition_moves_to_the_other_log_directory(
     shell: Shell, topic: str, log_dirs: tuple[Path, Path], tmp_path: Path
 ) -> None:
     before = _partition_directories(shell, topic)
@@ -80,12 +82,12 @@ def test_a_partition_moves_to_the_other_folder(
     assert sum(int(line.split(":")[2]) for line in offsets) == 100
 
 
-def test_a_plan_is_made(shell: Shell, topic: str, tmp_path: Path) -> None:
-    wanted = tmp_path / "topics.json"
-    wanted.write_text(json.dumps({"topics": [{"topic": topic}], "version": 1}))
+def test_a_reassignment_plan_is_generated(shell: Shell, topic: str, tmp_path: Path) -> None:
+    topics_file = tmp_path / "topics.json"
+    topics_file.write_text(json.dumps({"topics": [{"topic": topic}], "version": 1}))
     lines = shell(
         *("reassign-partitions", "--generate", "--broker-list", "1"),
-        *("--topics-to-move-json-file", str(wanted)),
+        *("--topics-to-move-json-file", str(topics_file)),
     ).lines
     current, proposed = (json.loads(lines[lines.index(title) + 1]) for title in TITLES)
     assert [item["replicas"] for item in current["partitions"]] == [[1], [1]]
@@ -95,7 +97,9 @@ def test_a_plan_is_made(shell: Shell, topic: str, tmp_path: Path) -> None:
     assert [item["log_dirs"] for item in proposed["partitions"]] == [["any"], ["any"]]
 
 
-def test_a_reassignment_that_changes_nothing(shell: Shell, topic: str, tmp_path: Path) -> None:
+def test_a_reassignment_to_the_same_replicas_completes(
+    shell: Shell, topic: str, tmp_path: Path
+) -> None:
     plan = ("--reassignment-json-file", _plan(tmp_path, topic, [1], "any"))
     started = shell("reassign-partitions", "--execute", *plan)
     assert f"Successfully started partition reassignment for {topic}-0" in started.lines
@@ -104,7 +108,7 @@ def test_a_reassignment_that_changes_nothing(shell: Shell, topic: str, tmp_path:
     assert "None of the specified partition reassignments are active." in cancelled.lines
 
 
-def test_a_reassignment_to_a_broker_that_is_not_there(
+def test_a_reassignment_to_an_unknown_broker_is_rejected(
     shell: Shell, topic: str, tmp_path: Path
 ) -> None:
     """E1."""
@@ -126,7 +130,9 @@ def _plan(directory: Path, topic: str, replicas: list[int], log_dir: str) -> str
 
 
 @pytest.mark.parametrize("kind", ["preferred", "unclean"])
-def test_an_election_that_is_not_needed(shell: Shell, topic: str, kind: str) -> None:
+def test_an_election_with_the_preferred_leader_does_nothing(
+    shell: Shell, topic: str, kind: str
+) -> None:
     one = ("--topic", topic, "--partition", "0")
     assert shell("leader-election", "--election-type", kind, *one).lines == [
         f"Valid replica already elected for partitions {topic}-0"

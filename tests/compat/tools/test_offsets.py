@@ -38,10 +38,10 @@ def topic(shell: Shell, name: str) -> str:
         (str(TIMES[1] + 1), (None, None)),
     ],
 )
-def test_offsets_by_time(
+def test_offsets_are_looked_up_by_timestamp(
     shell: Shell, topic: str, time: str, offsets: Sequence[int | None]
 ) -> None:
-    """M3, C5: specials and times; a partition that has no such record is left out."""
+    """M3, C5: special values and timestamps; partitions without such a record are omitted."""
     assert shell("get-offsets", "--topic", topic, "--time", time).lines == [
         f"{topic}:{partition}:{offset}"
         for partition, offset in enumerate(offsets)
@@ -49,7 +49,7 @@ def test_offsets_by_time(
     ]
 
 
-def test_offsets_of_chosen_partitions(shell: Shell, topic: str) -> None:
+def test_offsets_of_selected_partitions_are_printed(shell: Shell, topic: str) -> None:
     assert shell("get-offsets", "--topic-partitions", f"{topic}:1").lines == [f"{topic}:1:0"]
     listed = shell("get-offsets", "--exclude-internal-topics").lines
     assert f"{topic}:0:3" in listed
@@ -74,7 +74,7 @@ def test_records_are_deleted(shell: Shell, topic: str, tmp_path: Path) -> None:
     ]
 
 
-def test_records_that_are_not_there_cannot_be_deleted(
+def test_deleting_beyond_the_high_watermark_is_an_error(
     shell: Shell, topic: str, tmp_path: Path
 ) -> None:
     [line] = _delete(shell, tmp_path, topic, {0: 100})
@@ -83,14 +83,14 @@ def test_records_that_are_not_there_cannot_be_deleted(
 
 
 def _delete(shell: Shell, directory: Path, topic: str, offsets: dict[int, int]) -> list[str]:
-    """What the tool says of each partition."""
+    """Returns the tool's output for each partition."""
     partitions = [
         {"topic": topic, "partition": partition, "offset": offset}
         for partition, offset in offsets.items()
     ]
-    wanted = directory / "delete.json"
-    wanted.write_text(json.dumps({"partitions": partitions, "version": 1}))
-    first, second, *lines = shell("delete-records", "--offset-json-file", str(wanted)).lines
+    offsets_file = directory / "delete.json"
+    offsets_file.write_text(json.dumps({"partitions": partitions, "version": 1}))
+    first, second, *lines = shell("delete-records", "--offset-json-file", str(offsets_file)).lines
     assert first == "Executing records delete operation"
     assert second == "Records delete operation completed:"
     return lines

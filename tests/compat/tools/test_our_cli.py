@@ -1,4 +1,4 @@
-"""`penstock` against Kafka's own broker: the same facts as Kafka's own scripts show (M4)."""
+"""`penstock` against Kafka's broker prints the same facts as Kafka's scripts (M4)."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def description(cli: Cli, shell: Shell, directory: Path) -> Facts:
         (
             fields["TopicId"],
             int(fields["PartitionCount"]),
-            # Kafka also shows what the topic has from its broker.
+            # Kafka also prints settings that the topic inherits from the broker.
             {name: configs[name] for name in configs if name in ours["configs"]},
             partitions,
         ),
@@ -68,7 +68,7 @@ def group(cli: Cli, shell: Shell, directory: Path) -> Facts:
 
 
 def reset(cli: Cli, shell: Shell, directory: Path) -> Facts:
-    """C5: dry runs by every rule."""
+    """C5: dry runs of every reset option."""
     result: list[list[list[str]]] = []
     expected: list[list[list[str]]] = []
     for how in (
@@ -97,7 +97,7 @@ def settings(cli: Cli, shell: Shell, directory: Path) -> Facts:
 
 
 def rules(cli: Cli, shell: Shell, directory: Path) -> Facts:
-    """X3: what a producer gets from us is what it gets from Kafka's script."""
+    """X3: the producer convenience option creates the same ACLs as Kafka's script."""
     shell("acls", "--add", "--allow-principal", "User:k", "--producer", "--topic", "t", "--force")
     ours = cli.json("acl", "add", "--allow-principal", "User:p", "--producer", "--topic", "t")
     theirs = cli.json("acl", "list", "--principal", "User:k")
@@ -170,7 +170,7 @@ def directories(cli: Cli, shell: Shell, directory: Path) -> Facts:
 
 
 def plan(cli: Cli, shell: Shell, directory: Path) -> Facts:
-    """R8: Kafka's script takes our plan, and finds that it is done."""
+    """R8: Kafka's script accepts our plan and reports it as complete."""
     path = directory / "plan.json"
     cli("log", "move", "generate", "orders", "-o", str(path))
     cli("log", "move", "execute", str(path), "--yes", "--wait")
@@ -181,7 +181,7 @@ def plan(cli: Cli, shell: Shell, directory: Path) -> Facts:
 
 
 def quorum(cli: Cli, shell: Shell, directory: Path) -> Facts:
-    """What our own broker does not have."""
+    """The KRaft quorum, which our broker does not have."""
     result = cli.json("cluster", "quorum")
     return (result["leader_id"], [item["replica_id"] for item in result["voters"]]), (1, [1])
 
@@ -219,9 +219,9 @@ def prepare(cli: Cli, bootstrap: str) -> None:
 def facts(
     kafka_parts: KafkaParts, tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Facts | str]:
-    """What we say and what Kafka's scripts say, or the failure of either."""
+    """The facts of our CLI and of Kafka's scripts, or the failure of either."""
 
-    def ask(directory: Path) -> dict[str, Facts | str]:
+    def collect(directory: Path) -> dict[str, Facts | str]:
         settings = {
             **SETTINGS,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -234,16 +234,16 @@ def facts(
             for name, check in CHECKS.items():
                 try:
                     result[name] = check(cli, shell, directory)
-                except Exception as error:  # noqa: BLE001 - it is that test's
+                except Exception as error:  # noqa: BLE001 - reported by that test
                     result[name] = f"{type(error).__name__}: {error}"
         return result
 
-    return once_per_run(tmp_path_factory, "our-cli", ask)
+    return once_per_run(tmp_path_factory, "our-cli", collect)
 
 
 @pytest.mark.parametrize("name", CHECKS)
-def test_ours_and_kafkas(facts: dict[str, Facts | str], name: str) -> None:
-    """M4: the same is shown by both."""
+def test_both_print_the_same_facts(facts: dict[str, Facts | str], name: str) -> None:
+    """M4."""
     result = facts[name]
     assert not isinstance(result, str), result
     ours, theirs = result

@@ -11,7 +11,7 @@ SUMMARY = re.compile(
 )
 
 
-def test_performance_of_producing_and_consuming(shell: Shell, name: str) -> None:
+def test_the_perf_tools_report_all_records(shell: Shell, name: str) -> None:
     shell("topics", "--create", "--topic", name, "--partitions", "2")
     produce = (
         *("producer-perf-test", "--topic", name, "--throughput", "-1"),

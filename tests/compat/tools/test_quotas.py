@@ -8,11 +8,11 @@ from tests.support.kafka.tools import Shell
 
 
 def _quotas(shell: Shell, *entity: str) -> list[str]:
-    """What a description says of quotas, each as the tool prints it."""
+    """Returns the quotas as the tool prints them."""
     return shell("configs", "--describe", *entity).lines
 
 
-def test_quotas_of_a_user(shell: Shell, name: str) -> None:
+def test_user_quotas_are_altered_and_described(shell: Shell, name: str) -> None:
     user = ("--user", name)
     rates = "consumer_byte_rate=2048,producer_byte_rate=1024"
     changed = shell("configs", "--alter", *user, "--add-config", rates)
@@ -25,7 +25,7 @@ def test_quotas_of_a_user(shell: Shell, name: str) -> None:
     assert _quotas(shell, *user) == []
 
 
-def test_quotas_of_a_client_of_a_user(shell: Shell, name: str) -> None:
+def test_quotas_of_a_users_client_are_altered_and_described(shell: Shell, name: str) -> None:
     pair = ("--user", name, "--client", "app")
     shell("configs", "--alter", *pair, "--add-config", "request_percentage=50")
     assert _quotas(shell, *pair) == [
@@ -43,7 +43,7 @@ def test_quotas_of_a_client_of_a_user(shell: Shell, name: str) -> None:
         (["--ip-defaults"], "connection_creation_rate=1000", "the default ip"),
     ],
 )
-def test_quotas_of_clients_and_addresses(
+def test_client_and_ip_quotas_are_altered_and_described(
     shell: Shell, entity: list[str], quota: str, described: str
 ) -> None:
     shell("configs", "--alter", *entity, "--add-config", quota)
@@ -54,7 +54,7 @@ def test_quotas_of_clients_and_addresses(
     assert _quotas(shell, *entity) == []
 
 
-def test_a_bad_quota(shell: Shell, name: str) -> None:
+def test_an_invalid_quota_is_rejected(shell: Shell, name: str) -> None:
     refused = shell.attempt(
         "configs", "--alter", "--user", name, "--add-config", "producer_byte_rate=-1"
     )
@@ -63,7 +63,7 @@ def test_a_bad_quota(shell: Shell, name: str) -> None:
 
 
 def test_a_quota_is_enforced(shell: Shell, name: str) -> None:
-    """X4: the client learns that it was throttled, and the tool's metrics show it.
+    """X4: the client receives its throttle time, and the tool's metrics show it.
 
     All records go out in one request, so that nothing waits until the client may send again.
     """
@@ -88,7 +88,7 @@ def _throttle_time(metrics: str) -> float:
     return float(match[1])
 
 
-def test_scram_credentials(shell: Shell, name: str) -> None:
+def test_scram_credentials_are_created_and_deleted(shell: Shell, name: str) -> None:
     user = ("--user", name)
     for mechanism in (
         "SCRAM-SHA-256=[iterations=8192,password=secret]",

@@ -1,4 +1,4 @@
-"""The same commands against Kafka's own broker and against ours: the same comes out (M4)."""
+"""The same commands against Kafka's broker and ours have the same output (M4)."""
 
 import pytest
 
@@ -15,7 +15,7 @@ Both = tuple[list[Outcome], list[Outcome]]
 def outcomes(
     kafka_parts: KafkaParts, tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
 ) -> Both:
-    """What each command did with Kafka, and what with us."""
+    """The outcome of each command with Kafka and with us."""
 
     def run_with_both() -> Both:
         directory = tmp_path_factory.mktemp("kafka")
@@ -30,7 +30,7 @@ def outcomes(
 
 
 @pytest.mark.parametrize("number", range(len(commands())), ids=commands())
-def test_a_command(outcomes: Both, number: int) -> None:
-    """M4, E1: the output; of a failure, its kind, for the wording is ours."""
+def test_a_command_has_the_same_outcome(outcomes: Both, number: int) -> None:
+    """M4, E1: the output; for a failure only the error, since the message differs."""
     theirs, ours = (outcome[number] for outcome in outcomes)
     assert ours == theirs

@@ -8,7 +8,7 @@ from tests.support.kafka.tools import Shell
 
 
 def test_a_topic_is_created_described_grown_and_deleted(shell: Shell, name: str) -> None:
-    """M1, M4: partitions can be added, never taken away."""
+    """M1, M4: partitions can be added, never removed."""
     create = shell(
         "topics", "--create", "--topic", name, "--partitions", "2", "--replication-factor", "1"
     )
@@ -26,11 +26,11 @@ def test_a_topic_is_created_described_grown_and_deleted(shell: Shell, name: str)
     assert shell("topics", "--describe", "--topic", name).lines[1:] == [
         _partition(name, number) for number in range(4)
     ]
-    for wanted in ("3", "4"):
-        refused = shell.attempt("topics", "--alter", "--topic", name, "--partitions", wanted)
+    for count in ("3", "4"):
+        refused = shell.attempt("topics", "--alter", "--topic", name, "--partitions", count)
         assert refused.exit == 1
         assert "InvalidPartitionsException" in refused.err
-        assert f"already has 4 partitions, and {wanted} is no increase" in refused.out
+        assert f"already has 4 partitions, and {count} is no increase" in refused.out
 
     assert shell("topics", "--delete", "--topic", name).text == ""
     assert name not in shell("topics", "--list").lines
@@ -59,7 +59,7 @@ def test_a_description_shows_the_settings_of_the_topic(shell: Shell, name: str) 
     assert head in overridden
 
 
-def test_a_topic_can_be_found_by_its_id(shell: Shell, name: str) -> None:
+def test_a_topic_is_described_by_its_id(shell: Shell, name: str) -> None:
     shell("topics", "--create", "--topic", name)
     by_name = shell("topics", "--describe", "--topic", name).lines
     match = re.search(r"TopicId: (\S+)", by_name[0])
@@ -69,7 +69,7 @@ def test_a_topic_can_be_found_by_its_id(shell: Shell, name: str) -> None:
     assert len(by_id) == len(by_name)
 
 
-def test_replicas_can_be_named(shell: Shell, name: str) -> None:
+def test_a_topic_is_created_with_a_replica_assignment(shell: Shell, name: str) -> None:
     shell("topics", "--create", "--topic", name, "--replica-assignment", "1,1,1")
     assert len(shell("topics", "--describe", "--topic", name).lines) == 1 + 3
     refused = shell.attempt("topics", "--create", "--topic", "x", "--replica-assignment", "1,7")
@@ -78,7 +78,7 @@ def test_replicas_can_be_named(shell: Shell, name: str) -> None:
     assert "brokers that are not up, [7]" in refused.out
 
 
-def test_only_partitions_in_need_are_listed(shell: Shell, name: str) -> None:
+def test_filters_list_only_affected_partitions(shell: Shell, name: str) -> None:
     shell("topics", "--create", "--topic", name)
     for need in ("--under-replicated-partitions", "--unavailable-partitions"):
         assert shell("topics", "--describe", "--topic", name, need).lines == []
@@ -86,8 +86,8 @@ def test_only_partitions_in_need_are_listed(shell: Shell, name: str) -> None:
     assert at_minimum.lines == [_partition(name, 0), _partition(name, 1)]
 
 
-def test_too_large_a_replication_factor(shell: Shell, name: str) -> None:
-    """E1: the message says how many brokers there are, and what to do."""
+def test_too_large_a_replication_factor_is_rejected(shell: Shell, name: str) -> None:
+    """E1: the message contains the number of brokers and the remedy."""
     refused = shell.attempt("topics", "--create", "--topic", name, "--replication-factor", "3")
     assert refused.exit == 1
     assert "InvalidReplicationFactorException" in refused.err
@@ -98,7 +98,7 @@ def test_too_large_a_replication_factor(shell: Shell, name: str) -> None:
     assert name not in shell("topics", "--list").lines
 
 
-def test_an_existing_topic(shell: Shell, name: str) -> None:
+def test_creating_an_existing_topic_is_an_error(shell: Shell, name: str) -> None:
     shell("topics", "--create", "--topic", name)
     again = shell.attempt("topics", "--create", "--topic", name)
     assert (again.exit, again.lines) == (
@@ -117,14 +117,14 @@ def test_an_existing_topic(shell: Shell, name: str) -> None:
         ("no.such.setting=1", "no.such.setting"),
     ],
 )
-def test_a_bad_setting(shell: Shell, name: str, setting: str, why: str) -> None:
+def test_an_invalid_config_is_rejected(shell: Shell, name: str, setting: str, why: str) -> None:
     refused = shell.attempt("topics", "--create", "--topic", name, "--config", setting)
     assert refused.exit == 1
     assert why in refused.out
     assert name not in shell("topics", "--list").lines
 
 
-def test_a_name_that_is_not_allowed(shell: Shell) -> None:
+def test_an_invalid_topic_name_is_rejected(shell: Shell) -> None:
     refused = shell.attempt("topics", "--create", "--topic", "bad name!")
     assert refused.exit == 1
     assert "InvalidTopicException" in refused.err

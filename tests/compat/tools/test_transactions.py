@@ -28,7 +28,7 @@ def topic(shell: Shell, name: str) -> str:
 
 @pytest.fixture
 def producer(shell: Shell, topic: str, name: str) -> Producer:
-    """With two records in an open transaction, both in partition 0 of the topic."""
+    """A producer with an open transaction of two records in partition 0 of the topic."""
     producer = Producer(
         {
             "bootstrap.servers": shell.bootstrap,
@@ -52,13 +52,13 @@ def _describe(shell: Shell, transactional_id: str) -> dict[str, str]:
 
 
 def _starts(shell: Shell, topic: str) -> list[str]:
-    """Where the open transactions of partition 0 begin."""
+    """Returns the start offsets of the open transactions of partition 0."""
     run = shell("transactions", "describe-producers", "--topic", topic, "--partition", "0")
     return [start for [start] in run.rows("CurrentTransactionStartOffset")]
 
 
 def _readable(shell: Shell, topic: str, isolation: str) -> int:
-    """Where a reader of partition 0 comes to its end."""
+    """Returns the end offset of partition 0 for this isolation level."""
     settings = {"bootstrap.servers": shell.bootstrap, "group.id": "none"}
     with closing(Consumer({**settings, "isolation.level": isolation})) as consumer:
         _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
@@ -66,14 +66,14 @@ def _readable(shell: Shell, topic: str, isolation: str) -> int:
 
 
 def _values(shell: Shell, topic: str, count: int) -> list[bytes | str | None]:
-    """The first committed values of partition 0."""
+    """Returns the first committed values of partition 0."""
     settings = {"bootstrap.servers": shell.bootstrap, "group.id": "none"}
     with closing(Consumer({**settings, "isolation.level": "read_committed"})) as consumer:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         return [message.value() for message in consumer.consume(count, timeout=20)]
 
 
-def test_a_transaction_that_commits(
+def test_a_transaction_is_described_until_it_commits(
     shell: Shell, topic: str, producer: Producer, name: str
 ) -> None:
     assert [name, "Ongoing"] in shell("transactions", "list").rows(*STATE)
@@ -84,7 +84,7 @@ def test_a_transaction_that_commits(
     assert 0 <= int(ongoing["TransactionDurationMs"]) < TIMEOUT_MS
     assert _starts(shell, topic) == ["0"]
 
-    producer.commit_transaction(20)  # its markers are written after the answer
+    producer.commit_transaction(20)  # its markers are written after the response
     wait_until(lambda: _starts(shell, topic) == ["None"], "the marker")
     wait_until(lambda: _describe(shell, name)[STATE[1]] == "CompleteCommit", "the end")
     assert [name, "CompleteCommit"] in shell("transactions", "list").rows(*STATE)
@@ -113,7 +113,7 @@ def test_transactions_are_filtered(shell: Shell, producer: Producer, name: str) 
 def test_a_transaction_is_terminated(
     shell: Shell, topic: str, producer: Producer, name: str
 ) -> None:
-    """Its producer is fenced, and what it wrote is never read."""
+    """Its producer is fenced, and its records are aborted."""
     before = _describe(shell, name)
     shell("transactions", "forceTerminateTransaction", "--transactionalId", name)
     after = _describe(shell, name)
@@ -132,7 +132,7 @@ def test_a_transaction_is_terminated(
 def test_a_transaction_is_aborted_at_one_partition(
     shell: Shell, topic: str, producer: Producer
 ) -> None:
-    """P4: a marker by the side of the coordinator lets readers go on."""
+    """P4: a marker written without the coordinator lets readers continue."""
     abort = ("transactions", "abort", "--topic", topic, "--partition", "0", "--start-offset")
     assert _readable(shell, topic, "read_committed") == 0
     missing = shell.attempt(*abort, "1")
@@ -144,7 +144,7 @@ def test_a_transaction_is_aborted_at_one_partition(
     producer.abort_transaction(20)
 
 
-def test_what_is_not_there(shell: Shell) -> None:
+def test_unknown_transactions_are_an_error(shell: Shell) -> None:
     unknown = shell.attempt("transactions", "describe", "--transactional-id", "missing")
     assert unknown.exit == 1
     assert "transactionalId `missing` failed because the ID could not be found" in unknown.text
@@ -152,14 +152,14 @@ def test_what_is_not_there(shell: Shell) -> None:
 
 @pytest.fixture
 def careless_shell(tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A broker that takes batches of transactions which their coordinator does not know."""
+    """A broker that accepts transactional batches without verification."""
     settings = {"node.id": "1", "transaction.partition.verification.enable": "false"}
     with start_broker(tmp_path_factory.mktemp("careless"), settings) as running:
         yield Shell(tools, running.bootstrap)
 
 
 def test_a_hanging_transaction_is_found_and_aborted(careless_shell: Shell) -> None:
-    """P4: without verification nobody but this tool ends such a transaction."""
+    """P4: without verification, only this tool can end such a transaction."""
     shell = careless_shell
     shell("topics", "--create", "--topic", "t", "--partitions", "1")
     batch = build_batch(

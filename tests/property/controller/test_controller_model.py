@@ -1,7 +1,7 @@
-"""Random lives of a cluster, looked over after every step (R1, R5, R7, R8).
+"""Random cluster histories whose invariants are checked after every step (R1, R5, R7, R8).
 
-The machine plays the host: it commits what the controller decides to a store (a plain dict) and
-applies it to the image. What must hold of every change and of every state is said once, below.
+The machine acts as the host: it commits the controller's decisions to a store (a plain dict) and
+applies them to the image. The invariants of changes and states are defined below.
 """
 
 from collections.abc import Collection, Sequence
@@ -118,7 +118,7 @@ class ClusterMachine(RuleBasedStateMachine):
         eligible: dict[TopicPartition, set[int]] | None = None,
         unclean: bool = False,
     ) -> None:
-        """`eligible`: who may lead beside the members of the last ISR. `unclean`: anybody may."""
+        """`eligible`: possible leaders besides the last ISR. `unclean`: any replica may lead."""
         check_committable(changes)
         before = dict(self.image.partitions)
         assignments = {name: record.assignments for name, record in self.image.topics.items()}
@@ -207,7 +207,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(gone=st.sets(IDS, max_size=2), data=st.data())
     def brokers_and_controller_fail(self, gone: set[int], data: st.DataObject) -> None:
-        """R6, R7: registrations vanish without a decision; the next controller makes up for it."""
+        """R6, R7: registrations vanish without a decision; the next controller handles them."""
         left = sorted(self.image.brokers.keys() - gone)
         if not left:
             return
@@ -291,7 +291,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.moving())
     @rule(data=st.data())
     def cancel_reassignment(self, data: st.DataObject) -> None:
-        """R8: all replicas that came go again."""
+        """R8: all added replicas are removed again."""
         key = data.draw(st.sampled_from(self.moving()))
         adding = set(self.assignment(key).adding)
         if self.move(key, None, False) == ErrorCode.NONE:
@@ -325,7 +325,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.led())
     @rule(data=st.data())
     def leader_takes_in_all_that_are_up(self, data: st.DataObject) -> None:
-        """R3, R8: no reassignment between live brokers is left after that."""
+        """R3, R8: afterwards no reassignment between live brokers is pending."""
         key = data.draw(st.sampled_from(self.led()))
         live = self.image.brokers.keys() - self.shutting_down
         new_isr = {*self.assignment(key).replicas} & live | {self.image.partitions[key].leader}
@@ -341,7 +341,7 @@ class ClusterMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.led())
     @rule(data=st.data(), stale=st.sampled_from([(0, 0), (0, 0), (0, 1), (0, -1), (-1, 0), (1, 0)]))
     def leader_changes_its_isr(self, data: st.DataObject, stale: tuple[int, int]) -> None:
-        """R3, R4: who has an outdated picture changes nothing."""
+        """R3, R4: a request with outdated epochs changes nothing."""
         key = data.draw(st.sampled_from(self.led()))
         known = self.image.partitions[key]
         given = self.assignment(key)
@@ -392,7 +392,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(percentage=st.sampled_from([0, 10, 50]))
     def balance(self, percentage: int) -> None:
-        """R8: afterwards who is in sync and preferred leads."""
+        """R8: afterwards each preferred replica that is in sync leads."""
         self.commit(balance_leaders(self.image, percentage, self.election_rules))
         for key, known in self.image.partitions.items():
             given = self.image.topics[key.topic].assignments[key.partition]
@@ -401,7 +401,7 @@ class ClusterMachine(RuleBasedStateMachine):
             if percentage == 0 and settled and known.leader != -1 and preferred in known.isr:
                 assert known.leader == preferred
 
-    # --- what always holds
+    # --- invariants
 
     @invariant()
     def every_partition_is_sound(self) -> None:
@@ -448,7 +448,7 @@ class ClusterMachine(RuleBasedStateMachine):
             )
 
 
-def test_random_lives_of_a_cluster() -> None:
+def test_random_cluster_histories() -> None:
     """R1, R5, R7, R8, E1: see the rules and invariants."""
     run_state_machine_as_test(
         ClusterMachine, settings=settings(max_examples=100, stateful_step_count=40)

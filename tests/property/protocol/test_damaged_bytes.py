@@ -1,4 +1,4 @@
-"""Damaged, cut off and made up bytes: a ProtocolError or a message, nothing else, at no cost."""
+"""Damaged, truncated and random bytes: a ProtocolError or a message, with bounded memory."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from tests.support.protocol.message_samples import (
 
 CLASSES = [pytest.param(cls, id=cls.__name__) for cls in message_classes()]
 
-# The largest lengths and counts there are, in the forms they have in old and in flexible versions.
+# The largest lengths and counts, as encoded in old and in flexible versions.
 HUGE = {False: (b"\x7f\xff\xff\xff", b"\x7f\xff"), True: (b"\xff\xff\xff\xff\x07",)}
 ALLOWED_BYTES = 200_000
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_every_truncation_is_refused(cls: type[Message]) -> None:
+def test_every_truncation_is_rejected(cls: type[Message]) -> None:
     for version in versions_of(cls):
         _refuses_every_truncation(cls, version)
 
@@ -38,19 +38,19 @@ def _refuses_every_truncation(cls: type[Message], version: int) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_damaged_and_random_bytes(cls: type[Message]) -> None:
+def test_damaged_and_random_bytes_raise_only_protocol_errors(cls: type[Message]) -> None:
     for version in versions_of(cls):
         random = Random(f"{cls.__name__} {version}")
         outcomes = [
             _refused(cls, version, damaged)
-            for damaged in (*_damaged(cls, version, random), *_made_up(random))
+            for damaged in (*_damaged(cls, version, random), *_random_bytes(random))
         ]
         assert len(outcomes) == 45
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_huge_lengths_cost_no_memory(cls: type[Message]) -> None:
-    """A length or count is compared with the bytes that are there before anything is made."""
+def test_huge_lengths_allocate_no_memory(cls: type[Message]) -> None:
+    """A length or count is compared with the available bytes before any allocation."""
     for version in {cls.INFO.versions.low, cls.INFO.versions.high}:
         encoded = encode(full_message(cls, version), version)
         decoder(cls, version)
@@ -66,7 +66,7 @@ def test_huge_lengths_cost_no_memory(cls: type[Message]) -> None:
 
 
 def _refused(cls: type[Message], version: int, data: bytes) -> bool:
-    """Whether decoding gave a ProtocolError; any other exception fails the test."""
+    """Returns whether decoding raised ProtocolError; any other exception fails the test."""
     try:
         message, end = decode(cls, version, data)
     except ProtocolError:
@@ -85,6 +85,6 @@ def _damaged(cls: type[Message], version: int, random: Random) -> Iterator[bytes
         yield bytes(damaged)
 
 
-def _made_up(random: Random) -> Iterator[bytes]:
+def _random_bytes(random: Random) -> Iterator[bytes]:
     for _ in range(20):
         yield random.randbytes(random.randrange(80))

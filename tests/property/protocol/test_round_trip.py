@@ -1,4 +1,4 @@
-"""What is encoded is decoded again, for every version of every message."""
+"""Every version of every message round-trips through the codec."""
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ CLASSES = [pytest.param(cls, id=cls.__name__) for cls in message_classes()]
 @pytest.mark.parametrize(("cls", "version"), PAIRS)
 @settings(max_examples=4)
 @given(data=st.data())
-def test_message_survives(cls: type[Message], version: int, data: st.DataObject) -> None:
+def test_a_message_round_trips(cls: type[Message], version: int, data: st.DataObject) -> None:
     message = data.draw(messages_of(cls, version))
     encoded = encode(message, version)
     decoded, end = decode(cls, version, encoded)
@@ -34,8 +34,8 @@ def test_message_survives(cls: type[Message], version: int, data: st.DataObject)
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_message_with_everything_in_it_survives(cls: type[Message]) -> None:
-    """Also behind other bytes and before them, and in parts."""
+def test_a_message_with_all_fields_round_trips(cls: type[Message]) -> None:
+    """Also with bytes before and after it, and in parts."""
     for version in versions_of(cls):
         _survives_with_everything(cls, version)
 
@@ -50,7 +50,7 @@ def _survives_with_everything(cls: type[Message], version: int) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_defaults_survive(cls: type[Message]) -> None:
-    """A message that nothing was said about is what a reader of any version gets."""
+def test_defaults_round_trip(cls: type[Message]) -> None:
+    """A message without set fields decodes to the defaults in every version."""
     for version in versions_of(cls):
         assert decode(cls, version, encode(cls(), version))[0] == cls(), f"version {version}"

@@ -1,4 +1,4 @@
-"""Bytes that are no batch, or no longer one, raise `KafkaError` and nothing else."""
+"""Invalid and damaged batches raise `KafkaError` and no other exception."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,7 +40,7 @@ SMALL = [batch for batch in GOLDEN if len(batch) < 800]
 
 
 def read_everything(data: bytes) -> None:
-    """Every reader of the layer, each on its own."""
+    """Runs every reader of the layer on the bytes."""
     readers: list[Callable[[], object]] = [
         lambda: list(iter_records(data, max_bytes=LIMIT)),
         lambda: read_records(data, max_bytes=LIMIT),
@@ -70,7 +70,7 @@ def append(data: bytes, origin: AppendOrigin) -> Assigned:
 
 @settings(max_examples=150)
 @given(st.binary(max_size=200))
-def test_random_bytes(data: bytes) -> None:
+def test_random_bytes_raise_only_kafka_errors(data: bytes) -> None:
     read_everything(data)
 
 
@@ -94,7 +94,7 @@ def test_random_bytes(data: bytes) -> None:
     ),
     st.binary(max_size=60),
 )
-def test_random_headers(header: bytes, rest: bytes) -> None:
+def test_random_headers_raise_only_kafka_errors(header: bytes, rest: bytes) -> None:
     batch = bytearray(header + rest)
     read_everything(bytes(batch))
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
@@ -104,8 +104,8 @@ def test_random_headers(header: bytes, rest: bytes) -> None:
 
 @settings(max_examples=250)
 @given(st.sampled_from(SMALL), st.data())
-def test_damaged_batches(batch: bytes, data: st.DataObject) -> None:
-    """Any bytes changed, with the CRC set right, so that the damage is met further in."""
+def test_damaged_batches_raise_only_kafka_errors(batch: bytes, data: st.DataObject) -> None:
+    """The CRC is recomputed, so that the damage is detected by later checks."""
     broken = bytearray(batch)
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(broken) - 1))
@@ -117,8 +117,8 @@ def test_damaged_batches(batch: bytes, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("batch", SMALL, ids=range(len(SMALL)))
-def test_cut_off_anywhere(batch: bytes) -> None:
-    """S7: no cut of a v2 batch is taken for a batch."""
+def test_a_truncated_batch_is_rejected(batch: bytes) -> None:
+    """S7: no prefix of a v2 batch is accepted as a batch."""
     for cut in range(0, len(batch), 7 if len(batch) > 200 else 1):
         read_everything(batch[:cut])
         if cut > 0 and batch[16] == 2:
@@ -128,8 +128,8 @@ def test_cut_off_anywhere(batch: bytes) -> None:
 
 @settings(max_examples=100)
 @given(record_lists(min_size=1, max_size=4), st.data())
-def test_damage_is_found(records: list[Record], data: st.DataObject) -> None:
-    """S7: a changed bit behind the CRC is always noticed."""
+def test_damage_is_detected(records: list[Record], data: st.DataObject) -> None:
+    """S7: a changed bit after the CRC field is always detected."""
     batch = build_batch(records, base_offset=records[0].offset)
     header = read_header(batch)
     bit = data.draw(st.integers(21 * 8, 8 * len(batch) - 1))
@@ -139,8 +139,10 @@ def test_damage_is_found(records: list[Record], data: st.DataObject) -> None:
 
 @settings(max_examples=300)
 @given(st.sampled_from(list(Compression)[1:]), st.data())
-def test_damaged_compression(codec: Compression, data: st.DataObject) -> None:
-    """Never another error, never more than the limit."""
+def test_damaged_compressed_data_raises_only_kafka_errors(
+    codec: Compression, data: st.DataObject
+) -> None:
+    """The output never exceeds the limit."""
     source = data.draw(st.binary(max_size=300)) * data.draw(st.sampled_from([1, 5, 2000]))
     packed = bytearray(compress(codec, source))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -152,7 +154,7 @@ def test_damaged_compression(codec: Compression, data: st.DataObject) -> None:
 
 @settings(max_examples=150)
 @given(st.sampled_from(list(Compression)[1:]), st.binary(max_size=60))
-def test_random_compressed_bytes(codec: Compression, data: bytes) -> None:
+def test_random_compressed_bytes_raise_only_kafka_errors(codec: Compression, data: bytes) -> None:
     prefixes = {
         Compression.GZIP: b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff",
         Compression.SNAPPY: b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01",
@@ -165,5 +167,5 @@ def test_random_compressed_bytes(codec: Compression, data: bytes) -> None:
                 assert len(decompress(codec, prefix + data, 10_000, magic=magic)) <= 10_000
 
 
-def test_header_size_is_what_the_struct_says() -> None:
+def test_the_header_size_is_that_of_the_struct() -> None:
     assert HEADER.size == HEADER_SIZE

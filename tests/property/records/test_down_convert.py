@@ -1,4 +1,4 @@
-"""Whatever is converted to an older format and read again is what it was, as far as formats go."""
+"""Down-converted records equal the originals except for fields that the format lacks."""
 
 from contextlib import suppress
 
@@ -21,7 +21,7 @@ SEEDS = [*golden("v2").values(), *golden("legacy").values()]
 
 
 def without(records: list[Record], magic: int) -> list[Record]:
-    """The records without what the format does not have."""
+    """Returns the records without fields that the format lacks."""
     return [
         record._replace(headers=(), timestamp=record.timestamp if magic else -1)
         for record in records
@@ -29,8 +29,10 @@ def without(records: list[Record], magic: int) -> list[Record]:
 
 
 @given(record_lists(min_size=1), codecs, magics)
-def test_there_and_back(records: list[Record], codec: Compression, magic: int) -> None:
-    """C2: read as it is, and converted up again."""
+def test_down_converted_records_round_trip(
+    records: list[Record], codec: Compression, magic: int
+) -> None:
+    """C2: read directly, and converted up again."""
     batch = build_batch(records, base_offset=records[0].offset, compression=codec)
     messages, next_offset = down_convert(batch, magic)
     assert crc_ok(messages)
@@ -40,21 +42,23 @@ def test_there_and_back(records: list[Record], codec: Compression, magic: int) -
 
 
 @given(record_lists(min_size=1), codecs, magics, st.integers(0, 12), st.integers(0, 3000))
-def test_from_anywhere_with_any_room(
+def test_conversion_starts_at_any_offset_with_any_size_limit(
     records: list[Record], codec: Compression, magic: int, index: int, room: int
 ) -> None:
-    """C1: every record from the wanted one on can be had, a set with some room at a time."""
-    wanted = records[min(index, len(records) - 1)].offset
+    """C1: all records from the offset on are returned, one limited message set at a time."""
+    start_offset = records[min(index, len(records) - 1)].offset
     batch = build_batch(records, base_offset=records[0].offset, compression=codec)
-    whole = down_convert(batch, magic, wanted).messages
-    read = [record for record in iter_records(whole) if record.offset >= wanted]
-    assert read == [item for item in without(records, magic) if item.offset >= wanted]
-    assert down_convert(batch, magic, wanted, room=room).messages == whole, "the first one is whole"
+    whole = down_convert(batch, magic, start_offset).messages
+    read = [record for record in iter_records(whole) if record.offset >= start_offset]
+    assert read == [item for item in without(records, magic) if item.offset >= start_offset]
+    assert down_convert(batch, magic, start_offset, room=room).messages == whole, (
+        "the first one is whole"
+    )
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> bytearray:
-    """A batch or message set with some bytes changed and, mostly, the CRC of a batch mended."""
+def damaged_batches(draw: st.DrawFn) -> bytearray:
+    """A batch or message set with some bytes changed and, mostly, a recomputed CRC."""
     data = bytearray(draw(st.sampled_from(SEEDS)))
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data) - 1) | st.integers(0, min(len(data) - 1, 80)))
@@ -66,9 +70,9 @@ def spoilt(draw: st.DrawFn) -> bytearray:
 
 
 @settings(max_examples=400)
-@given(spoilt(), magics)
-def test_any_bytes(data: bytearray, magic: int) -> None:
-    """E7: what is no batch any more is refused with a KafkaError, what is converted can be read."""
+@given(damaged_batches(), magics)
+def test_damaged_batches_raise_only_kafka_errors(data: bytearray, magic: int) -> None:
+    """E7: a damaged batch raises KafkaError, or its conversion can be read."""
     with suppress(KafkaError):
         messages, _ = down_convert(data, magic, max_bytes=1 << 20)
         position = 0

@@ -1,4 +1,4 @@
-"""Reading: the compiled module and the plain Python of it do the same, on good and bad bytes."""
+"""Decoding: the compiled and the pure Python module agree, on valid and damaged bytes."""
 
 from types import ModuleType
 
@@ -16,7 +16,7 @@ varints = st.binary(min_size=1, max_size=11)
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """The records of a batch with a few bytes changed, taken out or put in."""
+    """The records of a batch with a few bytes changed, removed or inserted."""
     records = draw(record_lists(min_size=1, max_size=4))
     data = bytearray(build_batch(records, base_offset=records[0].offset)[HEADER_SIZE:])
     for _ in range(draw(st.integers(0, 3))):
@@ -32,7 +32,7 @@ counts = st.integers(0, 6) | st.sampled_from([-1, 2**31 - 1])
 
 @settings(max_examples=150)
 @given(regions, counts, int64s, int64s, st.booleans())
-def test_decode(
+def test_both_modules_decode_alike(
     region: bytes, count: int, base_offset: int, base_timestamp: int, append_time: bool
 ) -> None:
     same(
@@ -45,13 +45,13 @@ def test_decode(
 
 @settings(max_examples=150)
 @given(regions, counts, int64s)
-def test_scan(region: bytes, count: int, base: int) -> None:
+def test_both_modules_scan_alike(region: bytes, count: int, base: int) -> None:
     same(_decode, lambda hot: hot.scan_records(region, 0, len(region), count, base))
 
 
 @settings(max_examples=150)
 @given(regions, counts, int64s, int64s, int64s, st.booleans())
-def test_columns(
+def test_both_modules_decode_columns_alike(
     region: bytes, count: int, base_offset: int, start: int, end: int, append_time: bool
 ) -> None:
     def columns(hot: ModuleType) -> object:
@@ -97,7 +97,7 @@ def test_columns(
 
 @st.composite
 def appended(draw: st.DrawFn) -> bytearray:
-    """Batches as clients send them, some with header fields that are wrong, mostly with a CRC."""
+    """Batches as clients send them, some with invalid header fields, mostly with a valid CRC."""
     records = draw(record_lists(min_size=1, max_size=4, gaps=draw(st.booleans())))
     batch = build_batch(
         [record._replace(offset=record.offset - records[0].offset) for record in records]
@@ -112,7 +112,7 @@ def appended(draw: st.DrawFn) -> bytearray:
 
 @settings(max_examples=150)
 @given(appended(), st.integers(0, 2**62), st.integers(0, 9), int64s, int64s, st.booleans())
-def test_assign(
+def test_both_modules_assign_offsets_alike(
     batch: bytearray, offset: int, epoch: int, earliest: int, latest: int, keys: bool
 ) -> None:
     def assign(hot: ModuleType) -> object:

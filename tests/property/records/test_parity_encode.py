@@ -1,4 +1,4 @@
-"""Writing: the compiled module and the plain Python of it do the same."""
+"""Encoding: the compiled and the pure Python module agree."""
 
 from array import array
 from types import ModuleType
@@ -17,7 +17,9 @@ from tests.support.storage.compiled_modules import outcome, same
 
 
 @given(record_lists(max_size=6), int64s, int64s | st.sampled_from([0, 1]))
-def test_encode(records: list[Record], base_timestamp: int, base_offset: int) -> None:
+def test_both_modules_encode_alike(
+    records: list[Record], base_timestamp: int, base_offset: int
+) -> None:
     base = records[0].offset if records and base_offset == 1 else base_offset
     same(_encode, lambda module: module.encode_records(records, 61, base, base_timestamp)[1:])
 
@@ -35,7 +37,7 @@ def test_encode(records: list[Record], base_timestamp: int, base_offset: int) ->
     payloads,
     header_lists,
 )
-def test_append(
+def test_both_modules_append_alike(
     room: int,
     timestamp_delta: int,
     offset_delta: int,
@@ -73,7 +75,7 @@ def state_of(filler: Filler) -> tuple[object, ...]:
 
 @settings(max_examples=150)
 @given(rows, limits, ratios, st.integers(0, 20))
-def test_filler(
+def test_both_fillers_append_alike(
     records: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]],
     limit: int,
     ratio: float,
@@ -104,7 +106,7 @@ columns_of_records = st.lists(st.tuples(payloads, payloads, st.integers(-1, 2**4
 
 @settings(max_examples=150)
 @given(columns_of_records, limits, ratios, st.booleans(), st.booleans(), header_lists, st.data())
-def test_fill(
+def test_both_fillers_fill_alike(
     records: list[tuple[bytes | None, bytes | None, int]],
     limit: int,
     ratio: float,
@@ -136,7 +138,7 @@ def test_fill(
 
 
 @given(payloads, payloads, header_lists)
-def test_size_upper_bound(
+def test_both_modules_compute_the_same_size_bound(
     key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
 ) -> None:
     same(_encode, lambda module: module.size_upper_bound(key, value, headers))
@@ -146,8 +148,8 @@ def test_size_upper_bound(
 
 
 @pytest.mark.parametrize("wrong", ["text", bytearray(b"x"), memoryview(b"x"), 7])
-def test_only_bytes(wrong: object) -> None:
-    """What is no bytes object is refused before anything is read from it."""
+def test_values_that_are_not_bytes_are_rejected(wrong: object) -> None:
+    """The type is checked before any data is read."""
     sizes = memoryview(bytearray(8)).cast("i")
 
     def filler(module: ModuleType) -> Filler:

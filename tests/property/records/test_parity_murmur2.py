@@ -1,4 +1,4 @@
-"""Partitions of keys: the compiled module and the plain Python of it do the same."""
+"""Partitions of keys: the compiled and the pure Python module agree."""
 
 from array import array
 from types import ModuleType
@@ -24,7 +24,7 @@ def same_hash(key: bytes, count: int) -> None:
     st.integers(-1, 13),
     st.integers(-1, 1),
 )
-def test_partition_keys(
+def test_both_modules_partition_keys_alike(
     keys: list[bytes | None], count: int, start: int, stop: int, more_ends: int
 ) -> None:
     def sort(module: ModuleType) -> object:
@@ -39,8 +39,8 @@ def test_partition_keys(
 
 
 @pytest.mark.parametrize("wrong", ["text", bytearray(b"x"), memoryview(b"x"), 7])
-def test_only_bytes(wrong: object) -> None:
-    """What is no bytes object is refused before anything is read from it."""
+def test_keys_that_are_not_bytes_are_rejected(wrong: object) -> None:
+    """The type is checked before any data is read."""
     order = memoryview(array("i", [0]))
     ends = memoryview(array("i", [0, 0]))
     for call in (

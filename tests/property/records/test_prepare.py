@@ -1,4 +1,4 @@
-"""An append that is validated ahead, on another thread, is the same as one in a single call."""
+"""An append prepared on another thread has the same result as one in a single call."""
 
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ policies = st.builds(
 
 @st.composite
 def sent(draw: st.DrawFn) -> tuple[bytearray, AppendOrigin]:
-    """What a client or a coordinator sends; now and then with a byte changed."""
+    """Batches of a client or a coordinator, some of them with a changed byte."""
     origin = draw(st.sampled_from([AppendOrigin.CLIENT] * 3 + [AppendOrigin.COORDINATOR]))
     if draw(st.integers(0, 4)) == 0:
         data = bytearray(LEGACY[draw(st.sampled_from(sorted(LEGACY)))])
@@ -76,7 +76,7 @@ def described(assigned: Assigned) -> tuple[object, ...]:
 
 @settings(max_examples=300)
 @given(sent(), policies)
-def test_the_same_bytes_and_the_same_errors(
+def test_both_paths_have_the_same_bytes_and_errors(
     what: tuple[bytearray, AppendOrigin], policy: AppendPolicy
 ) -> None:
     data, origin = what
@@ -108,10 +108,10 @@ def test_the_same_bytes_and_the_same_errors(
 
 @settings(max_examples=200)
 @given(batches(), st.sampled_from(Compression), st.sampled_from(TimestampType))
-def test_time_passes_before_it_is_placed(
+def test_log_append_time_is_that_of_the_append(
     data: bytearray, codec: Compression, timestamp_type: TimestampType
 ) -> None:
-    """Log append time is that of the append, not of the preparation; the CRC follows."""
+    """Not that of the preparation; the CRC is updated."""
     policy = AppendPolicy(
         compression=codec,
         timestamp_type=timestamp_type,
@@ -138,13 +138,13 @@ def test_time_passes_before_it_is_placed(
     st.sampled_from(Compression),
     st.sampled_from(TimestampType),
 )
-def test_another_codec_without_decoding(
+def test_recompression_without_decoding_builds_the_same_batch(
     records: list[Record],
     source: Compression,
     target: Compression,
     timestamp_type: TimestampType,
 ) -> None:
-    """Records that are packed anew are, byte for byte, what a batch of them would be."""
+    """The result is byte for byte equal to a new batch of the records."""
     numbered = [
         record._replace(offset=index, timestamp=abs(record.timestamp) % (2 * T))
         for index, record in enumerate(records)

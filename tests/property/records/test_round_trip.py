@@ -1,4 +1,4 @@
-"""What goes into a batch comes out of it, with every codec and at every extreme."""
+"""Records round-trip through batches, with every codec and extreme values."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,7 +26,7 @@ def base_of(records: list[Record]) -> int:
 
 
 @given(record_lists(min_size=1), codecs, st.none() | st.integers(0, 2**62))
-def test_records(records: list[Record], codec: Compression, horizon: int | None) -> None:
+def test_records_round_trip(records: list[Record], codec: Compression, horizon: int | None) -> None:
     """P6, S1."""
     batch = build_batch(
         records, base_offset=base_of(records), compression=codec, delete_horizon_ms=horizon
@@ -41,8 +41,8 @@ def test_records(records: list[Record], codec: Compression, horizon: int | None)
 
 
 @given(record_lists(min_size=1, max_size=5), st.lists(int64s, min_size=5, max_size=5))
-def test_any_timestamps(records: list[Record], timestamps: list[int]) -> None:
-    """Deltas that overflow 64 bits wrap on the way in and on the way out."""
+def test_any_timestamps_round_trip(records: list[Record], timestamps: list[int]) -> None:
+    """Deltas that overflow 64 bits wrap in encoding and decoding."""
     records = [
         record._replace(timestamp=timestamp)
         for record, timestamp in zip(records, timestamps, strict=False)
@@ -52,7 +52,7 @@ def test_any_timestamps(records: list[Record], timestamps: list[int]) -> None:
 
 
 @given(record_lists(min_size=1), st.integers(0, 2**62), st.integers(-1, 2**31 - 1), codecs)
-def test_what_is_set_in_place(
+def test_offsets_and_append_time_are_set_in_place(
     records: list[Record], offset: int, epoch: int, codec: Compression
 ) -> None:
     """A new offset moves all records; log append time changes all their timestamps."""
@@ -86,8 +86,10 @@ def test_builder_and_build_batch_agree(records: list[Record], codec: Compression
 
 @settings(max_examples=60)
 @given(st.lists(st.tuples(record_lists(max_size=6), codecs), max_size=5), int64s, int64s)
-def test_arrow(batches: list[tuple[list[Record], Compression]], start: int, end: int) -> None:
-    """D1: Arrow's columns hold the records between the two offsets."""
+def test_arrow_columns_hold_the_records(
+    batches: list[tuple[list[Record], Compression]], start: int, end: int
+) -> None:
+    """D1: those between the two offsets."""
     log = b"".join(
         build_batch(records, base_offset=base_of(records), compression=codec)
         for records, codec in batches
@@ -108,7 +110,7 @@ def test_arrow(batches: list[tuple[list[Record], Compression]], start: int, end:
 
 
 @given(st.lists(record_lists(min_size=1, max_size=3), max_size=4))
-def test_split(lists: list[list[Record]]) -> None:
+def test_split_returns_the_original_batches(lists: list[list[Record]]) -> None:
     batches = [build_batch(records, base_offset=base_of(records)) for records in lists]
     result = split(b"".join(batches))
     assert [header for _, header in result] == [read_header(batch) for batch in batches]
@@ -118,5 +120,5 @@ def test_split(lists: list[list[Record]]) -> None:
 
 
 @given(codecs, st.lists(st.binary(max_size=2000), max_size=40).map(b"".join))
-def test_compression(codec: Compression, data: bytes) -> None:
+def test_each_codec_round_trips(codec: Compression, data: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, data), len(data))) == data

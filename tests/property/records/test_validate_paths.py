@@ -1,4 +1,4 @@
-"""The short way through validation takes only what the long way takes, and does the same to it."""
+"""The fast path of validation accepts only what the normal path accepts, with equal results."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,7 +31,7 @@ policies = st.builds(
 
 @st.composite
 def batches(draw: st.DrawFn) -> tuple[list[Record], bytearray]:
-    """What a client sends, now and then with a byte changed."""
+    """Batches of a client, some of them with a changed byte."""
     records = [
         record._replace(offset=index)
         for index, record in enumerate(draw(record_lists(min_size=1, max_size=5)))
@@ -65,7 +65,7 @@ def described(assigned: Assigned) -> tuple[object, ...]:
 
 @settings(max_examples=300)
 @given(batches(), policies)
-def test_both_ways_agree(sent: tuple[list[Record], bytearray], policy: AppendPolicy) -> None:
+def test_both_paths_agree(sent: tuple[list[Record], bytearray], policy: AppendPolicy) -> None:
     _, batch = sent
     short: tuple[object, ...] | str
     long: tuple[object, ...] | str
@@ -88,8 +88,10 @@ def test_both_ways_agree(sent: tuple[list[Record], bytearray], policy: AppendPol
 
 @settings(max_examples=200)
 @given(batches(), policies)
-def test_what_is_taken_is_whole(sent: tuple[list[Record], bytearray], policy: AppendPolicy) -> None:
-    """Whatever gets through has a right CRC, the given offsets and as many records as it says."""
+def test_accepted_batches_are_consistent(
+    sent: tuple[list[Record], bytearray], policy: AppendPolicy
+) -> None:
+    """They have a valid CRC, the assigned offsets and the stated number of records."""
     _, batch = sent
     before = bytes(batch)
     try:

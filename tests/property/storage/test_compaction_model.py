@@ -46,7 +46,7 @@ FLAGS = (
     "is_transactional",
     "is_control",
 )
-"""What a cleaning must not change in a batch."""
+"""The batch fields that a cleaning must not change."""
 
 
 class Stored(NamedTuple):
@@ -67,7 +67,7 @@ class CompactedLog(RuleBasedStateMachine):
         self.undecided: dict[int, set[int]] = {}
         self.cleaned_to = 0
         self.horizons: dict[int, int] = {}
-        """Until when each tombstone that was cleaned must stay."""
+        """The time until which each cleaned tombstone must be retained."""
 
     # --- operations
 
@@ -100,7 +100,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule(keys=st.lists(KEYS, min_size=5, max_size=15))
     def append_many(self, keys: list[bytes]) -> None:
-        """Some segments at once."""
+        """Appends several segments at once."""
         for n, key in enumerate(keys):
             self.remember(self.broker.append((key, b"value %d" % n), (b"k%d" % (n % 4), b"w")))
 
@@ -125,7 +125,7 @@ class CompactedLog(RuleBasedStateMachine):
 
     @rule(keys=st.sampled_from([2, 5, 1000]))
     def clean(self, keys: int) -> None:
-        """One cleaning, with memory for so many keys."""
+        """Runs one cleaning, with memory for this number of keys."""
         broker = self.broker
         broker.roll()
         broker.use(CleanerSettings(dedupe_buffer_size=24 * (keys + 1), io_buffer_load_factor=1.0))
@@ -194,7 +194,7 @@ class CompactedLog(RuleBasedStateMachine):
                     assert latest[record.key] == record.offset, "an old value was not removed"
 
     def every_record(self) -> list[Record]:
-        """All that was appended, without markers."""
+        """Returns all appended records, without markers."""
         return [
             record
             for stored in self.history.values()
@@ -203,7 +203,7 @@ class CompactedLog(RuleBasedStateMachine):
         ]
 
     def on_disk(self) -> list[Stored]:
-        """The batches of the log, with their CRCs checked."""
+        """Returns the batches of the log, with their CRCs checked."""
         return [
             Stored(
                 batch.header,

@@ -68,9 +68,9 @@ class LogMachine(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.batches: list[StoredBatch] = []
-        """What is in the log's files."""
+        """The batches in the log's files."""
         self.appended: list[StoredBatch] = []
-        """What was appended and not truncated."""
+        """The batches that were appended and not truncated."""
         self.start = self.end = self.high_watermark = 0
         self.flushed = 0
         self.stored_recovery_point = 0
@@ -225,7 +225,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(producer=st.sampled_from([1, 2, 3]), skip=st.sampled_from([0, 2, 5]))
     def send_again_or_out_of_order(self, producer: int, skip: int) -> None:
-        """P3: the last batch again is recognised, a later one refused; neither is written."""
+        """P3: a duplicate is recognised, a sequence gap rejected; neither is written."""
         current = self.producers.get(producer)
         if current is None or current.last_sequence < 0:
             return

@@ -1,4 +1,4 @@
-"""What every assignor must hold to, whatever the group looks like (C4)."""
+"""Invariants of the client's assignors for random groups (C4)."""
 
 from random import Random
 
@@ -25,8 +25,8 @@ def subscribed(case: GroupCase) -> list[TopicPartition]:
 
 
 @given(groups, names)
-def test_everything_goes_to_somebody_who_wants_it(random: Random, name: str) -> None:
-    """Each partition once, to a member that subscribes to its topic; cooperative ones may wait."""
+def test_each_partition_is_assigned_once_to_a_subscriber(random: Random, name: str) -> None:
+    """A cooperative assignor may defer a partition to the next rebalance."""
     case = random_case(random, name)
     results = assigned(assignors_of(name)[0], case)
     assert results.keys() == case.members.keys()
@@ -54,8 +54,8 @@ def test_equal_subscriptions_get_equal_shares(random: Random, name: str) -> None
 
 
 @given(groups)
-def test_a_cooperative_group_settles(random: Random) -> None:
-    """Nobody gets what another one owns; what was left out comes next; then nothing moves."""
+def test_a_cooperative_group_converges(random: Random) -> None:
+    """No member gets a partition that another owns; deferred ones follow; then nothing moves."""
     case = random_case(random, "cooperative-sticky")
     owner: dict[TopicPartition, str] = {}
     members = {}
@@ -86,8 +86,8 @@ def test_a_cooperative_group_settles(random: Random) -> None:
 
 
 @given(groups)
-def test_a_member_more_moves_little(random: Random) -> None:
-    """With equal subscriptions, `sticky` moves only what the newcomer gets."""
+def test_a_new_member_moves_only_its_own_share(random: Random) -> None:
+    """With equal subscriptions, `sticky` moves only the new member's partitions."""
     case = random_case(random, "cooperative-sticky")
     topics = list(case.topics)
     members = {

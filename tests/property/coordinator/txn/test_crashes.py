@@ -1,9 +1,8 @@
-"""Whatever happens, and wherever it stops, a transaction ends in the same way everywhere (P4).
+"""A transaction ends with the same result in all partitions, despite crashes (P4).
 
-The machine is driven by producers that lose answers, with partitions that take markers, and with
-crashes between any two steps: they take away what is not committed, and what no record keeps. A
-partition knows what a real one knows: whose transaction is open in it, and the latest epoch of each
-producer.
+The machine runs producers that lose responses, partitions that receive markers, and crashes between
+any two steps, which lose uncommitted and unrecorded state. A partition has the state of a real one:
+the producer of its open transaction, and the latest epoch of each producer.
 """
 
 from hypothesis import settings
@@ -47,11 +46,11 @@ some_partitions = st.sets(st.sampled_from(PARTITIONS), min_size=1)
 S = TransactionState
 
 Transaction = tuple[str, int]
-"""The transactional id, and which of its transactions."""
+"""The transactional id and the number of its transaction."""
 
 
 class Partitions:
-    """What is open where, and how it ended."""
+    """The open transactions of each partition, and the results of ended ones."""
 
     def __init__(self) -> None:
         self.open: dict[tuple[TopicPartition, int], Transaction] = {}
@@ -59,7 +58,7 @@ class Partitions:
         self.outcomes: dict[Transaction, dict[TopicPartition, bool]] = {}
 
     def write(self, partition: TopicPartition, producer: Producer, txn: Transaction) -> None:
-        """Data of a transaction, from a producer whom the coordinator has let in."""
+        """Writes data of a transaction, from a producer that the coordinator accepted."""
         key = (partition, producer.producer_id)
         assert producer.epoch >= self.epochs.get(key, -1), "let in with an epoch that is over"
         assert self.open.setdefault(key, txn) == txn, "data of two transactions, and no end between"
@@ -77,7 +76,7 @@ class Partitions:
             self.outcomes.setdefault(txn, {})[partition] = marker.commit
 
 
-class TransactionLives(RuleBasedStateMachine):
+class TransactionHistories(RuleBasedStateMachine):
     @initialize(
         version=st.sampled_from([0, 1, 2]),
         old_client=st.booleans(),
@@ -89,13 +88,13 @@ class TransactionLives(RuleBasedStateMachine):
         self.told: dict[Transaction, bool] = {}
         self.numbers = dict.fromkeys(NAMES, 0)
         self.wishes: dict[str, bool] = {}
-        """Who has asked for an end and not heard of it: it asks for the same until it does."""
+        """Producers whose EndTxn had no response yet; they repeat the same request."""
         client = 1 if old_client else version
         self.producers = {name: Producer(self.host, name, client) for name in NAMES}
         if exhausted:
             self.host.put(producer_epoch=MAX_EPOCH - 4)
         self.said: list[MarkersWritten] = []
-        """What the coordinator was told of transactions with epochs of their own."""
+        """The reported markers of transactions with their own epochs."""
         self.zombies: list[tuple[str, int, int]] = []
         for name in NAMES:
             self.init(name, knows=False)
@@ -131,7 +130,7 @@ class TransactionLives(RuleBasedStateMachine):
 
     @rule(name=names, commit=st.booleans(), heard=st.booleans())
     def end(self, name: str, commit: bool, heard: bool) -> None:
-        """A producer that does not hear the answer asks for the same again."""
+        """A producer that receives no response sends the same request again."""
         producer = self.producers[name]
         commit = self.wishes.setdefault(name, commit)
         if not heard:
@@ -151,7 +150,7 @@ class TransactionLives(RuleBasedStateMachine):
 
     @rule(data=st.data(), partition=st.sampled_from(PARTITIONS))
     def zombie(self, data: st.DataObject, partition: TopicPartition) -> None:
-        """Whoever had an epoch before another was asked for is never let in again."""
+        """A producer with an older epoch is always rejected."""
         ids = data.draw(st.sampled_from(self.zombies))
         response = self.host.request(add_request(*ids, [partition]), AddPartitionsToTxnResponse)
         assert only_error(response) != ErrorCode.NONE
@@ -161,7 +160,7 @@ class TransactionLives(RuleBasedStateMachine):
     @rule(data=st.data(), told=st.booleans())
     @precondition(lambda self: self.host.markers)
     def mark(self, data: st.DataObject, told: bool) -> None:
-        """A marker is written; the coordinator hears of it, or it is to be written again."""
+        """Writes a marker; the coordinator is notified, or it must be written again."""
         marker = data.draw(st.sampled_from(self.host.markers))
         partition = data.draw(st.sampled_from(sorted(marker.partitions)))
         self.partitions.mark(partition, marker)
@@ -188,7 +187,7 @@ class TransactionLives(RuleBasedStateMachine):
     @rule(data=st.data())
     @precondition(lambda self: self.said)
     def say_again(self, data: st.DataObject) -> None:
-        """The coordinator hears of markers twice, or long after."""
+        """Notifies the coordinator of markers twice, or late."""
         self.host.event(data.draw(st.sampled_from(self.said)))
 
     # --- time, failures and crashes
@@ -211,7 +210,7 @@ class TransactionLives(RuleBasedStateMachine):
         data=st.data(),
     )
     def commits_stop(self, asked: list[tuple[str, str]], ends: str, data: st.DataObject) -> None:
-        """Answers wait for a commit, and producers give up; a crash takes away any of it."""
+        """Responses wait for a commit, and producers time out; a crash may lose any of it."""
         self.host.commits = False
         for name, what in asked:
             self._ask_in_vain(name, what)
@@ -251,7 +250,7 @@ class TransactionLives(RuleBasedStateMachine):
             self._ask_in_vain(name, what)
         self.host.append_error = None
 
-    # --- what must hold
+    # --- invariants
 
     @invariant()
     def the_same_everywhere(self) -> None:
@@ -283,7 +282,7 @@ class TransactionLives(RuleBasedStateMachine):
         assert {metadata.state for metadata in host.shard.transactions.values()} <= at_rest
 
     def _any_prefix_ends(self) -> None:
-        """A coordinator that finds only a part of the log ends each transaction, and wholly."""
+        """A coordinator that loads a prefix of the log ends each transaction completely."""
         log = self.host.log
         for kept in range(max(0, len(log) - PREFIXES), len(log)):
             host = TxnHost(self.host.config, check_pure=False)
@@ -303,8 +302,8 @@ class TransactionLives(RuleBasedStateMachine):
                     assert host.state(name) is S.COMPLETE_COMMIT
 
 
-def test_lives_of_transactions() -> None:
+def test_random_transaction_histories() -> None:
     run_state_machine_as_test(
-        TransactionLives,
+        TransactionHistories,
         settings=settings(max_examples=75, stateful_step_count=40, deadline=None),
     )

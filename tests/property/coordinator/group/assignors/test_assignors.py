@@ -1,4 +1,4 @@
-"""What holds of every assignment that an assignor makes, whatever the group (C4)."""
+"""Invariants of the broker's assignors for random groups (C4)."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class Group(NamedTuple):
 
 @st.composite
 def groups(draw: st.DrawFn, *, alike: bool | None = None) -> Group:
-    """A group some of whose partitions have an owner, subscribed or not; none has two."""
+    """A group in which each partition has at most one owner, subscribed or not."""
     topic_ids = draw(st.lists(st.uuids(), min_size=1, max_size=5, unique=True))
     counts = {topic_id: draw(st.integers(1, 9)) for topic_id in topic_ids}
     subscriptions = st.frozensets(st.sampled_from(topic_ids), min_size=1)
@@ -101,7 +101,7 @@ def test_every_partition_has_one_owner_and_the_owner_subscribes(
 
 @every_assignor
 @given(group=groups())
-def test_the_order_of_the_arguments_does_not_count(assignor: Assignor, group: Group) -> None:
+def test_the_order_of_the_arguments_does_not_matter(assignor: Assignor, group: Group) -> None:
     turned = {
         member_id: member._replace(assigned=dict(reversed(list(member.assigned.items()))))
         for member_id, member in reversed(group.members.items())
@@ -140,7 +140,9 @@ def test_uniform_keeps_as_many_partitions_as_balance_allows(group: Group) -> Non
 
 
 @given(group=groups(alike=True), data=st.data())
-def test_uniform_moves_only_what_a_leaving_member_had(group: Group, data: st.DataObject) -> None:
+def test_uniform_moves_only_the_partitions_of_a_leaving_member(
+    group: Group, data: st.DataObject
+) -> None:
     before = uniform(*group)
     leaver = data.draw(st.sampled_from(sorted(group.members)))
     after = uniform(*group.after(before).without(leaver))
@@ -150,7 +152,7 @@ def test_uniform_moves_only_what_a_leaving_member_had(group: Group, data: st.Dat
 
 
 @given(group=groups(alike=True))
-def test_uniform_moves_only_what_a_joining_member_gets(group: Group) -> None:
+def test_uniform_moves_only_the_partitions_of_a_joining_member(group: Group) -> None:
     before = uniform(*group)
     topic_ids = next(iter(group.members.values())).topic_ids
     members = {**group.after(before).members, "b-new": MemberSpec(None, None, topic_ids, {})}
@@ -160,8 +162,8 @@ def test_uniform_moves_only_what_a_joining_member_gets(group: Group) -> None:
 
 
 @given(group=groups(alike=False))
-def test_uniform_leaves_no_partition_that_could_move_to_a_better_place(group: Group) -> None:
-    """Whoever has a partition has at most one more than any other that could have it."""
+def test_uniform_leaves_no_partition_that_could_improve_the_balance(group: Group) -> None:
+    """An owner has at most one partition more than any other subscriber of its topic."""
     assignment = uniform(*group)
     loads = sizes(assignment)
     for owner, share in assignment.items():
@@ -171,7 +173,7 @@ def test_uniform_leaves_no_partition_that_could_move_to_a_better_place(group: Gr
 
 
 @given(group=groups())
-def test_range_gives_runs_that_differ_by_one_at_most_and_the_first_are_longest(
+def test_range_assigns_runs_that_differ_by_at_most_one_longest_first(
     group: Group,
 ) -> None:
     assignment = range_assignor(*group)
@@ -204,10 +206,10 @@ def test_range_co_partitions_topics_with_as_many_partitions(group: Group, count:
 
 
 @given(group=groups(), data=st.data())
-def test_range_forgets_nothing_of_static_members_that_come_back(
+def test_range_restores_the_partitions_of_restarted_static_members(
     group: Group, data: st.DataObject
 ) -> None:
-    """Each under another member id; the others do not notice."""
+    """Each has another member id; the assignments of the others do not change."""
     assignment = range_assignor(*group)
     new_ids = data.draw(st.permutations([f"again-{number}" for number in range(8)]))
     again = {

@@ -1,4 +1,4 @@
-"""A log read with an `OffsetReader` says the same as one read with the codecs."""
+"""An `OffsetReader` restores the same offsets as the record codecs."""
 
 from uuid import UUID
 
@@ -30,7 +30,7 @@ values = st.builds(
 
 @st.composite
 def records(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
-    """Key and value as they lie in a log, a few of them spoilt."""
+    """Encoded keys and values, a few of them damaged."""
     key = encode_record_key(draw(keys))
     value = encode_versioned(draw(values), draw(st.sampled_from([3, 4, 4, 4])))
     spoilt = draw(st.integers(0, 9))
@@ -48,13 +48,15 @@ def records(draw: st.DrawFn) -> tuple[bytes, bytes | None]:
 
 
 @given(st.lists(records(), max_size=30))
-def test_it_reads_what_the_codecs_read(log: list[tuple[bytes, bytes | None]]) -> None:
+def test_the_reader_restores_the_same_offsets_as_the_codecs(
+    log: list[tuple[bytes, bytes | None]],
+) -> None:
     reader = OffsetReader()
     for key, value in log:
         assert decode_record(key, value, reader) == decode_record(key, value)
 
 
-def test_most_offsets_take_the_short_way() -> None:
+def test_most_offsets_take_the_fast_path() -> None:
     key, value = OffsetCommitKey("g", "t", 3), OffsetCommitValue(5, 1, "", 7, -1, UUID(int=9))
     reader = OffsetReader()
     assert reader.key(encode_record_key(key)) == key
