@@ -1,4 +1,4 @@
-"""Members of consumer groups (KIP-848) for tests: what they send, and what they hear."""
+"""Members of consumer groups (KIP-848) for tests: their requests and the responses they receive."""
 
 from collections.abc import Mapping, Sequence
 
@@ -22,7 +22,7 @@ Partitions = dict[str, list[int]]
 def consumer_host(
     topics: Mapping[str, int] | None = None, config: GroupConfig | None = None
 ) -> GroupHost:
-    """A host whose groups assign anew with every heartbeat, unless `config` says otherwise."""
+    """Returns a host whose groups reassign with every heartbeat, unless `config` differs."""
     if config is None:
         config = GroupConfig(consumer=ConsumerGroupConfig(assignment_interval_ms=0))
     return GroupHost(config, topics=topics or {"t": 4})
@@ -61,7 +61,7 @@ def beat_request(
 
 
 class Consumer:
-    """A member that does as it is told, one heartbeat at a time."""
+    """A member that follows its assignment, one heartbeat at a time."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Consumer:
         regex: str | None = None,
         assignor: str | None = None,
     ) -> ConsumerGroupHeartbeatResponse:
-        """Go on. `owned` is what it says it has, and nothing is said where it is None."""
+        """Sends a heartbeat. `owned` are the partitions to report; None omits the field."""
         return self.hear(
             beat_request(
                 self.member_id,
@@ -123,7 +123,7 @@ class Consumer:
         )
 
     def obey(self) -> ConsumerGroupHeartbeatResponse:
-        """Go on, and own exactly what it was told to."""
+        """Sends a heartbeat that reports exactly the assigned partitions as owned."""
         return self.beat(self.assigned)
 
     def leave(self, epoch: int = -1) -> ConsumerGroupHeartbeatResponse:
@@ -150,14 +150,14 @@ def assigned_in(host: GroupHost, response: ConsumerGroupHeartbeatResponse) -> Pa
 
 
 def settle(*members: Consumer, rounds: int = 4) -> None:
-    """Heartbeats until nobody has anything left to do."""
+    """Sends heartbeats until the assignment is reconciled."""
     for _ in range(rounds):
         for member in members:
             assert member.obey().error_code == ErrorCode.NONE
 
 
 def kinds(host: GroupHost, since: int) -> list[int]:
-    """The types of the records since then; tombstones are negative."""
+    """Returns the types of the records since an offset; tombstones are negative."""
     result = []
     for record in host.records(since):
         kind = type(record.key).INFO.key

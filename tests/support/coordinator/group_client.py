@@ -1,4 +1,4 @@
-"""What groups are asked over the wire beside what their members say; time that passes for them."""
+"""Requests about groups over the wire, and a clock for the group coordinator."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -40,14 +40,14 @@ _NOT_YET = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Asks again and again; what it asks for must come."""
+    """Polls until the condition holds; fails after a timeout."""
     deadline = time.monotonic() + TIMEOUT_S
     while not holds():
         assert time.monotonic() < deadline, "it did not come"
 
 
 def find_group(client: WireClient, group: str) -> None:
-    """Has `__consumer_offsets` made, and waits until the group's coordinator is loaded."""
+    """Creates `__consumer_offsets` and waits until the group's coordinator is loaded."""
     response = client.request(FindCoordinatorRequest(key=group), 2)
     assert response.error_code == 0, response.error_message
     wait_until(lambda: fetched_group(client, group).error_code not in _NOT_YET)
@@ -126,7 +126,7 @@ def fetched_group(
 
 
 def committed(client: WireClient, group: str) -> dict[tuple[str, int], int]:
-    """All that a group has committed."""
+    """Returns all committed offsets of a group."""
     result = fetched_group(client, group)
     assert result.error_code == 0, ErrorCode(result.error_code)
     return {
@@ -136,7 +136,7 @@ def committed(client: WireClient, group: str) -> dict[tuple[str, int], int]:
     }
 
 
-# --- what administrators see
+# --- admin requests
 
 
 def described(client: WireClient, group: str, version: int = 1) -> Any:
@@ -146,7 +146,7 @@ def described(client: WireClient, group: str, version: int = 1) -> Any:
 def listed(
     client: WireClient, states: Sequence[str] = (), types: Sequence[str] = ()
 ) -> dict[str, tuple[str, str]]:
-    """State and type of groups, by name."""
+    """Returns the state and type of groups by name."""
     response = client.request(ListGroupsRequest(list(states), list(types)), 5)
     assert response.error_code == 0, ErrorCode(response.error_code)
     return {group.group_id: (group.group_state, group.group_type) for group in response.groups}
@@ -170,7 +170,7 @@ class MovedClock:
 
 
 def pass_time(broker: RunningBroker, milliseconds: int) -> None:
-    """So much time passes for the group coordinator: what is due by then has happened."""
+    """Advances the group coordinator's clock and runs the timers that are due."""
 
     def turn(inside: Broker) -> None:
         clock = inside.groups._clock

@@ -29,7 +29,7 @@ Partitions = dict[UUID, list[int]]
 
 
 class ConsumerMember:
-    """A member of a consumer group (KIP-848) that does as it is told, one heartbeat at a time."""
+    """A member of a consumer group (KIP-848) that follows its assignment."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class ConsumerMember:
         )
 
     def join(self) -> Any:
-        """The answer, whatever it is."""
+        """Joins and returns the response, which may be an error."""
         self.epoch, self.assigned = 0, {}
         return self.send(self.join_request())
 
     def joined(self) -> "ConsumerMember":
-        """Itself, as a member."""
+        """Joins, which must succeed, and returns the member itself."""
         response = self.join()
         assert response.error_code == 0, (ErrorCode(response.error_code), response.error_message)
         return self
@@ -111,13 +111,13 @@ class ConsumerMember:
         regex: str | None = None,
         assignor: str | None = None,
     ) -> Any:
-        """Goes on; of what is None nothing is said."""
+        """Sends a heartbeat; None omits a field."""
         return self.send(
             self.request(self.epoch, owned=owned, names=names, regex=regex, assignor=assignor)
         )
 
     def obey(self) -> Any:
-        """Goes on, and owns exactly what it was told to; it must be let."""
+        """Sends a heartbeat that reports the assigned partitions as owned; it must succeed."""
         response = self.beat(self.assigned)
         assert response.error_code == 0, (ErrorCode(response.error_code), response.error_message)
         return response
@@ -132,7 +132,7 @@ class ConsumerMember:
         return response
 
     def take(self, response: Any) -> None:
-        """Goes on as an answer says."""
+        """Applies a response."""
         self.member_id, self.epoch = response.member_id, response.member_epoch
         if response.assignment is not None:
             topic_partitions = response.assignment.topic_partitions
@@ -140,7 +140,7 @@ class ConsumerMember:
 
 
 class ClassicMember:
-    """A member of a group by the classic protocol. Where it leads, it takes all partitions."""
+    """A member of a classic group. As the leader it assigns all partitions to itself."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class ClassicMember:
         )
 
     def send_join(self) -> JoinGroupRequest:
-        """Asks to join; the answer comes when the others have too."""
+        """Sends a JoinGroup, whose response arrives when all members have joined."""
         request = self.join_request()
         self.client.send(request, self.version)
         return request
@@ -201,7 +201,7 @@ class ClassicMember:
         return self.receive_join(self.send_join())
 
     def sync(self, assignments: Mapping[str, Mapping[str, Sequence[int]]] | None = None) -> Any:
-        """Asks for its assignment; who leads says those of all members."""
+        """Sends a SyncGroup; the leader includes the assignments of all members."""
         request = SyncGroupRequest(
             group_id=self.group,
             generation_id=self.generation,
@@ -220,7 +220,7 @@ class ClassicMember:
         return response
 
     def joined(self, assigned: Mapping[str, Sequence[int]] | None = None) -> "ClassicMember":
-        """Itself, as the only member of a group, or as one of a group that assigns for it."""
+        """Joins and syncs, alone or in a group that assigns for it; returns the member itself."""
         response = self.join()
         assert response.error_code == 0, ErrorCode(response.error_code)
         mine = {self.member_id: assigned or {}} if response.leader == self.member_id else None
@@ -256,7 +256,7 @@ def decode_assignment(data: bytes) -> dict[str, list[int]]:
 
 
 def settle(*members: ConsumerMember) -> None:
-    """Heartbeats until nobody hears anything new."""
+    """Sends heartbeats until no response changes a member."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         before = [(member.epoch, member.assigned) for member in members]
@@ -268,7 +268,7 @@ def settle(*members: ConsumerMember) -> None:
 
 
 def settle_on(wanted: Sequence[Partitions], *members: ConsumerMember) -> None:
-    """Heartbeats until the members have what is wanted, each its own."""
+    """Sends heartbeats until each member has its expected partitions."""
     deadline = time.monotonic() + TIMEOUT_S
     while [member.assigned for member in members] != list(wanted):
         assert time.monotonic() < deadline, [member.assigned for member in members]
@@ -277,7 +277,7 @@ def settle_on(wanted: Sequence[Partitions], *members: ConsumerMember) -> None:
 
 
 def owned_by(*members: ConsumerMember) -> Partitions:
-    """All that they have together; nothing twice."""
+    """Returns the partitions of all members, and checks that none has two owners."""
     result: Partitions = {}
     for member in members:
         for topic_id, partitions in member.assigned.items():

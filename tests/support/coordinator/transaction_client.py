@@ -47,7 +47,7 @@ _NOT_YET = frozenset(
         ErrorCode.NOT_ENOUGH_REPLICAS,
     }
 )
-"""What a producer asks again after."""
+"""The errors after which a producer retries."""
 
 
 class Versions(NamedTuple):
@@ -94,7 +94,7 @@ class TxnProducer:
         *,
         timeout_ms: int = 60_000,
     ) -> "TxnProducer":
-        """A producer that has found its coordinator and has its id."""
+        """Returns a producer that has found its coordinator and has an id."""
         producer = cls(client, transactional_id, generation, timeout_ms=timeout_ms)
         find_coordinator(client, transactional_id)
         response = producer.init()
@@ -104,7 +104,7 @@ class TxnProducer:
     # --- one request each
 
     def init(self, *, keep: bool = False) -> Any:
-        """Asks for an id until there is one; with `keep`, as who has one (KIP-360)."""
+        """Requests an id until it succeeds; with `keep`, for the current id (KIP-360)."""
         given = (self.producer_id, self.epoch) if keep else (-1, -1)
         request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, *given)
         response = until_ready(self.client, request, self.versions.init)
@@ -113,7 +113,7 @@ class TxnProducer:
         return response
 
     def take_over(self, response: Any) -> None:
-        """Goes on with the id and epoch of an answer; with new ones sequences begin anew."""
+        """Uses the id and epoch of a response; new ones reset the sequences."""
         if (self.producer_id, self.epoch) != (response.producer_id, response.producer_epoch):
             self._sequences.clear()
         self._added.clear()
@@ -131,7 +131,7 @@ class TxnProducer:
         )
 
     def add(self, topics: Mapping[str, Iterable[int]]) -> ErrorCode:
-        """Adds partitions, as version 1 does; the code of the first one."""
+        """Adds partitions, as version 1 does; returns the error code of the first."""
         request = self.add_request(topics)
         deadline = time.monotonic() + TIMEOUT_S
         while True:
@@ -156,7 +156,7 @@ class TxnProducer:
     def send(
         self, topic: str, *values: bytes, partition: int = 0, version: int | None = None
     ) -> Any:
-        """Produces without anything before it; the partition's part of the answer."""
+        """Produces without other requests; returns the response of the partition."""
         batch = self.batch(topic, *values, partition=partition)
         request = produce_request(self.transactional_id, {(topic, partition): batch})
         response = self.client.request(request, version or self.versions.produce)
@@ -167,7 +167,7 @@ class TxnProducer:
         return part
 
     def write(self, topic: str, *values: bytes, partition: int = 0) -> int:
-        """Produces as a client does, which must succeed; the first offset."""
+        """Produces as a client does, which must succeed; returns the first offset."""
         if self.adds_itself and (topic, partition) not in self._added:
             assert self.add({topic: [partition]}) is ErrorCode.NONE
         deadline = time.monotonic() + TIMEOUT_S
@@ -181,7 +181,7 @@ class TxnProducer:
         return EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
 
     def end(self, *, commit: bool) -> ErrorCode:
-        """Ends the transaction; its markers may still be on their way."""
+        """Ends the transaction; its markers may not be written yet."""
         response = until_ready(self.client, self.end_request(commit=commit), self.versions.end)
         if response.error_code == 0:
             self._added.clear()
@@ -189,10 +189,10 @@ class TxnProducer:
                 self.take_over(response)
         return ErrorCode(response.error_code)
 
-    # --- what a user does
+    # --- complete operations
 
     def commit(self) -> None:
-        """Commits, which must succeed, and waits until every partition has heard of it."""
+        """Commits, which must succeed, and waits until every partition has its marker."""
         assert self.end(commit=True) is ErrorCode.NONE
         wait_for_state(self.client, self.transactional_id, "CompleteCommit")
 
@@ -205,13 +205,13 @@ class TxnProducer:
 
 
 def find_coordinator(client: WireClient, transactional_id: str) -> None:
-    """Has `__transaction_state` made, where it is not there."""
+    """Creates `__transaction_state` if it does not exist."""
     response = client.request(FindCoordinatorRequest(transactional_id, 1), 3)
     assert response.error_code == 0, response.error_message
 
 
 def until_ready(client: WireClient, request: Any, version: int) -> Any:
-    """The answer, once the coordinator is not busy with the transaction before."""
+    """Returns the response once the coordinator has completed the previous transaction."""
     deadline = time.monotonic() + TIMEOUT_S
     while (response := client.request(request, version)).error_code in _NOT_YET:
         assert time.monotonic() < deadline, ErrorCode(response.error_code)
@@ -242,13 +242,13 @@ def produce_request(
 
 
 def described(client: WireClient, transactional_id: str) -> Any:
-    """Where a transactional id stands."""
+    """Returns the description of a transactional id."""
     response = client.request(DescribeTransactionsRequest([transactional_id]), 0)
     return response.transaction_states[0]
 
 
 def wait_for_state(client: WireClient, transactional_id: str, state: str) -> Any:
-    """What is told of a transactional id once it has come to this state."""
+    """Waits for this state of a transactional id and returns its description."""
     deadline = time.monotonic() + TIMEOUT_S
     while (result := described(client, transactional_id)).transaction_state != state:
         assert time.monotonic() < deadline, result
@@ -263,7 +263,7 @@ def nowhere(
     return frozenset()
 
 
-# --- what consumers see
+# --- reads
 
 
 def fetched_committed(client: WireClient, topic: str, partition: int = 0, offset: int = 0) -> Any:

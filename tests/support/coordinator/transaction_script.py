@@ -73,7 +73,7 @@ class Transaction:
 
 @dataclass
 class Account:
-    """What the script has done so far."""
+    """The operations of the script so far."""
 
     transactions: list[Transaction] = field(default_factory=list)
     written: list[tuple[int, Transaction]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class ScriptRunner:
         self._client: WireClient | None = None
 
     def do(self, work: Callable[[WireClient], T]) -> T:
-        """Does what can be done once more where the broker died meanwhile."""
+        """Runs the work, again if the broker died during it."""
         while True:
             try:
                 if self._client is None:
@@ -158,7 +158,7 @@ class ScriptRunner:
         transaction.has_offset = True
 
     def end(self, transaction: Transaction, *, commit: bool) -> None:
-        """Asks for the end, and waits for the answer."""
+        """Requests the end and waits for the response."""
         producer = self.producers[transaction.transactional_id]
         transaction.commits = commit
         code = self.do(lambda _: producer.end(commit=commit))
@@ -166,7 +166,7 @@ class ScriptRunner:
         transaction.answered = True
 
     def finish(self, transaction: Transaction) -> None:
-        """Waits until everybody has heard of the end."""
+        """Waits until all partitions have the end marker."""
         state = "CompleteCommit" if transaction.commits else "CompleteAbort"
         self.do(lambda client: wait_for_state(client, transaction.transactional_id, state))
 

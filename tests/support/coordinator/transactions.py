@@ -202,12 +202,12 @@ class Producer:
         return ErrorCode(response.error_code)
 
     def ended(self, *, commit: bool, version: int | None = None) -> EndTxnResponse:
-        """The answer, which the producer itself does not hear of."""
+        """Returns the response, which the producer does not apply."""
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
         return self.host.request(request, EndTxnResponse, version or self._end_version)
 
 
-# --- requests and answers
+# --- requests and responses
 
 
 def init_request(**fields: object) -> InitProducerIdRequest:
