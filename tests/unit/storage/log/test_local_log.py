@@ -398,6 +398,7 @@ def test_flushes_side_by_side(log: LocalLog) -> None:
     log.finish_flush(second)
     assert log.recovery_point == 3
     assert log.is_busy
+    assert not log.are_files_locked, "the other flush keeps it busy"
     with pytest.raises(RuntimeError, match="flush"):
         StagedOperation(log.truncate_to(1, NOW)).complete()
     first.run()
