@@ -240,16 +240,16 @@ class ClientTelemetry:
 
 
 def _subscription(values: Mapping[str, str]) -> _Subscription:
-    def items(name: str) -> list[str]:
+    def list_setting(name: str) -> list[str]:
         value = CLIENT_METRICS_SETTINGS[name].parse(values.get(name, ""))
         return value if isinstance(value, list) else []
 
     interval = CLIENT_METRICS_SETTINGS["interval.ms"].parse(
         values.get("interval.ms", str(DEFAULT_INTERVAL_MS))
     )
-    pairs = (item.partition("=") for item in items("match"))
+    pairs = (criterion.partition("=") for criterion in list_setting("match"))
     return _Subscription(
-        items("metrics"),
+        list_setting("metrics"),
         interval if isinstance(interval, int) else DEFAULT_INTERVAL_MS,
         [(name.strip(), re.compile(pattern.strip())) for name, _, pattern in pairs],
     )

@@ -50,7 +50,7 @@ def truncate_error_messages(response: Struct) -> bool:
         elif isinstance(value, Struct):
             is_truncated |= truncate_error_messages(value)
         elif isinstance(value, list):
-            for item in value:
-                if isinstance(item, Struct):
-                    is_truncated |= truncate_error_messages(item)
+            for element in value:
+                if isinstance(element, Struct):
+                    is_truncated |= truncate_error_messages(element)
     return is_truncated

@@ -150,13 +150,15 @@ def _increment(
             case ConfigOpType.DELETE:
                 values.pop(config.name, None)
             case ConfigOpType.APPEND | ConfigOpType.SUBTRACT:
-                items = _items(values.get(config.name), kind, config.name, op, rules)
+                elements = _list_values(values.get(config.name), kind, config.name, op, rules)
                 operands = _split(value)
                 if op is ConfigOpType.APPEND:
-                    items += [item for item in dict.fromkeys(operands) if item not in items]
+                    elements += [
+                        element for element in dict.fromkeys(operands) if element not in elements
+                    ]
                 else:
-                    items = [item for item in items if item not in operands]
-                values[config.name] = ",".join(items)
+                    elements = [element for element in elements if element not in operands]
+                values[config.name] = ",".join(elements)
     return _changes(image, kind, resource.resource_name, values, rules)
 
 
@@ -244,7 +246,7 @@ def _operation(config: IncrementalAlterConfigsAlterableConfig) -> ConfigOpType:
         ) from None
 
 
-def _items(
+def _list_values(
     value: str | None,
     kind: ConfigResourceType,
     name: str,
@@ -261,4 +263,4 @@ def _items(
 
 
 def _split(value: str | None) -> list[str]:
-    return [item.strip() for item in (value or "").split(",") if item.strip()]
+    return [element.strip() for element in (value or "").split(",") if element.strip()]

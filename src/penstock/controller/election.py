@@ -120,7 +120,7 @@ def controlled_shutdown(
             states[change.record.key] = change.record
     remaining = [
         RemainingPartition(topic_name=key.topic, partition_index=key.partition)
-        for key, state in sorted(states.items(), key=lambda item: item[0])
+        for key, state in sorted(states.items(), key=lambda entry: entry[0])
         if state.leader == request.broker_id
         and len(image.topics[key.topic].assignments[key.partition].replicas) > 1
     ]

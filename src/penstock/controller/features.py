@@ -84,7 +84,7 @@ def _objection(image: ClusterImage, current: int, update: FeatureUpdateKey) -> s
     """Returns why the level cannot change like this, or None. The checks are in Kafka's order."""
     name, level = update.feature, update.max_version_level
     if update.upgrade_type not in tuple(UpgradeType):
-        types = ", ".join(f"{known.value} ({known.name})" for known in UpgradeType)
+        types = ", ".join(f"{kind.value} ({kind.name})" for kind in UpgradeType)
         return f"the upgrade type {update.upgrade_type} is unknown, use one of {types}"
     if level < 0:
         return "the lowest level is 0, which turns a feature off"

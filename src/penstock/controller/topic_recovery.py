@@ -32,7 +32,7 @@ def recover_topics(
     epochs = {} if leader_epochs is None else leader_epochs
     ids = set(image.topic_names)
     topics: dict[str, dict[int, TopicId | None]] = {}
-    for key, logged_id in sorted(topic_ids.items(), key=lambda item: item[0]):
+    for key, logged_id in sorted(topic_ids.items(), key=lambda entry: entry[0]):
         topics.setdefault(key.topic, {})[key.partition] = logged_id
     changes: list[Change] = []
     for topic, partitions in topics.items():

@@ -61,14 +61,16 @@ class Api:
 def api(key: int) -> Api:
     """Returns the API of a key. Raises UnsupportedVersionError if Kafka has no such key."""
     try:
-        known = ApiKey(key)
+        api_key = ApiKey(key)
     except ValueError:
         raise UnsupportedVersionError(f"there is no API with key {key}") from None
-    module = import_module(f"penstock.protocol.messages.{known.name.lower()}")
-    name = known.name.title().replace("_", "")
+    module = import_module(f"penstock.protocol.messages.{api_key.name.lower()}")
+    name = api_key.name.title().replace("_", "")
     request: type[Message] = getattr(module, f"{name}Request")
     response: type[Message] = getattr(module, f"{name}Response")
     info = request.INFO
     # All versions after the first flexible one are flexible, too.
     first_flexible = NEVER if info.flexible == NO_VERSIONS else info.flexible.low
-    return Api(known, request, response, info.versions.low, info.max_stable_version, first_flexible)
+    return Api(
+        api_key, request, response, info.versions.low, info.max_stable_version, first_flexible
+    )

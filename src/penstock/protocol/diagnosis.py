@@ -54,8 +54,8 @@ def _value_problem(wire_type: WireType, value: object, version: int) -> str:
     if isinstance(wire_type, Array):
         if not isinstance(value, (list, tuple)):
             return f" is {shortened(value)}, not a list"
-        for index, item in enumerate(value):
-            problem = _value_problem(wire_type.element, item, version)
+        for index, element in enumerate(value):
+            problem = _value_problem(wire_type.element, element, version)
             if problem:
                 return f"[{index}]{problem}"
         return ""

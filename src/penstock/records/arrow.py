@@ -278,12 +278,12 @@ class _Columns:
         )
 
     def _binary(
-        self, items: int, size: int, nulls: int
+        self, length: int, size: int, nulls: int
     ) -> "tuple[pa.Buffer, pa.Buffer, bytearray]":
         """Allocates ends, bytes and, if there are nulls, validity bits of a column."""
-        bits = bytearray((items + 7) // 8 if nulls else 0)
+        bits = bytearray((length + 7) // 8 if nulls else 0)
         return (
-            self._pa.allocate_buffer(4 * (items + 1)),
+            self._pa.allocate_buffer(4 * (length + 1)),
             self._pa.allocate_buffer(size),
             bits,
         )
@@ -303,13 +303,13 @@ class _Columns:
     def _array(
         self,
         kind: "pa.DataType",
-        items: int,
+        length: int,
         column: "tuple[pa.Buffer, pa.Buffer, bytearray]",
         nulls: int,
     ) -> "pa.Array":
         ends, data, bits = column
         validity = self._pa.py_buffer(bits) if nulls else None
-        return self._pa.Array.from_buffers(kind, items, [validity, ends, data], nulls)
+        return self._pa.Array.from_buffers(kind, length, [validity, ends, data], nulls)
 
     def convert_to_microseconds(self) -> None:
         """Converts the timestamps. Call it after the columns are filled."""

@@ -105,11 +105,11 @@ def altered_values(
     """
     keys = _IP_KEYS if entity[0][0] == "ips" else _CLIENT_KEYS
     altered = dict(values)
-    seen: set[str] = set()
+    changed_keys: set[str] = set()
     for key, value in changes:
-        if key in seen:
+        if key in changed_keys:
             raise _invalid(f"the quota {key} is given twice for one entity")
-        seen.add(key)
+        changed_keys.add(key)
         if value is None:
             if key in QUOTA_KEYS:  # a user may have other configs: credentials
                 altered.pop(key, None)

@@ -81,8 +81,8 @@ def _check_range(validator: str, value: Value) -> None:
 
 def _check_choice(validator: str, value: Value) -> None:
     names = validator.strip("~{}").split(",")
-    items = value if isinstance(value, list) else [str(value)]
+    choices = value if isinstance(value, list) else [str(value)]
     if validator[0] == "~":
-        items = [item.upper() for item in items]
-    if not set(items) <= set(names):
+        choices = [choice.upper() for choice in choices]
+    if not set(choices) <= set(names):
         raise ValueError(f"must be one of {', '.join(names)}")

@@ -280,9 +280,9 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         shard = self._new_shard()
         try:
             replica = self._replicas.find(self.topic, partition)
-            async for items in read_log(replica.log, self._workers, self._reader()):
-                for item in items:
-                    self._apply_loaded(partition, shard, item)
+            async for changes in read_log(replica.log, self._workers, self._reader()):
+                for change in changes:
+                    self._apply_loaded(partition, shard, change)
         except KafkaError as error:
             logger.error("cannot load %s-%d: %s", self.topic, partition, error.message)
             self._abandon_load(partition, number)
@@ -297,11 +297,11 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             self._commit_result(partition, shard, shard.start(self._clock.now_ms()))
             self._after_load(partition, shard)
 
-    def _apply_loaded(self, partition: int, shard: ShardT, item: ChangeT | Skipped) -> None:
-        if isinstance(item, Skipped):
-            logger.warning("%s-%d: %s", self.topic, partition, item.note)
+    def _apply_loaded(self, partition: int, shard: ShardT, change: ChangeT | Skipped) -> None:
+        if isinstance(change, Skipped):
+            logger.warning("%s-%d: %s", self.topic, partition, change.note)
         else:
-            shard.apply(item)
+            shard.apply(change)
 
     def _abandon_load(self, partition: int, number: int) -> None:
         if self._loads.get(partition) == number:

@@ -96,16 +96,16 @@ async def read_log(log: Log, workers: Workers, read: BatchReader[T]) -> AsyncIte
         part = fetched.records
         if part is None:
             return
-        offset, items = await workers.run(workers.flush, partial(_read, part, read))
-        yield items
+        offset, statements = await workers.run(workers.flush, partial(_read, part, read))
+        yield statements
 
 
 def _read(part: LogSlice, read: BatchReader[T]) -> tuple[int, list[T]]:
     """Returns the offset after the batches, and what they state."""
     data = part.read()
-    items: list[T] = []
+    statements: list[T] = []
     offset = 0
     for position, header in split(data):
         offset = header.last_offset + 1
-        items += read(data, position, header)
-    return offset, items
+        statements += read(data, position, header)
+    return offset, statements

@@ -170,17 +170,17 @@ async def _verify(
     verified = await verify(
         context.txn_verification, request.version, body.transactional_id, in_transaction
     )
-    results: list[_Batch] = []
+    verified_batches: list[_Batch] = []
     for batch in batches:
         if isinstance(batch, _Accepted) and batch.txn_batch is not None:
             outcome = verified.get(TopicPartition(batch.topic, batch.partition))
             if isinstance(outcome, KafkaError):
-                results.append(_Rejected(batch.topic, batch.partition, outcome))
+                verified_batches.append(_Rejected(batch.topic, batch.partition, outcome))
             else:
-                results.append(batch._replace(guard=outcome))
+                verified_batches.append(batch._replace(guard=outcome))
         else:
-            results.append(batch)
-    return results
+            verified_batches.append(batch)
+    return verified_batches
 
 
 def _check_batch(
@@ -240,10 +240,10 @@ def _append(
     if body.acks == 0:
         _raise_for_error(batches, partitions)
         return NO_RESPONSE
-    results = iter(partitions)
+    responses = iter(partitions)
     topics = [
         TopicProduceResponse(
-            topic.name, topic.topic_id, list(islice(results, len(topic.partition_data)))
+            topic.name, topic.topic_id, list(islice(responses, len(topic.partition_data)))
         )
         for topic in body.topic_data
     ]

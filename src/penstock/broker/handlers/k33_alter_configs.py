@@ -40,5 +40,7 @@ async def handle(context: Context, request: Request, body: AlterConfigsRequest) 
     for key, error in errors.items():
         results[key] = AlterConfigsResourceResponse(error.code, error.message, *key)
     return AlterConfigsResponse(
-        responses=[results[item.resource_type, item.resource_name] for item in body.resources]
+        responses=[
+            results[resource.resource_type, resource.resource_name] for resource in body.resources
+        ]
     )

@@ -60,7 +60,9 @@ async def handle(
     for key, error in errors.items():
         results[key] = IncrementalAlterConfigsResourceResponse(error.code, error.message, *key)
     return IncrementalAlterConfigsResponse(
-        responses=[results[item.resource_type, item.resource_name] for item in body.resources]
+        responses=[
+            results[resource.resource_type, resource.resource_name] for resource in body.resources
+        ]
     )
 
 

@@ -38,14 +38,14 @@ class TopicCreator:
             name,
             partitions,
             replication_factor,
-            configs=[CreatableTopicConfig(*item) for item in (configs or {}).items()],
+            configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
         )
         request = CreateTopicsRequest([topic])
         rules = new_topic_rules(self._config)
         response = await self._controller.run(lambda image: create_topics(image, request, rules))
-        result = response.topics[0]
-        if result.error_code:
-            raise KafkaError(ErrorCode(result.error_code), result.error_message or "")
+        topic_result = response.topics[0]
+        if topic_result.error_code:
+            raise KafkaError(ErrorCode(topic_result.error_code), topic_result.error_message or "")
 
     async def create_internal(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]

@@ -22,11 +22,11 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return {topic: grouped[topic] for topic in _table_order(list(grouped), _topic_hash)}
 
 
-def _table_order(items: list[T], hash_of: Callable[[T], int]) -> list[T]:
-    if len(items) < 2:
-        return items
-    size = table_size(len(items))
-    return sorted(items, key=lambda item: bucket(hash_of(item), size))
+def _table_order(keys: list[T], hash_of: Callable[[T], int]) -> list[T]:
+    if len(keys) < 2:
+        return keys
+    size = table_size(len(keys))
+    return sorted(keys, key=lambda key: bucket(hash_of(key), size))
 
 
 @lru_cache(maxsize=4096)

@@ -202,8 +202,8 @@ class TlsTransport(PlaintextTransport):
         self._file_progress(part, len(data))
         return True
 
-    def _loaded(self, result: bytes | OSError) -> None:
-        if self._finish_load(result):
-            assert isinstance(result, bytes)
-            self._read_ahead = result
+    def _loaded(self, outcome: bytes | OSError) -> None:
+        if self._finish_load(outcome):
+            assert isinstance(outcome, bytes)
+            self._read_ahead = outcome
             self._write()

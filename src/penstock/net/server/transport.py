@@ -261,16 +261,16 @@ class PlaintextTransport:
         self._warm_until = position + size
         self._files.load(self._loop, fd, position, size, done, keep=keep)
 
-    def _loaded(self, result: bytes | OSError) -> None:
-        if self._finish_load(result):
+    def _loaded(self, outcome: bytes | OSError) -> None:
+        if self._finish_load(outcome):
             self._write()
 
-    def _finish_load(self, result: bytes | OSError) -> bool:
+    def _finish_load(self, outcome: bytes | OSError) -> bool:
         self._loading = False
         if self._connection.closed:
             return False
-        if isinstance(result, OSError):
-            self._connection.close(f"cannot read the log: {result}")
+        if isinstance(outcome, OSError):
+            self._connection.close(f"cannot read the log: {outcome}")
             return False
         return True
 

@@ -55,8 +55,10 @@ class TlsSettings:
         def text(name: str) -> str | None:
             return config.get("ssl." + name) or None
 
-        def items(name: str) -> tuple[str, ...]:
-            return tuple(item.strip() for item in (text(name) or "").split(",") if item.strip())
+        def names(name: str) -> tuple[str, ...]:
+            return tuple(
+                element.strip() for element in (text(name) or "").split(",") if element.strip()
+            )
 
         return cls(
             keystore_type=text("keystore.type") or "JKS",
@@ -70,8 +72,8 @@ class TlsSettings:
             truststore_password=text("truststore.password"),
             truststore_certificates=text("truststore.certificates"),
             client_auth=(text("client.auth") or "none").lower(),
-            enabled_protocols=items("enabled.protocols") or ("TLSv1.2", "TLSv1.3"),
-            cipher_suites=items("cipher.suites"),
+            enabled_protocols=names("enabled.protocols") or ("TLSv1.2", "TLSv1.3"),
+            cipher_suites=names("cipher.suites"),
         )
 
 

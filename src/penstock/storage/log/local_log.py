@@ -242,9 +242,11 @@ class LocalLog:
         """
         if self.is_busy or not self._deleted_segments:
             return []
-        removable = [item.segment for item in self._deleted_segments if item.remove_at_ms <= now_ms]
+        removable = [
+            deleted.segment for deleted in self._deleted_segments if deleted.remove_at_ms <= now_ms
+        ]
         self._deleted_segments = [
-            item for item in self._deleted_segments if item.remove_at_ms > now_ms
+            deleted for deleted in self._deleted_segments if deleted.remove_at_ms > now_ms
         ]
         return removable
 
@@ -336,7 +338,7 @@ class LocalLog:
     def update_directory(self, directory: str) -> None:
         """Uses `directory` from now on: the directory was renamed to it."""
         self.directory = directory
-        for segment in (*self.segments, *(item.segment for item in self._deleted_segments)):
+        for segment in (*self.segments, *(deleted.segment for deleted in self._deleted_segments)):
             segment.update_directory(directory)
 
     def close(self) -> None:
@@ -351,5 +353,5 @@ class LocalLog:
         """Closes the files without flushing them."""
         for segment in self.segments:
             segment.close_handlers()
-        for item in self._deleted_segments:
-            item.segment.close_handlers()
+        for deleted in self._deleted_segments:
+            deleted.segment.close_handlers()

@@ -41,9 +41,9 @@ def delete_old_segments(log: Log) -> list[Deletion]:
         now_ms=now_ms,
     )
     if deletions:
-        log.guard.run(lambda: _delete(log, [item.segment for item in deletions], now_ms))
-        for item in deletions:
-            logger.info("%s: deleted %r, %s", log.partition, item.segment, item.reason)
+        log.guard.run(lambda: _delete(log, [deletion.segment for deletion in deletions], now_ms))
+        for deletion in deletions:
+            logger.info("%s: deleted %r, %s", log.partition, deletion.segment, deletion.reason)
     return deletions
 
 

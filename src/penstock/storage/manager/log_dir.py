@@ -387,17 +387,17 @@ class LogDir:
     def begin_removal(self) -> RemovalTask | None:
         """Returns the removal of files whose delay has passed, for any thread; None for none."""
         now_ms = self._clock.now_ms()
-        removals = [item for item in self._delayed_removals if item.remove_at_ms <= now_ms]
+        removals = [removal for removal in self._delayed_removals if removal.remove_at_ms <= now_ms]
         if removals:
             self._delayed_removals = [
-                item for item in self._delayed_removals if item.remove_at_ms > now_ms
+                removal for removal in self._delayed_removals if removal.remove_at_ms > now_ms
             ]
         segments: list[LogSegment] = []
         for log in self.logs.values():
             segments += log.local.take_removable_segments(now_ms)
         if not removals and not segments:
             return None
-        return RemovalTask(self._disk, [item.directory for item in removals], segments)
+        return RemovalTask(self._disk, [removal.directory for removal in removals], segments)
 
     def finish_removal(self, task: RemovalTask) -> None:
         if task.error is not None:

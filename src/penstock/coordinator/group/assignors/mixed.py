@@ -60,11 +60,11 @@ def assign_mixed(
         _fill(topic, loads)
     _balance([topic for topic in ordered if len(topic.subscribers) > 1], loads)
 
-    result: Assignment = {member_id: {} for member_id in member_ids}
+    assignment: Assignment = {member_id: {} for member_id in member_ids}
     for topic in ordered:
         for owner, partitions in topic.held().items():
-            result[member_ids[owner]][topic.topic_id] = frozenset(partitions)
-    return result
+            assignment[member_ids[owner]][topic.topic_id] = frozenset(partitions)
+    return assignment
 
 
 def _urgency(topic: _Topic) -> tuple[float, int, int]:

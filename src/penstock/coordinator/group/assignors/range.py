@@ -26,8 +26,8 @@ def assign_range(
     member_ids = sorted(members, key=lambda member_id: _rank(member_id, members[member_id]))
     subscribers = subscribers_by_topic([members[member_id].topic_ids for member_id in member_ids])
     check_topics(subscribers, partition_counts)
-    result: Assignment = {member_id: {} for member_id in member_ids}
-    shares = list(result.values())
+    assignment: Assignment = {member_id: {} for member_id in member_ids}
+    shares = list(assignment.values())
     runs_of: dict[tuple[int, int], list[frozenset[int]]] = {}
     for topic_id, indexes in subscribers.items():
         split = partition_counts[topic_id], len(indexes)
@@ -36,7 +36,7 @@ def assign_range(
         # With fewer partitions than subscribers, the last of them get none.
         for index, run in zip(indexes, runs, strict=False):
             shares[index][topic_id] = run
-    return result
+    return assignment
 
 
 def _rank(member_id: str, member: MemberSpec) -> tuple[bool, str]:

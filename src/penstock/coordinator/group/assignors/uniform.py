@@ -46,14 +46,14 @@ def _assign_homogeneous(
     quota, extra = divmod(sum(partition_counts.values()), len(members))
     free = {topic_id: set(range(count)) for topic_id, count in partition_counts.items()}
     revoked: list[tuple[UUID, int]] = []
-    result: Assignment = {}
+    assignment: Assignment = {}
     rooms: list[tuple[str, int]] = []
     for members_left, member_id in zip(range(len(members), 0, -1), sorted(members), strict=True):
-        kept = result[member_id] = _claim(members[member_id].assigned, free)
+        share = assignment[member_id] = _claim(members[member_id].assigned, free)
         limit = quota + (extra > 0)
-        room = limit - sum(map(len, kept.values()))
+        room = limit - sum(map(len, share.values()))
         if room < 0:
-            revoked += _trim(kept, limit)
+            revoked += _trim(share, limit)
         elif room > 0 and members_left > extra > 0:
             # Enough members follow: leave the extra partition to one that has it already.
             room -= 1
@@ -68,8 +68,8 @@ def _assign_homogeneous(
     )
     pending = chain(unowned, revoked)
     for member_id, room in rooms:
-        _give(result[member_id], islice(pending, room))
-    return result
+        _give(assignment[member_id], islice(pending, room))
+    return assignment
 
 
 def _claim(
@@ -85,15 +85,15 @@ def _claim(
     return claimed
 
 
-def _trim(kept: dict[UUID, frozenset[int]], limit: int) -> list[tuple[UUID, int]]:
+def _trim(share: dict[UUID, frozenset[int]], limit: int) -> list[tuple[UUID, int]]:
     """Removes the partitions beyond a member's limit: the highest topic ids and partitions."""
     owned = [
         (topic_id, partition)
-        for topic_id in sorted(kept, key=id_order)
-        for partition in sorted(kept[topic_id])
+        for topic_id in sorted(share, key=id_order)
+        for partition in sorted(share[topic_id])
     ]
-    kept.clear()
-    _give(kept, owned[:limit])
+    share.clear()
+    _give(share, owned[:limit])
     return owned[limit:]
 
 

@@ -76,7 +76,7 @@ class Reconciliation:
     def _next_assignment(self, epoch: int) -> ConsumerGroupMember:
         member = self.member
         subscribed = self._subscribed_topic_ids()
-        kept: dict[UUID, dict[int, int]] = {}
+        retained: dict[UUID, dict[int, int]] = {}
         revoked: dict[UUID, dict[int, int]] = {}
         added: dict[UUID, set[int]] = {}
         unreleased = False
@@ -89,7 +89,7 @@ class Reconciliation:
             free = {p for p in add if self._is_free(topic_id, p)}
             unreleased |= len(free) < len(add)
             if keep:
-                kept[topic_id] = keep
+                retained[topic_id] = keep
             if revoke:
                 revoked[topic_id] = revoke
             if free:
@@ -100,17 +100,17 @@ class Reconciliation:
                 state=MemberState.UNREVOKED_PARTITIONS,
                 member_epoch=epoch,
                 previous_member_epoch=member.member_epoch,
-                assigned=kept,
+                assigned=retained,
                 pending_revocation=revoked,
             )
         for topic_id, free in added.items():
-            kept.setdefault(topic_id, {}).update(dict.fromkeys(free, self.epoch))
+            retained.setdefault(topic_id, {}).update(dict.fromkeys(free, self.epoch))
         return replace(
             member,
             state=MemberState.UNRELEASED_PARTITIONS if unreleased else MemberState.STABLE,
             member_epoch=self.epoch,
             previous_member_epoch=member.member_epoch,
-            assigned=kept,
+            assigned=retained,
             pending_revocation={},
         )
 
@@ -123,15 +123,15 @@ class Reconciliation:
         """Revokes the topics that the member no longer subscribes to, ahead of the next target."""
         member = self.member
         subscribed = self._subscribed_topic_ids()
-        kept = {t: ps for t, ps in member.assigned.items() if t in subscribed}
+        retained = {t: ps for t, ps in member.assigned.items() if t in subscribed}
         reads_nothing = not self.group.topics_of(member) and not member.pending_revocation
-        if len(kept) == len(member.assigned) and not reads_nothing:
+        if len(retained) == len(member.assigned) and not reads_nothing:
             return member
         pending = dict(member.pending_revocation)
         for topic_id, partitions in member.assigned.items():
             if topic_id not in subscribed:
                 pending[topic_id] = {**pending.get(topic_id, {}), **partitions}
-        changed = replace(member, previous_member_epoch=member.member_epoch, assigned=kept)
+        changed = replace(member, previous_member_epoch=member.member_epoch, assigned=retained)
         if not self._owns_any(pending):
             return changed
         return replace(changed, state=MemberState.UNREVOKED_PARTITIONS, pending_revocation=pending)
