@@ -4,11 +4,11 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Annotated
 
 import typer
 
 from penstock import __version__
+from penstock.cli.options import flag
 
 COMMANDS = {
     "serve": "serve:serve",
@@ -75,10 +75,9 @@ def _print_version(requested: bool) -> None:
 
 
 def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version.", is_eager=True, callback=_print_version),
-    ] = False,
+    version: bool = flag(
+        "--version", help="Show the version.", is_eager=True, callback=_print_version
+    ),
 ) -> None:
     pass
 

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli.app import new_group
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Output, fail
 from penstock.cli.pipeline_texts import replayed, run_summary, show_status
-from penstock.cli.session import AsJson, Session, Yes, with_errors
+from penstock.cli.session import AS_JSON, YES, Session, with_errors
 
 if TYPE_CHECKING:
     from penstock.spark.pipeline.model import PipelineSpec, Problem
@@ -20,40 +19,24 @@ if TYPE_CHECKING:
 
 app = new_group("Pipelines on Spark: validate, plan, run, status, rebuild, replay-dlq.")
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, such as pipeline.yml.")]
-Server = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        metavar="HOST:PORT,…",
-        help="Brokers, instead of those in the file.",
-        show_default=False,
-    ),
-]
-Master = Annotated[
-    str | None,
-    typer.Option(
-        "--master",
-        metavar="URL",
-        help="Where Spark runs: local[4], spark://…, yarn, k8s://…. Default: this machine.",
-        show_default=False,
-    ),
-]
-Sinks = Annotated[
-    list[str] | None,
-    typer.Option("--sink", metavar="NAME", help="Only this sink; may be repeated."),
-]
+FILE = argument("FILE", help="The pipeline, such as pipeline.yml.")
+SERVER = option(
+    "--bootstrap-server", "-b", metavar="HOST:PORT,…", help="Brokers, instead of those in the file."
+)
+MASTER = option(
+    "--master",
+    metavar="URL",
+    help="Where Spark runs: local[4], spark://…, yarn, k8s://…. Default: this machine.",
+)
+SINKS = option("--sink", metavar="NAME", help="Only this sink; may be repeated.")
 
 
 @app.command("validate")
 def validate(
-    file: File,
-    bootstrap_server: Server = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Query neither the broker nor the databases.")
-    ] = False,
-    as_json: AsJson = False,
+    file: Path = FILE,
+    bootstrap_server: str | None = SERVER,
+    offline: bool = flag("--offline", help="Query neither the broker nor the databases."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Find problems of a pipeline before Spark starts."""
 
@@ -68,7 +51,7 @@ def validate(
 
 
 @app.command("plan")
-def plan(file: File, bootstrap_server: Server = None) -> None:
+def plan(file: Path = FILE, bootstrap_server: str | None = SERVER) -> None:
     """Show what would run: queries, views, state, checkpoints, guarantees."""
 
     def work() -> None:
@@ -91,33 +74,25 @@ def plan(file: File, bootstrap_server: Server = None) -> None:
 
 @app.command("run")
 def run(
-    file: File,
-    bootstrap_server: Server = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Read the records that exist now, then stop.")
-    ] = False,
-    master: Master = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            "--metrics-port",
-            metavar="PORT",
-            min=0,
-            max=65535,
-            help="The port of metrics for Prometheus; 0 for any free port.",
-            show_default=False,
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str,
-        typer.Option(
-            "--metrics-host",
-            metavar="ADDRESS",
-            help="The address of metrics; 0.0.0.0 for access from other machines.",
-        ),
-    ] = "127.0.0.1",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
-    as_json: AsJson = False,
+    file: Path = FILE,
+    bootstrap_server: str | None = SERVER,
+    once: bool = flag("--once", help="Read the records that exist now, then stop."),
+    master: str | None = MASTER,
+    metrics_port: int | None = option(
+        "--metrics-port",
+        metavar="PORT",
+        min=0,
+        max=65535,
+        help="The port of metrics for Prometheus; 0 for any free port.",
+    ),
+    metrics_host: str = option(
+        "--metrics-host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="The address of metrics; 0.0.0.0 for access from other machines.",
+    ),
+    quiet: bool = flag("--quiet", "-q", help="Show no progress."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Run a pipeline until Ctrl-C; with --once, until all existing records are read."""
 
@@ -148,7 +123,9 @@ def run(
 
 
 @app.command("status")
-def status(file: File, bootstrap_server: Server = None, as_json: AsJson = False) -> None:
+def status(
+    file: Path = FILE, bootstrap_server: str | None = SERVER, as_json: bool = AS_JSON
+) -> None:
     """Show progress, lag, owner and last batch of each query. Needs no Spark."""
 
     def work() -> None:
@@ -162,12 +139,12 @@ def status(file: File, bootstrap_server: Server = None, as_json: AsJson = False)
 
 @app.command("rebuild")
 def rebuild(
-    file: File,
-    bootstrap_server: Server = None,
-    sink: Sinks = None,
-    master: Master = None,
-    yes: Yes = False,
-    as_json: AsJson = False,
+    file: Path = FILE,
+    bootstrap_server: str | None = SERVER,
+    sink: list[str] | None = SINKS,
+    master: str | None = MASTER,
+    yes: bool = YES,
+    as_json: bool = AS_JSON,
 ) -> None:
     """Remove results, offsets and state, so that the next run recreates the results."""
 
@@ -198,24 +175,14 @@ def rebuild(
 
 @app.command("replay-dlq")
 def replay_dlq(
-    file: File,
-    bootstrap_server: Server = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="TOPIC",
-            help="Send them to this topic instead of the original ones.",
-            show_default=False,
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="At most this number.", show_default=False)
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count them by reason, and send nothing.")
-    ] = False,
-    as_json: AsJson = False,
+    file: Path = FILE,
+    bootstrap_server: str | None = SERVER,
+    to: str | None = option(
+        "--to", metavar="TOPIC", help="Send them to this topic instead of the original ones."
+    ),
+    limit: int | None = option("--limit", min=1, help="At most this number."),
+    dry_run: bool = flag("--dry-run", help="Count them by reason, and send nothing."),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Send dead letters to their topics again, after a fix. Needs no Spark."""
 

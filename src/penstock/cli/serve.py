@@ -4,11 +4,12 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.cli.logging_setup import LogFormat, set_up_logging
+from penstock.cli.options import argument, option
 
 if TYPE_CHECKING:
     from penstock.controller.metadata import Endpoint
@@ -22,28 +23,20 @@ class LogLevel(StrEnum):
 
 
 def serve(
-    properties: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[SERVER.PROPERTIES]",
-            help="Kafka's settings file. Without one: 127.0.0.1:9092, ./penstock-data.",
-            show_default=False,
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="A setting, overriding the file. May be repeated.",
-        ),
-    ] = None,
-    log_format: Annotated[
-        LogFormat, typer.Option("--log-format", help="The format of log lines on standard error.")
-    ] = LogFormat.HUMAN,
-    log_level: Annotated[
-        LogLevel, typer.Option("--log-level", help="The lowest level that is logged.")
-    ] = LogLevel.INFO,
+    properties: Path | None = argument(
+        "[SERVER.PROPERTIES]",
+        default=None,
+        help="Kafka's settings file. Without one: 127.0.0.1:9092, ./penstock-data.",
+    ),
+    settings: list[str] | None = option(
+        "--set", metavar="KEY=VALUE", help="A setting, overriding the file. May be repeated."
+    ),
+    log_format: LogFormat = option(
+        "--log-format", default=LogFormat.HUMAN, help="The format of log lines on standard error."
+    ),
+    log_level: LogLevel = option(
+        "--log-level", default=LogLevel.INFO, help="The lowest level that is logged."
+    ),
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 

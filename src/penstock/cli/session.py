@@ -9,13 +9,14 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from penstock.cli.options import OPTION, flag, option
 from penstock.cli.output import Output, UsageError, fail, fail_many
 from penstock.core.errors import KafkaError, format_error
 
@@ -75,52 +76,34 @@ _COMMANDS: Final = {
 }
 """The commands that correspond to calls in errors of the client."""
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
-        "--bootstrap-server",
-        "-b",
-        envvar=VARIABLE,
-        metavar="HOST:PORT,…",
-        help="Brokers to connect to first.",
-    ),
-]
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        metavar="FILE",
-        help="A property file of Kafka's clients: login, TLS, timeouts.",
-        show_default=False,
-    ),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--command-property",
-        "-X",
-        metavar="KEY=VALUE",
-        help="A setting of the client, which overrides the file; may be repeated.",
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        "--timeout",
-        metavar="SECONDS",
-        min=0,
-        help="How long each step may take; 20 seconds, unless the client's settings say otherwise.",
-        show_default=False,
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Yes = Annotated[
-    bool,
-    typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal."),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Let the broker validate the request, and change nothing.")
-]
+BOOTSTRAP = option(
+    "--bootstrap-server",
+    "-b",
+    default=DEFAULT_SERVER,
+    envvar=VARIABLE,
+    metavar="HOST:PORT,…",
+    help="Brokers to connect to first.",
+)
+CONFIG_FILE = option(
+    "--command-config",
+    metavar="FILE",
+    help="A property file of Kafka's clients: login, TLS, timeouts.",
+)
+SETTINGS = option(
+    "--command-property",
+    "-X",
+    metavar="KEY=VALUE",
+    help="A setting of the client, which overrides the file; may be repeated.",
+)
+TIMEOUT = option(
+    "--timeout",
+    metavar="SECONDS",
+    min=0,
+    help="How long each step may take; 20 seconds, unless the client's settings say otherwise.",
+)
+AS_JSON = flag("--json", help="Print JSON instead of tables.")
+YES = flag("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
+DRY_RUN = flag("--dry-run", help="Let the broker validate the request, and change nothing.")
 
 
 class Session:
@@ -228,9 +211,14 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
     for parameter in list(inspect.signature(function, eval_str=True).parameters.values())[1:]:
         kind = parameter.annotation
         if is_dataclass(kind) and isinstance(kind, type):
-            options = inspect.signature(kind).parameters
+            options = {option.name: option for option in fields(kind)}
             shared[parameter.name] = kind, list(options)
-            own += options.values()
+            own += [
+                parameter.replace(
+                    name=name, annotation=option.type, default=option.metadata[OPTION]
+                )
+                for name, option in options.items()
+            ]
         else:
             own.append(parameter)
 
@@ -250,11 +238,11 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _common(
-    bootstrap_server: Bootstrap = DEFAULT_SERVER,
-    config_file: ConfigFile = None,
-    settings: Settings = None,
-    timeout: Timeout = None,
-    as_json: AsJson = False,
+    bootstrap_server: str = BOOTSTRAP,
+    config_file: Path | None = CONFIG_FILE,
+    settings: list[str] | None = SETTINGS,
+    timeout: float | None = TIMEOUT,
+    as_json: bool = AS_JSON,
 ) -> None:
     """The options of every command: typer reads this signature."""
 

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli.admin.acl_options import (
     Principals,
@@ -16,8 +14,9 @@ from penstock.cli.admin.acl_options import (
 )
 from penstock.cli.app import new_group
 from penstock.cli.names import count_of
+from penstock.cli.options import option
 from penstock.cli.output import Marked
-from penstock.cli.session import Session, Yes, command
+from penstock.cli.session import YES, Session, command
 
 if TYPE_CHECKING:
     from penstock.client.admin import AclBinding, AclBindingFilter, AclOperation
@@ -55,10 +54,7 @@ class Operation(StrEnum):
     TWO_PHASE_COMMIT = "two-phase-commit"
 
 
-Operations = Annotated[
-    list[Operation] | None,
-    typer.Option("--operation", help="An operation; may be repeated. Default: all."),
-]
+OPERATIONS = option("--operation", help="An operation; may be repeated. Default: all.")
 
 
 @command(app, "list")
@@ -66,14 +62,14 @@ def list_acls(
     session: Session,
     resources: Resources,
     *,
-    pattern: Annotated[
-        Pattern,
-        typer.Option("--resource-pattern-type", help="match: every ACL that applies to the name."),
-    ] = Pattern.LITERAL,
-    principal: Annotated[
-        list[str] | None,
-        typer.Option("--principal", metavar="User:NAME", help="Only ACLs of this principal."),
-    ] = None,
+    pattern: Pattern = option(
+        "--resource-pattern-type",
+        default=Pattern.LITERAL,
+        help="match: every ACL that applies to the name.",
+    ),
+    principal: list[str] | None = option(
+        "--principal", metavar="User:NAME", help="Only ACLs of this principal."
+    ),
 ) -> None:
     """List ACLs: all, or those of some resources or principals."""
     from penstock.client.admin import AclBindingFilter, PatternType
@@ -95,14 +91,13 @@ def add(
     session: Session,
     resources: Resources,
     *,
-    pattern: Annotated[
-        NewPattern,
-        typer.Option(
-            "--resource-pattern-type", help="prefixed: all names that start with the given one."
-        ),
-    ] = NewPattern.LITERAL,
+    pattern: NewPattern = option(
+        "--resource-pattern-type",
+        default=NewPattern.LITERAL,
+        help="prefixed: all names that start with the given one.",
+    ),
     principals: Principals,
-    operation: Operations = None,
+    operation: list[Operation] | None = OPERATIONS,
     roles: Roles,
 ) -> None:
     """Add ACLs."""
@@ -120,14 +115,15 @@ def remove(
     session: Session,
     resources: Resources,
     *,
-    pattern: Annotated[
-        Pattern,
-        typer.Option("--resource-pattern-type", help="match: every ACL that applies to the name."),
-    ] = Pattern.LITERAL,
+    pattern: Pattern = option(
+        "--resource-pattern-type",
+        default=Pattern.LITERAL,
+        help="match: every ACL that applies to the name.",
+    ),
     principals: Principals,
-    operation: Operations = None,
+    operation: list[Operation] | None = OPERATIONS,
     roles: Roles,
-    yes: Yes = False,
+    yes: bool = YES,
 ) -> None:
     """Remove ACLs; those that match are shown first."""
     from penstock.client.admin import PatternType

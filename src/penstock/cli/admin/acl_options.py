@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
+from penstock.cli.options import flag, option, option_field
 from penstock.cli.output import UsageError
 
 if TYPE_CHECKING:
@@ -23,66 +22,26 @@ CLUSTER = "kafka-cluster"
 WILDCARD = "*"
 
 
-_Topics = Annotated[
-    list[str] | None,
-    typer.Option("--topic", help="A topic; * for all.", autocompletion=complete.topics),
-]
-_Groups = Annotated[
-    list[str] | None,
-    typer.Option("--group", help="A group; * for all.", autocompletion=complete.groups),
-]
-_Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
-_Ids = Annotated[
-    list[str] | None, typer.Option("--transactional-id", help="A transactional id; * for all.")
-]
-_Tokens = Annotated[
-    list[str] | None, typer.Option("--delegation-token", help="A delegation token.")
-]
-_Users = Annotated[
-    list[str] | None,
-    typer.Option("--user-principal", help="A principal whose delegation tokens the ACL is for."),
-]
-_Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-principal",
-        metavar="User:NAME",
-        help="A principal that is allowed; User:* for all.",
-    ),
-]
-_Deny = Annotated[
-    list[str] | None,
-    typer.Option("--deny-principal", metavar="User:NAME", help="A principal that is denied."),
-]
-_AllowHosts = Annotated[
-    list[str] | None, typer.Option("--allow-host", help="Only from this address. Default: any.")
-]
-_DenyHosts = Annotated[
-    list[str] | None, typer.Option("--deny-host", help="Denied from this address. Default: any.")
-]
-_Producer = Annotated[
-    bool, typer.Option("--producer", help="All operations that a producer needs on --topic.")
-]
-_Consumer = Annotated[
-    bool,
-    typer.Option("--consumer", help="All operations that a consumer needs on --topic and --group."),
-]
-_Idempotent = Annotated[
-    bool,
-    typer.Option("--idempotent", help="With --producer: idempotence too, for brokers before 3.0."),
-]
-
-
 @dataclass(frozen=True)
 class Resources:
     """The options that name the resources of ACLs."""
 
-    topics: _Topics = None
-    groups: _Groups = None
-    cluster: _Cluster = False
-    transactional_ids: _Ids = None
-    delegation_tokens: _Tokens = None
-    users: _Users = None
+    topics: list[str] | None = option_field(
+        option("--topic", help="A topic; * for all.", autocompletion=complete.topics)
+    )
+    groups: list[str] | None = option_field(
+        option("--group", help="A group; * for all.", autocompletion=complete.groups)
+    )
+    cluster: bool = option_field(flag("--cluster", help="The cluster itself."))
+    transactional_ids: list[str] | None = option_field(
+        option("--transactional-id", help="A transactional id; * for all.")
+    )
+    delegation_tokens: list[str] | None = option_field(
+        option("--delegation-token", help="A delegation token.")
+    )
+    users: list[str] | None = option_field(
+        option("--user-principal", help="A principal whose delegation tokens the ACL is for.")
+    )
 
     def named(self) -> "list[tuple[ResourceType, str]]":
         from penstock.client.admin import ResourceType
@@ -102,10 +61,22 @@ class Resources:
 class Principals:
     """The options that name principals and the hosts that they connect from."""
 
-    allow: _Allow = None
-    deny: _Deny = None
-    allow_hosts: _AllowHosts = None
-    deny_hosts: _DenyHosts = None
+    allow: list[str] | None = option_field(
+        option(
+            "--allow-principal",
+            metavar="User:NAME",
+            help="A principal that is allowed; User:* for all.",
+        )
+    )
+    deny: list[str] | None = option_field(
+        option("--deny-principal", metavar="User:NAME", help="A principal that is denied.")
+    )
+    allow_hosts: list[str] | None = option_field(
+        option("--allow-host", help="Only from this address. Default: any.")
+    )
+    deny_hosts: list[str] | None = option_field(
+        option("--deny-host", help="Denied from this address. Default: any.")
+    )
 
     def entries(self) -> "list[tuple[str, str, AclPermission]]":
         """Returns principal, host and permission of each ACL.
@@ -117,12 +88,12 @@ class Principals:
         for principal in (*(self.allow or ()), *(self.deny or ())):
             if ":" not in principal:
                 raise UsageError(f"'{principal}' is not a principal: write User:{principal}")
-        for option, hosts, principals in (
+        for effect, hosts, principals in (
             ("allow", self.allow_hosts, self.allow),
             ("deny", self.deny_hosts, self.deny),
         ):
             if hosts and not principals:
-                raise UsageError(f"--{option}-host needs --{option}-principal")
+                raise UsageError(f"--{effect}-host needs --{effect}-principal")
         return [
             (principal, host, permission)
             for principals, hosts, permission in (
@@ -138,9 +109,15 @@ class Principals:
 class Roles:
     """The options that stand for all operations that a kind of client needs."""
 
-    producer: _Producer = False
-    consumer: _Consumer = False
-    idempotent: _Idempotent = False
+    producer: bool = option_field(
+        flag("--producer", help="All operations that a producer needs on --topic.")
+    )
+    consumer: bool = option_field(
+        flag("--consumer", help="All operations that a consumer needs on --topic and --group.")
+    )
+    idempotent: bool = option_field(
+        flag("--idempotent", help="With --producer: idempotence too, for brokers before 3.0.")
+    )
 
 
 def _permitted_operations(

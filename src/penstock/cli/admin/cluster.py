@@ -4,29 +4,21 @@ Stands for kafka-cluster.sh, kafka-broker-api-versions.sh, kafka-features.sh and
 kafka-metadata-quorum.sh.
 """
 
-from typing import Annotated
-
-import typer
-
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, UsageError, moment
-from penstock.cli.session import DryRun, Session, Yes, command, describe_error
+from penstock.cli.session import DRY_RUN, YES, Session, command, describe_error
 
 app = new_group("Brokers, features, and which versions they serve.")
 
-Features = Annotated[
-    list[str] | None,
-    typer.Option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated."),
-]
+FEATURES = option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
 
 
 @command(app, "describe")
 def describe(
     session: Session,
-    fenced: Annotated[
-        bool, typer.Option("--include-fenced-brokers", help="Include brokers that are not up.")
-    ] = False,
+    fenced: bool = flag("--include-fenced-brokers", help="Include brokers that are not up."),
 ) -> None:
     """Show the cluster's id, its controller and its brokers."""
     with session.admin() as admin:
@@ -58,9 +50,7 @@ def describe(
 @command(app, "versions")
 def versions(
     session: Session,
-    broker: Annotated[
-        list[int] | None, typer.Option("--broker", help="Only this broker; may be repeated.")
-    ] = None,
+    broker: list[int] | None = option("--broker", help="Only this broker; may be repeated."),
 ) -> None:
     """Show the versions of each API that brokers serve: kafka-broker-api-versions.sh."""
     with session.admin() as admin:
@@ -86,9 +76,7 @@ def versions(
 @command(app, "features")
 def features(
     session: Session,
-    node: Annotated[
-        int | None, typer.Option("--node", help="Query this broker.", show_default=False)
-    ] = None,
+    node: int | None = option("--node", help="Query this broker."),
 ) -> None:
     """Show feature levels: the finalized ones, and those that the broker supports."""
     with session.admin() as admin:
@@ -108,11 +96,9 @@ def features(
 @command(app, "upgrade")
 def upgrade(
     session: Session,
-    feature: Features = None,
-    latest: Annotated[
-        bool, typer.Option("--latest", help="All features as far as every broker supports them.")
-    ] = False,
-    dry_run: DryRun = False,
+    feature: list[str] | None = FEATURES,
+    latest: bool = flag("--latest", help="All features as far as every broker supports them."),
+    dry_run: bool = DRY_RUN,
 ) -> None:
     """Raise feature levels: kafka-features.sh upgrade."""
     from penstock.client.admin import FeatureUpdate
@@ -147,12 +133,10 @@ def upgrade(
 @command(app, "downgrade")
 def downgrade(
     session: Session,
-    feature: Features = None,
-    unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Even if metadata of newer levels is lost.")
-    ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    feature: list[str] | None = FEATURES,
+    unsafe: bool = flag("--unsafe", help="Even if metadata of newer levels is lost."),
+    dry_run: bool = DRY_RUN,
+    yes: bool = YES,
 ) -> None:
     """Lower feature levels; NAME=0 disables a feature: kafka-features.sh downgrade, disable."""
     from penstock.client.admin import FeatureUpdate, UpgradeType
@@ -206,8 +190,8 @@ def quorum(session: Session) -> None:
 @command(app, "unregister")
 def unregister(
     session: Session,
-    broker: Annotated[int, typer.Argument(metavar="BROKER", help="The id of a broker.")],
-    yes: Yes = False,
+    broker: int = argument("BROKER", help="The id of a broker."),
+    yes: bool = YES,
 ) -> None:
     """Unregister a broker that is permanently gone: kafka-cluster.sh unregister."""
     session.confirm(f"Unregister broker {broker}?", yes=yes)

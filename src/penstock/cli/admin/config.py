@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,8 +10,9 @@ from penstock.cli import complete
 from penstock.cli.admin.json_files import read_text
 from penstock.cli.app import new_group
 from penstock.cli.names import and_more, key_values
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, UsageError
-from penstock.cli.session import DryRun, Session, command
+from penstock.cli.session import DRY_RUN, Session, command
 
 if TYPE_CHECKING:
     from penstock.client.admin import ConfigEntry, ConfigOp, ConfigResource
@@ -33,7 +34,7 @@ class Kind(StrEnum):
     CLIENT_METRICS = "client-metrics"
 
 
-KindArgument = Annotated[Kind, typer.Argument(metavar="KIND", help="The kind of resource.")]
+KIND_ARGUMENT = argument("KIND", help="The kind of resource.")
 
 
 def _complete_names(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -46,9 +47,7 @@ def _complete_names(ctx: typer.Context, incomplete: str) -> list[str]:
 @command(app, "list")
 def list_resources(
     session: Session,
-    kind: Annotated[
-        list[Kind] | None, typer.Argument(metavar="KIND", help="Only these kinds.")
-    ] = None,
+    kind: list[Kind] | None = argument("KIND", default=None, help="Only these kinds."),
 ) -> None:
     """List resources that can have settings of their own."""
     from penstock.client.admin import ConfigResourceType
@@ -67,29 +66,19 @@ def list_resources(
 @command(app, "describe")
 def describe(
     session: Session,
-    kind: KindArgument,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Names or broker ids; `default` for the defaults of all brokers. Default: all.",
-            autocompletion=_complete_names,
-            show_default=False,
-        ),
-    ] = None,
-    every: Annotated[
-        bool,
-        typer.Option("--all", help="All settings, not only those that were set for the resource."),
-    ] = False,
-    key: Annotated[
-        list[str] | None, typer.Option("--key", "-k", help="Only this setting; may be repeated.")
-    ] = None,
-    synonyms: Annotated[
-        bool, typer.Option("--synonyms", help="The other sources of the value.")
-    ] = False,
-    documentation: Annotated[
-        bool, typer.Option("--documentation", help="The documentation of each setting.")
-    ] = False,
+    kind: Kind = KIND_ARGUMENT,
+    names: list[str] | None = argument(
+        "NAME",
+        default=None,
+        help="Names or broker ids; `default` for the defaults of all brokers. Default: all.",
+        autocompletion=_complete_names,
+    ),
+    every: bool = flag(
+        "--all", help="All settings, not only those that were set for the resource."
+    ),
+    key: list[str] | None = option("--key", "-k", help="Only this setting; may be repeated."),
+    synonyms: bool = flag("--synonyms", help="The other sources of the value."),
+    documentation: bool = flag("--documentation", help="The documentation of each setting."),
 ) -> None:
     """Show settings, and where their values come from."""
     with session.admin() as admin:
@@ -137,45 +126,28 @@ def describe(
 @command(app, "alter")
 def alter(
     session: Session,
-    kind: KindArgument,
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME",
-            help="Names or broker ids; `default` for the defaults of all brokers.",
-            autocompletion=_complete_names,
-        ),
-    ],
-    to_set: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="KEY=VALUE", help="Set a value; may be repeated."),
-    ] = None,
-    to_delete: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--delete", "-d", metavar="KEY", help="Reset to the default; may be repeated."
-        ),
-    ] = None,
-    append: Annotated[
-        list[str] | None,
-        typer.Option("--append", metavar="KEY=VALUE", help="Add to a setting that is a list."),
-    ] = None,
-    subtract: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--subtract", metavar="KEY=VALUE", help="Remove from a setting that is a list."
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            metavar="PROPERTIES",
-            help="Set all properties of a file. - is stdin.",
-            show_default=False,
-        ),
-    ] = None,
-    dry_run: DryRun = False,
+    kind: Kind = KIND_ARGUMENT,
+    names: list[str] = argument(
+        "NAME",
+        help="Names or broker ids; `default` for the defaults of all brokers.",
+        autocompletion=_complete_names,
+    ),
+    to_set: list[str] | None = option(
+        "--set", "-s", metavar="KEY=VALUE", help="Set a value; may be repeated."
+    ),
+    to_delete: list[str] | None = option(
+        "--delete", "-d", metavar="KEY", help="Reset to the default; may be repeated."
+    ),
+    append: list[str] | None = option(
+        "--append", metavar="KEY=VALUE", help="Add to a setting that is a list."
+    ),
+    subtract: list[str] | None = option(
+        "--subtract", metavar="KEY=VALUE", help="Remove from a setting that is a list."
+    ),
+    file: Path | None = option(
+        "--file", metavar="PROPERTIES", help="Set all properties of a file. - is stdin."
+    ),
+    dry_run: bool = DRY_RUN,
 ) -> None:
     """Change settings. Others stay unchanged."""
     from penstock.client.admin import ConfigResource, ConfigResourceType
@@ -216,13 +188,13 @@ def changes(
 
     ops = [ConfigOp(key, value) for key, value in (from_file | key_values(to_set, "--set")).items()]
     ops += [ConfigOp(key, None, ConfigOpType.DELETE) for key in dict.fromkeys(to_delete)]
-    for changes_of_kind, option, kind in (
+    for changes_of_kind, option_name, kind in (
         (append, "--append", ConfigOpType.APPEND),
         (subtract, "--subtract", ConfigOpType.SUBTRACT),
     ):
         values: dict[str, list[str]] = {}
         for change in changes_of_kind:
-            for key, value in key_values([change], option).items():
+            for key, value in key_values([change], option_name).items():
                 values.setdefault(key, []).append(value)
         ops += [ConfigOp(key, ",".join(items), kind) for key, items in values.items()]
     keys = [item.name for item in ops]

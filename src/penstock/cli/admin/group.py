@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin import group_reset
 from penstock.cli.admin.group_offsets import OffsetRow, rows_of_groups
 from penstock.cli.app import new_group
 from penstock.cli.names import and_more, choose_partitions, count_of, pattern
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, Output, UsageError
-from penstock.cli.session import Session, Yes, command
+from penstock.cli.session import YES, Session, command
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 
@@ -23,28 +22,12 @@ if TYPE_CHECKING:
 app = new_group("Consumer groups: list, describe with lag, delete, reset offsets.")
 command(app, "reset-offsets")(group_reset.reset_offsets)
 
-Groups = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="GROUP",
-        help="Names of groups.",
-        autocompletion=complete.groups,
-        show_default=False,
-    ),
-]
-OneGroup = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete.groups)
-]
-Match = Annotated[
-    str | None,
-    typer.Option(
-        "--match",
-        metavar="REGEX",
-        help="Groups whose whole name matches a regular expression.",
-        show_default=False,
-    ),
-]
-AllGroups = Annotated[bool, typer.Option("--all", help="All groups.")]
+GROUPS = argument("GROUP", default=None, help="Names of groups.", autocompletion=complete.groups)
+ONE_GROUP = argument("GROUP", help="The group.", autocompletion=complete.groups)
+MATCH = option(
+    "--match", metavar="REGEX", help="Groups whose whole name matches a regular expression."
+)
+ALL_GROUPS = flag("--all", help="All groups.")
 
 
 class State(StrEnum):
@@ -68,16 +51,10 @@ class Type(StrEnum):
 @command(app, "list")
 def list_groups(
     session: Session,
-    state: Annotated[
-        list[State] | None, typer.Option("--state", help="Only in this state; may be repeated.")
-    ] = None,
-    kind: Annotated[
-        list[Type] | None, typer.Option("--type", help="Only of this type; may be repeated.")
-    ] = None,
-    match: Match = None,
-    names_only: Annotated[
-        bool, typer.Option("--names", "-q", help="Print only names, one per line.")
-    ] = False,
+    state: list[State] | None = option("--state", help="Only in this state; may be repeated."),
+    kind: list[Type] | None = option("--type", help="Only of this type; may be repeated."),
+    match: str | None = MATCH,
+    names_only: bool = flag("--names", "-q", help="Print only names, one per line."),
 ) -> None:
     """List groups."""
     from penstock.client.admin import GroupState, GroupType
@@ -105,16 +82,12 @@ def list_groups(
 @command(app, "describe")
 def describe(
     session: Session,
-    groups: Groups = None,
-    every: AllGroups = False,
-    match: Match = None,
-    members: Annotated[
-        bool, typer.Option("--members", help="Members and their partitions.")
-    ] = False,
-    state: Annotated[bool, typer.Option("--state", help="State, coordinator, assignor.")] = False,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Epochs, instance ids, metadata, partitions.")
-    ] = False,
+    groups: list[str] | None = GROUPS,
+    every: bool = ALL_GROUPS,
+    match: str | None = MATCH,
+    members: bool = flag("--members", help="Members and their partitions."),
+    state: bool = flag("--state", help="State, coordinator, assignor."),
+    verbose: bool = flag("--verbose", "-v", help="Epochs, instance ids, metadata, partitions."),
 ) -> None:
     """Show committed offset, log end offset and lag of each partition, and its consumer (C2)."""
     if members and state:
@@ -139,10 +112,10 @@ def describe(
 @command(app, "delete")
 def delete(
     session: Session,
-    groups: Groups = None,
-    every: AllGroups = False,
-    match: Match = None,
-    yes: Yes = False,
+    groups: list[str] | None = GROUPS,
+    every: bool = ALL_GROUPS,
+    match: str | None = MATCH,
+    yes: bool = YES,
 ) -> None:
     """Delete groups that have no members, with their offsets."""
     with session.admin() as admin:
@@ -160,17 +133,15 @@ def delete(
 @command(app, "delete-offsets")
 def delete_offsets(
     session: Session,
-    group: OneGroup,
-    topic: Annotated[
-        list[str],
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:PARTITIONS]",
-            help="The partitions, such as orders or orders:0,2-4; may be repeated.",
-            autocompletion=complete.topics,
-        ),
-    ],
-    yes: Yes = False,
+    group: str = ONE_GROUP,
+    topic: list[str] = option(
+        "--topic",
+        default=...,
+        metavar="TOPIC[:PARTITIONS]",
+        help="The partitions, such as orders or orders:0,2-4; may be repeated.",
+        autocompletion=complete.topics,
+    ),
+    yes: bool = YES,
 ) -> None:
     """Delete committed offsets of topics that the group does not read any more."""
     with session.admin() as admin:
@@ -193,20 +164,14 @@ def delete_offsets(
 @command(app, "remove-members")
 def remove_members(
     session: Session,
-    group: OneGroup,
-    instance: Annotated[
-        list[str] | None,
-        typer.Option("--instance", help="A static member, by its group.instance.id."),
-    ] = None,
-    member: Annotated[
-        list[str] | None, typer.Option("--member", help="A member, by its member id.")
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All members.")] = False,
-    reason: Annotated[
-        str | None,
-        typer.Option("--reason", help="The reason, which the broker logs.", show_default=False),
-    ] = None,
-    yes: Yes = False,
+    group: str = ONE_GROUP,
+    instance: list[str] | None = option(
+        "--instance", help="A static member, by its group.instance.id."
+    ),
+    member: list[str] | None = option("--member", help="A member, by its member id."),
+    every: bool = flag("--all", help="All members."),
+    reason: str | None = option("--reason", help="The reason, which the broker logs."),
+    yes: bool = YES,
 ) -> None:
     """Remove members from a group; those that still run rejoin automatically."""
     from penstock.client.admin import MemberToRemove
@@ -231,7 +196,7 @@ def remove_members(
 @command(app, "validate-regex")
 def validate_regex(
     session: Session,
-    regex: Annotated[str, typer.Argument(help="The regular expression.")],
+    regex: str = argument("regex", help="The regular expression."),
 ) -> None:
     """Check a pattern of topics as brokers understand it (RE2), without a request to a broker."""
     import re2

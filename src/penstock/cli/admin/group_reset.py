@@ -5,9 +5,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin.group_offsets import offsets_at
@@ -24,6 +22,7 @@ from penstock.cli.admin.reset_offsets import (
     to_csv,
 )
 from penstock.cli.names import choose_partitions
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import UsageError
 from penstock.cli.session import Session
 from penstock.core.errors import ErrorCode, KafkaError
@@ -35,80 +34,46 @@ if TYPE_CHECKING:
 
 def reset_offsets(
     session: Session,
-    groups: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="GROUP",
-            help="Groups without running members.",
-            autocompletion=complete.groups,
-            show_default=False,
-        ),
-    ] = None,
-    all_groups: Annotated[
-        bool, typer.Option("--all-groups", help="All groups without members.")
-    ] = False,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="TOPIC[:PARTITIONS]",
-            help="The partitions, such as orders or orders:0,2-4; may be repeated.",
-            autocompletion=complete.topics,
-        ),
-    ] = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
-    ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="The first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="The end.")] = False,
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="The committed offset; the end if there is none.")
-    ] = False,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", help="This offset.", show_default=False)
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime",
-            metavar="TIME",
-            help="The first record from then on: 2026-01-31T12:00:00, UTC unless it has a zone.",
-            show_default=False,
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option(
-            "--by-duration",
-            metavar="PnDTnHnMnS",
-            help="The first record that is at most this old, such as PT30M.",
-            show_default=False,
-        ),
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option(
-            "--shift-by",
-            help="Forward by so many records; backward if negative.",
-            show_default=False,
-        ),
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file",
-            metavar="CSV",
-            help="Offsets as --export writes them: [GROUP,]TOPIC,PARTITION,OFFSET. - is stdin.",
-            show_default=False,
-        ),
-    ] = None,
-    execute: Annotated[
-        bool,
-        typer.Option("--execute", help="Reset the offsets; without it, only show the new ones."),
-    ] = False,
-    export: Annotated[
-        bool, typer.Option("--export", help="Print CSV for --from-file instead of a table.")
-    ] = False,
+    groups: list[str] | None = argument(
+        "GROUP",
+        default=None,
+        help="Groups without running members.",
+        autocompletion=complete.groups,
+    ),
+    all_groups: bool = flag("--all-groups", help="All groups without members."),
+    topic: list[str] | None = option(
+        "--topic",
+        metavar="TOPIC[:PARTITIONS]",
+        help="The partitions, such as orders or orders:0,2-4; may be repeated.",
+        autocompletion=complete.topics,
+    ),
+    all_topics: bool = flag("--all-topics", help="All partitions that the group has committed."),
+    to_earliest: bool = flag("--to-earliest", help="The first record."),
+    to_latest: bool = flag("--to-latest", help="The end."),
+    to_current: bool = flag("--to-current", help="The committed offset; the end if there is none."),
+    to_offset: int | None = option("--to-offset", help="This offset."),
+    to_datetime: str | None = option(
+        "--to-datetime",
+        metavar="TIME",
+        help="The first record from then on: 2026-01-31T12:00:00, UTC unless it has a zone.",
+    ),
+    by_duration: str | None = option(
+        "--by-duration",
+        metavar="PnDTnHnMnS",
+        help="The first record that is at most this old, such as PT30M.",
+    ),
+    shift_by: int | None = option(
+        "--shift-by", help="Forward by so many records; backward if negative."
+    ),
+    from_file: Path | None = option(
+        "--from-file",
+        metavar="CSV",
+        help="Offsets as --export writes them: [GROUP,]TOPIC,PARTITION,OFFSET. - is stdin.",
+    ),
+    execute: bool = flag(
+        "--execute", help="Reset the offsets; without it, only show the new ones."
+    ),
+    export: bool = flag("--export", help="Print CSV for --from-file instead of a table."),
 ) -> None:
     """Move the committed offsets of groups. A dry run unless --execute is given.
 

@@ -1,9 +1,6 @@
 """`penstock log`: log directories of brokers, deletion of records, moves (kafka-log-dirs.sh …)."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from penstock.cli import complete
 from penstock.cli.admin import log_move
@@ -11,8 +8,9 @@ from penstock.cli.admin.json_files import offsets_in
 from penstock.cli.app import new_group
 from penstock.cli.dump.command import dump_log
 from penstock.cli.names import count_of, one_partition
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, UsageError
-from penstock.cli.session import Session, Yes, command
+from penstock.cli.session import YES, Session, command
 from penstock.core.ids import TopicPartition
 
 app = new_group("Log directories and sizes, deletion of records, moves between brokers.")
@@ -23,18 +21,11 @@ app.command("dump")(dump_log)
 @command(app, "dirs")
 def dirs(
     session: Session,
-    broker: Annotated[
-        list[int] | None, typer.Option("--broker", help="Only this one; may be repeated.")
-    ] = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic", help="Only this one; may be repeated.", autocompletion=complete.topics
-        ),
-    ] = None,
-    summary: Annotated[
-        bool, typer.Option("--summary", help="Only directories, with their totals.")
-    ] = False,
+    broker: list[int] | None = option("--broker", help="Only this one; may be repeated."),
+    topic: list[str] | None = option(
+        "--topic", help="Only this one; may be repeated.", autocompletion=complete.topics
+    ),
+    summary: bool = flag("--summary", help="Only directories, with their totals."),
 ) -> None:
     """Show the log directories of brokers and the partitions in them: kafka-log-dirs.sh."""
     with session.admin() as admin:
@@ -90,25 +81,18 @@ def dirs(
 @command(app, "delete-records")
 def delete_records(
     session: Session,
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC:PARTITION=OFFSET",
-            help="The first offset that stays; -1 deletes all up to the high watermark.",
-            autocompletion=complete.topics,
-            show_default=False,
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            metavar="JSON",
-            help='Kafka\'s file: {"partitions": [{"topic": "a", "partition": 0, "offset": 9}]}.',
-            show_default=False,
-        ),
-    ] = None,
-    yes: Yes = False,
+    targets: list[str] | None = argument(
+        "TOPIC:PARTITION=OFFSET",
+        default=None,
+        help="The first offset that stays; -1 deletes all up to the high watermark.",
+        autocompletion=complete.topics,
+    ),
+    file: Path | None = option(
+        "--file",
+        metavar="JSON",
+        help='Kafka\'s file: {"partitions": [{"topic": "a", "partition": 0, "offset": 9}]}.',
+    ),
+    yes: bool = YES,
 ) -> None:
     """Delete the records of partitions before an offset: kafka-delete-records.sh."""
     if bool(targets) == (file is not None):

@@ -8,9 +8,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
+from typing import TYPE_CHECKING, Final
 
 from penstock.cli import complete
 from penstock.cli.admin.json_files import moves_document, moves_in, topics_in
@@ -24,8 +22,9 @@ from penstock.cli.admin.reassignment_steps import (
 )
 from penstock.cli.app import new_group
 from penstock.cli.names import choose_partitions, count_of
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, UsageError, fail
-from penstock.cli.session import Session, Yes, command
+from penstock.cli.session import YES, Session, command
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 
@@ -36,58 +35,31 @@ app = new_group("Move partitions to other brokers and log directories.")
 
 _POLL_S: Final = 0.5
 
-Plan = Annotated[
-    Path,
-    typer.Argument(metavar="PLAN.json", help="A plan as generate and Kafka's script write it."),
-]
+PLAN = argument("PLAN.json", help="A plan as generate and Kafka's script write it.")
 
 
 @command(app, "generate")
 def generate(
     session: Session,
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC[:PARTITIONS]",
-            help="The topics to move: names or regular expressions.",
-            autocompletion=complete.topics,
-            show_default=False,
-        ),
-    ] = None,
-    brokers: Annotated[
-        str,
-        typer.Option("--brokers", metavar="ID,ID…", help="The brokers to move to. Default: all."),
-    ] = "",
-    topics_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--topics-file",
-            metavar="JSON",
-            help='Kafka\'s file: {"topics": [{"topic": "orders"}]}.',
-            show_default=False,
-        ),
-    ] = None,
-    replication_factor: Annotated[
-        int | None,
-        typer.Option(
-            "--replication-factor",
-            "-r",
-            min=1,
-            help="The new number of replicas.",
-            show_default=False,
-        ),
-    ] = None,
-    no_racks: Annotated[bool, typer.Option("--disable-rack-aware", help="Ignore racks.")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Write the plan to this file.",
-            show_default=False,
-        ),
-    ] = None,
+    topics: list[str] | None = argument(
+        "TOPIC[:PARTITIONS]",
+        default=None,
+        help="The topics to move: names or regular expressions.",
+        autocompletion=complete.topics,
+    ),
+    brokers: str = option(
+        "--brokers", default="", metavar="ID,ID…", help="The brokers to move to. Default: all."
+    ),
+    topics_file: Path | None = option(
+        "--topics-file", metavar="JSON", help='Kafka\'s file: {"topics": [{"topic": "orders"}]}.'
+    ),
+    replication_factor: int | None = option(
+        "--replication-factor", "-r", min=1, help="The new number of replicas."
+    ),
+    no_racks: bool = flag("--disable-rack-aware", help="Ignore racks."),
+    output: Path | None = option(
+        "--output", "-o", metavar="FILE", help="Write the plan to this file."
+    ),
 ) -> None:
     """Propose brokers for partitions, with few moves and an even load. Nothing is changed.
 
@@ -131,43 +103,24 @@ def generate(
 @command(app, "execute")
 def execute(
     session: Session,
-    plan: Plan,
-    throttle: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle",
-            metavar="BYTES/S",
-            help="The limit between brokers.",
-            min=0,
-            show_default=False,
-        ),
-    ] = None,
-    log_dir_throttle: Annotated[
-        int | None,
-        typer.Option(
-            "--replica-alter-log-dirs-throttle",
-            metavar="BYTES/S",
-            help="The limit between log directories of a broker.",
-            min=0,
-            show_default=False,
-        ),
-    ] = None,
-    additional: Annotated[
-        bool, typer.Option("--additional", help="Start even if other moves are in progress.")
-    ] = False,
-    rollback: Annotated[
-        Path | None,
-        typer.Option(
-            "--rollback",
-            metavar="FILE",
-            help="Write the current state to this file, as a plan that reverts the moves.",
-            show_default=False,
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until all moves are complete.")
-    ] = False,
-    yes: Yes = False,
+    plan: Path = PLAN,
+    throttle: int | None = option(
+        "--throttle", metavar="BYTES/S", help="The limit between brokers.", min=0
+    ),
+    log_dir_throttle: int | None = option(
+        "--replica-alter-log-dirs-throttle",
+        metavar="BYTES/S",
+        help="The limit between log directories of a broker.",
+        min=0,
+    ),
+    additional: bool = flag("--additional", help="Start even if other moves are in progress."),
+    rollback: Path | None = option(
+        "--rollback",
+        metavar="FILE",
+        help="Write the current state to this file, as a plan that reverts the moves.",
+    ),
+    wait: bool = flag("--wait", help="Wait until all moves are complete."),
+    yes: bool = YES,
 ) -> None:
     """Start the moves of a plan."""
     moves = moves_in(plan)
@@ -222,10 +175,8 @@ def execute(
 @command(app, "verify")
 def verify(
     session: Session,
-    plan: Plan,
-    keep: Annotated[
-        bool, typer.Option("--preserve-throttles", help="Do not remove throttles.")
-    ] = False,
+    plan: Path = PLAN,
+    keep: bool = flag("--preserve-throttles", help="Do not remove throttles."),
 ) -> None:
     """Show the progress of a plan; once all moves are complete, remove the throttles.
 
@@ -273,14 +224,11 @@ def list_moves(session: Session) -> None:
 @command(app, "cancel")
 def cancel(
     session: Session,
-    plan: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="PLAN.json", help="Cancel the moves of this plan; or --all.", show_default=False
-        ),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Cancel all moves.")] = False,
-    yes: Yes = False,
+    plan: Path | None = argument(
+        "PLAN.json", default=None, help="Cancel the moves of this plan; or --all."
+    ),
+    every: bool = flag("--all", help="Cancel all moves."),
+    yes: bool = YES,
 ) -> None:
     """Cancel moves that are in progress; partitions stay on their old brokers."""
     if (plan is None) != every:

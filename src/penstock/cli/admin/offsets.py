@@ -1,13 +1,12 @@
 """`penstock offsets`: the first and last offsets of partitions (kafka-get-offsets.sh; C2)."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from penstock.cli import complete
 from penstock.cli.admin.reset_offsets import parse_time_ms
 from penstock.cli.names import choose_partitions
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import UsageError, moment
 from penstock.cli.session import Session, with_session
 from penstock.core.ids import TopicPartition
@@ -33,34 +32,26 @@ class Isolation(StrEnum):
 @with_session
 def offsets(
     session: Session,
-    topics: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC[:PARTITIONS]",
-            help="Names or regular expressions, such as orders, orders:0,2-4 or 'orders.*:0'. "
-            "Default: all.",
-            autocompletion=complete.topics,
-            show_default=False,
-        ),
-    ] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            "--time",
-            "-t",
-            help="One offset instead of all: latest or -1, earliest or -2, max-timestamp or -3, "
-            "earliest-local or -4, latest-tiered or -5, earliest-pending-upload or -6, or a time: "
-            "2026-01-31T12:00:00 or milliseconds since 1970.",
-            show_default=False,
-        ),
-    ] = None,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Internal topics too, such as __consumer_offsets.")
-    ] = False,
-    isolation: Annotated[
-        Isolation,
-        typer.Option("--isolation-level", help="With --time latest: read_committed is the LSO."),
-    ] = Isolation.READ_UNCOMMITTED,
+    topics: list[str] | None = argument(
+        "TOPIC[:PARTITIONS]",
+        default=None,
+        help="Names or regular expressions, such as orders, orders:0,2-4 or 'orders.*:0'. "
+        "Default: all.",
+        autocompletion=complete.topics,
+    ),
+    time: str | None = option(
+        "--time",
+        "-t",
+        help="One offset instead of all: latest or -1, earliest or -2, max-timestamp or -3, "
+        "earliest-local or -4, latest-tiered or -5, earliest-pending-upload or -6, or a time: "
+        "2026-01-31T12:00:00 or milliseconds since 1970.",
+    ),
+    internal: bool = flag("--internal", help="Internal topics too, such as __consumer_offsets."),
+    isolation: Isolation = option(
+        "--isolation-level",
+        default=Isolation.READ_UNCOMMITTED,
+        help="With --time latest: read_committed is the LSO.",
+    ),
 ) -> None:
     """Show the first offset, the high watermark and the last stable offset of partitions.
 

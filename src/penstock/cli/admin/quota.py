@@ -1,50 +1,37 @@
 """`penstock quota`: limits of users, client ids and addresses (kafka-configs.sh; X4)."""
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
+from penstock.cli.options import flag, option
 from penstock.cli.output import UsageError
-from penstock.cli.session import DryRun, Session, command
+from penstock.cli.session import DRY_RUN, Session, command
 
 if TYPE_CHECKING:
     from penstock.client.admin import ClientQuotaEntity
 
 app = new_group("Limits of users, client ids and addresses.")
 
-User = Annotated[
-    str | None,
-    typer.Option("--user", help="A user.", autocompletion=complete.users, show_default=False),
-]
-Client = Annotated[str | None, typer.Option("--client-id", help="A client id.", show_default=False)]
-Ip = Annotated[str | None, typer.Option("--ip", help="An address.", show_default=False)]
-UserDefaults = Annotated[
-    bool, typer.Option("--user-defaults", help="Users that have no quota of their own.")
-]
-ClientDefaults = Annotated[
-    bool, typer.Option("--client-defaults", help="Client ids that have no quota of their own.")
-]
-IpDefaults = Annotated[
-    bool, typer.Option("--ip-defaults", help="Addresses that have no quota of their own.")
-]
+USER = option("--user", help="A user.", autocompletion=complete.users)
+CLIENT = option("--client-id", help="A client id.")
+IP = option("--ip", help="An address.")
+USER_DEFAULTS = flag("--user-defaults", help="Users that have no quota of their own.")
+CLIENT_DEFAULTS = flag("--client-defaults", help="Client ids that have no quota of their own.")
+IP_DEFAULTS = flag("--ip-defaults", help="Addresses that have no quota of their own.")
 
 
 @command(app, "describe")
 def describe(
     session: Session,
-    user: User = None,
-    client_id: Client = None,
-    ip: Ip = None,
-    user_defaults: UserDefaults = False,
-    client_defaults: ClientDefaults = False,
-    ip_defaults: IpDefaults = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Only exact matches: a user without client ids."),
-    ] = False,
+    user: str | None = USER,
+    client_id: str | None = CLIENT,
+    ip: str | None = IP,
+    user_defaults: bool = USER_DEFAULTS,
+    client_defaults: bool = CLIENT_DEFAULTS,
+    ip_defaults: bool = IP_DEFAULTS,
+    strict: bool = flag("--strict", help="Only exact matches: a user without client ids."),
 ) -> None:
     """Show quotas: all of them, or those that match."""
     from penstock.client.admin import ClientQuotaFilter
@@ -64,27 +51,23 @@ def describe(
 @command(app, "alter")
 def alter(
     session: Session,
-    user: User = None,
-    client_id: Client = None,
-    ip: Ip = None,
-    user_defaults: UserDefaults = False,
-    client_defaults: ClientDefaults = False,
-    ip_defaults: IpDefaults = False,
-    to_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            "-s",
-            metavar="QUOTA=VALUE",
-            help="producer_byte_rate, consumer_byte_rate (bytes a second), request_percentage, "
-            "controller_mutation_rate, connection_creation_rate (addresses); may be repeated.",
-        ),
-    ] = None,
-    to_delete: Annotated[
-        list[str] | None,
-        typer.Option("--delete", "-d", metavar="QUOTA", help="Remove a quota; may be repeated."),
-    ] = None,
-    dry_run: DryRun = False,
+    user: str | None = USER,
+    client_id: str | None = CLIENT,
+    ip: str | None = IP,
+    user_defaults: bool = USER_DEFAULTS,
+    client_defaults: bool = CLIENT_DEFAULTS,
+    ip_defaults: bool = IP_DEFAULTS,
+    to_set: list[str] | None = option(
+        "--set",
+        "-s",
+        metavar="QUOTA=VALUE",
+        help="producer_byte_rate, consumer_byte_rate (bytes a second), request_percentage, "
+        "controller_mutation_rate, connection_creation_rate (addresses); may be repeated.",
+    ),
+    to_delete: list[str] | None = option(
+        "--delete", "-d", metavar="QUOTA", help="Remove a quota; may be repeated."
+    ),
+    dry_run: bool = DRY_RUN,
 ) -> None:
     """Set and remove quotas of a user, a client id, both together, or an address."""
     target = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
@@ -125,13 +108,13 @@ def entity(
     """Returns the entity of the options. Raises UsageError if they contradict each other."""
     from penstock.client.admin import ClientQuotaEntity, Quota
 
-    for name, value, default, option in (
+    for name, value, default, defaults_option in (
         ("--user", user, user_defaults, "--user-defaults"),
         ("--client-id", client_id, client_defaults, "--client-defaults"),
         ("--ip", ip, ip_defaults, "--ip-defaults"),
     ):
         if value is not None and default:
-            raise UsageError(f"choose one of {name} and {option}")
+            raise UsageError(f"choose one of {name} and {defaults_option}")
     result = ClientQuotaEntity(
         Quota.DEFAULT if user_defaults else user,
         Quota.DEFAULT if client_defaults else client_id,

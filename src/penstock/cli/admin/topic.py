@@ -1,9 +1,7 @@
 """`penstock topic`: what kafka-topics.sh and kafka-leader-election.sh do."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin.json_files import partitions_in
@@ -22,8 +20,9 @@ from penstock.cli.names import (
     key_values,
     replica_lists,
 )
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import UsageError, kafka_id
-from penstock.cli.session import DryRun, Session, Yes, command
+from penstock.cli.session import DRY_RUN, YES, Session, command
 from penstock.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -32,45 +31,31 @@ if TYPE_CHECKING:
 
 app = new_group("Topics: create, list, describe, alter, delete, elect leaders.")
 
-Topics = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="TOPIC",
-        help="Names, or regular expressions such as 'orders.*'.",
-        autocompletion=complete.topics,
-    ),
-]
-SomeTopics = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="TOPIC",
-        help="Names, or regular expressions such as 'orders.*'. Default: all.",
-        autocompletion=complete.topics,
-        show_default=False,
-    ),
-]
-Internal = Annotated[
-    bool, typer.Option("--internal", help="Internal topics too, such as __consumer_offsets.")
-]
-Assignment = Annotated[
-    str | None,
-    typer.Option(
-        "--replica-assignment",
-        metavar="B:B,B:B…",
-        help="The brokers of each (new) partition, the preferred leader first.",
-        show_default=False,
-    ),
-]
+TOPICS = argument(
+    "TOPIC",
+    help="Names, or regular expressions such as 'orders.*'.",
+    autocompletion=complete.topics,
+)
+SOME_TOPICS = argument(
+    "TOPIC",
+    default=None,
+    help="Names, or regular expressions such as 'orders.*'. Default: all.",
+    autocompletion=complete.topics,
+)
+INTERNAL = flag("--internal", help="Internal topics too, such as __consumer_offsets.")
+ASSIGNMENT = option(
+    "--replica-assignment",
+    metavar="B:B,B:B…",
+    help="The brokers of each (new) partition, the preferred leader first.",
+)
 
 
 @command(app, "list")
 def list_topics(
     session: Session,
-    topics: SomeTopics = None,
-    internal: Internal = False,
-    names_only: Annotated[
-        bool, typer.Option("--names", "-q", help="Print only names, one per line.")
-    ] = False,
+    topics: list[str] | None = SOME_TOPICS,
+    internal: bool = INTERNAL,
+    names_only: bool = flag("--names", "-q", help="Print only names, one per line."),
 ) -> None:
     """List topics."""
     with session.admin() as admin:
@@ -96,33 +81,22 @@ def list_topics(
 @command(app, "create")
 def create(
     session: Session,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of the new topics.")],
-    partitions: Annotated[
-        int | None,
-        typer.Option(
-            "--partitions", "-p", min=1, help="Their number. Default: num.partitions of the broker."
-        ),
-    ] = None,
-    replication_factor: Annotated[
-        int | None,
-        typer.Option(
-            "--replication-factor",
-            "-r",
-            min=1,
-            help="Replicas of each. Default: default.replication.factor of the broker.",
-        ),
-    ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--config", "-c", metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
-        ),
-    ] = None,
-    replica_assignment: Assignment = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Do not fail for topics that exist.")
-    ] = False,
-    dry_run: DryRun = False,
+    topics: list[str] = argument("TOPIC", help="Names of the new topics."),
+    partitions: int | None = option(
+        "--partitions", "-p", min=1, help="Their number. Default: num.partitions of the broker."
+    ),
+    replication_factor: int | None = option(
+        "--replication-factor",
+        "-r",
+        min=1,
+        help="Replicas of each. Default: default.replication.factor of the broker.",
+    ),
+    config: list[str] | None = option(
+        "--config", "-c", metavar="KEY=VALUE", help="A setting of the topic; may be repeated."
+    ),
+    replica_assignment: str | None = ASSIGNMENT,
+    if_not_exists: bool = flag("--if-not-exists", help="Do not fail for topics that exist."),
+    dry_run: bool = DRY_RUN,
 ) -> None:
     """Create topics."""
     from penstock.client.admin import AdminError, NewTopic
@@ -184,34 +158,22 @@ def create(
 @command(app, "describe")
 def describe(
     session: Session,
-    topics: SomeTopics = None,
-    topic_id: Annotated[
-        str | None, typer.Option("--topic-id", help="The topic with this id.", show_default=False)
-    ] = None,
-    internal: Internal = False,
-    under_replicated: Annotated[
-        bool,
-        typer.Option(
-            "--under-replicated-partitions", help="Only partitions with replicas out of sync."
-        ),
-    ] = False,
-    unavailable: Annotated[
-        bool, typer.Option("--unavailable-partitions", help="Only partitions without a leader.")
-    ] = False,
-    under_min_isr: Annotated[
-        bool,
-        typer.Option(
-            "--under-min-isr-partitions", help="Only those with fewer than min.insync.replicas."
-        ),
-    ] = False,
-    at_min_isr: Annotated[
-        bool,
-        typer.Option("--at-min-isr-partitions", help="Only those with just min.insync.replicas."),
-    ] = False,
-    overrides: Annotated[
-        bool,
-        typer.Option("--topics-with-overrides", help="Only topics with settings of their own."),
-    ] = False,
+    topics: list[str] | None = SOME_TOPICS,
+    topic_id: str | None = option("--topic-id", help="The topic with this id."),
+    internal: bool = INTERNAL,
+    under_replicated: bool = flag(
+        "--under-replicated-partitions", help="Only partitions with replicas out of sync."
+    ),
+    unavailable: bool = flag("--unavailable-partitions", help="Only partitions without a leader."),
+    under_min_isr: bool = flag(
+        "--under-min-isr-partitions", help="Only those with fewer than min.insync.replicas."
+    ),
+    at_min_isr: bool = flag(
+        "--at-min-isr-partitions", help="Only those with just min.insync.replicas."
+    ),
+    overrides: bool = flag(
+        "--topics-with-overrides", help="Only topics with settings of their own."
+    ),
 ) -> None:
     """Show partitions, leaders, replicas and settings of topics."""
     filters = {
@@ -242,15 +204,13 @@ def describe(
 @command(app, "alter")
 def alter(
     session: Session,
-    topics: Topics,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="The new total number.")
-    ],
-    replica_assignment: Assignment = None,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
-    ] = False,
-    dry_run: DryRun = False,
+    topics: list[str] = TOPICS,
+    partitions: int = option(
+        "--partitions", "-p", default=..., min=1, help="The new total number."
+    ),
+    replica_assignment: str | None = ASSIGNMENT,
+    if_exists: bool = flag("--if-exists", help="Ignore topics that do not exist."),
+    dry_run: bool = DRY_RUN,
 ) -> None:
     """Add partitions to topics; they cannot be removed again (M1).
 
@@ -277,12 +237,10 @@ def alter(
 @command(app, "delete")
 def delete(
     session: Session,
-    topics: Topics,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
-    ] = False,
-    internal: Internal = False,
-    yes: Yes = False,
+    topics: list[str] = TOPICS,
+    if_exists: bool = flag("--if-exists", help="Ignore topics that do not exist."),
+    internal: bool = INTERNAL,
+    yes: bool = YES,
 ) -> None:
     """Delete topics and all their records."""
     with session.admin() as admin:
@@ -304,32 +262,24 @@ def delete(
 @command(app, "elect")
 def elect(
     session: Session,
-    partitions: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC[:PARTITIONS]",
-            help="The partitions, such as orders or orders:0,2-4; or --all.",
-            autocompletion=complete.topics,
-            show_default=False,
-        ),
-    ] = None,
-    all_partitions: Annotated[bool, typer.Option("--all", help="All partitions.")] = False,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            metavar="JSON",
-            help='Kafka\'s file: {"partitions": [{"topic": "a", "partition": 0}]}.',
-            show_default=False,
-        ),
-    ] = None,
-    election: Annotated[
-        Election,
-        typer.Option(
-            "--type", help="unclean may lose records: any replica that is up may become leader."
-        ),
-    ] = Election.PREFERRED,
-    yes: Yes = False,
+    partitions: list[str] | None = argument(
+        "TOPIC[:PARTITIONS]",
+        default=None,
+        help="The partitions, such as orders or orders:0,2-4; or --all.",
+        autocompletion=complete.topics,
+    ),
+    all_partitions: bool = flag("--all", help="All partitions."),
+    file: Path | None = option(
+        "--file",
+        metavar="JSON",
+        help='Kafka\'s file: {"partitions": [{"topic": "a", "partition": 0}]}.',
+    ),
+    election: Election = option(
+        "--type",
+        default=Election.PREFERRED,
+        help="unclean may lose records: any replica that is up may become leader.",
+    ),
+    yes: bool = YES,
 ) -> None:
     """Elect the leaders of partitions: kafka-leader-election.sh."""
     from penstock.client.admin import ElectionType

@@ -2,16 +2,15 @@
 
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin.hanging_transactions import OpenTransaction, candidates, hanging
 from penstock.cli.app import new_group
 from penstock.cli.names import choose_partitions, one_partition
+from penstock.cli.options import argument, option
 from penstock.cli.output import UsageError, moment
-from penstock.cli.session import Session, Yes, command
+from penstock.cli.session import YES, Session, command
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 
@@ -35,32 +34,18 @@ class State(StrEnum):
     PREPARE_EPOCH_FENCE = "prepare-epoch-fence"
 
 
-OnBroker = Annotated[
-    int | None,
-    typer.Option("--broker", help="Query this broker instead of the leader.", show_default=False),
-]
+ON_BROKER = option("--broker", help="Query this broker instead of the leader.")
 
 
 @command(app, "list")
 def list_transactions(
     session: Session,
-    state: Annotated[
-        list[State] | None, typer.Option("--state", help="Only in this state; may be repeated.")
-    ] = None,
-    producer_id: Annotated[
-        list[int] | None,
-        typer.Option("--producer-id", help="Only of this producer; may be repeated."),
-    ] = None,
-    duration: Annotated[
-        int | None,
-        typer.Option(
-            "--duration", metavar="MS", help="Only those open for longer.", show_default=False
-        ),
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option("--match", metavar="RE2", help="Only ids that match.", show_default=False),
-    ] = None,
+    state: list[State] | None = option("--state", help="Only in this state; may be repeated."),
+    producer_id: list[int] | None = option(
+        "--producer-id", help="Only of this producer; may be repeated."
+    ),
+    duration: int | None = option("--duration", metavar="MS", help="Only those open for longer."),
+    match: str | None = option("--match", metavar="RE2", help="Only ids that match."),
 ) -> None:
     """List transactional ids and their states."""
     from penstock.client.admin import TransactionState
@@ -87,14 +72,9 @@ def list_transactions(
 @command(app, "describe")
 def describe(
     session: Session,
-    ids: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TRANSACTIONAL_ID",
-            help="The transactional id.",
-            autocompletion=complete.transactional_ids,
-        ),
-    ],
+    ids: list[str] = argument(
+        "TRANSACTIONAL_ID", help="The transactional id.", autocompletion=complete.transactional_ids
+    ),
 ) -> None:
     """Show the state of transactional ids, and the partitions of open transactions."""
     with session.admin() as admin:
@@ -124,15 +104,10 @@ def _duration(each: "TransactionDescription", now_ms: int) -> int | None:
 @command(app, "producers")
 def producers(
     session: Session,
-    partitions: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="TOPIC[:PARTITIONS]",
-            help="The partitions.",
-            autocompletion=complete.topics,
-        ),
-    ],
-    broker: OnBroker = None,
+    partitions: list[str] = argument(
+        "TOPIC[:PARTITIONS]", help="The partitions.", autocompletion=complete.topics
+    ),
+    broker: int | None = ON_BROKER,
 ) -> None:
     """Show the producers of a partition: kafka-transactions.sh describe-producers."""
     with session.admin() as admin:
@@ -163,31 +138,16 @@ def _producer(state: "ProducerState", last: object) -> tuple[object, ...]:
 @command(app, "abort")
 def abort(
     session: Session,
-    partition: Annotated[
-        str,
-        typer.Argument(
-            metavar="TOPIC:PARTITION", help="The partition.", autocompletion=complete.topics
-        ),
-    ],
-    start_offset: Annotated[
-        int | None,
-        typer.Option(
-            "--start-offset", help="The first offset of the open transaction.", show_default=False
-        ),
-    ] = None,
-    producer_id: Annotated[
-        int | None,
-        typer.Option("--producer-id", help="For brokers before 3.0.", show_default=False),
-    ] = None,
-    producer_epoch: Annotated[
-        int | None,
-        typer.Option("--producer-epoch", help="For brokers before 3.0.", show_default=False),
-    ] = None,
-    coordinator_epoch: Annotated[
-        int | None,
-        typer.Option("--coordinator-epoch", help="For brokers before 3.0.", show_default=False),
-    ] = None,
-    yes: Yes = False,
+    partition: str = argument(
+        "TOPIC:PARTITION", help="The partition.", autocompletion=complete.topics
+    ),
+    start_offset: int | None = option(
+        "--start-offset", help="The first offset of the open transaction."
+    ),
+    producer_id: int | None = option("--producer-id", help="For brokers before 3.0."),
+    producer_epoch: int | None = option("--producer-epoch", help="For brokers before 3.0."),
+    coordinator_epoch: int | None = option("--coordinator-epoch", help="For brokers before 3.0."),
+    yes: bool = YES,
 ) -> None:
     """Abort a transaction that hangs in one partition, so that readers continue after it.
 
@@ -236,15 +196,10 @@ def abort(
 @command(app, "force-terminate")
 def force_terminate(
     session: Session,
-    transactional_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="TRANSACTIONAL_ID",
-            help="The transactional id.",
-            autocompletion=complete.transactional_ids,
-        ),
-    ],
-    yes: Yes = False,
+    transactional_id: str = argument(
+        "TRANSACTIONAL_ID", help="The transactional id.", autocompletion=complete.transactional_ids
+    ),
+    yes: bool = YES,
 ) -> None:
     """Abort the open transaction of a transactional id and fence its producer."""
     session.confirm(f"Abort the transaction of {transactional_id} and fence it?", yes=yes)
@@ -259,28 +214,20 @@ def force_terminate(
 @command(app, "find-hanging")
 def find_hanging(
     session: Session,
-    partitions: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="TOPIC[:PARTITIONS]",
-            help="Only these partitions. Default: all.",
-            autocompletion=complete.topics,
-            show_default=False,
-        ),
-    ] = None,
-    broker: Annotated[
-        int | None,
-        typer.Option("--broker", help="Only partitions of this broker.", show_default=False),
-    ] = None,
-    max_timeout: Annotated[
-        int,
-        typer.Option(
-            "--max-transaction-timeout",
-            metavar="MINUTES",
-            min=0,
-            help="Ignore transactions with a newer record.",
-        ),
-    ] = 15,
+    partitions: list[str] | None = argument(
+        "TOPIC[:PARTITIONS]",
+        default=None,
+        help="Only these partitions. Default: all.",
+        autocompletion=complete.topics,
+    ),
+    broker: int | None = option("--broker", help="Only partitions of this broker."),
+    max_timeout: int = option(
+        "--max-transaction-timeout",
+        default=15,
+        metavar="MINUTES",
+        min=0,
+        help="Ignore transactions with a newer record.",
+    ),
 ) -> None:
     """Find transactions in partitions that no coordinator will end; `txn abort` ends them."""
     from penstock.client.admin import AdminError

@@ -3,15 +3,15 @@
 import os
 import sys
 from enum import StrEnum
-from typing import Annotated
 
 import typer
 
 from penstock.cli import complete
 from penstock.cli.app import new_group
 from penstock.cli.names import count_of
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import UsageError
-from penstock.cli.session import Session, Yes, command
+from penstock.cli.session import YES, Session, command
 
 app = new_group("Users that log in with SCRAM: create, list, describe, delete.")
 
@@ -23,9 +23,7 @@ class Mechanism(StrEnum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
-OneUser = Annotated[
-    str, typer.Argument(metavar="USER", help="The user.", autocompletion=complete.users)
-]
+ONE_USER = argument("USER", help="The user.", autocompletion=complete.users)
 
 
 @command(app, "list")
@@ -37,10 +35,7 @@ def list_users(session: Session) -> None:
 @command(app, "describe")
 def describe(
     session: Session,
-    users: Annotated[
-        list[str],
-        typer.Argument(metavar="USER", help="Users.", autocompletion=complete.users),
-    ],
+    users: list[str] = argument("USER", help="Users.", autocompletion=complete.users),
 ) -> None:
     """Show the mechanisms of users. Passwords are not stored."""
     _print(session, users)
@@ -49,19 +44,14 @@ def describe(
 @command(app, "create")
 def create(
     session: Session,
-    user: OneUser,
-    mechanism: Annotated[
-        list[Mechanism] | None,
-        typer.Option(
-            "--mechanism", "-m", help="The mechanism; may be repeated. Default: SCRAM-SHA-512."
-        ),
-    ] = None,
-    iterations: Annotated[
-        int, typer.Option("--iterations", min=4096, max=16384, help="The iterations of the hash.")
-    ] = 4096,
-    password_stdin: Annotated[
-        bool, typer.Option("--password-stdin", help="Read the password from standard input.")
-    ] = False,
+    user: str = ONE_USER,
+    mechanism: list[Mechanism] | None = option(
+        "--mechanism", "-m", help="The mechanism; may be repeated. Default: SCRAM-SHA-512."
+    ),
+    iterations: int = option(
+        "--iterations", default=4096, min=4096, max=16384, help="The iterations of the hash."
+    ),
+    password_stdin: bool = flag("--password-stdin", help="Read the password from standard input."),
 ) -> None:
     """Create a user, or change the password of one.
 
@@ -85,12 +75,11 @@ def create(
 @command(app, "delete")
 def delete(
     session: Session,
-    user: OneUser,
-    mechanism: Annotated[
-        list[Mechanism] | None,
-        typer.Option("--mechanism", "-m", help="Only this one. Default: all."),
-    ] = None,
-    yes: Yes = False,
+    user: str = ONE_USER,
+    mechanism: list[Mechanism] | None = option(
+        "--mechanism", "-m", help="Only this one. Default: all."
+    ),
+    yes: bool = YES,
 ) -> None:
     """Remove the credentials of a user."""
     from penstock.client.admin import ScramDeletion, ScramMechanism

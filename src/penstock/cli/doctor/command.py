@@ -2,11 +2,10 @@
 
 import os
 import sys
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Output
 from penstock.cli.session import Session, command_name, with_session
 from penstock.core.errors import replace_names
@@ -20,28 +19,16 @@ _STYLES = {"ok": "32", "warning": "33", "failed": "1;31", "skipped": "2"}
 @with_session
 def doctor(
     session: Session,
-    address: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="ADDRESS",
-            help="host:port of a broker; else --bootstrap-server.",
-            show_default=False,
-        ),
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            help="Write a record to this topic and read it back, instead of a temporary topic.",
-            autocompletion=complete.topics,
-            show_default=False,
-        ),
-    ] = None,
-    read_only: Annotated[
-        bool,
-        typer.Option("--read-only", help="Write nothing: no topic, no record."),
-    ] = False,
+    address: str | None = argument(
+        "ADDRESS", default=None, help="host:port of a broker; else --bootstrap-server."
+    ),
+    topic: str | None = option(
+        "--topic",
+        "-t",
+        help="Write a record to this topic and read it back, instead of a temporary topic.",
+        autocompletion=complete.topics,
+    ),
+    read_only: bool = flag("--read-only", help="Write nothing: no topic, no record."),
 ) -> None:
     """Check every step from the address to a record there and back; explain the first failure.
 

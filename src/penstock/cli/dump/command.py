@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable
 from io import TextIOWrapper
-from typing import Annotated
 
 import typer
 
@@ -22,6 +21,7 @@ from penstock.cli.dump.items import ERROR, PROBLEM
 from penstock.cli.dump.paths import DumpOptions, FileItem, dump
 from penstock.cli.dump.render import escape, plain, to_json, to_text
 from penstock.cli.dump.segment import SegmentOptions
+from penstock.cli.options import argument, flag, option
 
 EXIT_PROBLEM = 1
 EXIT_ERROR = 2
@@ -32,78 +32,46 @@ _COLOURS = {"name": "bright_black", "file": "bright_blue", "note": "yellow", "pr
 
 
 def dump_log(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE",
-            help="Segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots "
-            "(.snapshot), checkpoints, partition.metadata, meta.properties, .kafka_cleanshutdown, "
-            "or a folder with such files.",
-        ),
-    ],
-    deep_iteration: Annotated[
-        bool, typer.Option("--deep-iteration", help="Show the records of each batch.")
-    ] = False,
-    print_data_log: Annotated[
-        bool,
-        typer.Option(
-            "--print-data-log",
-            help="Show keys, values and headers of the records; implies --deep-iteration.",
-        ),
-    ] = False,
-    skip_record_metadata: Annotated[
-        bool,
-        typer.Option(
-            "--skip-record-metadata", help="Leave out offset, timestamp and sizes of the records."
-        ),
-    ] = False,
-    max_bytes: Annotated[
-        int | None,
-        typer.Option("--max-bytes", min=0, help="Stop in a .log file after this number of bytes."),
-    ] = None,
-    index_sanity_check: Annotated[
-        bool,
-        typer.Option(
-            "--index-sanity-check",
-            help="Only check indexes as a broker does at start; show no entries.",
-        ),
-    ] = False,
-    verify_index_only: Annotated[
-        bool,
-        typer.Option(
-            "--verify-index-only",
-            help="Only check every index entry against the log; show no entries.",
-        ),
-    ] = False,
-    offsets_decoder: Annotated[
-        bool,
-        typer.Option(
-            "--offsets-decoder",
-            help="Decode records of __consumer_offsets; implies --print-data-log.",
-        ),
-    ] = False,
-    transaction_log_decoder: Annotated[
-        bool,
-        typer.Option(
-            "--transaction-log-decoder",
-            help="Decode records of __transaction_state; implies --print-data-log.",
-        ),
-    ] = False,
-    share_group_state_decoder: Annotated[
-        bool,
-        typer.Option(
-            "--share-group-state-decoder",
-            help="Decode records of __share_group_state; implies --print-data-log.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="One JSON object per line. Keys and values that are not UTF-8 are given as "
-            '{"base64": "..."}.',
-        ),
-    ] = False,
+    files: list[str] = argument(
+        "FILE",
+        help="Segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots "
+        "(.snapshot), checkpoints, partition.metadata, meta.properties, .kafka_cleanshutdown, "
+        "or a folder with such files.",
+    ),
+    deep_iteration: bool = flag("--deep-iteration", help="Show the records of each batch."),
+    print_data_log: bool = flag(
+        "--print-data-log",
+        help="Show keys, values and headers of the records; implies --deep-iteration.",
+    ),
+    skip_record_metadata: bool = flag(
+        "--skip-record-metadata", help="Leave out offset, timestamp and sizes of the records."
+    ),
+    max_bytes: int | None = option(
+        "--max-bytes", min=0, help="Stop in a .log file after this number of bytes."
+    ),
+    index_sanity_check: bool = flag(
+        "--index-sanity-check",
+        help="Only check indexes as a broker does at start; show no entries.",
+    ),
+    verify_index_only: bool = flag(
+        "--verify-index-only", help="Only check every index entry against the log; show no entries."
+    ),
+    offsets_decoder: bool = flag(
+        "--offsets-decoder", help="Decode records of __consumer_offsets; implies --print-data-log."
+    ),
+    transaction_log_decoder: bool = flag(
+        "--transaction-log-decoder",
+        help="Decode records of __transaction_state; implies --print-data-log.",
+    ),
+    share_group_state_decoder: bool = flag(
+        "--share-group-state-decoder",
+        help="Decode records of __share_group_state; implies --print-data-log.",
+    ),
+    as_json: bool = flag(
+        "--json",
+        help="One JSON object per line. Keys and values that are not UTF-8 are given as "
+        '{"base64": "..."}.',
+    ),
 ) -> None:
     """Show the content of the files of a log. Nothing is changed.
 

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin.offsets import Isolation
 from penstock.cli.names import choose_topics
 from penstock.cli.names import pattern as name_pattern
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import UsageError
 from penstock.cli.records.reading_plan import (
     Start,
@@ -38,114 +37,61 @@ class Shape(StrEnum):
 @with_session
 def consume(
     session: Session,
-    topics: Annotated[
-        list[str],
-        typer.Argument(metavar="TOPIC", help="The topics to read.", autocompletion=complete.topics),
-    ],
-    pattern: Annotated[
-        bool, typer.Option("--pattern", help="The topics are regular expressions.")
-    ] = False,
-    offset: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--offset",
-            "-o",
-            help="Where to start: beginning (the default), end, stored, N, -N for the last N, "
-            "s@TIME; e@TIME is the stop. TIME is 2026-01-31T12:00:00 or ms since 1970.",
-            show_default=False,
-        ),
-    ] = None,
-    partitions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--partition", "-p", help="Only these partitions, such as 0,2-4.", show_default=False
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-G",
-            help="Read as a member of this group, and commit the offsets of printed records.",
-            autocompletion=complete.groups,
-            show_default=False,
-        ),
-    ] = None,
-    no_commit: Annotated[
-        bool, typer.Option("--no-commit", help="With --group: commit nothing.")
-    ] = False,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count", "-c", min=0, help="Stop after this number of records.", show_default=False
-        ),
-    ] = None,
-    at_end: Annotated[
-        bool,
-        typer.Option(
-            "--exit/--follow",
-            "-e/-F",
-            help="Stop at the end offsets of the start; or wait for more records.",
-        ),
-    ] = False,
-    idle: Annotated[
-        float | None,
-        typer.Option(
-            "--idle",
-            min=0,
-            metavar="SECONDS",
-            help="Stop when no record has arrived for this time.",
-            show_default=False,
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            "-f",
-            help=r"How to print a record, as in kcat: %s %S %R (value, length, length in 4 bytes), "
-            r"%k %K (key), %h (headers), %T (timestamp), %t %p %o (topic, partition, offset), \n "
-            r"\t \0 \xNN.",
-            show_default=False,
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help="The end of a record, without -f.")
-    ] = r"\n",
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            "--key-separator",
-            "-K",
-            help="Print keys too, with this separator before the value.",
-            show_default=False,
-        ),
-    ] = None,
-    output: Annotated[
-        Shape, typer.Option("--output", help="How keys and values are printed.")
-    ] = Shape.RAW,
-    decode: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--decode",
-            "-s",
-            metavar="[key=|value=]HOW",
-            help="raw, utf-8, hex, base64, json, short, int, long, float, double, uuid, or kcat's "
-            "letters: < > b B h H i I q Q c s $.",
-            show_default=False,
-        ),
-    ] = None,
-    null: Annotated[
-        bool, typer.Option("--null", "-Z", help="Print NULL for keys and values that are null.")
-    ] = False,
-    isolation: Annotated[
-        Isolation | None,
-        typer.Option(
-            "--isolation-level",
-            help="read_committed skips records of open and aborted transactions.",
-            show_default=False,
-        ),
-    ] = None,
+    topics: list[str] = argument(
+        "TOPIC", help="The topics to read.", autocompletion=complete.topics
+    ),
+    pattern: bool = flag("--pattern", help="The topics are regular expressions."),
+    offset: list[str] | None = option(
+        "--offset",
+        "-o",
+        help="Where to start: beginning (the default), end, stored, N, -N for the last N, "
+        "s@TIME; e@TIME is the stop. TIME is 2026-01-31T12:00:00 or ms since 1970.",
+    ),
+    partitions: list[str] | None = option(
+        "--partition", "-p", help="Only these partitions, such as 0,2-4."
+    ),
+    group: str | None = option(
+        "--group",
+        "-G",
+        help="Read as a member of this group, and commit the offsets of printed records.",
+        autocompletion=complete.groups,
+    ),
+    no_commit: bool = flag("--no-commit", help="With --group: commit nothing."),
+    count: int | None = option("--count", "-c", min=0, help="Stop after this number of records."),
+    at_end: bool = option(
+        "--exit/--follow",
+        "-e/-F",
+        default=False,
+        help="Stop at the end offsets of the start; or wait for more records.",
+    ),
+    idle: float | None = option(
+        "--idle", min=0, metavar="SECONDS", help="Stop when no record has arrived for this time."
+    ),
+    text: str | None = option(
+        "--format",
+        "-f",
+        help=r"How to print a record, as in kcat: %s %S %R (value, length, length in 4 bytes), "
+        r"%k %K (key), %h (headers), %T (timestamp), %t %p %o (topic, partition, offset), \n "
+        r"\t \0 \xNN.",
+    ),
+    delimiter: str = option(
+        "--delimiter", "-D", default=r"\n", help="The end of a record, without -f."
+    ),
+    key_separator: str | None = option(
+        "--key-separator", "-K", help="Print keys too, with this separator before the value."
+    ),
+    output: Shape = option("--output", default=Shape.RAW, help="How keys and values are printed."),
+    decode: list[str] | None = option(
+        "--decode",
+        "-s",
+        metavar="[key=|value=]HOW",
+        help="raw, utf-8, hex, base64, json, short, int, long, float, double, uuid, or kcat's "
+        "letters: < > b B h H i I q Q c s $.",
+    ),
+    null: bool = flag("--null", "-Z", help="Print NULL for keys and values that are null."),
+    isolation: Isolation | None = option(
+        "--isolation-level", help="read_committed skips records of open and aborted transactions."
+    ),
 ) -> None:
     """Print records, from the beginning of the topics unless -o is given.
 

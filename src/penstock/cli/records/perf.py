@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli import complete
 from penstock.cli.app import new_group
+from penstock.cli.options import argument, option
 from penstock.cli.output import UsageError
 from penstock.cli.records.measures import Latencies, Pace, latency_fields, rates
 from penstock.cli.records.produce import Acks, Compression
@@ -30,55 +29,42 @@ _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _VARIETY = 1_000
 """Different payloads that are made up; all records the same would pack too well."""
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete.topics)]
-Count = Annotated[int, typer.Option("--records", "-n", min=1, help="The number of records.")]
-Size = Annotated[int, typer.Option("--size", min=0, help="Bytes of each record's value.")]
-AcksOption = Annotated[
-    Acks | None,
-    typer.Option("--acks", help="The replicas that must have a record.", show_default=False),
-]
+TOPIC = argument("TOPIC", autocompletion=complete.topics)
+SIZE = option("--size", default=100, min=0, help="Bytes of each record's value.")
+ACKS = option("--acks", help="The replicas that must have a record.")
+
+
+def _count(default: int) -> Any:
+    return option("--records", "-n", default=default, min=1, help="The number of records.")
 
 
 @command(app, "produce")
 def produce(
     session: Session,
-    topic: Topic,
-    records: Count = 1_000_000,
-    size: Size = 100,
-    throughput: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Records per second at most.", show_default=False),
-    ] = None,
-    payload_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--payload-file",
-            exists=True,
-            dir_okay=False,
-            help="A file with values, one per line, instead of --size.",
-            show_default=False,
-        ),
-    ] = None,
-    bulk: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Records that are passed to the producer at once; their latency is that of the "
-            "last. 1 sends and measures each.",
-        ),
-    ] = _BULK,
-    acks: AcksOption = None,
-    compression: Annotated[
-        Compression | None,
-        typer.Option("--compression", "-z", help="The compression of batches.", show_default=False),
-    ] = None,
-    transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            "--transactional-id", help="Send all records in one transaction.", show_default=False
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the random values.")] = 0,
+    topic: str = TOPIC,
+    records: int = _count(1_000_000),
+    size: int = SIZE,
+    throughput: float | None = option(min=0.001, help="Records per second at most."),
+    payload_file: Path | None = option(
+        "--payload-file",
+        exists=True,
+        dir_okay=False,
+        help="A file with values, one per line, instead of --size.",
+    ),
+    bulk: int = option(
+        default=_BULK,
+        min=1,
+        help="Records that are passed to the producer at once; their latency is that of the "
+        "last. 1 sends and measures each.",
+    ),
+    acks: Acks | None = ACKS,
+    compression: Compression | None = option(
+        "--compression", "-z", help="The compression of batches."
+    ),
+    transactional_id: str | None = option(
+        "--transactional-id", help="Send all records in one transaction."
+    ),
+    seed: int = option(default=0, help="The seed of the random values."),
 ) -> None:
     """Send records as fast as possible, or at --throughput, and time the acknowledgements."""
     from penstock.client.producer.producer import Producer
@@ -180,25 +166,14 @@ class _Producing:
 @command(app, "consume")
 def consume(
     session: Session,
-    topic: Topic,
-    records: Annotated[
-        int | None,
-        typer.Option(
-            "--records", "-n", min=1, help="Their number. Default: all.", show_default=False
-        ),
-    ] = None,
-    group: Annotated[
-        str | None,
-        typer.Option(
-            "--group",
-            "-G",
-            help="Read as a member of this group. Default: without a group.",
-            show_default=False,
-        ),
-    ] = None,
-    idle: Annotated[
-        float, typer.Option(min=0, help="Fail when no record has arrived for this time in seconds.")
-    ] = 10.0,
+    topic: str = TOPIC,
+    records: int | None = option("--records", "-n", min=1, help="Their number. Default: all."),
+    group: str | None = option(
+        "--group", "-G", help="Read as a member of this group. Default: without a group."
+    ),
+    idle: float = option(
+        default=10.0, min=0, help="Fail when no record has arrived for this time in seconds."
+    ),
 ) -> None:
     """Read a topic from its beginning as fast as possible."""
     from penstock.client.consumer.consumer import Consumer
@@ -270,10 +245,10 @@ def _read(
 @command(app, "latency")
 def latency(
     session: Session,
-    topic: Topic,
-    records: Count = 1_000,
-    size: Size = 100,
-    acks: AcksOption = None,
+    topic: str = TOPIC,
+    records: int = _count(1_000),
+    size: int = SIZE,
+    acks: Acks | None = ACKS,
 ) -> None:
     """Time single records from send to poll, one after the other: no other can be on its way."""
     from penstock.client.consumer.consumer import Consumer

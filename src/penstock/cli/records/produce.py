@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
-
-import typer
+from typing import IO, TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin.reset_offsets import parse_time_ms
 from penstock.cli.names import count_of
+from penstock.cli.options import argument, flag, option
 from penstock.cli.output import UsageError
 from penstock.cli.records.record_input import (
     Bulk,
@@ -50,122 +49,70 @@ class Acks(StrEnum):
 @with_session
 def produce(
     session: Session,
-    topic: Annotated[
-        str,
-        typer.Argument(
-            metavar="TOPIC",
-            help="The topic; - with --input json: the topic of each record.",
-            autocompletion=complete.topics,
-        ),
-    ],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE", help="Files to send. Default: standard input.", show_default=False
-        ),
-    ] = None,
-    kind: Annotated[
-        InputKind,
-        typer.Option(
-            "--input",
-            "-i",
-            help="A record is a line, a JSON object on a line, a value after its length in 4 bytes "
-            "(sized; sized-keys has a key of the same kind before it), or a whole file.",
-        ),
-    ] = InputKind.LINES,
-    delimiter: Annotated[
-        str, typer.Option("--delimiter", "-D", help=r"The end of a line: text, \n, \t, \0, \xNN.")
-    ] = r"\n",
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            "--key-separator",
-            "-K",
-            help="The separator of key and value in a line.",
-            show_default=False,
-        ),
-    ] = None,
-    key_optional: Annotated[
-        bool, typer.Option("--key-optional", help="Lines without the separator have no key.")
-    ] = False,
-    key: Annotated[
-        str | None,
-        typer.Option("--key", "-k", help="The key of records without one.", show_default=False),
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header",
-            "-H",
-            metavar="NAME=VALUE",
-            help="A header of all records; without = its value is null. May be repeated times.",
-        ),
-    ] = None,
-    partition: Annotated[
-        int | None,
-        typer.Option(
-            "--partition",
-            "-p",
-            min=-1,
-            help="The partition; with -1 the key decides even if JSON names one.",
-            show_default=False,
-        ),
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(
-            "--timestamp",
-            help="The timestamp of all records: 2026-01-31T12:00:00 or ms since 1970; else now.",
-            show_default=False,
-        ),
-    ] = None,
-    null: Annotated[
-        bool,
-        typer.Option(
-            "--null", "-Z", help="Empty values (and keys before -K) are null: tombstones."
-        ),
-    ] = False,
-    key_encoding: Annotated[
-        Encoding, typer.Option("--key-encoding", help="The encoding of keys.")
-    ] = Encoding.RAW,
-    value_encoding: Annotated[
-        Encoding, typer.Option("--value-encoding", help="The encoding of values.")
-    ] = Encoding.RAW,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count", "-c", min=0, help="Stop after this number of records.", show_default=False
-        ),
-    ] = None,
-    compression: Annotated[
-        Compression | None,
-        typer.Option("--compression", "-z", help="The compression of batches.", show_default=False),
-    ] = None,
-    acks: Annotated[
-        Acks | None,
-        typer.Option(
-            "--acks", help="The replicas that must have a record. Default: all.", show_default=False
-        ),
-    ] = None,
-    idempotence: Annotated[
-        bool | None,
-        typer.Option(
-            "--idempotence/--no-idempotence",
-            help="Store each record once and in order, also after retries.",
-            show_default=False,
-        ),
-    ] = None,
-    transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            "--transactional-id",
-            help="Send all records in one transaction: consumers read all or none.",
-            show_default=False,
-        ),
-    ] = None,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="Continue after a record that failed.")
-    ] = False,
+    topic: str = argument(
+        "TOPIC",
+        help="The topic; - with --input json: the topic of each record.",
+        autocompletion=complete.topics,
+    ),
+    files: list[Path] | None = argument(
+        "FILE", default=None, help="Files to send. Default: standard input."
+    ),
+    kind: InputKind = option(
+        "--input",
+        "-i",
+        default=InputKind.LINES,
+        help="A record is a line, a JSON object on a line, a value after its length in 4 bytes "
+        "(sized; sized-keys has a key of the same kind before it), or a whole file.",
+    ),
+    delimiter: str = option(
+        "--delimiter", "-D", default=r"\n", help=r"The end of a line: text, \n, \t, \0, \xNN."
+    ),
+    key_separator: str | None = option(
+        "--key-separator", "-K", help="The separator of key and value in a line."
+    ),
+    key_optional: bool = flag("--key-optional", help="Lines without the separator have no key."),
+    key: str | None = option("--key", "-k", help="The key of records without one."),
+    headers: list[str] | None = option(
+        "--header",
+        "-H",
+        metavar="NAME=VALUE",
+        help="A header of all records; without = its value is null. May be repeated times.",
+    ),
+    partition: int | None = option(
+        "--partition",
+        "-p",
+        min=-1,
+        help="The partition; with -1 the key decides even if JSON names one.",
+    ),
+    timestamp: str | None = option(
+        "--timestamp",
+        help="The timestamp of all records: 2026-01-31T12:00:00 or ms since 1970; else now.",
+    ),
+    null: bool = flag(
+        "--null", "-Z", help="Empty values (and keys before -K) are null: tombstones."
+    ),
+    key_encoding: Encoding = option(
+        "--key-encoding", default=Encoding.RAW, help="The encoding of keys."
+    ),
+    value_encoding: Encoding = option(
+        "--value-encoding", default=Encoding.RAW, help="The encoding of values."
+    ),
+    count: int | None = option("--count", "-c", min=0, help="Stop after this number of records."),
+    compression: Compression | None = option(
+        "--compression", "-z", help="The compression of batches."
+    ),
+    acks: Acks | None = option(
+        "--acks", help="The replicas that must have a record. Default: all."
+    ),
+    idempotence: bool | None = option(
+        "--idempotence/--no-idempotence",
+        help="Store each record once and in order, also after retries.",
+    ),
+    transactional_id: str | None = option(
+        "--transactional-id",
+        help="Send all records in one transaction: consumers read all or none.",
+    ),
+    keep_going: bool = flag("--keep-going", help="Continue after a record that failed."),
 ) -> None:
     """Send records, and print how many are acknowledged.
 
