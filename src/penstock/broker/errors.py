@@ -1,9 +1,12 @@
 """Errors of handlers on their way to the client."""
 
+from functools import cache
+
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message, Struct
+from penstock.protocol.schema import fields_of
 
 _MAX_MESSAGE_LENGTH = 1000
 _SEE_LOG = "the broker met an unexpected error; its log says more"
@@ -14,12 +17,12 @@ class CloseConnectionError(Exception):
 
 
 def error_response(api_key: ApiKey, version: int, error: BaseException) -> Message | None:
-    """Returns a response that has only this error; None if the API has no top-level error code.
+    """Returns a response that has only this error; None if this version has no top-level error.
 
     The text of an unexpected exception stays in the broker's log: it may contain data of others.
     """
     response = api(api_key).response()
-    if not hasattr(response, "error_code"):
+    if not _has_error_code(type(response), version):
         return None
     if not isinstance(error, KafkaError):
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _SEE_LOG)
@@ -27,6 +30,13 @@ def error_response(api_key: ApiKey, version: int, error: BaseException) -> Messa
     if hasattr(response, "error_message"):
         response.error_message = error.message
     return response
+
+
+@cache
+def _has_error_code(response: type[Message], version: int) -> bool:
+    return any(
+        field.name == "error_code" and version in field.versions for field in fields_of(response)
+    )
 
 
 def drop_traceback(error: BaseException) -> None:

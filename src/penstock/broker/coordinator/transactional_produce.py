@@ -46,15 +46,18 @@ def has_transactional_records(body: ProduceRequest) -> bool:
     """Returns whether any batch of the request is part of a transaction."""
     for topic in body.topic_data:
         for data in topic.partition_data:
-            records = data.records
-            if (
-                records is not None
-                and len(records) > FLAGS_AT
-                and records[FLAGS_AT] & TRANSACTIONAL_FLAG
-                and records[MAGIC_AT] == MAGIC
-            ):
+            if data.records is not None and is_transactional(data.records):
                 return True
     return False
+
+
+def is_transactional(records: bytes | memoryview) -> bool:
+    """Returns whether the first batch is part of a transaction; False for bytes too short for one."""
+    return (
+        len(records) > FLAGS_AT
+        and bool(records[FLAGS_AT] & TRANSACTIONAL_FLAG)
+        and records[MAGIC_AT] == MAGIC
+    )
 
 
 def several_producers_error(batches: Iterable[TransactionalBatch | None]) -> KafkaError | None:

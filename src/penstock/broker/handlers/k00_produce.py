@@ -17,6 +17,7 @@ from penstock.broker.coordinator.transactional_produce import (
     TransactionalBatch,
     has_transactional_records,
     is_ongoing,
+    is_transactional,
     several_producers_error,
     verify,
 )
@@ -48,7 +49,6 @@ from penstock.records.batch import (
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_AT,
-    TRANSACTIONAL_FLAG,
 )
 from penstock.records.compress import Compression
 from penstock.records.errors import RecordValidationError
@@ -197,7 +197,7 @@ def _check_batch(
         replica = context.replicas.find(topic, index)
         records = single_batch(request.version, data.records)
         prepared = replica.leader_log().begin_append(records)
-        if records[FLAGS_AT] & TRANSACTIONAL_FLAG and records[MAGIC_AT] == MAGIC:
+        if is_transactional(records):
             txn_batch = TransactionalBatch.of(records)
             # The first batch of a transaction in the partition waits for the coordinator.
             is_first = txn_batch is not None and not is_ongoing(
@@ -290,8 +290,11 @@ def _topic_error(context: Context, request: Request, topic: TopicProduceData) ->
     if not context.authorizer.allows(
         request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
     ):
+        # A client that only has the id must not learn the name.
+        by_id = request.version >= _FIRST_WITH_TOPIC_IDS
+        name = str(topic.topic_id) if by_id else topic.name
         return context.authorizer.error(
-            request.session, AclOperation.WRITE, ResourceType.TOPIC, topic.name
+            request.session, AclOperation.WRITE, ResourceType.TOPIC, name
         )
     if topic.name in INTERNAL_TOPICS and request.client_id != ADMIN_CLIENT_ID:
         return KafkaError(

@@ -9,6 +9,7 @@ from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
+from penstock.coordinator.group.multi_group_requests import merge
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -59,7 +60,9 @@ async def _fetch_one_group(
     context: Context, request: Request, body: OffsetFetchRequest
 ) -> Response:
     if not _can_describe_group(context, request, body.group_id):
-        return OffsetFetchResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        refused = OffsetFetchResponse(groups=[OffsetFetchResponseGroup(body.group_id, [], code)])
+        return merge(body, request.version, [refused])
     response = await context.groups.send_split(request, body)
     assert isinstance(response, OffsetFetchResponse)
     visible = [topic for topic in response.topics if _can_describe_topic(context, request, topic)]

@@ -17,6 +17,8 @@ from penstock.protocol.messages.elect_leaders import (
 )
 from penstock.security.acl import AclOperation
 
+_FIRST_WITH_ERROR = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -33,7 +35,8 @@ async def handle(context: Context, request: Request, body: ElectLeadersRequest) 
         )
     except KafkaError as error:
         return ElectLeadersResponse(
-            error_code=error.code, replica_election_results=_error_results(body, error)
+            error_code=error.code if request.version >= _FIRST_WITH_ERROR else 0,
+            replica_election_results=_error_results(body, error),
         )
 
 
