@@ -32,6 +32,7 @@ from penstock.core.errors import (
     UnsupportedVersionError,
 )
 from penstock.net.server.connection import Connection, FileRange, PendingResponse
+from penstock.net.server.limits import LogRateLimiter
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decoder
@@ -67,6 +68,7 @@ class Dispatcher:
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Task[Response | DelayedResponse]] = set()
         self._loop = asyncio.get_running_loop()
+        self._log_limiter = LogRateLimiter()
 
     # --- events of connections
 
@@ -211,12 +213,7 @@ class Dispatcher:
         if truncate_error_messages(response):
             self._send(connection, pending, request, response)
             return
-        logger.error(
-            "the response to %s version %d cannot be encoded; this is a bug of the broker",
-            request.api_key.name,
-            request.version,
-            exc_info=error,
-        )
+        self._log_bug("the response cannot be encoded", request, error)
         connection.close(error.message)
 
     def _send_later(
@@ -286,18 +283,29 @@ class Dispatcher:
             connection.close(str(error))
             return
         if not isinstance(error, KafkaError):
-            logger.error(
-                "%s version %d of %s failed; this is a bug of the broker",
-                request.api_key.name,
-                request.version,
-                request.session.connection_id,
-                exc_info=error,
-            )
+            self._log_bug("the request failed", request, error)
         response = error_response(request.api_key, request.version, error)
         if response is None:
             connection.close(f"{request.api_key.name} failed: {error}")
         else:
             self._send(connection, pending, request, response)
+
+    def _log_bug(self, event: str, request: Request, error: BaseException) -> None:
+        """Logs an unexpected exception; a client that repeats the request cannot fill the log."""
+        name = request.api_key.name
+        kind = f"{name} {type(error).__name__}"
+        suppressed = self._log_limiter.allow(kind, time.monotonic_ns() // 1_000_000)
+        if suppressed is not None:
+            logger.error(
+                "%s version %d of %s: %s; this is a bug of the broker (%d similar lines were "
+                "suppressed)",
+                name,
+                request.version,
+                request.session.connection_id,
+                event,
+                suppressed,
+                exc_info=error,
+            )
 
     async def close(self) -> None:
         """Cancels the requests in progress."""

@@ -26,7 +26,7 @@ def error_response(api_key: ApiKey, version: int, error: BaseException) -> Messa
         return None
     if not isinstance(error, KafkaError):
         error = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _SEE_LOG)
-    response.error_code = error.code
+    setattr(response, "error_code", error.code)  # noqa: B010 - mypy does not know the class
     if hasattr(response, "error_message"):
         response.error_message = error.message
     return response

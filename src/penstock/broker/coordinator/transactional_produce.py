@@ -52,7 +52,7 @@ def has_transactional_records(body: ProduceRequest) -> bool:
 
 
 def is_transactional(records: bytes | memoryview) -> bool:
-    """Returns whether the first batch is part of a transaction; False for bytes too short for one."""
+    """Returns whether the first batch is transactional; False for bytes that are no batch."""
     return (
         len(records) > FLAGS_AT
         and bool(records[FLAGS_AT] & TRANSACTIONAL_FLAG)

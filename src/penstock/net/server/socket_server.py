@@ -305,12 +305,14 @@ class SocketServer:
     # --- events of connections
 
     def failed(self, connection: Connection, error: Exception) -> None:
-        self._log.error(
-            "an error on the connection of %s",
-            connection.peer.host,
-            exc_info=error,
-            extra=_fields(connection),
-        )
+        kind = f"failed with {type(error).__name__}"
+        if self._log_limiter.allow(kind, self._clock.monotonic_ms()) is not None:
+            self._log.error(
+                "an error on the connection of %s",
+                connection.peer.host,
+                exc_info=error,
+                extra=_fields(connection),
+            )
 
     def closed(self, connection: Connection, reason: str, expected: bool) -> None:
         was_connected = self._connections.pop(connection)
