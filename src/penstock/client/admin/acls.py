@@ -1,16 +1,12 @@
-"""Admin calls for ACLs: describe, create, delete."""
+"""Admin calls for ACLs. Brokers without an authorizer respond with SECURITY_DISABLED."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from penstock.client.admin.advice import broker_error, error_or_none
-from penstock.client.admin.api_driver import (
-    CONTROLLER_CODES,
-    AdminApiDriver,
-    NodeProvider,
-    code_and_message,
-)
+from penstock.client.admin.advice import response_error
+from penstock.client.admin.api_driver import AdminApiDriver, AdminCall, NodeProvider, Results
+from penstock.client.admin.api_lookup import single_node
 from penstock.client.admin.model_security import AclBinding, AclBindingFilter
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import KafkaError
 from penstock.protocol.messages.create_acls import (
     AclCreation,
     CreateAclsRequest,
@@ -19,106 +15,73 @@ from penstock.protocol.messages.create_acls import (
 from penstock.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from penstock.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from penstock.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
 
 _ANY_ACL = AclBindingFilter()
 
 
-class AclCalls(AdminApiDriver):
-    """The calls for ACLs. Brokers without an authorizer respond with SECURITY_DISABLED."""
+async def describe_acls(
+    admin: AdminApiDriver,
+    acl_filter: AclBindingFilter = _ANY_ACL,
+    *,
+    timeout_ms: int | None = None,
+) -> list[AclBinding]:
+    """Returns the ACLs that match a filter, sorted."""
+    response = await AdminCall(admin, "describe_acls", timeout_ms).request_until_done(
+        NodeProvider.ANY,
+        DescribeAclsRequest(*_numbers(acl_filter)),
+        DescribeAclsResponse,
+        required=(1, "2.0"),
+    )
+    return sorted(
+        _binding(resource, acl) for resource in response.resources for acl in resource.acls
+    )
 
-    async def describe_acls(
-        self, acl_filter: AclBindingFilter = _ANY_ACL, *, timeout_ms: int | None = None
-    ) -> list[AclBinding]:
-        """Returns the ACLs that match a filter, sorted."""
-        response = await self._request_until_done(
-            "describe_acls",
-            NodeProvider.ANY,
-            DescribeAclsRequest(*_numbers(acl_filter)),
-            DescribeAclsResponse,
-            self._deadline(timeout_ms),
-            get_error=code_and_message,
-            required=(1, "2.0"),
-        )
-        return sorted(
-            _binding(
-                resource.resource_type,
-                resource.resource_name,
-                resource.pattern_type,
-                acl.principal,
-                acl.host,
-                acl.operation,
-                acl.permission_type,
-            )
-            for resource in response.resources
-            for acl in resource.acls
-        )
 
-    async def create_acls(
-        self, acls: Iterable[AclBinding], *, timeout_ms: int | None = None
-    ) -> None:
-        """Creates ACLs; ignores those that exist."""
-        deadline_ms = self._deadline(timeout_ms)
+async def create_acls(
+    admin: AdminApiDriver, acls: Iterable[AclBinding], *, timeout_ms: int | None = None
+) -> None:
+    """Creates ACLs; ignores those that exist."""
+    call = AdminCall(admin, "create_acls", timeout_ms)
 
-        async def send(
-            node_id: int, keys: Sequence[AclBinding]
-        ) -> Mapping[AclBinding, KafkaError | None]:
-            response = await self._request(
-                "create_acls",
-                node_id,
-                CreateAclsRequest([AclCreation(*acl) for acl in keys]),
-                CreateAclsResponse,
-                deadline_ms,
-                required=(1, "2.0"),
-            )
-            return {
-                acl: error_or_none(result.error_code, f"ACL {_text(acl)}", result.error_message)
-                for acl, result in zip(keys, response.results, strict=False)
-            }
+    async def send(node_id: int, keys: Sequence[AclBinding]) -> Results[AclBinding, None]:
+        request = CreateAclsRequest([AclCreation(*acl) for acl in keys])
+        response = await call.request(node_id, request, CreateAclsResponse, required=(1, "2.0"))
+        return {
+            acl: response_error(result, f"ACL {_text(acl)}")
+            for acl, result in zip(keys, response.results, strict=False)
+        }
 
-        await self._request_each(
-            "create_acls",
-            acls,
-            self._single_node(NodeProvider.ANY, deadline_ms),
-            send,
-            deadline_ms,
-            retriable=CONTROLLER_CODES,
-        )
+    await call.request_each(acls, single_node(call, NodeProvider.ANY), send)
 
-    async def delete_acls(
-        self, filters: Iterable[AclBindingFilter], *, timeout_ms: int | None = None
-    ) -> dict[AclBindingFilter, list[AclBinding]]:
-        """Deletes all ACLs that match the filters; returns the deleted ones by filter."""
-        deadline_ms = self._deadline(timeout_ms)
 
-        async def send(
-            node_id: int, keys: Sequence[AclBindingFilter]
-        ) -> Mapping[AclBindingFilter, list[AclBinding] | KafkaError]:
-            response = await self._request(
-                "delete_acls",
-                node_id,
-                DeleteAclsRequest([DeleteAclsFilter(*_numbers(key)) for key in keys]),
-                DeleteAclsResponse,
-                deadline_ms,
-                required=(1, "2.0"),
-            )
-            return {
-                acl_filter: _deleted(result)
-                for acl_filter, result in zip(keys, response.filter_results, strict=False)
-            }
+async def delete_acls(
+    admin: AdminApiDriver, filters: Iterable[AclBindingFilter], *, timeout_ms: int | None = None
+) -> dict[AclBindingFilter, list[AclBinding]]:
+    """Deletes all ACLs that match the filters; returns the deleted ones by filter."""
+    call = AdminCall(admin, "delete_acls", timeout_ms)
 
-        return await self._request_each(
-            "delete_acls",
-            filters,
-            self._single_node(NodeProvider.ANY, deadline_ms),
-            send,
-            deadline_ms,
-            retriable=CONTROLLER_CODES,
-        )
+    async def send(
+        node_id: int, keys: Sequence[AclBindingFilter]
+    ) -> Results[AclBindingFilter, list[AclBinding]]:
+        request = DeleteAclsRequest([DeleteAclsFilter(*_numbers(key)) for key in keys])
+        response = await call.request(node_id, request, DeleteAclsResponse, required=(1, "2.0"))
+        return {
+            acl_filter: response_error(result, "`delete_acls`") or _deleted(result)
+            for acl_filter, result in zip(keys, response.filter_results, strict=False)
+        }
+
+    return await call.request_each(filters, single_node(call, NodeProvider.ANY), send)
 
 
 def _numbers(
@@ -129,35 +92,27 @@ def _numbers(
 
 
 def _binding(
-    kind: int, name: str, pattern: int, principal: str, host: str, operation: int, permission: int
+    resource: DescribeAclsResource | DeleteAclsMatchingAcl,
+    acl: AclDescription | DeleteAclsMatchingAcl,
 ) -> AclBinding:
     return AclBinding(
-        ResourceType.from_code(kind),
-        name,
-        PatternType.from_code(pattern),
-        principal,
-        host,
-        AclOperation.from_code(operation),
-        AclPermission.from_code(permission),
+        ResourceType.from_code(resource.resource_type),
+        resource.resource_name,
+        PatternType.from_code(resource.pattern_type),
+        acl.principal,
+        acl.host,
+        AclOperation.from_code(acl.operation),
+        AclPermission.from_code(acl.permission_type),
     )
 
 
 def _deleted(result: DeleteAclsFilterResult) -> list[AclBinding] | KafkaError:
-    if result.error_code != ErrorCode.NONE:
-        return broker_error(result.error_code, "`delete_acls`", result.error_message)
     deleted: list[AclBinding] = []
     for acl in result.matching_acls:
-        binding = _binding(
-            acl.resource_type,
-            acl.resource_name,
-            acl.pattern_type,
-            acl.principal,
-            acl.host,
-            acl.operation,
-            acl.permission_type,
-        )
-        if acl.error_code != ErrorCode.NONE:
-            return broker_error(acl.error_code, f"ACL {_text(binding)}", acl.error_message)
+        binding = _binding(acl, acl)
+        error = response_error(acl, f"ACL {_text(binding)}")
+        if error is not None:
+            return error
         deleted.append(binding)
     return sorted(deleted)
 

@@ -211,9 +211,12 @@ def broker_error(code: ErrorCode | int, subject: str, message: str | None = None
     return error_of(code, cause, subject=subject, remedy=remedy)
 
 
-def error_or_none(code: int, subject: str, message: str | None = None) -> ClientError | None:
-    """Returns the error of a broker about a subject; None for ErrorCode.NONE."""
-    return None if code == ErrorCode.NONE else broker_error(code, subject, message)
+def response_error(response: object, subject: str) -> ClientError | None:
+    """Returns the error of a response, or of a part of it, about a subject; None if it has none."""
+    code: int = getattr(response, "error_code", ErrorCode.NONE)
+    if code == ErrorCode.NONE:
+        return None
+    return broker_error(code, subject, getattr(response, "error_message", None))
 
 
 def unsupported_error(

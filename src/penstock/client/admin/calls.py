@@ -1,31 +1,24 @@
-"""All calls of the admin client."""
+"""All calls of the admin client, by subject."""
 
-from penstock.client.admin.acls import AclCalls
-from penstock.client.admin.cluster import ClusterCalls
-from penstock.client.admin.configs import ConfigCalls
-from penstock.client.admin.group_offsets import GroupOffsetCalls
-from penstock.client.admin.log_dirs import LogDirCalls
-from penstock.client.admin.partitions import PartitionCalls
-from penstock.client.admin.quotas import QuotaCalls
-from penstock.client.admin.replicas import ReplicaCalls
-from penstock.client.admin.topics import TopicCalls
-from penstock.client.admin.transactions import TransactionCalls
-from penstock.client.admin.users import UserCalls
+from penstock.client.admin import (
+    acls,
+    cluster,
+    configs,
+    describe_topics,
+    group_offsets,
+    groups,
+    log_dirs,
+    partitions,
+    quotas,
+    replicas,
+    topics,
+    transactions,
+    users,
+)
+from penstock.client.admin.api_driver import AdminApiDriver
 
 
-class AdminCalls(
-    TopicCalls,
-    PartitionCalls,
-    ReplicaCalls,
-    ConfigCalls,
-    ClusterCalls,
-    LogDirCalls,
-    GroupOffsetCalls,
-    AclCalls,
-    QuotaCalls,
-    UserCalls,
-    TransactionCalls,
-):
+class AdminCalls(AdminApiDriver):
     """The calls of the admin client.
 
     Every call takes `timeout_ms`, by default `default_api_timeout_ms`; within that time retriable
@@ -34,3 +27,47 @@ class AdminCalls(
     DisconnectError or KafkaTimeoutError (no broker responds), AuthenticationError,
     AuthorizationError, and UnsupportedVersionError (the broker does not support the call).
     """
+
+    create_topics = topics.create_topics
+    delete_topics = topics.delete_topics
+    list_topics = topics.list_topics
+    describe_topics = describe_topics.describe_topics
+    create_partitions = topics.create_partitions
+    delete_records = partitions.delete_records
+    list_offsets = partitions.list_offsets
+    elect_leaders = replicas.elect_leaders
+    alter_partition_reassignments = replicas.alter_partition_reassignments
+    list_partition_reassignments = replicas.list_partition_reassignments
+    describe_configs = configs.describe_configs
+    incremental_alter_configs = configs.incremental_alter_configs
+    alter_configs = configs.alter_configs
+    list_config_resources = configs.list_config_resources
+    describe_cluster = cluster.describe_cluster
+    describe_features = cluster.describe_features
+    update_features = cluster.update_features
+    describe_quorum = cluster.describe_quorum
+    unregister_broker = cluster.unregister_broker
+    api_versions = cluster.api_versions
+    describe_log_dirs = log_dirs.describe_log_dirs
+    describe_replica_log_dirs = log_dirs.describe_replica_log_dirs
+    alter_replica_log_dirs = log_dirs.alter_replica_log_dirs
+    list_groups = groups.list_groups
+    describe_groups = groups.describe_groups
+    delete_groups = groups.delete_groups
+    list_group_offsets = group_offsets.list_group_offsets
+    alter_group_offsets = group_offsets.alter_group_offsets
+    delete_group_offsets = group_offsets.delete_group_offsets
+    remove_members = group_offsets.remove_members
+    describe_acls = acls.describe_acls
+    create_acls = acls.create_acls
+    delete_acls = acls.delete_acls
+    describe_client_quotas = quotas.describe_client_quotas
+    alter_client_quotas = quotas.alter_client_quotas
+    describe_user_scram_credentials = users.describe_user_scram_credentials
+    alter_user_scram_credentials = users.alter_user_scram_credentials
+    list_transactions = transactions.list_transactions
+    describe_transactions = transactions.describe_transactions
+    describe_producers = transactions.describe_producers
+    abort_transaction = transactions.abort_transaction
+    fence_producers = transactions.fence_producers
+    force_terminate_transaction = transactions.force_terminate_transaction

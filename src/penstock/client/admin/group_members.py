@@ -2,13 +2,13 @@
 
 from typing import TypeVar
 
-from penstock.client.admin.describe_topics import operations_of
 from penstock.client.admin.model_groups import (
     GroupDescription,
     GroupState,
     GroupType,
     MemberDescription,
 )
+from penstock.client.admin.results import operations_of
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node

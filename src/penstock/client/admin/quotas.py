@@ -2,13 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from penstock.client.admin.advice import error_or_none
-from penstock.client.admin.api_driver import (
-    CONTROLLER_CODES,
-    AdminApiDriver,
-    NodeProvider,
-    code_and_message,
-)
+from penstock.client.admin.advice import response_error
+from penstock.client.admin.api_driver import AdminApiDriver, AdminCall, NodeProvider, Results
+from penstock.client.admin.api_lookup import single_node
 from penstock.client.admin.model_security import (
     ClientQuotaEntity,
     ClientQuotaFilter,
@@ -36,80 +32,63 @@ _TYPES = {"user": "user", "client_id": "client-id", "ip": "ip"}
 _EXACT, _DEFAULT, _ANY = range(3)
 
 
-class QuotaCalls(AdminApiDriver):
-    """The calls for quotas."""
-
-    async def describe_client_quotas(
-        self, quota_filter: ClientQuotaFilter = _ANY_QUOTA, *, timeout_ms: int | None = None
-    ) -> dict[ClientQuotaEntity, dict[str, float]]:
-        """Returns the quotas that match a filter, by name: `producer_byte_rate` and others."""
-        parts = {
-            kind: match
-            for name, kind in _TYPES.items()
-            if (match := _part(quota_filter, name)) is not None
+async def describe_client_quotas(
+    admin: AdminApiDriver,
+    quota_filter: ClientQuotaFilter = _ANY_QUOTA,
+    *,
+    timeout_ms: int | None = None,
+) -> dict[ClientQuotaEntity, dict[str, float]]:
+    """Returns the quotas that match a filter, by name: `producer_byte_rate` and others."""
+    components = [
+        _component(kind, match)
+        for name, kind in _TYPES.items()
+        if (match := _part(quota_filter, name)) is not None
+    ]
+    response = await AdminCall(admin, "describe_client_quotas", timeout_ms).request_until_done(
+        NodeProvider.ANY,
+        DescribeClientQuotasRequest(components, quota_filter.strict),
+        DescribeClientQuotasResponse,
+    )
+    return {
+        _entity({part.entity_type: part.entity_name for part in entry.entity}): {
+            value.key: value.value for value in sorted(entry.values, key=lambda item: item.key)
         }
-        response = await self._request_until_done(
-            "describe_client_quotas",
-            NodeProvider.ANY,
-            DescribeClientQuotasRequest(
-                [_component(kind, match) for kind, match in parts.items()], quota_filter.strict
-            ),
-            DescribeClientQuotasResponse,
-            self._deadline(timeout_ms),
-            get_error=code_and_message,
-        )
-        return {
-            _entity({part.entity_type: part.entity_name for part in entry.entity}): {
-                value.key: value.value for value in sorted(entry.values, key=lambda item: item.key)
-            }
-            for entry in response.entries or ()
-        }
+        for entry in response.entries or ()
+    }
 
-    async def alter_client_quotas(
-        self,
-        changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
-        *,
-        validate_only: bool = False,
-        timeout_ms: int | None = None,
-    ) -> None:
-        """Sets quotas; None removes one."""
-        deadline_ms = self._deadline(timeout_ms)
 
-        async def send(
-            node_id: int, keys: Sequence[ClientQuotaEntity]
-        ) -> Mapping[ClientQuotaEntity, KafkaError | None]:
-            entries = [
-                AlterClientQuotasRequestEntryData(
-                    _parts(entity),
-                    [
-                        OpData(key, 0.0 if value is None else float(value), value is None)
-                        for key, value in changes[entity].items()
-                    ],
-                )
-                for entity in keys
-            ]
-            response = await self._request(
-                "alter_client_quotas",
-                node_id,
-                AlterClientQuotasRequest(entries, validate_only),
-                AlterClientQuotasResponse,
-                deadline_ms,
+async def alter_client_quotas(
+    admin: AdminApiDriver,
+    changes: Mapping[ClientQuotaEntity, Mapping[str, float | None]],
+    *,
+    validate_only: bool = False,
+    timeout_ms: int | None = None,
+) -> None:
+    """Sets quotas; None removes one."""
+    call = AdminCall(admin, "alter_client_quotas", timeout_ms)
+
+    async def send(
+        node_id: int, keys: Sequence[ClientQuotaEntity]
+    ) -> Results[ClientQuotaEntity, None]:
+        entries = [
+            AlterClientQuotasRequestEntryData(
+                _parts(entity),
+                [
+                    OpData(key, 0.0 if value is None else float(value), value is None)
+                    for key, value in changes[entity].items()
+                ],
             )
-            return {
-                (
-                    entity := _entity({part.entity_type: part.entity_name for part in entry.entity})
-                ): error_or_none(entry.error_code, f"quota of {_text(entity)}", entry.error_message)
-                for entry in response.entries
-            }
+            for entity in keys
+        ]
+        request = AlterClientQuotasRequest(entries, validate_only)
+        response = await call.request(node_id, request, AlterClientQuotasResponse)
+        results: dict[ClientQuotaEntity, KafkaError | None] = {}
+        for entry in response.entries:
+            entity = _entity({part.entity_type: part.entity_name for part in entry.entity})
+            results[entity] = response_error(entry, f"quota of {_text(entity)}")
+        return results
 
-        await self._request_each(
-            "alter_client_quotas",
-            changes,
-            self._single_node(NodeProvider.ANY, deadline_ms),
-            send,
-            deadline_ms,
-            retriable=CONTROLLER_CODES,
-        )
+    await call.request_each(changes, single_node(call, NodeProvider.ANY), send)
 
 
 def _part(of: ClientQuotaFilter | ClientQuotaEntity, name: str) -> QuotaMatch | None:

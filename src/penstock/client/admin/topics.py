@@ -3,9 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
-from penstock.client.admin.advice import BrokerTooOldError, broker_error, error_or_none
-from penstock.client.admin.api_driver import CONTROLLER_CODES, NodeProvider, check_collection
-from penstock.client.admin.describe_topics import TopicDescriptions
+from penstock.client.admin.advice import BrokerTooOldError, response_error
+from penstock.client.admin.api_driver import (
+    AdminApiDriver,
+    AdminCall,
+    NodeProvider,
+    Results,
+    check_collection,
+)
+from penstock.client.admin.api_lookup import fetch_metadata, single_node
 from penstock.client.admin.model_configs import ConfigEntry
 from penstock.client.admin.model_topics import (
     CreatedTopic,
@@ -14,7 +20,6 @@ from penstock.client.admin.model_topics import (
     TopicListing,
 )
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.enums import ConfigSource
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.create_partitions import (
@@ -41,159 +46,113 @@ _VERSION_WITH_DEFAULTS = 4
 """The first CreateTopics whose partitions and replication factor have defaults."""
 
 
-class TopicCalls(TopicDescriptions):
-    """The calls for topics."""
+async def create_topics(
+    admin: AdminApiDriver,
+    topics: Iterable[NewTopic],
+    *,
+    validate_only: bool = False,
+    timeout_ms: int | None = None,
+) -> dict[str, CreatedTopic]:
+    """Creates topics. They exist when the call returns; their leaders may follow shortly.
 
-    async def create_topics(
-        self,
-        topics: Iterable[NewTopic],
-        *,
-        validate_only: bool = False,
-        timeout_ms: int | None = None,
-    ) -> dict[str, CreatedTopic]:
-        """Creates topics. They exist when the call returns; their leaders may follow shortly.
+    With `validate_only` the broker only validates the request. A replication factor larger
+    than the number of brokers is INVALID_REPLICATION_FACTOR (E1), an existing name
+    TOPIC_ALREADY_EXISTS.
+    """
+    check_collection("create_topics", topics)
+    requested = {topic.name: topic for topic in topics}
+    call = AdminCall(admin, "create_topics", timeout_ms)
 
-        With `validate_only` the broker only validates the request. A replication factor larger
-        than the number of brokers is INVALID_REPLICATION_FACTOR (E1), an existing name
-        TOPIC_ALREADY_EXISTS.
-        """
-        check_collection("create_topics", topics)
-        requested = {topic.name: topic for topic in topics}
-        deadline_ms = self._deadline(timeout_ms)
-
-        async def send(
-            node_id: int, names: Sequence[str]
-        ) -> Mapping[str, CreatedTopic | KafkaError]:
+    async def send(node_id: int, names: Sequence[str]) -> Results[str, CreatedTopic]:
+        def build(version: int) -> CreateTopicsRequest:
+            if version < _VERSION_WITH_DEFAULTS:
+                _check_numbers([requested[name] for name in names])
             creatable = [_creatable(requested[name]) for name in names]
+            return CreateTopicsRequest(creatable, call.remaining_ms(), validate_only)
 
-            def make(version: int) -> CreateTopicsRequest:
-                if version < _VERSION_WITH_DEFAULTS:
-                    _check_numbers([requested[name] for name in names])
-                return CreateTopicsRequest(
-                    creatable, self._remaining_ms(deadline_ms), validate_only
-                )
-
-            response = await self._request(
-                "create_topics",
-                node_id,
-                RequestBuilder(CreateTopicsRequest, make),
-                CreateTopicsResponse,
-                deadline_ms,
-                required=(1, "0.10.2"),
-            )
-            return {topic_data.name: _created(topic_data) for topic_data in response.topics}
-
-        return await self._request_each(
-            "create_topics",
-            requested,
-            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
-            send,
-            deadline_ms,
-            retriable=CONTROLLER_CODES,
-        )
-
-    async def delete_topics(
-        self, topics: Iterable[str | UUID], *, timeout_ms: int | None = None
-    ) -> None:
-        """Deletes topics, by name or by id (Kafka 2.8 and newer), with all their records."""
-        deadline_ms = self._deadline(timeout_ms)
-
-        async def send(
-            node_id: int, keys: Sequence[str | UUID]
-        ) -> Mapping[str | UUID, KafkaError | None]:
-            def make(version: int) -> DeleteTopicsRequest:
-                request = DeleteTopicsRequest(timeout_ms=self._remaining_ms(deadline_ms))
-                if version >= 6:
-                    request.topics = [
-                        DeleteTopicState(None, key)
-                        if isinstance(key, UUID)
-                        else DeleteTopicState(key)
-                        for key in keys
-                    ]
-                else:
-                    request.topic_names = [key for key in keys if isinstance(key, str)]
-                return request
-
-            response = await self._request(
-                "delete_topics",
-                node_id,
-                RequestBuilder(DeleteTopicsRequest, make),
-                DeleteTopicsResponse,
-                deadline_ms,
-                required=(6, "2.8") if any(isinstance(key, UUID) for key in keys) else None,
-            )
-            results: dict[str | UUID, KafkaError | None] = {}
-            for result in response.responses:
-                is_by_id = result.topic_id in keys
-                key: str | UUID = result.topic_id if is_by_id else result.name or ""
-                results[key] = error_or_none(
-                    result.error_code, f"topic {key}", result.error_message
-                )
-            return results
-
-        await self._request_each(
-            "delete_topics",
-            topics,
-            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
-            send,
-            deadline_ms,
-            retriable=CONTROLLER_CODES,
-        )
-
-    async def list_topics(
-        self, *, include_internal: bool = False, timeout_ms: int | None = None
-    ) -> dict[str, TopicListing]:
-        """Returns the topics that this user may describe, sorted by name."""
-        deadline_ms = self._deadline(timeout_ms)
-        response = await self._metadata("list_topics", None, deadline_ms)
-        results = {
-            topic.name: TopicListing(
-                topic.name,
-                None if topic.topic_id == ZERO_UUID else topic.topic_id,
-                topic.is_internal,
-            )
+        response = await call.request(node_id, build, CreateTopicsResponse, required=(1, "0.10.2"))
+        return {
+            topic.name: response_error(topic, f"topic {topic.name}") or _created(topic)
             for topic in response.topics
-            if topic.name is not None and (include_internal or not topic.is_internal)
         }
-        return dict(sorted(results.items()))
 
-    async def create_partitions(
-        self,
-        counts: Mapping[str, int | NewPartitions],
-        *,
-        validate_only: bool = False,
-        timeout_ms: int | None = None,
-    ) -> None:
-        """Increases the number of partitions of topics to the given total.
+    return await call.request_each(requested, single_node(call, NodeProvider.CONTROLLER), send)
 
-        Afterwards keys map to other partitions than before; existing records are not moved.
-        """
-        deadline_ms = self._deadline(timeout_ms)
 
-        async def send(node_id: int, names: Sequence[str]) -> Mapping[str, KafkaError | None]:
-            request = CreatePartitionsRequest(
-                [_partition_count(name, counts[name]) for name in names],
-                self._remaining_ms(deadline_ms),
-                validate_only,
-            )
-            response = await self._request(
-                "create_partitions", node_id, request, CreatePartitionsResponse, deadline_ms
-            )
-            return {
-                result.name: error_or_none(
-                    result.error_code, f"topic {result.name}", result.error_message
-                )
-                for result in response.results
-            }
+async def delete_topics(
+    admin: AdminApiDriver, topics: Iterable[str | UUID], *, timeout_ms: int | None = None
+) -> None:
+    """Deletes topics, by name or by id (Kafka 2.8 and newer), with all their records."""
+    call = AdminCall(admin, "delete_topics", timeout_ms)
 
-        await self._request_each(
-            "create_partitions",
-            counts,
-            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
-            send,
-            deadline_ms,
-            retriable=CONTROLLER_CODES,
+    async def send(node_id: int, keys: Sequence[str | UUID]) -> Results[str | UUID, None]:
+        def build(version: int) -> DeleteTopicsRequest:
+            request = DeleteTopicsRequest(timeout_ms=call.remaining_ms())
+            if version >= 6:
+                request.topics = [
+                    DeleteTopicState(None, key) if isinstance(key, UUID) else DeleteTopicState(key)
+                    for key in keys
+                ]
+            else:
+                request.topic_names = [key for key in keys if isinstance(key, str)]
+            return request
+
+        response = await call.request(
+            node_id,
+            build,
+            DeleteTopicsResponse,
+            required=(6, "2.8") if any(isinstance(key, UUID) for key in keys) else None,
         )
+        results: dict[str | UUID, KafkaError | None] = {}
+        for result in response.responses:
+            is_by_id = result.topic_id in keys
+            key: str | UUID = result.topic_id if is_by_id else result.name or ""
+            results[key] = response_error(result, f"topic {key}")
+        return results
+
+    await call.request_each(topics, single_node(call, NodeProvider.CONTROLLER), send)
+
+
+async def list_topics(
+    admin: AdminApiDriver, *, include_internal: bool = False, timeout_ms: int | None = None
+) -> dict[str, TopicListing]:
+    """Returns the topics that this user may describe, sorted by name."""
+    response = await fetch_metadata(AdminCall(admin, "list_topics", timeout_ms), None)
+    results = {
+        topic.name: TopicListing(
+            topic.name,
+            None if topic.topic_id == ZERO_UUID else topic.topic_id,
+            topic.is_internal,
+        )
+        for topic in response.topics
+        if topic.name is not None and (include_internal or not topic.is_internal)
+    }
+    return dict(sorted(results.items()))
+
+
+async def create_partitions(
+    admin: AdminApiDriver,
+    counts: Mapping[str, int | NewPartitions],
+    *,
+    validate_only: bool = False,
+    timeout_ms: int | None = None,
+) -> None:
+    """Increases the number of partitions of topics to the given total.
+
+    Afterwards keys map to other partitions than before; existing records are not moved.
+    """
+    call = AdminCall(admin, "create_partitions", timeout_ms)
+
+    async def send(node_id: int, names: Sequence[str]) -> Results[str, None]:
+        topics = [_partition_count(name, counts[name]) for name in names]
+        request = CreatePartitionsRequest(topics, call.remaining_ms(), validate_only)
+        response = await call.request(node_id, request, CreatePartitionsResponse)
+        return {
+            result.name: response_error(result, f"topic {result.name}")
+            for result in response.results
+        }
+
+    await call.request_each(counts, single_node(call, NodeProvider.CONTROLLER), send)
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:
@@ -218,9 +177,7 @@ def _check_numbers(topics: Iterable[NewTopic]) -> None:
             )
 
 
-def _created(result: CreatableTopicResult) -> CreatedTopic | KafkaError:
-    if result.error_code != ErrorCode.NONE:
-        return broker_error(result.error_code, f"topic {result.name}", result.error_message)
+def _created(result: CreatableTopicResult) -> CreatedTopic:
     has_details = result.topic_config_error_code == ErrorCode.NONE and result.num_partitions >= 0
     configs = {
         config.name: ConfigEntry(

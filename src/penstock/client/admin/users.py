@@ -3,22 +3,23 @@
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
-from penstock.client.admin.advice import broker_error, error_or_none
+from penstock.client.admin.advice import response_error
 from penstock.client.admin.api_driver import (
-    CONTROLLER_CODES,
     AdminApiDriver,
+    AdminCall,
     NodeProvider,
+    Results,
     check_collection,
-    code_and_message,
     unique_keys,
 )
+from penstock.client.admin.api_lookup import single_node
 from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_security import (
     ScramCredentialInfo,
     ScramDeletion,
     ScramUpsertion,
 )
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import KafkaError
 from penstock.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -35,113 +36,90 @@ from penstock.security.scram_credential import ScramMechanism, random_text, salt
 _SALT_BITS = 130
 
 
-class UserCalls(AdminApiDriver):
-    """The calls for SCRAM credentials."""
+async def describe_user_scram_credentials(
+    admin: AdminApiDriver, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
+) -> dict[str, tuple[ScramCredentialInfo, ...]]:
+    """Returns the mechanisms that users have credentials for, sorted; by default of all users.
 
-    async def describe_user_scram_credentials(
-        self, users: Iterable[str] | None = None, *, timeout_ms: int | None = None
-    ) -> dict[str, tuple[ScramCredentialInfo, ...]]:
-        """Returns the mechanisms that users have credentials for, sorted; by default of all users.
-
-        A given user without credentials is RESOURCE_NOT_FOUND.
-        """
-        names = None
-        if users is not None:
-            requested = unique_keys("describe_user_scram_credentials", users)
-            names = [UserName(name) for name in requested]
-        response = await self._request_until_done(
-            "describe_user_scram_credentials",
-            NodeProvider.ANY,
-            DescribeUserScramCredentialsRequest(names),
-            DescribeUserScramCredentialsResponse,
-            self._deadline(timeout_ms),
-            get_error=code_and_message,
+    A given user without credentials is RESOURCE_NOT_FOUND.
+    """
+    call = AdminCall(admin, "describe_user_scram_credentials", timeout_ms)
+    names = None if users is None else [UserName(name) for name in unique_keys(call.name, users)]
+    response = await call.request_until_done(
+        NodeProvider.ANY,
+        DescribeUserScramCredentialsRequest(names),
+        DescribeUserScramCredentialsResponse,
+    )
+    results: dict[str, tuple[ScramCredentialInfo, ...]] = {}
+    errors: dict[str, KafkaError] = {}
+    for result in sorted(response.results, key=lambda result: result.user):
+        error = response_error(result, f"user {result.user}")
+        if error is not None:
+            errors[result.user] = error
+            continue
+        results[result.user] = tuple(
+            ScramCredentialInfo(ScramMechanism(info.mechanism), info.iterations)
+            for info in sorted(result.credential_infos, key=lambda info: info.mechanism)
+            if info.mechanism in ScramMechanism._value2member_map_
         )
-        results: dict[str, tuple[ScramCredentialInfo, ...]] = {}
-        errors: dict[str, KafkaError] = {}
-        for result in sorted(response.results, key=lambda result: result.user):
-            if result.error_code != ErrorCode.NONE:
-                errors[result.user] = broker_error(
-                    result.error_code, f"user {result.user}", result.error_message
-                )
-                continue
-            results[result.user] = tuple(
-                ScramCredentialInfo(ScramMechanism(info.mechanism), info.iterations)
-                for info in sorted(result.credential_infos, key=lambda info: info.mechanism)
-                if info.mechanism in ScramMechanism._value2member_map_
-            )
-        if errors:
-            raise AdminError("describe_user_scram_credentials", errors, results)
-        return results
+    if errors:
+        raise AdminError(call.name, errors, results)
+    return results
 
-    async def alter_user_scram_credentials(
-        self,
-        alterations: Iterable[ScramUpsertion | ScramDeletion],
-        *,
-        timeout_ms: int | None = None,
-    ) -> None:
-        """Sets and deletes credentials of users.
 
-        A request may have one change per user, so that further changes of a user are sent in
-        further requests, unless one of them fails.
-        """
-        check_collection("alter_user_scram_credentials", alterations)
-        deadline_ms = self._deadline(timeout_ms)
-        pending: dict[str, list[ScramUpsertion | ScramDeletion]] = {}
-        for alteration in alterations:
-            pending.setdefault(alteration.user, []).append(alteration)
-        users = list(pending)
-        errors: dict[str, KafkaError] = {}
-        while pending:
-            batch = {user: remaining.pop(0) for user, remaining in pending.items()}
-            try:
-                await self._alter_users(batch, deadline_ms)
-            except AdminError as failed:
-                errors.update(failed.errors)
-            pending = {
-                user: remaining
-                for user, remaining in pending.items()
-                if remaining and user not in errors
-            }
-        if errors:
-            done = {user: None for user in users if user not in errors}
-            raise AdminError("alter_user_scram_credentials", errors, done)
+async def alter_user_scram_credentials(
+    admin: AdminApiDriver,
+    alterations: Iterable[ScramUpsertion | ScramDeletion],
+    *,
+    timeout_ms: int | None = None,
+) -> None:
+    """Sets and deletes credentials of users.
 
-    async def _alter_users(
-        self, by_user: Mapping[str, ScramUpsertion | ScramDeletion], deadline_ms: int
-    ) -> None:
-        async def send(node_id: int, users: Sequence[str]) -> Mapping[str, KafkaError | None]:
-            keys = [by_user[user] for user in users]
-            request = AlterUserScramCredentialsRequest(
-                [
-                    ScramCredentialDeletion(key.user, key.mechanism)
-                    for key in keys
-                    if isinstance(key, ScramDeletion)
-                ],
-                [_upsertion(key_item) for key_item in keys if isinstance(key_item, ScramUpsertion)],
-            )
-            response = await self._request(
-                "alter_user_scram_credentials",
-                node_id,
-                request,
-                AlterUserScramCredentialsResponse,
-                deadline_ms,
-            )
-            return {
-                result.user: error_or_none(
-                    result.error_code, f"user {result.user}", result.error_message
-                )
-                for result in response.results
-            }
+    A request may have one change per user, so that further changes of a user are sent in
+    further requests, unless one of them fails.
+    """
+    call = AdminCall(admin, "alter_user_scram_credentials", timeout_ms)
+    check_collection(call.name, alterations)
+    pending: dict[str, list[ScramUpsertion | ScramDeletion]] = {}
+    for alteration in alterations:
+        pending.setdefault(alteration.user, []).append(alteration)
+    users = list(pending)
+    errors: dict[str, KafkaError] = {}
+    while pending:
+        batch = {user: remaining.pop(0) for user, remaining in pending.items()}
+        try:
+            await _alter_users(call, batch)
+        except AdminError as failed:
+            errors.update(failed.errors)
+        pending = {
+            user: remaining
+            for user, remaining in pending.items()
+            if remaining and user not in errors
+        }
+    if errors:
+        raise AdminError(call.name, errors, {user: None for user in users if user not in errors})
 
-        await self._request_each(
-            "alter_user_scram_credentials",
-            by_user,
-            self._single_node(NodeProvider.CONTROLLER, deadline_ms),
-            send,
-            deadline_ms,
-            retriable=CONTROLLER_CODES,
+
+async def _alter_users(
+    call: AdminCall, by_user: Mapping[str, ScramUpsertion | ScramDeletion]
+) -> None:
+    async def send(node_id: int, users: Sequence[str]) -> Results[str, None]:
+        keys = [by_user[user] for user in users]
+        request = AlterUserScramCredentialsRequest(
+            [
+                ScramCredentialDeletion(key.user, key.mechanism)
+                for key in keys
+                if isinstance(key, ScramDeletion)
+            ],
+            [_upsertion(key) for key in keys if isinstance(key, ScramUpsertion)],
         )
+        response = await call.request(node_id, request, AlterUserScramCredentialsResponse)
+        return {
+            result.user: response_error(result, f"user {result.user}")
+            for result in response.results
+        }
+
+    await call.request_each(by_user, single_node(call, NodeProvider.CONTROLLER), send)
 
 
 def _upsertion(value: ScramUpsertion) -> ScramCredentialUpsertion:
