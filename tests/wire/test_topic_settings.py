@@ -17,7 +17,6 @@ from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import read_header, split
 from penstock.records.compress import Compression
-from penstock.records.read import iter_records
 from penstock.records.record import Record
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.log.log import Log
@@ -25,6 +24,7 @@ from penstock.storage.log.retention import delete_old_segments
 from tests.support.broker.absent_replicas import add_absent_replica
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.admin import TOPIC, alter, create_topic, fetch, produce, try_produce
+from tests.support.storage.batches import iter_records
 from tests.support.storage.logs import remove_deleted_segments
 
 T = TypeVar("T")

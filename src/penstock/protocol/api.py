@@ -47,15 +47,6 @@ class Api:
             return 0
         return 1 if version >= self.first_flexible_version else 0
 
-    def check_version(self, version: int) -> None:
-        """Raises UnsupportedVersionError unless the version is stable."""
-        if not self.min_version <= version <= self.max_version:
-            raise UnsupportedVersionError(
-                f"{self.key.name} is served in versions {self.min_version} to {self.max_version}, "
-                f"not {version}",
-                remedy="send ApiVersions first",
-            )
-
 
 @cache
 def api(key: int) -> Api:

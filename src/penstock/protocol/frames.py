@@ -6,7 +6,7 @@ and response. Encoding returns a list of parts that starts with the length.
 
 import struct
 from functools import cache
-from typing import Final, TypeVar, cast
+from typing import TypeVar, cast
 
 from penstock.core.errors import ProtocolError
 from penstock.protocol.api import Api, api
@@ -16,79 +16,12 @@ from penstock.protocol.fields import Kind, Message
 from penstock.protocol.messages.header import RequestHeader, ResponseHeader
 from penstock.protocol.primitives import size_of
 
-DEFAULT_MAX_FRAME: Final = 100 * 1024 * 1024
-"""Kafka's default of `socket.request.max.bytes`."""
-
 _LENGTH = struct.Struct(">i")
 _KEY_AND_VERSION = struct.Struct(">hh")
 _LENGTH_AND_HEADER_0 = struct.Struct(">ii")
 _LENGTH_AND_HEADER_1 = struct.Struct(">iix")
 
 M = TypeVar("M", bound=Message)
-
-
-class FrameSplitter:
-    """Splits a stream of bytes into frames.
-
-    It allocates no more than the bytes that arrive, whatever length a frame claims. A length that
-    is negative or above `max_size` raises ProtocolError; the stream cannot be used after that.
-    """
-
-    def __init__(self, max_size: int = DEFAULT_MAX_FRAME) -> None:
-        self._max_size = max_size
-        self._partial = bytearray()
-        """The start of an incomplete frame, including its length."""
-
-    def feed(self, data: bytes) -> list[memoryview]:
-        """Adds bytes of the stream; returns the frames that are complete now, in order.
-
-        A frame may be a view of `data`, so `data` must not change afterwards.
-        """
-        frames: list[memoryview] = []
-        position = 0
-        if self._partial:
-            position = self._complete(data, frames)
-            if position == len(data):
-                return frames
-        view = memoryview(data)
-        while len(data) - position >= _LENGTH.size:
-            end = position + _LENGTH.size + self._length(data, position)
-            if end > len(data):
-                break
-            frames.append(view[position + _LENGTH.size : end])
-            position = end
-        self._partial += view[position:]
-        return frames
-
-    @property
-    def buffered(self) -> int:
-        """Size of the incomplete frame."""
-        return len(self._partial)
-
-    def _complete(self, data: bytes, frames: list[memoryview]) -> int:
-        """Adds to the incomplete frame; returns how many bytes of `data` belong to it."""
-        partial = self._partial
-        taken = max(0, min(_LENGTH.size - len(partial), len(data)))
-        partial += data[:taken]
-        if len(partial) < _LENGTH.size:
-            return taken
-        missing = _LENGTH.size + self._length(partial, 0) - len(partial)
-        end = min(taken + missing, len(data))
-        partial += memoryview(data)[taken:end]
-        if end - taken == missing:
-            frames.append(memoryview(partial)[_LENGTH.size :])
-            self._partial = bytearray()
-        return end
-
-    def _length(self, data: bytes | bytearray, position: int) -> int:
-        length: int = _LENGTH.unpack_from(data, position)[0]
-        if not 0 <= length <= self._max_size:
-            raise ProtocolError(
-                f"a message claims {length} bytes, but at most {self._max_size} are accepted: "
-                "either the peer does not speak Kafka's protocol, or socket.request.max.bytes is "
-                "too low"
-            )
-        return length
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:

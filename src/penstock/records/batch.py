@@ -270,11 +270,6 @@ def set_base_offset(buffer: WritableBuffer, position: int, base_offset: int) -> 
     _OFFSET.pack_into(buffer, position, base_offset)
 
 
-def set_partition_leader_epoch(buffer: WritableBuffer, position: int, epoch: int) -> None:
-    """Sets the leader epoch of the batch at `position`, which the CRC does not cover."""
-    _EPOCH.pack_into(buffer, position + _EPOCH_AT, epoch)
-
-
 def set_base_offset_and_epoch(
     buffer: WritableBuffer, position: int, base_offset: int, epoch: int
 ) -> None:
@@ -301,16 +296,3 @@ def set_max_timestamp(
     crc = compute_crc(buffer, position, header.size)
     write_crc(buffer, position, crc)
     return header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)
-
-
-def set_log_append_time(
-    buffer: WritableBuffer, position: int, header: BatchHeader, now_ms: int
-) -> BatchHeader:
-    """Give every record of the batch at `position` the broker's time, CRC included.
-
-    Readers take the max timestamp of a log-append-time batch for each of its records, so the
-    records themselves are left alone.
-    """
-    if header.timestamp_type is TimestampType.LOG_APPEND_TIME and header.max_timestamp == now_ms:
-        return header
-    return set_max_timestamp(buffer, position, header, TimestampType.LOG_APPEND_TIME, now_ms)

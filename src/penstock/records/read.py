@@ -1,7 +1,5 @@
 """Reads the records of batches in any format."""
 
-from collections.abc import Iterator
-
 from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError
 from penstock.records import _decode, legacy
@@ -78,16 +76,3 @@ def read_records(
         header.max_timestamp,
         header.attributes & TIMESTAMP_TYPE_FLAG != 0,
     )
-
-
-def iter_records(
-    buffer: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
-) -> Iterator[Record]:
-    """Yields the records of all batches in `buffer`, including those of control batches.
-
-    The batches, of any format, must fill the buffer exactly; `max_bytes` limits each of them.
-    """
-    position = 0
-    while position < len(buffer):
-        yield from read_records(buffer, position, max_bytes=max_bytes)
-        position += first_entry(buffer, position).size

@@ -180,11 +180,6 @@ class MutationQuota:
         self._throttle_ms = 0
         self._recorded_ms = 0
 
-    @property
-    def exceeded(self) -> bool:
-        """Whether something was refused."""
-        return self._strict and self._throttle_ms > 0
-
     def record(self, partitions: float, now_ms: int) -> None:
         """Counts partitions; raises THROTTLING_QUOTA_EXCEEDED if a strict quota is exhausted."""
         bucket = self._bucket

@@ -32,11 +32,6 @@ class ScramMechanism(IntEnum):
         """The name of the hash in hashlib."""
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
-    @classmethod
-    def of_name(cls, name: str) -> "ScramMechanism | None":
-        """Returns the mechanism with this SASL name, or None."""
-        return next((mechanism for mechanism in cls if mechanism.mechanism_name == name), None)
-
     def hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self.digest)
 
@@ -96,14 +91,6 @@ def credential_from_salted_password(
     """Returns the credential for a salted password of AlterUserScramCredentials."""
     stored_key = mechanism.hash(mechanism.hmac(salted, b"Client Key"))
     return ScramCredential(salt, stored_key, mechanism.hmac(salted, b"Server Key"), iterations)
-
-
-def credential_from_password(
-    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
-) -> ScramCredential:
-    """Returns the credential for a password; the salt should be `random_text` of random bits."""
-    salted = salted_password(mechanism, password, salt, iterations)
-    return credential_from_salted_password(mechanism, salted, salt, iterations)
 
 
 def random_text(bits: int) -> str:

@@ -23,7 +23,7 @@ from penstock.records.batch import (
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression, compress, decompress
 from penstock.records.control import read_end_txn_marker
-from penstock.records.read import iter_records, read_records
+from penstock.records.read import read_records
 from penstock.records.record import Record
 from penstock.records.validate import (
     AppendOrigin,
@@ -32,7 +32,7 @@ from penstock.records.validate import (
     validate_and_assign,
     verify_batches,
 )
-from tests.support.storage.batches import T, golden, record_lists
+from tests.support.storage.batches import T, golden, iter_records, record_lists
 
 LIMIT = 1 << 20
 GOLDEN = [*golden("v2").values(), *golden("legacy").values()]

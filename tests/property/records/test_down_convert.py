@@ -11,9 +11,8 @@ from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.down_convert import down_convert
 from penstock.records.legacy import convert_to_v2, crc_ok, read_message
-from penstock.records.read import iter_records
 from penstock.records.record import Record
-from tests.support.storage.batches import golden, record_lists
+from tests.support.storage.batches import golden, iter_records, record_lists
 
 codecs = st.sampled_from([codec for codec in Compression if codec is not Compression.ZSTD])
 magics = st.integers(0, 1)

@@ -8,7 +8,7 @@ from penstock.records.batch import (
     TimestampType,
     read_header,
     set_base_offset_and_epoch,
-    set_log_append_time,
+    set_max_timestamp,
     split,
     verify,
 )
@@ -64,7 +64,7 @@ def test_offsets_and_append_time_are_set_in_place(
     assert header.partition_leader_epoch == epoch
     moved = [record._replace(offset=record.offset - first + offset) for record in records]
     assert read_records(batch) == moved
-    header = set_log_append_time(batch, 0, header, 12345)
+    header = set_max_timestamp(batch, 0, header, TimestampType.LOG_APPEND_TIME, 12345)
     verify(batch, 0, header)
     assert header == read_header(batch)
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME

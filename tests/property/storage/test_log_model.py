@@ -36,7 +36,11 @@ from penstock.storage.log.truncation import begin_full_truncation, begin_truncat
 from penstock.storage.log_config import LogConfig
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_history import Outcome
-from tests.support.storage.log_invariants import check_against, check_consistent
+from tests.support.storage.log_invariants import (
+    check_against,
+    check_consistent,
+    first_undecided_offset,
+)
 from tests.support.storage.log_model import (
     ProducerSummary,
     StoredBatch,
@@ -502,7 +506,7 @@ class LogMachine(RuleBasedStateMachine):
     def check_last_stable_offset(self) -> None:
         if self.high_watermark == self.end:
             self.lso_is_exact = True
-        undecided = self.log.producers.first_undecided_offset
+        undecided = first_undecided_offset(self.log.producers)
         most = self.high_watermark if undecided is None else min(undecided, self.high_watermark)
         most = max(most, self.start)
         least = implied(self.appended).last_stable_offset(self.high_watermark)

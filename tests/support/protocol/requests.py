@@ -24,9 +24,9 @@ from penstock.protocol.messages.produce import (
 )
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
-from penstock.records.read import iter_records
 from penstock.records.record import Record
 from tests.support.broker.in_process import WireClient
+from tests.support.storage.batches import iter_records
 
 NOW = 1_700_000_000_000
 FIRST_WITH_TOPIC_IDS = 13

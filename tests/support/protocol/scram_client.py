@@ -5,6 +5,14 @@ import hashlib
 import hmac
 from dataclasses import dataclass, field
 
+from penstock.security.scram_credential import (
+    MIN_ITERATIONS,
+    ScramCredential,
+    ScramMechanism,
+    credential_from_salted_password,
+    salted_password,
+)
+
 
 @dataclass
 class ScramClient:
@@ -44,3 +52,11 @@ class ScramClient:
     def accepts(self, verdict: bytes) -> bool:
         """Returns whether the server has proved that it knows the password."""
         return verdict == b"v=" + base64.b64encode(self.server_signature)
+
+
+def credential_from_password(
+    mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
+) -> ScramCredential:
+    """Returns the credential that the server stores for a password."""
+    salted = salted_password(mechanism, password, salt, iterations)
+    return credential_from_salted_password(mechanism, salted, salt, iterations)

@@ -1,9 +1,14 @@
 """Records and batches for tests: Kafka's own bytes, and hypothesis strategies."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from hypothesis import strategies as st
 
+from penstock.core.buffers import Buffer
+from penstock.records.batch import first_entry
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT
+from penstock.records.read import read_records
 from penstock.records.record import Record
 
 GOLDEN = Path(__file__).parents[2] / "unit" / "records"
@@ -76,3 +81,16 @@ def record_lists(
         )
         offset += draw(st.sampled_from([1, 1, 1, 2, 64, 8192, 2**25])) if gaps else 1
     return records
+
+
+def iter_records(
+    buffer: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
+) -> Iterator[Record]:
+    """Yields the records of all batches in `buffer`, including those of control batches.
+
+    The batches, of any format, must fill the buffer exactly; `max_bytes` limits each of them.
+    """
+    position = 0
+    while position < len(buffer):
+        yield from read_records(buffer, position, max_bytes=max_bytes)
+        position += first_entry(buffer, position).size

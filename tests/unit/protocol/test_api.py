@@ -179,18 +179,6 @@ def test_header_versions(
     assert api(key).response_header_version(version) == response_header
 
 
-@pytest.mark.parametrize("version", [-1, 6, 7])
-def test_versions_that_are_not_offered(version: int) -> None:
-    """E4."""
-    with pytest.raises(UnsupportedVersionError, match=f"versions 0 to 5, not {version}"):
-        api(ApiKey.INIT_PRODUCER_ID).check_version(version)
-
-
-def test_versions_that_are_offered() -> None:
-    for version in range(6):
-        api(ApiKey.INIT_PRODUCER_ID).check_version(version)
-
-
 @pytest.mark.parametrize("key", [-1, 95, 10_000])
 def test_keys_that_do_not_exist(key: int) -> None:
     with pytest.raises(UnsupportedVersionError, match=f"no API with key {key}"):

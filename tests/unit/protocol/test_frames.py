@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError, UnsupportedVersionError
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decode
 from penstock.protocol.fields import Message
 from penstock.protocol.frames import (
-    FrameSplitter,
     decode_request_header,
     decode_response,
     encode_request,
@@ -38,59 +35,10 @@ def joined(parts: Sequence[object]) -> bytes:
     return b"".join(part for part in parts if isinstance(part, bytes))
 
 
-@given(st.lists(st.binary(max_size=40), max_size=8), st.lists(st.integers(0, 60), max_size=12))
-def test_frames_do_not_depend_on_the_chunks_of_the_stream(
-    frames: list[bytes], cuts: list[int]
-) -> None:
-    stream = framed(*frames)
-    splitter = FrameSplitter()
-    result: list[bytes] = []
-    position = 0
-    for cut in (*cuts, len(stream)):
-        result += map(bytes, splitter.feed(stream[position : position + cut]))
-        position += cut
-    assert result == frames
-    assert splitter.buffered == 0
-
-
-def test_byte_by_byte() -> None:
-    splitter = FrameSplitter()
-    stream = framed(b"one", b"", b"two")
-    result = [bytes(frame) for byte in stream for frame in splitter.feed(bytes([byte]))]
-    assert result == [b"one", b"", b"two"]
-
-
-def test_a_frame_within_the_data_is_not_copied() -> None:
-    data = framed(b"one", b"two")
-    assert [frame.obj is data for frame in FrameSplitter().feed(data)] == [True, True]
-
-
-def test_buffered_bytes_do_not_exceed_received_bytes() -> None:
-    splitter = FrameSplitter(max_size=1000)
-    assert splitter.feed((1000).to_bytes(4, "big") + b"begin") == []
-    assert splitter.buffered == 9
-    assert splitter.feed(b"more") == []
-    assert splitter.buffered == 13
-
-
-@pytest.mark.parametrize("length", [b"\xff\xff\xff\xff", b"\x80\x00\x00\x00", b"\x00\x00\x03\xe9"])
-@pytest.mark.parametrize("cut", [0, 2, 3])
-def test_an_invalid_length_is_refused(length: bytes, cut: int) -> None:
-    splitter = FrameSplitter(max_size=1000)
-    assert splitter.feed(length[:cut]) == []
-    with pytest.raises(ProtocolError, match=r"at most 1000 are accepted.*socket\.request\.max"):
-        splitter.feed(length[cut:])
-
-
-def test_the_largest_frame() -> None:
-    splitter = FrameSplitter(max_size=1000)
-    assert [len(frame) for frame in splitter.feed(framed(bytes(1000)))] == [1000]
-
-
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_request_is_decoded_as_it_was_encoded(version: int) -> None:
     request = HeartbeatRequest("g", 1, "m")
-    (frame,) = FrameSplitter().feed(joined(encode_request(request, version, 77, "me")))
+    frame = joined(encode_request(request, version, 77, "me"))[4:]
     header, position = decode_request_header(frame)
     assert header == RequestHeader(ApiKey.HEARTBEAT, version, 77, "me")
     assert decode(HeartbeatRequest, version, frame, position) == (request, len(frame))
@@ -99,7 +47,7 @@ def test_a_request_is_decoded_as_it_was_encoded(version: int) -> None:
 @pytest.mark.parametrize("version", [3, 4])
 def test_a_response_is_decoded_as_it_was_encoded(version: int) -> None:
     response = HeartbeatResponse(throttle_time_ms=5, error_code=27)
-    (frame,) = FrameSplitter().feed(joined(encode_response(response, version, 77)))
+    frame = joined(encode_response(response, version, 77))[4:]
     assert decode_response(HeartbeatResponse, version, frame) == (ResponseHeader(77), response)
 
 

@@ -13,9 +13,8 @@ from penstock.records.batch import BatchHeader
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.errors import DecompressionLimitError
-from penstock.records.read import iter_records
 from penstock.records.record import Record
-from tests.support.storage.batches import T, golden, golden_records, legacy_records
+from tests.support.storage.batches import T, golden, golden_records, iter_records, legacy_records
 
 V2 = golden("v2")
 LEGACY = golden("legacy")

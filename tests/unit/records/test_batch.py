@@ -14,10 +14,8 @@ from penstock.records.batch import (
     crc_ok,
     first_entry,
     read_header,
-    set_base_offset,
     set_base_offset_and_epoch,
-    set_log_append_time,
-    set_partition_leader_epoch,
+    set_max_timestamp,
     split,
     verify,
 )
@@ -172,8 +170,7 @@ def test_crc() -> None:
 
 def test_offset_and_epoch_are_set_without_touching_the_crc() -> None:
     batch = bytearray(b"xx" + V2["plain"])
-    set_base_offset(batch, 2, 2**40)
-    set_partition_leader_epoch(batch, 2, 77)
+    set_base_offset_and_epoch(batch, 2, 2**40, 77)
     header = read_header(batch, 2)
     assert (header.base_offset, header.partition_leader_epoch) == (2**40, 77)
     verify(batch, 2, header)
@@ -184,11 +181,12 @@ def test_offset_and_epoch_are_set_without_touching_the_crc() -> None:
 
 def test_log_append_time() -> None:
     batch = bytearray(V2["plain"])
-    header = set_log_append_time(batch, 0, read_header(batch), T + 111_111)
+    header = set_max_timestamp(
+        batch, 0, read_header(batch), TimestampType.LOG_APPEND_TIME, T + 111_111
+    )
     assert batch == V2["log_append_time"]
     assert header == read_header(batch)
     assert {record.timestamp for record in read_records(batch)} == {T + 111_111}
-    assert set_log_append_time(batch, 0, header, T + 111_111) is header
 
 
 def test_log_append_time_keeps_the_other_attributes() -> None:
@@ -200,7 +198,7 @@ def test_log_append_time_keeps_the_other_attributes() -> None:
         base_sequence=1,
         is_transactional=True,
     )
-    header = set_log_append_time(batch, 0, read_header(batch), T)
+    header = set_max_timestamp(batch, 0, read_header(batch), TimestampType.LOG_APPEND_TIME, T)
     assert header.compression is Compression.LZ4
     assert header.is_transactional
     verify(batch, 0, header)

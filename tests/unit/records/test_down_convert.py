@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.core.errors import CorruptRecordError, ErrorCode, KafkaError
-from penstock.records.batch import TimestampType, set_base_offset, set_log_append_time
+from penstock.records.batch import TimestampType, set_base_offset, set_max_timestamp
 from penstock.records.batch import read_header as header_of
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression, decompress
@@ -11,9 +11,8 @@ from penstock.records.control import build_end_txn_marker
 from penstock.records.down_convert import convert_entry, down_convert
 from penstock.records.errors import DecompressionLimitError
 from penstock.records.legacy import read_message
-from penstock.records.read import iter_records
 from penstock.records.record import Record
-from tests.support.storage.batches import T, golden, golden_records, legacy_records
+from tests.support.storage.batches import T, golden, golden_records, iter_records, legacy_records
 
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 LEGACY = golden("legacy")
@@ -80,7 +79,7 @@ def test_message_sets_are_the_same_as_kafkas(codec: Compression, magic: int) -> 
 @pytest.mark.parametrize("codec", OLD_CODECS)
 def test_log_append_time(codec: Compression) -> None:
     data = batch(b"a", b"b", codec=codec)
-    set_log_append_time(data, 0, header_of(data), T + 99)
+    set_max_timestamp(data, 0, header_of(data), TimestampType.LOG_APPEND_TIME, T + 99)
     messages = down_convert(data, 1).messages
     assert read_message(messages).timestamp_type is TimestampType.LOG_APPEND_TIME
     assert [record.timestamp for record in iter_records(messages)] == [T + 99] * 2

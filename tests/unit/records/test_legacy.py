@@ -10,9 +10,9 @@ from penstock.records.batch import TimestampType, read_header, split, verify
 from penstock.records.compress import Compression, compress
 from penstock.records.errors import DecompressionLimitError
 from penstock.records.legacy import convert_to_v2, crc_ok, read_entry, read_message
-from penstock.records.read import iter_records, read_records
+from penstock.records.read import read_records
 from penstock.records.record import Record
-from tests.support.storage.batches import T, golden, legacy_records
+from tests.support.storage.batches import T, golden, iter_records, legacy_records
 
 LEGACY = golden("legacy")
 V2 = golden("v2")

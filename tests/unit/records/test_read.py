@@ -7,9 +7,9 @@ from penstock.records.batch import HEADER_SIZE, read_header
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.errors import DecompressionLimitError
-from penstock.records.read import iter_records, read_records, record_bytes
+from penstock.records.read import read_records, record_bytes
 from penstock.records.record import Record
-from tests.support.storage.batches import T, golden, golden_records, legacy_records
+from tests.support.storage.batches import T, golden, golden_records, iter_records, legacy_records
 
 V2 = golden("v2")
 LEGACY = golden("legacy")

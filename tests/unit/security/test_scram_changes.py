@@ -11,9 +11,9 @@ from penstock.security.scram_changes import (
 )
 from penstock.security.scram_credential import (
     ScramMechanism,
-    credential_from_password,
     salted_password,
 )
+from tests.support.protocol.scram_client import credential_from_password
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 SALTED = salted_password(SHA_256, "pencil", b"salt", 4096)

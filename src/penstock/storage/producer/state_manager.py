@@ -188,12 +188,6 @@ class ProducerStateManager:
             return open_txn.first_offset
         return min(open_txn.first_offset, ended.first_offset)
 
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """The first offset of an open transaction, regardless of the high watermark."""
-        txn = self._ongoing.first()
-        return None if txn is None else txn.first_offset
-
     def last_stable_offset(self, completed: CompletedTxn) -> int:
         """Returns the last stable offset after this transaction, for the transaction index."""
         for txn in self._ongoing:

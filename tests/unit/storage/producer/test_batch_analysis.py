@@ -20,6 +20,7 @@ from penstock.storage.producer.batch_analysis import (
 from penstock.storage.producer.state_manager import ProducerStateManager
 from penstock.storage.segment.log_segment import LogSegment
 from penstock.storage.segment.log_segments import LogSegments
+from tests.support.storage.log_invariants import first_undecided_offset
 from tests.support.storage.logs import NOW, PARTITION, CountingDisk, batch, filler, marker
 
 CONFIG = LogConfig(segment_index_bytes=1200, index_interval_bytes=150)
@@ -172,14 +173,14 @@ def test_a_marker_ends_the_transaction(bench: Bench) -> None:
     """P4: aborted ones are added to the index of the segment with the marker."""
     bench.send(7, 0, transactional=True)
     bench.send(8, 0, transactional=True)
-    assert bench.producers.first_undecided_offset == 0
+    assert first_undecided_offset(bench.producers) == 0
     bench.end(8, commit=False)
     bench.roll()
     bench.end(7, commit=False)
     first, second = bench.segments
     assert first.txn_index.all() == [AbortedTxn(8, 1, 2, 0)]
     assert second.txn_index.all() == [AbortedTxn(7, 0, 3, 4)]
-    assert bench.producers.first_undecided_offset is None
+    assert first_undecided_offset(bench.producers) is None
 
 
 def test_a_committed_transaction_is_not_indexed(bench: Bench) -> None:
@@ -263,7 +264,7 @@ def test_the_log_implies_the_state(bench: Bench) -> None:
     producers = bench.rebuilt()
     assert state(producers) == state(bench.producers) == {7: (7, 10, None), 8: (4, 13, 13)}
     assert producers.map_end_offset == 14
-    assert producers.first_undecided_offset == 13
+    assert first_undecided_offset(producers) == 13
 
 
 def test_a_rebuild_snapshots_the_last_two_segments_and_the_end(bench: Bench) -> None:

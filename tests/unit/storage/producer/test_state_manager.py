@@ -16,6 +16,7 @@ from penstock.records.validate import AppendOrigin
 from penstock.storage.producer.append_info import CompletedTxn, ProducerStateEntry
 from penstock.storage.producer.state_manager import ProducerStateManager
 from tests.support.storage.crash_disk import CrashDisk, CrashMode, SimulatedCrash
+from tests.support.storage.log_invariants import first_undecided_offset
 
 DIRECTORY = "/orders-3"
 EXPIRATION_MS = 1000
@@ -160,11 +161,11 @@ def test_the_last_stable_offset_stops_at_the_first_open_transaction() -> None:
     assert log.state.first_unstable_offset is None
     first = log.append(1, 0, txn=True)
     second = log.append(2, 0, txn=True)
-    assert log.state.first_unstable_offset == log.state.first_undecided_offset == first
+    assert log.state.first_unstable_offset == first_undecided_offset(log.state) == first
     completed, stable = log.finish(1, commit=False)
     assert completed == CompletedTxn(1, first, 3, is_aborted=True)
     assert stable == second
-    assert log.state.first_undecided_offset == second
+    assert first_undecided_offset(log.state) == second
     assert log.state.first_unstable_offset == first, "the marker is above the high watermark"
     log.state.on_high_watermark_updated(3)
     assert log.state.first_unstable_offset == first
@@ -172,7 +173,7 @@ def test_the_last_stable_offset_stops_at_the_first_open_transaction() -> None:
     assert log.state.first_unstable_offset == second
     completed, stable = log.finish(2)
     assert (completed.is_aborted, stable) == (False, log.end)
-    assert log.state.first_undecided_offset is None
+    assert first_undecided_offset(log.state) is None
     log.state.on_high_watermark_updated(log.end)
     assert log.state.first_unstable_offset is None
 
@@ -214,7 +215,7 @@ def test_stable_offsets_against_a_model(steps: list[tuple[int, int]]) -> None:
             offset = log.append(producer, sequence, txn=True)
             open_from.setdefault(producer, offset)
         unreplicated = [first for first, last in ended if last >= high_watermark]
-        assert log.state.first_undecided_offset == min(open_from.values(), default=None)
+        assert first_undecided_offset(log.state) == min(open_from.values(), default=None)
         expected = min([*open_from.values(), *unreplicated], default=None)
         assert log.state.first_unstable_offset == expected
 
@@ -468,12 +469,12 @@ def test_a_loaded_transaction_is_in_its_place() -> None:
     log = Log()
     for producer, first in [(1, 30), (2, 10), (3, 20)]:
         log.state.load_producer_entry(ProducerStateEntry(producer, 0, -1, NOW, first))
-    assert log.state.first_undecided_offset == 10
+    assert first_undecided_offset(log.state) == 10
     log.state.complete_txn(CompletedTxn(2, 10, 40, is_aborted=False))
-    assert log.state.first_undecided_offset == 20
+    assert first_undecided_offset(log.state) == 20
     log.state.load_producer_entry(ProducerStateEntry(3, 0, -1, NOW, 20))
     log.state.complete_txn(CompletedTxn(3, 20, 41, is_aborted=False))
-    assert log.state.first_undecided_offset == 30
+    assert first_undecided_offset(log.state) == 30
 
 
 @given(
@@ -518,7 +519,7 @@ def test_a_reload_and_replay_gives_the_state_that_was(
                     entry = target.state.last_entry(producer)
                     target.append(producer, entry.last_sequence + 1 if entry else 0, txn=txn)
     assert replayed.state.map_end_offset == expected.state.map_end_offset == cut
-    assert replayed.state.first_undecided_offset == expected.state.first_undecided_offset
+    assert first_undecided_offset(replayed.state) == first_undecided_offset(expected.state)
     for producer, entry in expected.state.active_producers().items():
         again = replayed.state.last_entry(producer)
         assert again is not None
