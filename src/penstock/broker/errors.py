@@ -39,15 +39,6 @@ def _has_error_code(response: type[Message], version: int) -> bool:
     )
 
 
-def drop_traceback(error: BaseException) -> None:
-    """Releases the frames that a stored error refers to.
-
-    Otherwise the decompressed records of a hostile batch stay in memory until the next run of the
-    garbage collector.
-    """
-    error.__traceback__ = error.__context__ = error.__cause__ = None
-
-
 def truncate_error_messages(response: Struct) -> bool:
     """Truncates error messages of more than 1,000 characters; returns whether there were any."""
     is_truncated = False

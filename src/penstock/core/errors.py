@@ -8,7 +8,9 @@ layers raise it, and the dispatcher of the broker turns it into the error code o
 import re
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TypedDict, Unpack
+from typing import TypedDict, TypeVar, Unpack
+
+E = TypeVar("E", bound=BaseException)
 
 
 class ErrorCode(IntEnum):
@@ -311,3 +313,13 @@ class KafkaStorageError(KafkaError):
 
     def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, cause, **details)
+
+
+def drop_traceback(error: E) -> E:
+    """Releases the frames that an error refers to, and returns it; for every error to be stored.
+
+    The frames hold the buffers of the failed work: the decompressed records of a hostile batch
+    would stay in memory as long as the error, or until the next run of the garbage collector.
+    """
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+    return error

@@ -10,7 +10,7 @@ append time, which only the log knows, are written into the finished bytes after
 """
 
 from penstock.core.buffers import Buffer, WritableBuffer
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, drop_traceback
 from penstock.core.ids import NO_LEADER_EPOCH
 from penstock.records import legacy
 from penstock.records.batch import (
@@ -86,22 +86,23 @@ class PreparedAppend:
         try:
             self._assigned = validate_any(memoryview(self.data).toreadonly(), append)
         except KafkaError as error:
-            self._error = error
+            self._error = drop_traceback(error)
 
     def assign(self, next_offset: int, leader_epoch: int, now_ms: int) -> Assigned:
         """Returns the batches with their offsets. Call it once, after `run`."""
         if self._error is not None:
             raise self._error
-        if self._assigned is None:
-            raise RuntimeError("call run() before assign()")
+        assigned, self._assigned = self._assigned, None
+        if assigned is None:
+            raise RuntimeError("call run() before assign(), and assign() once")
         append_time = None
         if self.policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
             append_time = now_ms
-        buffer = self._assigned.buffer
+        buffer = assigned.buffer
         assert isinstance(buffer, bytearray), "a read-only buffer is copied before it is changed"
         headers: list[BatchHeader] = []
         position = 0
-        for header in self._assigned.headers:
+        for header in assigned.headers:
             if append_time is not None and header.max_timestamp != append_time:
                 header = set_max_timestamp(
                     buffer, position, header, TimestampType.LOG_APPEND_TIME, append_time

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, drop_traceback
 from penstock.security.scram_credential import (
     MAX_ITERATIONS,
     MIN_ITERATIONS,
@@ -70,7 +70,7 @@ def plan_scram_changes(
             else:
                 changes[user] = _upsertion(change)
         except KafkaError as error:
-            errors[user] = error
+            errors[user] = drop_traceback(error)
     return ScramChanges(list(changes.values()), errors)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.broker.errors import drop_traceback, error_response, truncate_error_messages
+from penstock.broker.errors import error_response, truncate_error_messages
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import encode
@@ -36,23 +36,6 @@ def test_details_of_an_unexpected_error_are_not_sent() -> None:
 
 def test_a_response_type_without_an_error_field_has_no_error_response() -> None:
     assert error_response(ApiKey.PRODUCE, 9, RuntimeError()) is None
-
-
-def test_drop_traceback_removes_traceback_context_and_cause() -> None:
-    def fail() -> None:
-        try:
-            raise OSError("first")
-        except OSError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "then") from None
-
-    with pytest.raises(KafkaError) as caught:
-        fail()
-    error = caught.value
-    assert error.__context__ is not None
-    drop_traceback(error)
-    references: list[object] = [error.__traceback__, error.__context__, error.__cause__]
-    assert references == [None, None, None]
-    assert error.message == "then"
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\N{SNAKE}"])

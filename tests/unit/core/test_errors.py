@@ -7,6 +7,7 @@ from penstock.core.errors import (
     ErrorCode,
     KafkaError,
     UnsupportedVersionError,
+    drop_traceback,
     format_error,
 )
 
@@ -53,3 +54,20 @@ def test_names_of_calls_and_settings_are_those_of_the_reader() -> None:
         "raise fetch.max.bytes, not `something else`"
     )
     assert error.remedy == "raise `fetch_max_bytes`, not `something else`"
+
+
+def test_drop_traceback_removes_traceback_context_and_cause() -> None:
+    def fail() -> None:
+        try:
+            raise OSError("first")
+        except OSError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "then") from None
+
+    with pytest.raises(KafkaError) as caught:
+        fail()
+    error = caught.value
+    assert error.__context__ is not None
+    assert drop_traceback(error) is error
+    references: list[object] = [error.__traceback__, error.__context__, error.__cause__]
+    assert references == [None, None, None]
+    assert error.message == "then"

@@ -106,3 +106,14 @@ def test_errors_of_run_are_raised_by_assign() -> None:
     with pytest.raises(KafkaError) as error:
         prepared.assign(0, 0, T)
     assert error.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_stored_error_does_not_hold_the_decompressed_records() -> None:
+    policy = AppendPolicy(max_decompressed_bytes=10_000)
+    batch = build_batch([Record(0, T, None, bytes(20_000))], compression=Compression.ZSTD)
+    prepared = PreparedAppend(batch, policy, AppendOrigin.CLIENT, T)
+    prepared.run()
+    error = prepared._error
+    assert error is not None
+    assert error.code is ErrorCode.MESSAGE_TOO_LARGE
+    assert (error.__traceback__, error.__context__) == (None, None)

@@ -15,7 +15,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.core.clock import Clock
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, drop_traceback
 from penstock.core.ids import TopicPartition
 from penstock.storage.producer.append_info import VerificationGuard
 
@@ -135,7 +135,7 @@ class TransactionVerifier:
                 )
             )
         except KafkaError as error:
-            return error
+            return drop_traceback(error)
 
     async def _query_coordinator(
         self,

@@ -21,7 +21,7 @@ from penstock.broker.coordinator.transactional_produce import (
     several_producers_error,
     verify,
 )
-from penstock.broker.errors import CloseConnectionError, drop_traceback
+from penstock.broker.errors import CloseConnectionError
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.request import NO_RESPONSE, DelayedResponse, HandlerResult, Request, Response
@@ -29,7 +29,13 @@ from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
-from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
+from penstock.core.errors import (
+    CorruptRecordError,
+    ErrorCode,
+    InvalidRecordError,
+    KafkaError,
+    drop_traceback,
+)
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
 from penstock.protocol.fields import Message
@@ -148,13 +154,16 @@ def handle(context: Context, request: Request, body: ProduceRequest) -> HandlerR
 async def _append_slowly(
     context: Context, request: Request, body: ProduceRequest, batches: list[_Batch]
 ) -> "Response | DelayedResponse":
-    slow = [batch for batch in batches if isinstance(batch, _Accepted) and batch.is_slow]
+    """Prepares and appends one batch after the other: only one at a time is decompressed."""
+    slow = (batch for batch in batches if isinstance(batch, _Accepted) and batch.is_slow)
     if any(batch.txn_batch is not None for batch in slow):
         batches = await _verify(context, request, body, batches)
-    for batch in slow:
-        if batch.prepared is not None:
+    appends = _Appends(context, request, body)
+    for batch in batches:
+        if isinstance(batch, _Accepted) and batch.prepared is not None:
             await context.workers.run(context.workers.compute, batch.prepared.run)
-    return _append(context, request, body, batches)
+        appends.add(batch)
+    return appends.response()
 
 
 async def _verify(
@@ -206,49 +215,69 @@ def _check_batch(
             return _Accepted(topic, index, replica, records, prepared, txn_batch, is_first)
         return _Accepted(topic, index, replica, records, prepared)
     except KafkaError as failure:
-        return _Rejected(topic, index, failure)
+        return _Rejected(topic, index, drop_traceback(failure))
+
+
+class _Appends:
+    """The appends of one request, and their responses."""
+
+    __slots__ = ("_body", "_context", "_flushes", "_partitions", "_request")
+
+    def __init__(self, context: Context, request: Request, body: ProduceRequest) -> None:
+        self._context = context
+        self._request = request
+        self._body = body
+        self._partitions: list[PartitionProduceResponse] = []
+        self._flushes: list[_Flush] = []
+
+    def add(self, batch: _Batch) -> None:
+        """Appends a batch, unless it is rejected. Call it in the order of the request."""
+        image, version = self._context.image, self._request.version
+        if isinstance(batch, _Rejected):
+            self._partitions.append(
+                error_response(image, version, batch.topic, batch.partition, batch.error)
+            )
+            return
+        replica = batch.replica
+        try:
+            info = replica.append(
+                batch.records, acks=self._body.acks, prepared=batch.prepared, guard=batch.guard
+            )
+        except KafkaError as failure:
+            error = drop_traceback(failure)
+            self._partitions.append(append_error_response(image, version, replica, error))
+            return
+        partition = PartitionProduceResponse(
+            batch.partition, 0, info.first_offset, info.log_append_time, info.log_start_offset
+        )
+        self._partitions.append(partition)
+        if info.needs_flush or info.has_rolled or info.is_duplicate:
+            _flush(self._context.log_flusher, replica, info, partition, self._flushes)
+
+    def response(self) -> "Response | DelayedResponse":
+        """Returns the response, which is delayed if it has to wait for flushes."""
+        body = self._body
+        if body.acks == 0:
+            _raise_for_error(body, self._partitions)
+            return NO_RESPONSE
+        responses = iter(self._partitions)
+        topics = [
+            TopicProduceResponse(
+                topic.name, topic.topic_id, list(islice(responses, len(topic.partition_data)))
+            )
+            for topic in body.topic_data
+        ]
+        response = ProduceResponse(topics, self._context.quotas.record_produce(self._request))
+        return _delay_until_durable(response, self._flushes) if self._flushes else response
 
 
 def _append(
     context: Context, request: Request, body: ProduceRequest, batches: list[_Batch]
 ) -> "Response | DelayedResponse":
-    """Appends all batches; the response is delayed if it has to wait for flushes."""
-    image, version = context.image, request.version
-    flushes: list[_Flush] = []
-    partitions = []
+    appends = _Appends(context, request, body)
     for batch in batches:
-        if isinstance(batch, _Rejected):
-            partitions.append(
-                error_response(image, version, batch.topic, batch.partition, batch.error)
-            )
-            continue
-        replica = batch.replica
-        try:
-            info = replica.append(
-                batch.records, acks=body.acks, prepared=batch.prepared, guard=batch.guard
-            )
-        except KafkaError as failure:
-            partitions.append(append_error_response(image, version, replica, failure))
-            drop_traceback(failure)
-            continue
-        partition = PartitionProduceResponse(
-            batch.partition, 0, info.first_offset, info.log_append_time, info.log_start_offset
-        )
-        partitions.append(partition)
-        if info.needs_flush or info.has_rolled or info.is_duplicate:
-            _flush(context.log_flusher, replica, info, partition, flushes)
-    if body.acks == 0:
-        _raise_for_error(batches, partitions)
-        return NO_RESPONSE
-    responses = iter(partitions)
-    topics = [
-        TopicProduceResponse(
-            topic.name, topic.topic_id, list(islice(responses, len(topic.partition_data)))
-        )
-        for topic in body.topic_data
-    ]
-    response = ProduceResponse(topics, context.quotas.record_produce(request))
-    return _delay_until_durable(response, flushes) if flushes else response
+        appends.add(batch)
+    return appends.response()
 
 
 # --- checks
@@ -369,14 +398,16 @@ def append_error_response(
     return response
 
 
-def _raise_for_error(batches: list[_Batch], partitions: list[PartitionProduceResponse]) -> None:
+def _raise_for_error(body: ProduceRequest, partitions: list[PartitionProduceResponse]) -> None:
     """With acks=0 the client gets no response: an error closes its connection instead."""
-    for batch, partition in zip(batches, partitions, strict=True):
-        if partition.error_code:
-            raise CloseConnectionError(
-                f"Produce with acks=0 to {batch.topic}-{batch.partition} failed: "
-                f"{partition.error_message}"
-            )
+    responses = iter(partitions)
+    for topic in body.topic_data:
+        for partition in islice(responses, len(topic.partition_data)):
+            if partition.error_code:
+                raise CloseConnectionError(
+                    f"Produce with acks=0 to {topic.name}-{partition.index} failed: "
+                    f"{partition.error_message}"
+                )
 
 
 # --- flushes

@@ -19,7 +19,7 @@ from penstock.broker.metadata.config_resources import (
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.request import Request, Response
 from penstock.controller.configs import incremental_alter_configs
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, drop_traceback
 from penstock.protocol.enums import ConfigResourceType
 from penstock.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -49,7 +49,7 @@ async def handle(
             _set_levels(resource, body.validate_only)
             results[key] = IncrementalAlterConfigsResourceResponse(0, None, *key)
         except KafkaError as failure:
-            errors[key] = failure
+            errors[key] = drop_traceback(failure)
     altered = replace(body, resources=stored)
     rules = config_rules(context)
     response = await context.controller.run(

@@ -35,7 +35,7 @@ from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAut
 from penstock.controller.configs import ConfigRules
 from penstock.controller.image import ClusterImage
 from penstock.controller.topic_names import check_topic_name, unknown_topic_error
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, drop_traceback
 from penstock.protocol.enums import ConfigResourceType, ConfigType
 from penstock.protocol.messages.alter_configs import AlterConfigsResource
 from penstock.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsResource
@@ -122,7 +122,7 @@ def check_alterations(
             check_name(context, kind, name)
             allowed.append((kind, resource))
         except KafkaError as error:
-            errors[key] = error
+            errors[key] = drop_traceback(error)
     return allowed, errors
 
 

@@ -41,7 +41,8 @@ class FailureGuard:
     def require_writable(self) -> None:
         """Raises the failure if there is one."""
         if self.failure is not None:
-            raise self.failure
+            # Without the frames of those that met it before, which hold their buffers.
+            raise self.failure.with_traceback(None)
 
     def stop(self, failure: KafkaStorageError) -> None:
         """Makes the log refuse every change with this error, unless it has failed already."""
@@ -82,4 +83,4 @@ class FailureGuard:
             )
             logger.error("%s", self.failure.message)
             self.on_failure(error)
-        raise self.failure from error
+        raise self.failure.with_traceback(None) from error

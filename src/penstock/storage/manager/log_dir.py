@@ -260,7 +260,7 @@ class LogDir:
     def log(self, partition: TopicPartition) -> Log:
         """Returns the partition's log; raises KafkaStorageError if it could not be loaded."""
         if partition in self.load_errors:
-            raise self.load_errors[partition]
+            raise self.load_errors[partition].with_traceback(None)
         return self.logs[partition]
 
     def create(self, partition: TopicPartition, config: LogConfig, topic_id: TopicId | None) -> Log:
@@ -442,7 +442,7 @@ class LogDir:
     def require_online(self) -> None:
         """Raises `error` if the directory is offline."""
         if self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
 
     def close(self) -> None:
         """Closes the logs and marks the directory as clean if everything could be written.
