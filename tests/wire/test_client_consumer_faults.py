@@ -69,8 +69,9 @@ def cut(consumer: Consumer) -> None:
     closed = threading.Event()
 
     def close() -> None:
-        for node in (-1, 0):
-            network.disconnect(node, DisconnectError("cut by the test"))
+        for connection in network._connections.values():
+            if connection.channel is not None:
+                connection.channel.close(DisconnectError("cut by the test"))
         closed.set()
 
     consumer._loop_thread.post(close)

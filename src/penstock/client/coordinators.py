@@ -6,7 +6,7 @@ from functools import partial
 from penstock.client.errors import error_of
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.client.cluster import Node
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -61,7 +61,7 @@ class Coordinators:
         network = self._network
         response = await network.request(
             network.least_loaded_node(),
-            RequestBuilder(FindCoordinatorRequest, partial(find_coordinator_request, kind, key)),
+            partial(find_coordinator_request, kind, key),
             FindCoordinatorResponse,
             min_version=1 if kind is CoordinatorKind.TRANSACTION else 0,
         )

@@ -14,7 +14,7 @@ from penstock.core.errors import ErrorCode, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.client.cluster import Cluster, Node
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.network_client import NetworkClient, Request
 from penstock.net.client.settings import MetadataSettings
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
@@ -74,20 +74,20 @@ class FakeCluster(NetworkClient):
     async def request(
         self,
         node_id: int,
-        message: Message | RequestBuilder,
+        message: Request,
         response_type: type[R],
         *,
         timeout_ms: int | None = None,
         min_version: int = 0,
         max_version: int | None = None,
     ) -> R:
-        kind = message.request_type if isinstance(message, RequestBuilder) else type(message)
-        key = ApiKey(kind.INFO.key or 0)
+        key = ApiKey(response_type.INFO.key or 0)
+        kind = api(key).request
         newest = self.newest.get(key, api(key).max_version)
         version = newest if max_version is None else min(newest, max_version)
         if version < max(0, min_version):
             raise UnsupportedVersionError(f"no {key.name} of version {min_version} or newer")
-        built = message.build(version) if isinstance(message, RequestBuilder) else message
+        built = message if isinstance(message, Message) else message(version)
         request, _ = decode(kind, version, encode(built, version))
         is_lookup = kind in (MetadataRequest, FindCoordinatorRequest)
         if is_lookup:

@@ -11,7 +11,7 @@ from penstock.core.ids import TopicPartition
 from penstock.net.client.backoff import Backoff
 from penstock.net.client.cluster import Cluster, Node, PartitionInfo, TopicInfo
 from penstock.net.client.metadata import ClusterMetadata
-from penstock.net.client.network_client import RequestBuilder
+from penstock.net.client.network_client import Request
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import ZERO_UUID, Message
 
@@ -74,14 +74,14 @@ class FakeNetwork:
     async def send(
         self,
         node_id: int,
-        message: Message | RequestBuilder,
+        message: Request,
         response_type: type[R],
         *,
         min_version: int = 0,
         max_version: int | None = None,
     ) -> "asyncio.Future[R]":
         version = self.newest if max_version is None else min(max_version, self.newest)
-        request = message.build(version) if isinstance(message, RequestBuilder) else message
+        request = message if isinstance(message, Message) else message(version)
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.requests.append(SentRequest(node_id, request, version, future))
         return cast("asyncio.Future[R]", future)
@@ -89,7 +89,7 @@ class FakeNetwork:
     async def request(
         self,
         node_id: int,
-        message: Message | RequestBuilder,
+        message: Request,
         response_type: type[R],
         *,
         min_version: int = 0,

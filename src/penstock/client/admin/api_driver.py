@@ -17,16 +17,13 @@ from penstock.client.admin.errors import AdminError
 from penstock.client.errors import ClientError, DisconnectError, KafkaTimeoutError
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError, nested_text
 from penstock.net.client.cluster import Cluster
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
-from penstock.protocol.api import api
+from penstock.net.client.network_client import NetworkClient, Request
 from penstock.protocol.fields import Message
 
 K = TypeVar("K")
 V = TypeVar("V")
 R = TypeVar("R", bound=Message)
 
-Request: TypeAlias = Message | Callable[[int], Message]
-"""A request, or a function that builds it for the version of the API that is used."""
 Results: TypeAlias = Mapping[K, V | KafkaError]
 """The value or error of each key."""
 SendRequest: TypeAlias = Callable[[int, Sequence[K]], Awaitable[Results[K, V]]]
@@ -160,9 +157,7 @@ class AdminCall:
             response = await self.within(
                 lambda: self.network.request(
                     node_id,
-                    message
-                    if isinstance(message, Message)
-                    else RequestBuilder(api(key).request, message),
+                    message,
                     response_type,
                     timeout_ms=self.remaining_ms(),
                     min_version=0 if required is None else required[0],

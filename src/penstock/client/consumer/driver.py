@@ -43,7 +43,6 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster, PartitionInfo
-from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 logger = logging.getLogger(__name__)
@@ -396,9 +395,7 @@ class ConsumerDriver:
                 topics=[] if version == 0 else None, allow_auto_topic_creation=True
             )
 
-        response = await self.network.request_any(
-            RequestBuilder(MetadataRequest, make), MetadataResponse, deadline_ms=deadline_ms
-        )
+        response = await self.network.request_any(make, MetadataResponse, deadline_ms=deadline_ms)
         return {
             topic.name: [
                 PartitionInfo(

@@ -26,7 +26,7 @@ from penstock.client.settings import ConsumerOptions
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster, Node
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import FetchPartitionData, FetchRequest, FetchResponse
@@ -204,7 +204,7 @@ class Fetcher:
         try:
             response = await self._network.request(
                 node,
-                RequestBuilder(FetchRequest, lambda version: self._message(request, version)),
+                lambda version: self._message(request, version),
                 FetchResponse,
                 max_version=None if request.uses_topic_ids else _LAST_VERSION_WITH_NAMES,
             )
@@ -340,7 +340,7 @@ class Fetcher:
         request = session.closing_request()
         await self._network.send(
             node,
-            RequestBuilder(FetchRequest, lambda version: self._message(request, version)),
+            lambda version: self._message(request, version),
             FetchResponse,
             max_version=None if request.uses_topic_ids else _LAST_VERSION_WITH_NAMES,
         )

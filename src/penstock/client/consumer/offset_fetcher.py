@@ -11,7 +11,7 @@ from penstock.client.errors import KafkaTimeoutError, UnknownTopicError, error_o
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -136,7 +136,7 @@ class OffsetFetcher:
 
         response = await self._network.request(
             self._idle_connection(node),
-            RequestBuilder(ListOffsetsRequest, make),
+            make,
             ListOffsetsResponse,
             min_version=_FIRST_WITH_ONE_OFFSET,
         )

@@ -14,10 +14,10 @@ from penstock.client.producer.sender import NEVER_MS, OutgoingProduce, Sender
 from penstock.client.producer.transaction_request import TxnRequest, TxnResult
 from penstock.client.settings import ProducerOptions
 from penstock.core.errors import KafkaError, UnsupportedVersionError
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
-from penstock.protocol.messages.produce import ProduceRequest, ProduceResponse
+from penstock.protocol.messages.produce import ProduceResponse
 
 logger = logging.getLogger(__name__)
 
@@ -104,15 +104,16 @@ class ProducerDriver:
         return network.is_ready(node_id) and network.in_flight(node_id) < self._max_in_flight
 
     def _send(self, produce: OutgoingProduce) -> None:
-        builder = RequestBuilder(ProduceRequest, produce.build)
         try:
             if produce.acks == 0:
-                self._network.send_without_response_now(produce.node_id, builder)
+                self._network.send_without_response_now(
+                    produce.node_id, produce.build, ProduceResponse
+                )
                 self._sender.handle_response(produce, None, self._clock.monotonic_ms())
                 return
             future = self._network.send_now(
                 produce.node_id,
-                builder,
+                produce.build,
                 ProduceResponse,
                 max_version=produce.max_version,
             )
@@ -220,7 +221,7 @@ class ProducerDriver:
             )
         response = await network.request(
             node_id,
-            RequestBuilder(request.request_type, request.build),
+            request.build,
             request.response_type,
             max_version=request.max_version,
         )

@@ -7,7 +7,7 @@ for the version that the coordinator supports.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock.client.coordinators import CoordinatorKind
 from penstock.client.errors import ClientError, error_of
@@ -76,7 +76,6 @@ class TxnResult:
 class TxnRequest(ABC, Generic[R]):
     """A request of a producer to a coordinator, or to any broker."""
 
-    request_type: ClassVar[type[Message]]
     is_end = False
     max_version: int | None = None
 

@@ -35,7 +35,6 @@ from penstock.protocol.messages.add_partitions_to_txn import (
 )
 from penstock.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from penstock.protocol.messages.find_coordinator import (
-    FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
 from penstock.protocol.messages.init_producer_id import (
@@ -59,7 +58,6 @@ _FIRST_ADD_BACKOFF_MS = 20
 class InitProducerId(TxnRequest[InitProducerIdResponse]):
     """Requests a producer id, or the next epoch of the `current` one."""
 
-    request_type = InitProducerIdRequest
     max_version = 5
 
     def __init__(
@@ -128,7 +126,6 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
 class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
     """Adds partitions to the transaction before records are sent to them (transactions of v1)."""
 
-    request_type = AddPartitionsToTxnRequest
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
     max_version = 3
     """Later versions are for brokers."""
@@ -204,7 +201,6 @@ class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
 class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
     """Looks up the coordinator of the transactional id or of a group."""
 
-    request_type = FindCoordinatorRequest
     priority = Priority.FIND_COORDINATOR
     coordinator = None
 
@@ -243,7 +239,6 @@ class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
 class EndTxn(TxnRequest[EndTxnResponse]):
     """Commits or aborts. With transactions of v2 the response has the next epoch."""
 
-    request_type = EndTxnRequest
     priority = Priority.END_TXN
     is_end = True
 
@@ -286,7 +281,6 @@ class EndTxn(TxnRequest[EndTxnResponse]):
 class AddOffsetsToTxn(TxnRequest[AddOffsetsToTxnResponse]):
     """Adds the offsets of a group to the transaction before they are sent (transactions of v1)."""
 
-    request_type = AddOffsetsToTxnRequest
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
     def __init__(
@@ -324,7 +318,6 @@ class AddOffsetsToTxn(TxnRequest[AddOffsetsToTxnResponse]):
 class TxnOffsetCommit(TxnRequest[TxnOffsetCommitResponse]):
     """Sends offsets to the coordinator of their group; retries those with retriable errors."""
 
-    request_type = TxnOffsetCommitRequest
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
     def __init__(

@@ -45,8 +45,6 @@ class NodeApiVersions:
 
     ranges: Mapping[int, tuple[int, int]]
     features: Mapping[str, int]
-    features_epoch: int
-    supported_features: Mapping[str, tuple[int, int]]
 
     def newest(self, key: ApiKey, low: int = 0, high: int | None = None) -> int | None:
         """Returns the newest version between `low` and `high` that both sides support, or None."""
@@ -73,7 +71,7 @@ class ClientConnection:
 
     def __init__(self, client_id: str, login: SaslClient | None, address: str) -> None:
         self.state = State.VERSIONS
-        self.api_versions = NodeApiVersions({}, {}, -1, {})
+        self.api_versions = NodeApiVersions({}, {})
         self.session_lifetime_ms = 0
         """How long the login is valid; 0 means permanently."""
         self.in_flight: deque[InFlightRequest] = deque()
@@ -184,11 +182,6 @@ class ClientConnection:
         self.api_versions = NodeApiVersions(
             {entry.api_key: (entry.min_version, entry.max_version) for entry in message.api_keys},
             {entry.name: entry.max_version_level for entry in message.finalized_features},
-            message.finalized_features_epoch,
-            {
-                feature.name: (feature.min_version, feature.max_version)
-                for feature in message.supported_features
-            },
         )
         if self._login is None:
             self.state = State.READY

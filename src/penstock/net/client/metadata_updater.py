@@ -1,12 +1,10 @@
 """Keeps the metadata of a cluster fresh: requests it when it is stale or a caller needs it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.net.client.backoff import Backoff
 from penstock.net.client.cluster import Cluster, TopicInfo
 from penstock.net.client.errors import (
     DisconnectError,
@@ -14,42 +12,20 @@ from penstock.net.client.errors import (
     UnknownTopicError,
     error_of,
 )
-from penstock.net.client.metadata import ClusterMetadata
 from penstock.net.client.settings import MetadataSettings
-from penstock.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-)
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+if TYPE_CHECKING:
+    from penstock.net.client.network_client import NetworkClient
 
 _BEFORE_FIRST_S = 1.0
 """Interval of looking again while no caller has requested metadata yet."""
 
 
-class MetadataSource(Protocol):
-    """The part of `NetworkClient` that sends requests for metadata."""
-
-    metadata: ClusterMetadata
-    clock: Clock
-    retry_backoff: Backoff
-
-    def least_loaded_node(self, excluded: Collection[int] = ()) -> int: ...
-
-    async def request_metadata(
-        self, node_id: int, build: Callable[[int], MetadataRequest]
-    ) -> MetadataResponse: ...
-
-    async def within(self, deadline_ms: int, call: Callable[[], Awaitable[Cluster]]) -> Cluster: ...
-
-    async def wait_before_retry(
-        self, error: KafkaError, attempts: int, deadline_ms: int
-    ) -> None: ...
-
-
 class MetadataUpdater:
     """Updates the metadata of a `NetworkClient`. `run` continues until it is cancelled."""
 
-    def __init__(self, network: MetadataSource, settings: MetadataSettings) -> None:
+    def __init__(self, network: "NetworkClient", settings: MetadataSettings) -> None:
         self._network = network
         self._metadata = network.metadata
         self._auto_create_topics = settings.auto_create_topics

@@ -8,7 +8,7 @@ request to send to which broker, and when to retry, is up to its callers.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeAlias, TypedDict, TypeVar, Unpack
 
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError, nested_text
@@ -38,11 +38,16 @@ _IDLE_CHECK_S: Final = 10.0
 _MAX_NODE_ID: Final = 2**31 - 1
 
 
-class RequestBuilder(NamedTuple):
-    """A request whose content depends on the version that is chosen."""
+Request: TypeAlias = Message | Callable[[int], Message]
+"""A request, or a function that builds it for the version that is chosen."""
 
-    request_type: type[Message]
-    build: Callable[[int], Message]
+
+class RequestOptions(TypedDict, total=False):
+    """Limits of a request: its timeout, and the versions that the caller can use."""
+
+    timeout_ms: int | None
+    min_version: int
+    max_version: int | None
 
 
 class NetworkClient:
@@ -102,12 +107,9 @@ class NetworkClient:
     async def request(
         self,
         node_id: int,
-        message: Message | RequestBuilder,
+        message: Request,
         response_type: type[R],
-        *,
-        timeout_ms: int | None = None,
-        min_version: int = 0,
-        max_version: int | None = None,
+        **options: Unpack[RequestOptions],
     ) -> R:
         """Sends a request in the newest version that both sides support; returns the response.
 
@@ -118,25 +120,14 @@ class NetworkClient:
         KafkaTimeoutError when there is no response in time, and AuthenticationError or
         UnsupportedVersionError, which retrying does not cure.
         """
-        future = await self.send(
-            node_id,
-            message,
-            response_type,
-            timeout_ms=timeout_ms,
-            min_version=min_version,
-            max_version=max_version,
-        )
-        return await future
+        return await (await self.send(node_id, message, response_type, **options))
 
     async def send(
         self,
         node_id: int,
-        message: Message | RequestBuilder,
+        message: Request,
         response_type: type[R],
-        *,
-        timeout_ms: int | None = None,
-        min_version: int = 0,
-        max_version: int | None = None,
+        **options: Unpack[RequestOptions],
     ) -> "asyncio.Future[R]":
         """Like `request`, but returns the response's future as soon as the request is written.
 
@@ -144,19 +135,12 @@ class NetworkClient:
         the same order.
         """
         await self.ready(node_id)
-        return self.send_now(
-            node_id,
-            message,
-            response_type,
-            timeout_ms=timeout_ms,
-            min_version=min_version,
-            max_version=max_version,
-        )
+        return self.send_now(node_id, message, response_type, **options)
 
     def send_now(
         self,
         node_id: int,
-        message: Message | RequestBuilder,
+        message: Request,
         response_type: type[R],
         *,
         timeout_ms: int | None = None,
@@ -165,17 +149,19 @@ class NetworkClient:
     ) -> "asyncio.Future[R]":
         """Like `send`, but never waits: uses the existing connection; see `is_ready`."""
         connection, channel = self._connected(node_id)
-        request, version = _versioned(channel, message, min_version, max_version)
+        request, version = _versioned(channel, message, response_type, min_version, max_version)
         if timeout_ms is None:
             timeout_ms = self.settings.request_timeout_ms
         future = channel.send(request, version, response_type, timeout_ms)
         future.add_done_callback(lambda done: self._on_response(connection, done))
         return future
 
-    def send_without_response_now(self, node_id: int, message: Message | RequestBuilder) -> None:
+    def send_without_response_now(
+        self, node_id: int, message: Request, response_type: type[Message]
+    ) -> None:
         """Like `send_now`, for a request that has no response: Produce with acks=0."""
         _, channel = self._connected(node_id)
-        channel.send_without_response(*_versioned(channel, message, 0, None))
+        channel.send_without_response(*_versioned(channel, message, response_type, 0, None))
 
     async def ready(self, node_id: int) -> None:
         """Waits for a connection to this broker, and for the end of throttling.
@@ -201,7 +187,7 @@ class NetworkClient:
 
     async def request_any(
         self,
-        message: Message | RequestBuilder,
+        message: Request,
         response_type: type[R],
         *,
         deadline_ms: int,
@@ -302,12 +288,6 @@ class NetworkClient:
             connection.move(node)
         return dedicated_id
 
-    def disconnect(self, node_id: int, error: KafkaError) -> None:
-        """Closes the connection to this broker; requests in flight fail with `error`."""
-        connection = self._connections.get(node_id)
-        if connection is not None and connection.channel is not None:
-            connection.channel.close(error)
-
     def least_loaded_node(self, excluded: Collection[int] = ()) -> int:
         """Returns the broker that is likely to respond first, a random one among equals.
 
@@ -338,7 +318,7 @@ class NetworkClient:
         self, node_id: int, build: Callable[[int], MetadataRequest]
     ) -> MetadataResponse:
         """Requests metadata from one broker without updating `metadata`; see `update_metadata`."""
-        return await self.request(node_id, RequestBuilder(MetadataRequest, build), MetadataResponse)
+        return await self.request(node_id, build, MetadataResponse)
 
     async def update_metadata(self) -> Cluster:
         """Updates the metadata now; concurrent callers share one request.
@@ -419,12 +399,9 @@ class NetworkClient:
 
 
 def _versioned(
-    channel: Channel, message: Message | RequestBuilder, low: int, high: int | None
+    channel: Channel, message: Request, response_type: type[Message], low: int, high: int | None
 ) -> tuple[Message, int]:
-    request_type = message.request_type if isinstance(message, RequestBuilder) else type(message)
-    key = request_type.INFO.key
+    key = response_type.INFO.key
     assert key is not None
     version = channel.connection.version_for(ApiKey(key), low, high)
-    if isinstance(message, RequestBuilder):
-        message = message.build(version)
-    return message, version
+    return message if isinstance(message, Message) else message(version), version

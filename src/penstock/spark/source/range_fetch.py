@@ -23,7 +23,6 @@ from penstock.client.errors import (
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node, TopicInfo
-from penstock.net.client.network_client import RequestBuilder
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import (
     FetchPartition,
@@ -270,7 +269,7 @@ class RangeFetch:
             deadline_ms,
             lambda: network.request(
                 node,
-                RequestBuilder(FetchRequest, lambda _: request),
+                request,
                 FetchResponse,
                 max_version=_LAST_VERSION_WITH_NAMES if topic_id == ZERO_UUID else None,
             ),

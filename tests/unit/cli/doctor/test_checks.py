@@ -141,7 +141,7 @@ def served(**changed: tuple[int, int] | None) -> NodeApiVersions:
         del ranges[ApiKey[name]]
         if versions is not None:
             ranges[ApiKey[name]] = versions
-    return NodeApiVersions(ranges, {"metadata.version": 27}, 0, {})
+    return NodeApiVersions(ranges, {"metadata.version": 27})
 
 
 def test_versions() -> None:

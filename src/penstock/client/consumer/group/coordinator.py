@@ -47,7 +47,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.join_group import JoinGroupRequest
 from penstock.protocol.messages.leave_group import LeaveGroupRequest
 from penstock.protocol.messages.metadata import (
@@ -379,9 +379,7 @@ class ConsumerCoordinator:
             self.connection(node_id)
             if isinstance(request, LeaveGroupRequest)
             else self._network.dedicated_connection(node_id),
-            RequestBuilder(LeaveGroupRequest, leave_request(request))
-            if isinstance(request, LeaveGroupRequest)
-            else request,
+            leave_request(request) if isinstance(request, LeaveGroupRequest) else request,
             action.response_type,
             timeout_ms=action.timeout_ms,
         )

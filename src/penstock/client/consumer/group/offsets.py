@@ -18,9 +18,9 @@ from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.errors import CommitFailedError, error_of
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.net.client.network_client import NetworkClient, RequestBuilder
+from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
-from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from penstock.protocol.messages.offset_fetch import OffsetFetchResponse
 
 _STALE_MEMBER_ERRORS = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 """Errors of an OffsetFetch: the next heartbeat fails with the same, and the member rejoins."""
@@ -164,7 +164,7 @@ class GroupOffsets:
                 deadline_ms,
                 lambda: self._network.request(
                     self._committer.connection(node_id),
-                    RequestBuilder(OffsetFetchRequest, make),
+                    make,
                     OffsetFetchResponse,
                     max_version=NEWEST_VERSION,
                 ),
