@@ -6,11 +6,11 @@ from penstock.client.consumer.group.actions import (
     Action,
     Assign,
     CallListener,
-    GroupMachine,
     RebalanceEvent,
     ReportError,
     Send,
 )
+from penstock.client.consumer.group.member import Member
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 
@@ -21,7 +21,7 @@ M = TypeVar("M", bound=Message)
 class MachineDriver:
     """Takes actions in their order; those that a test does not take stay in `actions`."""
 
-    def __init__(self, machine: GroupMachine) -> None:
+    def __init__(self, machine: Member) -> None:
         self.machine = machine
         self.now = 1_000
         self.sent: Send | None = None

@@ -14,13 +14,13 @@ from penstock.client.consumer.group.actions import (
     Assign,
     CallListener,
     FetchTopics,
-    GroupMachine,
     RebalanceEvent,
     RebalanceKind,
     ReportError,
     ResolveTopics,
     Send,
 )
+from penstock.client.consumer.group.member import Member
 from penstock.client.errors import DisconnectError
 from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
 from penstock.core.errors import KafkaError
@@ -134,7 +134,7 @@ class SimMember:
 
     simulation: MembershipSimulation
     name: str
-    machine: GroupMachine
+    machine: Member
     request_timeout_ms: int = 3_000
     alive: bool = True
     polls: bool = True

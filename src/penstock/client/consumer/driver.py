@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from operator import attrgetter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client.consumer.completed_fetch import FetchConfig
 from penstock.client.consumer.deserializers import deserialize_with
@@ -19,7 +19,6 @@ from penstock.client.consumer.fetch_buffer import FetchBuffer
 from penstock.client.consumer.fetch_metrics import FetchMetrics
 from penstock.client.consumer.fetcher import Fetcher
 from penstock.client.consumer.group.actions import RebalanceEvent
-from penstock.client.consumer.membership import Membership
 from penstock.client.consumer.offset_fetcher import OffsetFetcher
 from penstock.client.consumer.position_updater import PositionUpdater
 from penstock.client.consumer.positions import (
@@ -44,6 +43,9 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster, PartitionInfo
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+if TYPE_CHECKING:
+    from penstock.client.consumer.group.coordinator import ConsumerCoordinator
 
 logger = logging.getLogger(__name__)
 
@@ -87,12 +89,12 @@ class ConsumerDriver:
             settings, clock=clock, auto_create_topics=settings["allow_auto_create_topics"]
         )
         self.offset_fetcher = OffsetFetcher(self.network, read_committed=read_committed)
-        self.group: Membership | None = None
+        self.group: ConsumerCoordinator | None = None
         if settings["group_id"] is not None:
             # Not imported for consumers without a group.
-            from penstock.client.consumer.group.coordinator import ConsumerCoordinator
+            from penstock.client.consumer.group import coordinator
 
-            self.group = ConsumerCoordinator(
+            self.group = coordinator.ConsumerCoordinator(
                 self.network,
                 Coordinators(self.network),
                 self.subscriptions,
@@ -312,7 +314,7 @@ class ConsumerDriver:
             timeout_ms = int(max(0.0, timeout_s) * 1000)
         return self.clock.monotonic_ms() + timeout_ms
 
-    def require_group(self) -> Membership:
+    def require_group(self) -> "ConsumerCoordinator":
         if self.group is None:
             raise IllegalStateError(
                 "this consumer has no group; give it a `group_id` to subscribe and to commit"

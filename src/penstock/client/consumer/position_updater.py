@@ -3,9 +3,8 @@
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from penstock.client.consumer.membership import Membership
 from penstock.client.consumer.offset_fetcher import OffsetFetcher, group_by_leader
 from penstock.client.consumer.positions import (
     LATEST_TIMESTAMP,
@@ -21,6 +20,9 @@ from penstock.core.errors import KafkaError, UnsupportedVersionError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.network_client import NetworkClient
 
+if TYPE_CHECKING:
+    from penstock.client.consumer.group.coordinator import ConsumerCoordinator
+
 logger = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -34,7 +36,7 @@ class PositionUpdater:
         network: NetworkClient,
         subscriptions: SubscriptionState,
         offset_fetcher: OffsetFetcher,
-        group: Membership | None,
+        group: "ConsumerCoordinator | None",
         settings: ConsumerOptions,
         *,
         start: Callable[[str, Work], bool],

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.client.consumer.membership import Membership
+from penstock.client.consumer.group.coordinator import ConsumerCoordinator
 from penstock.client.consumer.offset_fetcher import OffsetFetcher
 from penstock.client.consumer.position_updater import PositionUpdater
 from penstock.client.consumer.positions import (
@@ -72,7 +72,7 @@ class Harness:
             network,
             self.subscriptions,
             OffsetFetcher(network, read_committed=False),
-            cast("Membership | None", group),
+            cast("ConsumerCoordinator | None", group),
             settings,
             start=self.start,
             report=self.reported.append,

@@ -1,11 +1,10 @@
-"""The interface of membership machines: their settings, methods and actions."""
+"""The values that membership machines take and return: settings, events and actions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from penstock.client.consumer.assignors import TopicRacks
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -114,68 +113,3 @@ Action = (
 
 class TopicMatcher(Protocol):
     def __call__(self, topic: str, /) -> bool: ...
-
-
-class GroupMachine(Protocol):
-    """A membership without I/O. `now` is a monotonic time in milliseconds.
-
-    After every call its driver removes the `actions` and performs them in their order.
-    """
-
-    actions: list[Action]
-    owned: frozenset[TopicPartition]
-
-    @property
-    def is_member(self) -> bool:
-        """Whether the coordinator has accepted the member, and has not removed it since."""
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether it is a member that owns its whole assignment, and has nothing to do."""
-
-    @property
-    def needs_poll(self) -> bool:
-        """Whether the driver must call `polled` at once with the next poll."""
-
-    def subscribe(
-        self, topics: frozenset[str], now: int, matches: TopicMatcher | None = None
-    ) -> None:
-        """Subscribes to topics; `matches` is the pattern that they come from, if any."""
-
-    def subscribe_regex(self, regex: str, now: int) -> None:
-        """Subscribes to a pattern that the broker resolves."""
-
-    def polled(self, at: int, now: int) -> None:
-        """Notes a poll at time `at`; a member joins with the first one."""
-
-    def handle_response(self, number: int, response: Message, now: int) -> None: ...
-
-    def handle_failure(self, number: int, error: KafkaError, now: int) -> None: ...
-
-    def callback_done(self, event: RebalanceEvent, error: Exception | None, now: int) -> None: ...
-
-    def topics_fetched(self, number: int, topics: TopicRacks, now: int) -> None: ...
-
-    def metadata_changed(self, topics: TopicRacks, names: Mapping[UUID, str], now: int) -> None: ...
-
-    def topics_resolved(self, names: Mapping[UUID, str], now: int) -> None: ...
-
-    def tick(self, now: int) -> None:
-        """Handles expired timers; must be called at `wake_at` at the latest."""
-
-    def wake_at(self) -> int | None: ...
-
-    def prepare_leave(self) -> RebalanceEvent | None:
-        """Returns the event to call the listener with, at once, before the member leaves."""
-
-    def leave(self, reason: str, now: int) -> None:
-        """Leaves the group and clears the subscription and the assignment."""
-
-    def identity(self) -> Identity:
-        """Returns the member that commits. Raises CommitFailedError or RebalanceInProgressError."""
-
-    def handle_commit_error(self, code: int, identity: Identity, now: int) -> KafkaError | None:
-        """Handles a membership error of a commit; returns the error to raise, or None to retry."""
-
-    def metadata_identity(self) -> Identity:
-        """Returns the identity for transactions, member or not."""

@@ -29,33 +29,29 @@ from penstock.client.consumer.group.actions import (
     TopicMatcher,
 )
 from penstock.client.consumer.group.classic_requests import (
-    PROTOCOL_TYPE,
     Generation,
     heartbeat_request,
+    join_error,
     join_request,
+    join_timeout_ms,
     leave_request,
+    sync_error,
     sync_request,
 )
 from penstock.client.consumer.group.explain import (
-    code_of,
     coordinator_error,
     not_a_member_message,
     rebalance_error,
 )
-from penstock.client.consumer.group.member import NO_PARTITIONS, Member
-from penstock.client.errors import CommitFailedError, IllegalStateError
-from penstock.core.errors import ErrorCode, KafkaError, ProtocolError, nested_text
+from penstock.client.consumer.group.member import COORDINATOR_MOVED, NO_PARTITIONS, Member
+from penstock.client.errors import CommitFailedError, IllegalStateError, error_code_of
+from penstock.core.errors import ErrorCode, KafkaError, ProtocolError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.heartbeat import HeartbeatResponse
 from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.leave_group import LeaveGroupResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
-
-JOIN_LAPSE_MS = 5_000
-"""Added to the rebalance timeout, for which a JoinGroup may wait."""
-_MAX_INT = 2**31 - 1
-_COORDINATOR_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 
 
 class State(Enum):
@@ -70,7 +66,7 @@ class State(Enum):
 
 
 class ClassicMember(Member):
-    """A membership machine; see `GroupMachine`."""
+    """A member of a group with the classic protocol."""
 
     def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor]) -> None:
         super().__init__(settings)
@@ -141,9 +137,6 @@ class ClassicMember(Member):
     @property
     def needs_poll(self) -> bool:
         return self._topics is not None and not self._may_join
-
-    def topics_resolved(self, names: Mapping[UUID, str], now: int) -> None:
-        """Not used: classic assignments have the names of topics."""
 
     def metadata_changed(self, topics: TopicRacks, names: Mapping[UUID, str], now: int) -> None:
         self._leadership.update_metadata(topics)
@@ -256,8 +249,7 @@ class ClassicMember(Member):
         request = join_request(
             settings, self.generation, topics, self.owned, self._assignors, self._rejoin_reason
         )
-        timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms + JOIN_LAPSE_MS)
-        self._joining = self._send(request, JoinGroupResponse, min(timeout_ms, _MAX_INT))
+        self._joining = self._send(request, JoinGroupResponse, join_timeout_ms(settings))
 
     # --- responses
 
@@ -265,7 +257,7 @@ class ClassicMember(Member):
         if self._heartbeat is not None and number == self._heartbeat[0]:
             generation, self._heartbeat = self._heartbeat[1], None
             assert isinstance(response, HeartbeatResponse)
-            self._on_heartbeat(code_of(response.error_code), generation, now)
+            self._on_heartbeat(error_code_of(response.error_code), generation, now)
         elif number == self._joining:
             self._joining = None
             if isinstance(response, JoinGroupResponse):
@@ -275,16 +267,11 @@ class ClassicMember(Member):
         self._advance(now)
 
     def handle_failure(self, number: int, error: KafkaError, now: int) -> None:
-        """Handles a request without a response: disconnected, timed out, or not sent at all."""
         is_heartbeat = self._heartbeat is not None and number == self._heartbeat[0]
         if not is_heartbeat and number != self._joining:
             return
-        if error.code.retriable:
-            self.actions.append(ForgetCoordinator())
-        elif error.code is ErrorCode.UNSUPPORTED_VERSION:
-            self._report(coordinator_error(error.code, self._settings, nested_text(error)))
-        else:
-            self._report(error)
+        if (reported := self._error_to_report(error)) is not None:
+            self._report(reported)
         if is_heartbeat:
             self._heartbeat = None
             self._timers.heartbeat_failed(now)
@@ -297,6 +284,10 @@ class ClassicMember(Member):
         self._request_rejoin(f"rebalance failed due to {code.name}")
         self._retry_at = now if at_once else now + self._settings.retry_backoff_ms
 
+    def _fail_rebalance(self, error: KafkaError, code: ErrorCode, now: int) -> None:
+        self._report(error)
+        self._retry_rebalance(code, now)
+
     def _report(self, error: KafkaError, *, is_fatal: bool = False) -> None:
         """Has the next poll raise the error; the poll after that retries, unless it is fatal."""
         self._may_join = False
@@ -304,9 +295,7 @@ class ClassicMember(Member):
         self.actions.append(ReportError(error, is_fatal))
 
     def _on_join(self, response: JoinGroupResponse, now: int) -> None:
-        code = code_of(response.error_code)
-        if code is ErrorCode.NONE and response.protocol_type not in (None, PROTOCOL_TYPE):
-            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        code = join_error(response)
         if code is ErrorCode.NONE:
             self._handle_join(response, now)
         elif code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -331,12 +320,8 @@ class ClassicMember(Member):
         try:
             topics = self._leadership.begin(response)
         except ProtocolError as error:
-            self._report(
-                IllegalStateError(
-                    f"a member of the group joined with a malformed subscription: {error}"
-                )
-            )
-            self._retry_rebalance(error.code, now)
+            problem = f"a member of the group joined with a malformed subscription: {error}"
+            self._fail_rebalance(IllegalStateError(problem), error.code, now)
             return
         self._election = response
         self._request_count += 1
@@ -350,9 +335,8 @@ class ClassicMember(Member):
         try:
             assignments = self._leadership.assign(election, self._assignors, self.protocol, topics)
         except Exception as error:  # noqa: BLE001 - an assignor may be the user's own
-            failure = _assignor_error(error)
-            self._report(failure)
-            self._retry_rebalance(failure.code, now)
+            failure = leader.assignor_error(error)
+            self._fail_rebalance(failure, failure.code, now)
         else:
             self._send_sync(assignments)
 
@@ -361,12 +345,7 @@ class ClassicMember(Member):
         self._joining = self._send(request, SyncGroupResponse)
 
     def _on_sync(self, response: SyncGroupResponse, now: int) -> None:
-        code = code_of(response.error_code)
-        if code is ErrorCode.NONE and (
-            response.protocol_type not in (None, PROTOCOL_TYPE)
-            or response.protocol_name not in (None, self.generation.protocol)
-        ):
-            code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        code = sync_error(response, self.generation)
         if code is ErrorCode.NONE:
             self.state = State.STABLE
             self._rejoin_needed = False
@@ -383,7 +362,7 @@ class ClassicMember(Member):
     def _handle_rebalance_error(self, code: ErrorCode, now: int) -> None:
         """Handles an error of JoinGroup or SyncGroup that does not concern this member."""
         self._retry_rebalance(code, now, at_once=code is ErrorCode.REBALANCE_IN_PROGRESS)
-        if code in _COORDINATOR_MOVED:
+        if code in COORDINATOR_MOVED:
             self.actions.append(ForgetCoordinator())
         elif not code.retriable:
             is_fatal = code is ErrorCode.FENCED_INSTANCE_ID
@@ -395,10 +374,8 @@ class ClassicMember(Member):
         try:
             assignment = decode_assignment(data) if data else Assignment(())
         except ProtocolError as error:
-            self._report(
-                IllegalStateError(f"the leader of the group sent a malformed assignment: {error}")
-            )
-            self._retry_rebalance(error.code, now)
+            problem = f"the leader of the group sent a malformed assignment: {error}"
+            self._fail_rebalance(IllegalStateError(problem), error.code, now)
             return
         assigned = frozenset(assignment.partitions)
         if not self._matches_subscription(assigned):
@@ -451,7 +428,7 @@ class ClassicMember(Member):
             assignor = leader.find_assignor(self._assignors, self.generation.protocol)
             assignor.on_assignment(assignment, self.generation.id)
         except Exception as error:  # noqa: BLE001 - an assignor may be the user's own
-            self.actions.append(ReportError(_assignor_error(error), is_fatal=False))
+            self.actions.append(ReportError(leader.assignor_error(error), is_fatal=False))
 
     # --- heartbeats and leaving
 
@@ -475,7 +452,7 @@ class ClassicMember(Member):
         ):
             if generation == self.generation:
                 self._fence(code, "HEARTBEAT")
-        elif code in _COORDINATOR_MOVED:
+        elif code in COORDINATOR_MOVED:
             self.actions.append(ForgetCoordinator())
             self._timers.heartbeat_failed(now)
         else:
@@ -505,7 +482,7 @@ class ClassicMember(Member):
     # --- commits
 
     def handle_commit_error(self, code: int, identity: Identity, now: int) -> KafkaError | None:
-        error = code_of(code)
+        error = error_code_of(code)
         is_current = identity == self.metadata_identity()
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
             if self.state is State.STABLE:
@@ -520,11 +497,3 @@ class ClassicMember(Member):
         if error is ErrorCode.FENCED_INSTANCE_ID and is_current:
             return coordinator_error(error, self._settings)
         return CommitFailedError(not_a_member_message(self._settings), error)
-
-
-def _assignor_error(error: Exception) -> KafkaError:
-    """Returns the error for the user, who may have written the assignor."""
-    return IllegalStateError(
-        f"the assignor failed: {type(error).__name__}: {error}; fix it: until then this member "
-        "cannot rebalance the group"
-    )

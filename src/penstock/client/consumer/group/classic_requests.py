@@ -1,4 +1,4 @@
-"""The requests of a member with the classic protocol."""
+"""The requests of a member with the classic protocol, and the errors of their responses."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -6,13 +6,26 @@ from typing import Final, NamedTuple
 from penstock.client.consumer.assignors import Assignor, Subscription
 from penstock.client.consumer.assignors.encoding import encode_subscription
 from penstock.client.consumer.group.actions import MemberSettings
+from penstock.client.errors import error_code_of
+from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
-from penstock.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from penstock.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from penstock.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from penstock.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from penstock.protocol.messages.sync_group import (
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 
 PROTOCOL_TYPE: Final = "consumer"
+_JOIN_LAPSE_MS: Final = 5_000
+"""Added to the rebalance timeout, for which a JoinGroup may wait."""
+_MAX_INT: Final = 2**31 - 1
 _REASON_LENGTH: Final = 255
 """Brokers reject longer reasons."""
 
@@ -54,6 +67,29 @@ def join_request(
         protocols,
         reason[:_REASON_LENGTH],
     )
+
+
+def join_timeout_ms(settings: MemberSettings) -> int:
+    """Returns the timeout of a JoinGroup, which may wait for the whole rebalance timeout."""
+    timeout_ms = max(settings.request_timeout_ms, settings.max_poll_interval_ms + _JOIN_LAPSE_MS)
+    return min(timeout_ms, _MAX_INT)
+
+
+def join_error(response: JoinGroupResponse) -> ErrorCode:
+    """Returns the error of a response; INCONSISTENT_GROUP_PROTOCOL for a group of another type."""
+    if not response.error_code and response.protocol_type not in (None, PROTOCOL_TYPE):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return error_code_of(response.error_code)
+
+
+def sync_error(response: SyncGroupResponse, generation: Generation) -> ErrorCode:
+    """Returns the error of a response; INCONSISTENT_GROUP_PROTOCOL for another assignor."""
+    if not response.error_code and (
+        response.protocol_type not in (None, PROTOCOL_TYPE)
+        or response.protocol_name not in (None, generation.protocol)
+    ):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    return error_code_of(response.error_code)
 
 
 def sync_request(

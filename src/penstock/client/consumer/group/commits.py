@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from penstock.client.consumer.group.actions import Identity
-from penstock.client.consumer.group.explain import code_of
 from penstock.client.consumer.record import OffsetAndMetadata
-from penstock.client.errors import IllegalStateError
+from penstock.client.errors import IllegalStateError, error_code_of
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
@@ -82,7 +81,7 @@ def commit_request(
 
 def commit_errors(response: OffsetCommitResponse) -> dict[TopicPartition, ErrorCode]:
     return {
-        TopicPartition(topic.name, partition.partition_index): code_of(partition.error_code)
+        TopicPartition(topic.name, partition.partition_index): error_code_of(partition.error_code)
         for topic in response.topics
         for partition in topic.partitions
         if partition.error_code
@@ -139,14 +138,14 @@ def read_offset_fetch(response: OffsetFetchResponse) -> OffsetFetchResult:
         for data in topic.partitions:
             partition = TopicPartition(topic.name, data.partition_index)
             if data.error_code:
-                errors[partition] = code_of(data.error_code)
+                errors[partition] = error_code_of(data.error_code)
             elif data.committed_offset < 0:
                 offsets[partition] = None
             else:
                 offsets[partition] = OffsetAndMetadata(
                     data.committed_offset, data.metadata or "", data.committed_leader_epoch
                 )
-    return OffsetFetchResult(code_of(group.error_code), offsets, errors)
+    return OffsetFetchResult(error_code_of(group.error_code), offsets, errors)
 
 
 def leave_request(request: LeaveGroupRequest) -> Callable[[int], Message]:

@@ -21,10 +21,10 @@ from penstock.client.consumer.group.actions import (
     ResolveTopics,
     TopicMatcher,
 )
-from penstock.client.consumer.group.explain import code_of, coordinator_error, not_a_member_message
-from penstock.client.consumer.group.member import NO_PARTITIONS, Member
-from penstock.client.errors import CommitFailedError
-from penstock.core.errors import ErrorCode, KafkaError, nested_text
+from penstock.client.consumer.group.explain import coordinator_error, not_a_member_message
+from penstock.client.consumer.group.member import COORDINATOR_MOVED, NO_PARTITIONS, Member
+from penstock.client.errors import CommitFailedError, error_code_of
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_heartbeat import (
@@ -37,7 +37,6 @@ from penstock.protocol.messages.consumer_group_heartbeat import (
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 """A static member leaves temporarily: its partitions are kept for it."""
-_COORDINATOR_MOVED = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)
 _FENCED_ERRORS = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
 
 ByTopic = Mapping[UUID, frozenset[int]]
@@ -84,7 +83,7 @@ _NOTHING_SENT = SentFields()
 
 
 class ConsumerMember(Member):
-    """A membership machine; see `GroupMachine`. `member_id` is chosen by the client."""
+    """A member of a group with the consumer protocol. The client chooses `member_id`."""
 
     def __init__(self, settings: MemberSettings, member_id: str) -> None:
         super().__init__(settings)
@@ -168,9 +167,6 @@ class ConsumerMember(Member):
             (topic_id, name) for topic_id, name in names.items() if topic_id in target
         )
         self._advance(now)
-
-    def topics_fetched(self, number: int, topics: TopicRacks, now: int) -> None:
-        """Not used: the coordinator assigns."""
 
     def tick(self, now: int) -> None:
         if self.state in _IN_GROUP and now >= self._timers.poll_deadline:
@@ -309,7 +305,7 @@ class ConsumerMember(Member):
             return
         self._heartbeat = None
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
-        code = code_of(response.error_code)
+        code = error_code_of(response.error_code)
         if code is ErrorCode.NONE:
             self._on_success(response)
         else:
@@ -324,12 +320,8 @@ class ConsumerMember(Member):
         self._sent = _NOTHING_SENT
         self._retry_at = now + self._settings.retry_backoff_ms
         self._timers.heartbeat_at = self._retry_at
-        if error.code.retriable:
-            self.actions.append(ForgetCoordinator())
-        elif error.code is ErrorCode.UNSUPPORTED_VERSION:
-            self._fail(coordinator_error(error.code, self._settings, nested_text(error)))
-        else:
-            self._fail(error)
+        if (reported := self._error_to_report(error)) is not None:
+            self._fail(reported)
         self._advance(now)
 
     def _on_success(self, response: ConsumerGroupHeartbeatResponse) -> None:
@@ -350,7 +342,7 @@ class ConsumerMember(Member):
             if self.state in _IN_GROUP:
                 self.state = State.FENCED
                 self.epoch = 0
-        elif code in _COORDINATOR_MOVED:
+        elif code in COORDINATOR_MOVED:
             self.actions.append(ForgetCoordinator())
             self._timers.heartbeat_at = now
         elif code.retriable:
@@ -470,7 +462,7 @@ class ConsumerMember(Member):
 
     def handle_commit_error(self, code: int, identity: Identity, now: int) -> KafkaError | None:
         """Retries after a stale epoch: the next heartbeat gets the new one."""
-        error = code_of(code)
+        error = error_code_of(code)
         if error is ErrorCode.STALE_MEMBER_EPOCH and self.is_member:
             return None
         is_current = self.is_member and identity == self.metadata_identity()

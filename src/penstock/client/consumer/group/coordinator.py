@@ -22,7 +22,6 @@ from penstock.client.consumer.group.actions import (
     CallListener,
     FetchTopics,
     ForgetCoordinator,
-    GroupMachine,
     Identity,
     MemberSettings,
     RebalanceEvent,
@@ -35,6 +34,7 @@ from penstock.client.consumer.group.classic import ClassicMember
 from penstock.client.consumer.group.commits import leave_request
 from penstock.client.consumer.group.consumer_protocol import ConsumerMember
 from penstock.client.consumer.group.group_metrics import GroupMetrics
+from penstock.client.consumer.group.member import Member
 from penstock.client.consumer.group.offsets import GroupOffsets
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.consumer.subscription import SubscriptionKind
@@ -477,7 +477,7 @@ def _member_settings(settings: ConsumerOptions) -> MemberSettings:
     )
 
 
-def _machine(member: MemberSettings, settings: ConsumerOptions) -> GroupMachine:
+def _machine(member: MemberSettings, settings: ConsumerOptions) -> Member:
     if settings["group_protocol"] == "consumer":
         member_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         return ConsumerMember(member, member_id)

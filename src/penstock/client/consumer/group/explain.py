@@ -5,14 +5,6 @@ from penstock.client.errors import ClientError, RebalanceInProgressError, error_
 from penstock.core.errors import ErrorCode
 
 
-def code_of(number: int) -> ErrorCode:
-    """Returns the code, UNKNOWN_SERVER_ERROR for unknown numbers."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
 def coordinator_error(
     code: ErrorCode, settings: MemberSettings, broker_message: str | None = None
 ) -> ClientError:

@@ -11,6 +11,7 @@ from penstock.client.consumer.assignors import (
 )
 from penstock.client.consumer.assignors.encoding import decode_subscription, encode_assignment
 from penstock.client.errors import IllegalStateError
+from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.join_group import JoinGroupResponse
 
@@ -134,3 +135,11 @@ def shape(topics: TopicRacks, names: Iterable[str], *, with_racks: bool) -> dict
         return tuple(racks) if with_racks else len(racks)
 
     return {name: of(topics[name]) for name in names if topics.get(name)}
+
+
+def assignor_error(error: Exception) -> KafkaError:
+    """Returns the error for the user, who may have written the assignor."""
+    return IllegalStateError(
+        f"the assignor failed: {type(error).__name__}: {error}; fix it: until then this member "
+        "cannot rebalance the group"
+    )

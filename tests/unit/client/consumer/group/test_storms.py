@@ -8,9 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from penstock.client.consumer.assignors import assignors_of
-from penstock.client.consumer.group.actions import GroupMachine, MemberSettings
+from penstock.client.consumer.group.actions import MemberSettings
 from penstock.client.consumer.group.classic import ClassicMember
 from penstock.client.consumer.group.consumer_protocol import ConsumerMember
+from penstock.client.consumer.group.member import Member
 from penstock.coordinator.group.consumer.model import ConsumerGroupMember
 from penstock.core.ids import TopicPartition
 from tests.support.client.membership_simulation import (
@@ -64,7 +65,7 @@ def check_single_owners(simulation: MembershipSimulation) -> None:
 
 
 def storm(
-    seed: int, make: Callable[[str, str | None], GroupMachine], *, check: bool
+    seed: int, make: Callable[[str, str | None], Member], *, check: bool
 ) -> MembershipSimulation:
     simulation = MembershipSimulation(seed, Faults(loss=0.03, twice=0.03, late=0.02))
     random = simulation.random
