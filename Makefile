@@ -10,14 +10,15 @@ BIN := .venv/bin
 PYTHON_READY := .venv/.ready
 KAFKA_VERSION := $(shell sed -nE 's/.*<kafka\.version>(.*)<\/.*/\1/p' tools/kafka/pom.xml)
 KAFKA_READY := .parts/kafka-$(KAFKA_VERSION)/.ready
+KAFKA_CLASSES_READY := .parts/kafka-$(KAFKA_VERSION)/.classes-ready
 KAFKA_APPS_READY := .parts/kafka-apps-$(KAFKA_VERSION)/.ready
 JAVA_CLIENTS_READY := .parts/java-clients/.ready
 SPARK_KAFKA_READY := .parts/spark-kafka/.ready
 SPARK_CLASSES_READY := .parts/cache/.ready
 KAFKAJS_READY := .parts/node/.ready
 FRANZ_GO := .parts/bin/franz-go-client
-PARTS := $(KAFKA_READY) $(KAFKA_APPS_READY) $(JAVA_CLIENTS_READY) $(SPARK_KAFKA_READY) \
-	$(SPARK_CLASSES_READY) $(KAFKAJS_READY) $(FRANZ_GO)
+PARTS := $(KAFKA_READY) $(KAFKA_CLASSES_READY) $(KAFKA_APPS_READY) $(JAVA_CLIENTS_READY) \
+	$(SPARK_KAFKA_READY) $(SPARK_CLASSES_READY) $(KAFKAJS_READY) $(FRANZ_GO)
 JOBS ?= 2
 ARGS ?=
 
@@ -48,6 +49,12 @@ $(PYTHON_READY): $(BUILD_INPUTS)
 
 $(KAFKA_READY): tools/kafka/pom.xml tools/setup.sh
 	@tools/setup.sh kafka $(KAFKA_VERSION)
+	@touch $@
+
+# Kafka's Java classes as a JVM has them in memory: the tests start Kafka in half the time.
+$(KAFKA_CLASSES_READY): $(KAFKA_READY) | $(PYTHON_READY)
+	@echo "setup: making an archive of Kafka's classes"
+	@$(BIN)/python -m tests.support.kafka.class_archive
 	@touch $@
 
 $(KAFKA_APPS_READY): tools/kafka/pom.xml $(wildcard tools/kafka-apps/*) tools/setup.sh

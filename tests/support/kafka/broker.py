@@ -31,6 +31,9 @@ JVM_OPTIONS = (
     "-XX:-UsePerfData",
 )
 
+CLASS_SHARING_OPTIONS = ("-Xlog:disable", "-Xlog:all=error:stderr")
+"""A JVM ignores an archive of classes that does not match; it must not print that to stdout."""
+
 GAPS = "Non-consecutive offsets in "
 MAX_ARGUMENT_BYTES = 100_000  # Linux refuses a single argument over 128 KiB
 
@@ -71,7 +74,12 @@ class KafkaParts:
         java = shutil.which("java")
         if java is None:
             raise MissingPartError("Java 17 or newer is missing: run make setup")
-        return cls(Path(java), libs, match[1])
+        return cls(Path(java), libs.resolve(), match[1])
+
+    @property
+    def archive(self) -> Path:
+        """The archive of Kafka's classes that `class_archive` creates; it need not exist."""
+        return self.libs.parent / "classes.jsa"
 
     def command(
         self, program: str | Path, *arguments: str, scratch: str | Path, log_level: str = "warn"
@@ -82,11 +90,13 @@ class KafkaParts:
         """
         classes = f"{self.libs}/*"
         if isinstance(program, Path):
-            classes = f"{self._compiled(program)}:{classes}"
+            # Behind the jars: the archive is valid only if the class path begins with them.
+            classes = f"{classes}:{self._compiled(program)}"
             program = program.stem
         return [
             str(self.java),
             *JVM_OPTIONS,
+            *class_sharing(self.archive),
             f"-Djava.io.tmpdir={scratch}",
             f"-Dlog4j2.configurationFile={JAVA_DIRECTORY / 'log4j2.properties'}",
             f"-Dpenstock.log.level={log_level}",
@@ -143,6 +153,13 @@ class KafkaParts:
             printed = f"{done.stdout[-2000:]}\n{done.stderr[-6000:]}"
             raise KafkaToolError(f"{program} ended with {done.returncode}:\n{printed}")
         return Run(done.stdout, done.stderr)
+
+
+def class_sharing(archive: Path) -> tuple[str, ...]:
+    """Returns the options of a JVM that uses an archive of classes, if the archive exists."""
+    if not archive.exists():
+        return ()
+    return f"-XX:SharedArchiveFile={archive}", *CLASS_SHARING_OPTIONS
 
 
 @dataclass(frozen=True)
