@@ -22,6 +22,8 @@ class Workers:
         """Compaction, and moves of logs between directories."""
         self.store = ThreadPoolExecutor(1, "penstock-store")
         """Commits of cluster metadata; one thread keeps them in order."""
+        self.match = ThreadPoolExecutor(1, "penstock-match")
+        """Matching of clients' regular expressions, which may take milliseconds for each name."""
         self._operations: set[asyncio.Task[object]] = set()
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
@@ -53,5 +55,5 @@ class Workers:
 
     def close(self) -> None:
         """Waits for running work; work that has not started is dropped."""
-        for pool in (self.flush, self.compute, self.clean, self.store):
+        for pool in (self.flush, self.compute, self.clean, self.store, self.match):
             pool.shutdown(wait=True, cancel_futures=True)

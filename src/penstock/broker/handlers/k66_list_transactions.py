@@ -1,15 +1,19 @@
 """ListTransactions (66): versions 0 to 2: the transactions that this broker coordinates (P4)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.broker.workers import Workers
 from penstock.coordinator.txn.admin import list_transactions
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
+    ListTransactionsTransactionState,
 )
 from penstock.security.acl import AclOperation, ResourceType
 
@@ -17,6 +21,7 @@ from penstock.security.acl import AclOperation, ResourceType
 @dataclass(frozen=True, slots=True)
 class Context:
     authorizer: RequestAuthorizer
+    workers: Workers
     transactions: TransactionCoordinator
 
 
@@ -30,11 +35,14 @@ async def handle(context: Context, request: Request, body: ListTransactionsReque
         if response.error_code:
             return ListTransactionsResponse(error_code=response.error_code)
         listed.transaction_states.extend(response.transaction_states)
+    states = listed.transaction_states
+    if matches is not None:
+        work = partial(_matching, states, matches)
+        states = await context.workers.run(context.workers.match, work)
     listed.transaction_states = [
         state
-        for state in listed.transaction_states
-        if (matches is None or matches(state.transactional_id))
-        and context.authorizer.allows(
+        for state in states
+        if context.authorizer.allows(
             request.session,
             AclOperation.DESCRIBE,
             ResourceType.TRANSACTIONAL_ID,
@@ -42,3 +50,9 @@ async def handle(context: Context, request: Request, body: ListTransactionsReque
         )
     ]
     return listed
+
+
+def _matching(
+    states: list[ListTransactionsTransactionState], matches: Callable[[str], bool]
+) -> list[ListTransactionsTransactionState]:
+    return [state for state in states if matches(state.transactional_id)]
