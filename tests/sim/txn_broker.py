@@ -273,6 +273,7 @@ class SimBroker:
                     image,
                     record,
                     cluster_id="simulated",
+                    login_secret=b"secret",
                     features=self._features,
                     now_ms=record.timestamp_ms,
                     rules=election_rules(self.broker.config, image),

@@ -320,3 +320,26 @@ def test_a_login_over_tls(tmp_path: Path, tls: Tls) -> None:
             assert plain_login(client, "ann", "wrong").error_code == (
                 ErrorCode.SASL_AUTHENTICATION_FAILED
             )
+
+
+def test_the_challenge_of_an_unknown_user_survives_a_restart(tmp_path: Path) -> None:
+    """X2: otherwise a restart would tell apart who exists."""
+
+    def challenges() -> dict[str, bytes]:
+        with running_broker(tmp_path, SASL_SETTINGS) as broker:
+            with broker.connect("PLAINTEXT") as admin:
+                set_password(admin, ScramMechanism.SCRAM_SHA_256, "ann", "pencil", 8192)
+            salts = {}
+            for user in ("ann", "eve", "mallory"):
+                with broker.connect("SASL_PLAINTEXT") as client:
+                    handshake(client, "SCRAM-SHA-256")
+                    token = ScramClient("sha256", user, "x").first()
+                    response = client.request(SaslAuthenticateRequest(token), 2)
+                    salts[user] = response.auth_bytes.partition(b",")[2]
+        return salts
+
+    first = challenges()
+    assert first == challenges()
+    assert len(set(first.values())) == 3
+    assert {challenge.partition(b",i=")[2] for challenge in first.values()} == {b"8192"}
+    assert len({len(challenge) for challenge in first.values()}) == 1

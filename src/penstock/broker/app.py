@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 import resource
+import secrets
 import uuid
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -278,6 +279,7 @@ class App:
         set_limits(limits, self._config)
         limits.protected_listener = protected_listener(self._config)
         sessions = SessionFactory(self._config, self._image, self._clock)
+        self._controller.listeners.append(sessions.apply)
         self._dispatcher = Dispatcher(broker, sessions)
         self._server = SocketServer(
             self._dispatcher,
@@ -311,6 +313,7 @@ class App:
                     image,
                     record,
                     cluster_id=cluster_id,
+                    login_secret=secrets.token_bytes(32),
                     features=NEW_CLUSTER_FEATURES,
                     now_ms=record.timestamp_ms,
                     rules=election_rules(self._config, image),

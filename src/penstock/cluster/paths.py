@@ -22,6 +22,7 @@ def pascal_case(name: str) -> str:
 
 _SINGLE_PATHS: Final = {
     "cluster_id": "/cluster/id",
+    "login_secret": "/penstock/login_secret",
     "controller": "/controller",
     "controller_epoch": "/controller_epoch",
     "features": "/feature",

@@ -34,6 +34,7 @@ from penstock.controller.metadata import (
     ClusterIdRecord,
     ControllerRecord,
     FeaturesRecord,
+    LoginSecretRecord,
     PartitionRecord,
     Record,
 )
@@ -109,6 +110,6 @@ def expected_version(record: Record) -> int | None:
             return record.partition_epoch - 1
         case FeaturesRecord():
             return record.epoch - 1
-        case ClusterIdRecord() | ControllerRecord():
+        case ClusterIdRecord() | LoginSecretRecord() | ControllerRecord():
             return -1
     return None

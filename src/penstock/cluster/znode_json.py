@@ -16,6 +16,11 @@ class ClusterIdJson(Struct, kw_only=True):
     id: str
 
 
+class LoginSecretJson(Struct, kw_only=True):
+    version: _Int = 1
+    secret: bytes
+
+
 class ControllerJson(Struct, kw_only=True, rename="camel"):
     version: _Int = 2
     brokerid: _Int

@@ -24,6 +24,7 @@ from penstock.cluster.znode_json import (
     FeatureLevelJson,
     FeatureRangeJson,
     FeaturesJson,
+    LoginSecretJson,
     PartitionJson,
     ProducerIdsJson,
     TopicJson,
@@ -45,6 +46,7 @@ from penstock.controller.metadata import (
     ControllerRecord,
     Endpoint,
     FeaturesRecord,
+    LoginSecretRecord,
     PartitionRecord,
     ProducerIdsRecord,
     Record,
@@ -127,6 +129,8 @@ def encode(record: Record) -> bytes:
             )
         case ClusterIdRecord():
             return encode_json(ClusterIdJson(id=record.cluster_id))
+        case LoginSecretRecord():
+            return encode_json(LoginSecretJson(secret=record.secret))
 
 
 def _topic_json(record: TopicRecord) -> TopicJson:
@@ -203,6 +207,8 @@ def _single_record(path: str, name: str, data: bytes, version: int) -> Record:
     match name:
         case "cluster_id":
             return ClusterIdRecord(parse(path, data, ClusterIdJson).id)
+        case "login_secret":
+            return LoginSecretRecord(parse(path, data, LoginSecretJson).secret)
         case "controller":
             controller = parse(path, data, ControllerJson)
             return ControllerRecord(

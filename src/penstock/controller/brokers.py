@@ -12,6 +12,7 @@ from penstock.controller.metadata import (
     ControllerEpochRecord,
     ControllerRecord,
     FeaturesRecord,
+    LoginSecretRecord,
     Put,
 )
 from penstock.controller.partition_state_machine import ElectionRules
@@ -22,21 +23,25 @@ def register_as_controller(
     broker: BrokerRecord,
     *,
     cluster_id: str,
+    login_secret: bytes,
     features: Mapping[str, int],
     now_ms: int,
     rules: ElectionRules,
 ) -> list[Change]:
     """Returns the changes that register a starting broker and make it the controller.
 
-    `cluster_id` and `features` are used for a new store; otherwise the stored ones are kept. Raises
-    UNSUPPORTED_VERSION if the broker does not support the stored feature levels. The broker's
-    partitions get a new leader epoch, as after a failure (R7). The store assigns the broker epoch.
+    `cluster_id`, `login_secret` and `features` are used for a new store; otherwise the stored ones
+    are kept. Raises UNSUPPORTED_VERSION if the broker does not support the stored feature levels.
+    The broker's partitions get a new leader epoch, as after a failure (R7). The store assigns the
+    broker epoch.
     """
     require_supported(broker, features if image.features is None else image.features.levels)
     epoch = image.controller_epoch + 1
     changes: list[Change] = []
     if not image.cluster_id:
         changes.append(Put(ClusterIdRecord(cluster_id)))
+    if not image.login_secret:
+        changes.append(Put(LoginSecretRecord(login_secret)))
     if image.features is None:
         changes.append(Put(FeaturesRecord(features, 0)))
     changes += [Put(ControllerEpochRecord(epoch)), Put(ControllerRecord(broker.broker_id, now_ms))]

@@ -20,6 +20,7 @@ from penstock.controller.metadata import (
     Endpoint,
     FeaturesRecord,
     Key,
+    LoginSecretRecord,
     PartitionRecord,
     ProducerIdsRecord,
     Put,
@@ -37,6 +38,7 @@ class ClusterImage:
 
     def __init__(self) -> None:
         self.cluster_id = ""
+        self.login_secret = b""
         self.controller_id = -1
         self.controller_epoch = 0
         self.features: FeaturesRecord | None = None
@@ -106,6 +108,8 @@ class ClusterImage:
         """The records that the image was built from; the controller's without its timestamp."""
         if self.cluster_id:
             yield ClusterIdRecord(self.cluster_id)
+        if self.login_secret:
+            yield LoginSecretRecord(self.login_secret)
         if self.controller_id != -1:
             yield ControllerRecord(self.controller_id, -1)
         if self.controller_epoch:
@@ -146,6 +150,8 @@ class ClusterImage:
                 self.producer_ids = record
             case ClusterIdRecord():
                 self.cluster_id = record.cluster_id
+            case LoginSecretRecord():
+                self.login_secret = record.secret
 
     def _delete(self, key: Key) -> None:
         match key:

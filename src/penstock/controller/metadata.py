@@ -94,6 +94,19 @@ class ClusterIdRecord(Struct, frozen=True):
         return ClusterKey("cluster_id")
 
 
+class LoginSecretRecord(Struct, frozen=True):
+    """`/penstock/login_secret`: the key of the salts that unknown users get.
+
+    It is the same after a restart and on all brokers, and known to them alone.
+    """
+
+    secret: bytes
+
+    @property
+    def key(self) -> ClusterKey:
+        return ClusterKey("login_secret")
+
+
 class ControllerRecord(Struct, frozen=True):
     """`/controller`: the broker that is the controller. Ephemeral."""
 
@@ -238,6 +251,7 @@ class AclRecord(Struct, frozen=True):
 
 Record = (
     ClusterIdRecord
+    | LoginSecretRecord
     | ControllerRecord
     | ControllerEpochRecord
     | FeaturesRecord

@@ -4,8 +4,10 @@ import base64
 import binascii
 import hashlib
 import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from penstock.core.errors import ErrorCode, KafkaError
 
@@ -14,6 +16,8 @@ MAX_ITERATIONS = 16384
 
 _FIELDS = ("salt", "stored_key", "server_key", "iterations")
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_TEXT_SALT_SIZE = 26
+"""The digits to base 36 that 130 bits take."""
 
 
 class ScramMechanism(IntEnum):
@@ -103,16 +107,37 @@ def random_text(bits: int) -> str:
     return digits or "0"
 
 
+class CredentialShape(NamedTuple):
+    """What a login reveals about a credential before the password is checked."""
+
+    iterations: int = MIN_ITERATIONS
+    salt_size: int = 0
+    """0 for a salt that `random_text` made, as Kafka's own clients do."""
+
+    @classmethod
+    def of(cls, credential: ScramCredential) -> "CredentialShape":
+        is_text = 20 <= len(credential.salt) <= _TEXT_SALT_SIZE and all(
+            character in _DIGITS for character in credential.salt.decode("latin-1")
+        )
+        return cls(credential.iterations, 0 if is_text else len(credential.salt))
+
+
 def decoy_credential(
-    mechanism: ScramMechanism, secret: bytes, user: str, iterations: int = MIN_ITERATIONS
+    mechanism: ScramMechanism, secret: bytes, user: str, known: Sequence[CredentialShape]
 ) -> ScramCredential:
     """Returns a credential for an unknown user: always the same one, which no password matches.
 
     With it the exchange fails as with a wrong password, so that a client cannot find out which
-    users exist. `secret` must be known to the broker alone.
+    users exist. `secret` must be known to the brokers alone. `known` are the shapes of all users'
+    credentials, sorted: unknown users have them in the same proportions.
     """
     seed = user.encode(errors="surrogatepass")
-    salt = random_text(int.from_bytes(hmac.digest(secret, b"salt" + seed, "sha512"), "big"))
+    draw = int.from_bytes(hmac.digest(secret, b"shape" + seed, "sha256")[:8], "big")
+    shape = known[draw * len(known) >> 64] if known else CredentialShape()
+    random_salt = hashlib.shake_256(secret + b"salt" + seed).digest(shape.salt_size or 32)
+    salt = random_salt
+    if not shape.salt_size:
+        salt = random_text(int.from_bytes(random_salt, "big")).encode()
     stored_key = mechanism.hmac(secret, b"stored key" + seed)
     server_key = mechanism.hmac(secret, b"server key" + seed)
-    return ScramCredential(salt.encode(), stored_key, server_key, iterations)
+    return ScramCredential(salt, stored_key, server_key, shape.iterations)

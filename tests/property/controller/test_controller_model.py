@@ -185,7 +185,13 @@ class ClusterMachine(RuleBasedStateMachine):
         self.shutting_down.discard(broker_id)
         record = broker(broker_id, self.next_epoch(), RACKS[broker_id])
         changes = register_as_controller(
-            self.image, record, cluster_id="c", features={}, now_ms=0, rules=self.election_rules
+            self.image,
+            record,
+            login_secret=b"secret",
+            cluster_id="c",
+            features={},
+            now_ms=0,
+            rules=self.election_rules,
         )
         self.epoch = max(self.epoch, self.image.controller_epoch + 1)
         self.commit(changes)

@@ -24,6 +24,7 @@ from penstock.controller.metadata import (
     Endpoint,
     FeaturesRecord,
     Key,
+    LoginSecretRecord,
     PartitionRecord,
     ProducerIdsRecord,
     Put,
@@ -78,6 +79,7 @@ def acl(name: str, pattern_type: str = "LITERAL", operation: str = "READ") -> Ac
 
 PERSISTENT_RECORDS: tuple[Record, ...] = (
     ClusterIdRecord("cX8sHPs6QTSsO1oMyyOjCw"),
+    LoginSecretRecord(b"secret"),
     ControllerEpochRecord(7),
     FeaturesRecord({"metadata.version": 21}, epoch=0),
     ProducerIdsRecord(1, 1000, 1999),

@@ -3,15 +3,30 @@
 import base64
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from penstock.security.sasl.scram import CredentialLookup
 from penstock.security.scram_credential import (
     MIN_ITERATIONS,
     ScramCredential,
     ScramMechanism,
     credential_from_salted_password,
+    decoy_credential,
     salted_password,
 )
+
+
+def credential_lookup(
+    mechanism: ScramMechanism, credentials: Mapping[str, ScramCredential]
+) -> CredentialLookup:
+    """Returns the lookup of a server that knows these users; others get decoys."""
+
+    def lookup(user: str) -> tuple[ScramCredential, bool]:
+        decoy = decoy_credential(mechanism, b"the broker's own", user, [])
+        return credentials.get(user, decoy), user in credentials
+
+    return lookup
 
 
 @dataclass

@@ -39,6 +39,7 @@ def start(
         image,
         replace(broker(broker_id, epoch=epoch), features=SUPPORTED),
         cluster_id="cluster",
+        login_secret=b"secret",
         features={"group.version": 1} if features is None else features,
         now_ms=5,
         rules=rules,

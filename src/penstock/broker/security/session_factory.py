@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import secrets
+from collections.abc import Iterable
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.request import Session
 from penstock.broker.security.connection_quotas import ConnectionQuotas
+from penstock.broker.security.decoy_credentials import DecoyCredentials
 from penstock.broker.security.sasl_authenticator import NewServer, SaslServerAuthenticator
 from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Change
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.net.server.connection import Connection
@@ -34,7 +37,7 @@ class SessionFactory:
         self._clock = clock
         self.connection_quotas = ConnectionQuotas(config, image, clock)
         self._listeners = {spec.name: spec for spec in config.listeners}
-        self._decoy_secret = secrets.token_bytes(32)
+        self._decoys = DecoyCredentials(image)
         self._mechanisms = self._create_mechanisms()
         self._mappers = {
             spec.name: SslPrincipalMapper(
@@ -51,6 +54,10 @@ class SessionFactory:
             self._mechanisms = self._create_mechanisms()
         except KafkaError as error:
             logger.error("the SASL settings in force stay: %s", error.message)
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Follows the SCRAM credentials of users."""
+        self._decoys.apply(changes)
 
     def open(self, connection: Connection) -> Session:
         """Returns the session of a new connection; sets whether it is authenticated."""
@@ -103,7 +110,7 @@ class SessionFactory:
             ),
             user_configs=lambda user: self._image.config("users", user),
             new_nonce=lambda: random_text(secrets.randbits(_NONCE_BITS)),
-            decoy_secret=self._decoy_secret,
+            decoys=self._decoys,
         )
 
 

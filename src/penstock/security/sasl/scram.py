@@ -20,11 +20,10 @@ from penstock.security.scram_credential import (
     MIN_ITERATIONS,
     ScramCredential,
     ScramMechanism,
-    decoy_credential,
 )
 
-CredentialLookup = Callable[[str], ScramCredential | None]
-"""Returns the credential of a user, or None if the user does not exist."""
+CredentialLookup = Callable[[str], tuple[ScramCredential, bool]]
+"""Returns the credential of a user, or a decoy, and whether the user exists."""
 
 _SASLNAME = r"(?:[^\0=,]|=2C|=3D)+"
 _PRINTABLE = r"[\x21-\x2b\x2d-\x7e]+"
@@ -74,13 +73,11 @@ class ScramServer:
         mechanism: ScramMechanism,
         lookup: CredentialLookup,
         nonce: str,
-        decoy_secret: bytes,
     ) -> None:
-        """`nonce` is new for each login; `decoy_secret` is the same for all logins of a broker."""
+        """`nonce` is new for each login."""
         self._mechanism = mechanism
         self._lookup = lookup
         self._nonce = nonce
-        self._decoy_secret = decoy_secret
         self._exchange: _Exchange | None = None
         self._name: str | None = None
         self._ended = False
@@ -139,12 +136,7 @@ class ScramServer:
             raise authentication_error(
                 "authentication failed: the authorization id must be empty or the user name"
             )
-        stored = self._lookup(user)
-        # Computed in any case: an unknown user must take as long as a known one.
-        credential = decoy_credential(self._mechanism, self._decoy_secret, user)
-        is_known = stored is not None and stored.iterations >= MIN_ITERATIONS
-        if stored is not None and is_known:
-            credential = stored
+        credential, is_known = self._lookup(user)
         nonce = match["nonce"] + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         challenge = f"r={nonce},s={salt},i={credential.iterations}"
@@ -189,11 +181,16 @@ def _mechanism(mechanism: ScramMechanism) -> ServerMechanism:
     name = mechanism.mechanism_name
 
     def create(context: ServerContext) -> Callable[[], SaslServer]:
-        def lookup(user: str) -> ScramCredential | None:
+        def lookup(user: str) -> tuple[ScramCredential, bool]:
             text = context.user_configs(user).get(name)
-            return None if text is None else ScramCredential.from_text(text)
+            # Created in any case: an unknown user must take as long as a known one.
+            decoy = context.decoys.scram_credential(name, user)
+            credential = ScramCredential.from_text(decoy if text is None else text)
+            if credential.iterations < MIN_ITERATIONS:
+                return ScramCredential.from_text(decoy), False
+            return credential, text is not None
 
-        return lambda: ScramServer(mechanism, lookup, context.new_nonce(), context.decoy_secret)
+        return lambda: ScramServer(mechanism, lookup, context.new_nonce())
 
     return ServerMechanism(name, create)
 

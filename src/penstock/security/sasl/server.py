@@ -36,8 +36,19 @@ class ServerContext(NamedTuple):
     user_configs: Callable[[str], Mapping[str, str]]
     """Returns the stored configs of a user, which include its SCRAM credentials."""
     new_nonce: Callable[[], str]
-    decoy_secret: bytes
-    """The same for all logins of a broker; see `scram_credential.decoy_credential`."""
+    decoys: "Decoys"
+    """The credentials of users that do not exist."""
+
+
+class Decoys(Protocol):
+    """Credentials for unknown users, which look like those of known users."""
+
+    def scram_credential(self, mechanism: str, user: str) -> str:
+        """Returns the text of a SCRAM credential, the same for each login; see `decoy_credential`.
+
+        It must take the same time whether or not the user exists.
+        """
+        ...
 
 
 class ServerMechanism(NamedTuple):

@@ -21,7 +21,7 @@ from penstock.security.sasl.plain import PlainServer
 from penstock.security.sasl.scram import ScramServer
 from penstock.security.sasl.server import SaslServer
 from penstock.security.scram_credential import ScramMechanism
-from tests.support.protocol.scram_client import credential_from_password
+from tests.support.protocol.scram_client import credential_from_password, credential_lookup
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -46,7 +46,7 @@ def scram_server(mechanism: ScramMechanism, users: dict[str, str]) -> ScramServe
         user: credential_from_password(mechanism, password, b"salt")
         for user, password in users.items()
     }
-    return ScramServer(mechanism, credentials.get, "server-nonce", b"secret")
+    return ScramServer(mechanism, credential_lookup(mechanism, credentials), "server-nonce")
 
 
 def exchange(client: SaslClient, server: SaslServer) -> None:

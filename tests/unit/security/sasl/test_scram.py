@@ -1,16 +1,26 @@
 """SASL SCRAM: the RFCs' own example, Kafka's credentials, and clients that misbehave (X2)."""
 
 import base64
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.broker.security.decoy_credentials import DecoyCredentials
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import ConfigRecord, LoginSecretRecord, Put, Record
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.security.sasl.scram import ScramServer, decode_saslname, encode_saslname
-from penstock.security.sasl.server import SaslServer
+from penstock.security.sasl.scram import (
+    SCRAM_SHA_256_MECHANISM,
+    ScramServer,
+    decode_saslname,
+    encode_saslname,
+)
+from penstock.security.sasl.server import SaslServer, ServerContext
 from penstock.security.scram_credential import (
+    CredentialShape,
     ScramCredential,
     ScramMechanism,
     credential_from_salted_password,
@@ -18,12 +28,15 @@ from penstock.security.scram_credential import (
     random_text,
     salted_password,
 )
-from tests.support.protocol.scram_client import ScramClient, credential_from_password
+from tests.support.protocol.scram_client import (
+    ScramClient,
+    credential_from_password,
+    credential_lookup,
+)
 
 SHA_256 = ScramMechanism.SCRAM_SHA_256
 SHA_512 = ScramMechanism.SCRAM_SHA_512
 MECHANISMS = pytest.mark.parametrize("mechanism", list(ScramMechanism))
-SECRET = b"the broker's own"
 NONCE = "3rfcNHYJY1ZVvWVs7j"
 
 # What ScramFormatter of Kafka 4.3.1 makes of the password "pencil" and the salt "4salt".
@@ -40,7 +53,18 @@ def new_server(
     mechanism: ScramMechanism = SHA_256, user: str = "user", password: str = "pencil"
 ) -> ScramServer:
     credential = credential_from_password(mechanism, password, b"salt")
-    return ScramServer(mechanism, {user: credential}.get, NONCE, SECRET)
+    return ScramServer(mechanism, credential_lookup(mechanism, {user: credential}), NONCE)
+
+
+def new_servers(image: ClusterImage) -> Callable[[], SaslServer]:
+    """Returns what creates the servers of a broker with these users."""
+    context = ServerContext(
+        setting=lambda name, mechanism: None,
+        user_configs=lambda user: image.config("users", user),
+        new_nonce=lambda: NONCE,
+        decoys=DecoyCredentials(image),
+    )
+    return SCRAM_SHA_256_MECHANISM.create(context)
 
 
 def refusal(step: Callable[[], bytes]) -> str:
@@ -54,7 +78,9 @@ def test_the_example_of_rfc_7677() -> None:
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     credential = credential_from_password(SHA_256, "pencil", salt, 4096)
     server: SaslServer = ScramServer(
-        SHA_256, {"user": credential}.get, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", SECRET
+        SHA_256,
+        credential_lookup(SHA_256, {"user": credential}),
+        "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0",
     )
     assert server.step(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO") == (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
@@ -150,7 +176,14 @@ def test_unknown_user_and_wrong_password_have_the_same_error(mechanism: ScramMec
 
 def test_a_credential_with_too_few_iterations_is_not_used() -> None:
     weak = credential_from_password(SHA_256, "pencil", b"salt", 4095)
-    server = ScramServer(SHA_256, {"user": weak}.get, NONCE, SECRET)
+    image = ClusterImage()
+    image.apply(
+        [
+            Put(LoginSecretRecord(b"the broker's own")),
+            Put(ConfigRecord((("users", "user"),), {"SCRAM-SHA-256": weak.to_text()})),
+        ]
+    )
+    server = new_servers(image)()
     client = ScramClient("sha256", "user", "pencil")
     challenge = server.step(client.first())
     assert challenge.endswith(b",i=4096")
@@ -236,4 +269,72 @@ def test_random_text_and_decoys() -> None:
     assert random_text(0) == "0"
     assert int(random_text(2**130 - 1), 36) == 2**130 - 1
     assert int(random_text(2**200 + 77), 36) == 77
-    assert decoy_credential(SHA_256, b"a", "x") != decoy_credential(SHA_256, b"b", "x")
+    assert decoy_credential(SHA_256, b"a", "x", []) != decoy_credential(SHA_256, b"b", "x", [])
+
+
+def test_decoys_have_the_iterations_and_salts_of_known_users_in_the_same_proportions() -> None:
+    known = sorted([CredentialShape(4096), CredentialShape(8192, 64), CredentialShape(8192, 64)])
+    decoys = [decoy_credential(SHA_256, b"a", f"user{n}", known) for n in range(900)]
+    shapes = Counter(CredentialShape.of(decoy) for decoy in decoys)
+    assert shapes.keys() == set(known)
+    assert 500 < shapes[CredentialShape(8192, 64)] < 700
+
+
+def test_a_decoy_survives_a_restart_and_a_login_resembles_that_of_a_known_user() -> None:
+    credential = credential_from_password(SHA_256, "pencil", bytes(range(16)), 8192)
+    records: list[Record] = [
+        LoginSecretRecord(b"secret"),
+        ConfigRecord((("users", "ann"),), {"SCRAM-SHA-256": credential.to_text()}),
+    ]
+
+    def challenge(user: str) -> bytes:
+        image = ClusterImage()
+        image.apply(map(Put, records))
+        return new_servers(image)().step(ScramClient("sha256", user, "x").first())
+
+    def shape(user: str) -> tuple[int, bytes]:
+        _, salt, iterations = challenge(user).split(b",")
+        return len(base64.b64decode(salt.removeprefix(b"s="))), iterations
+
+    assert challenge("eve") == challenge("eve")
+    assert shape("eve") == shape("ann") == (16, b"i=8192")
+
+
+def test_an_unknown_user_takes_the_steps_of_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same parsing and the same hashes: the time of a login does not tell who exists."""
+    image = ClusterImage()
+    credential = credential_from_password(SHA_256, "pencil", b"s" * 24)
+    image.apply(
+        [
+            Put(LoginSecretRecord(b"secret")),
+            Put(ConfigRecord((("users", "ann"),), {"SCRAM-SHA-256": credential.to_text()})),
+        ]
+    )
+    calls: Counter[str] = Counter()
+
+    def count(owner: object, name: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(*args: object) -> object:
+            calls[name] += 1
+            return function(*args)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(ScramCredential, "from_text")
+    count(ScramMechanism, "hmac")
+    count(ScramMechanism, "hash")
+
+    new_server = new_servers(image)
+
+    def steps(user: str) -> Counter[str]:
+        calls.clear()
+        server = new_server()
+        client = ScramClient("sha256", user, "wrong")
+        challenge = server.step(client.first())
+        assert refusal(lambda: server.step(client.final(challenge)))
+        return Counter(calls)
+
+    steps("ann")  # collects the shapes of known credentials, once
+    assert steps("ann") == steps("eve")
+    assert steps("eve")["from_text"] == 1
