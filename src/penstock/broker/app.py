@@ -52,18 +52,20 @@ from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.broker.workers import Workers
 from penstock.cluster.factory import open_store
+from penstock.cluster.store import MetadataStore
 from penstock.controller.brokers import register_as_controller
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import DEFAULT_ENTITY, BrokerRecord, Endpoint, Put
 from penstock.controller.result import ControllerResult
 from penstock.controller.topic_recovery import recover_topics
+from penstock.core.clock import Clock
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, SocketServer
 from penstock.storage.checkpoint.checkpoint_files import load_meta_properties, uuid_text
 from penstock.storage.cleaner.log_cleaner import LogCleaner
-from penstock.storage.disk import OsDisk
+from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -75,12 +77,15 @@ _GRACE_S = 5.0
 class App:
     """One broker, from `start` to `stop`, on the running event loop."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self, config: BrokerConfig, *, disk: Disk | None = None, clock: Clock | None = None
+    ) -> None:
+        """Tests pass a disk and a clock of their own."""
         self._config = config
         self._broker_id = config.int("node.id")
-        self._clock = SystemClock()
+        self._clock: Clock = clock or SystemClock()
         self._rng = random.Random()
-        self._disk = OsDisk()
+        self._disk: Disk = disk or OsDisk()
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
         self._workers = Workers()
@@ -128,7 +133,7 @@ class App:
         """Starts the components, and registers how each is closed in the opposite order."""
         closing = self._closing
         closing.callback(self._workers.close)
-        store = open_store(store_config(self._config))
+        store = self._open_store()
         closing.callback(store.close)
         self._controller = ControllerHost(self._image, store, self._workers)
         self._controller.load()
@@ -153,6 +158,9 @@ class App:
         self._background_tasks.start()
         self.broker.log_mover.resume()
         return addresses
+
+    def _open_store(self) -> MetadataStore:
+        return open_store(store_config(self._config))
 
     def _cluster_id_of_logs(self) -> str | None:
         """Returns the cluster id in the log directories' `meta.properties`, if one has it."""

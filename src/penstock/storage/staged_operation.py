@@ -8,7 +8,7 @@ piece of blocking work::
     while not operation.advance():                       # on the event loop
         await loop.run_in_executor(pool, operation.run)  # on any thread
 
-An `OSError` of the work is raised in the generator, at the `yield`.
+An exception of the work is raised in the generator, at the `yield`.
 """
 
 from collections.abc import Callable, Generator
@@ -30,7 +30,7 @@ class StagedOperation(Generic[T]):
         self.steps = steps
         """For an operation that includes this one."""
         self._work: Work | None = None
-        self._error: OSError | None = None
+        self._error: Exception | None = None
 
     def advance(self) -> bool:
         """Continues the operation, on the event loop.
@@ -52,7 +52,7 @@ class StagedOperation(Generic[T]):
         if work is not None:
             try:
                 work()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - raised in the generator
                 self._error = error
 
     def complete(self) -> T:

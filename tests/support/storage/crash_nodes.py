@@ -41,7 +41,7 @@ class Resize(NamedTuple):
 class FileNode:
     """The bytes of a file."""
 
-    __slots__ = ("_data", "durable", "mapped", "mappings", "modified_ms", "pending")
+    __slots__ = ("_data", "_lost", "durable", "mapped", "mappings", "modified_ms", "pending")
 
     def __init__(self, content: bytes, modified_ms: int) -> None:
         self.durable = content
@@ -52,6 +52,8 @@ class FileNode:
         self.mappings = 0
         """How many mappings of it are open: each may be written to unseen at any moment."""
         self.modified_ms = modified_ms
+        self._lost: bytes | None = None
+        """The bytes as they were when a sync failed last, if some of them are not durable since."""
 
     @property
     def data(self) -> bytearray:
@@ -78,18 +80,48 @@ class FileNode:
 
     def sync(self) -> None:
         if self.pending or self.mapped:
-            self.durable = bytes(self.data)
+            self.durable = bytes(self.data) if self._lost is None else self._written_pages()
+            if self.durable == self.data:
+                self._lost = None
             self.pending.clear()
             self.mapped = self.mappings > 0
+
+    def lose_unsynced(self) -> None:
+        """Makes the unsynced pages count as synced, as a kernel does after it reported an error.
+
+        They stay readable; only pages that are written again can still become durable.
+        """
+        if self.pending or self.mapped:
+            self._lost = bytes(self.data)
+            self.pending.clear()
+
+    def _written_pages(self) -> bytes:
+        """Returns the durable bytes after a sync, without the pages that were lost before."""
+        assert self._lost is not None
+        size = len(self.data)
+        content = bytearray(self.durable[:size].ljust(size, b"\0"))
+        written = {
+            page
+            for change in self.pending
+            if isinstance(change, Write)
+            for page in range(
+                change.position // PAGE, (change.position + len(change.data) - 1) // PAGE + 1
+            )
+        }
+        for page in range(-(-size // PAGE)):
+            part = slice(page * PAGE, (page + 1) * PAGE)
+            if page in written or self.data[part] != self._lost[part]:
+                content[part] = self.data[part]
+        return bytes(content)
 
     def after_crash(self, mode: CrashMode, rng: Random) -> "FileNode":
         return FileNode(self._content_after(mode, rng), self.modified_ms)
 
     def _content_after(self, mode: CrashMode, rng: Random) -> bytes:
-        if mode is CrashMode.DURABLE or not (self.pending or self.mapped):
-            return self.durable
         if mode is CrashMode.WRITTEN:
             return bytes(self.data)
+        if mode is CrashMode.DURABLE or not (self.pending or self.mapped):
+            return self.durable
         kind = rng.randrange(4)
         if kind == 0:
             return self.durable

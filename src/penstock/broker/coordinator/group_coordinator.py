@@ -206,10 +206,13 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
                 f"{GROUP_METADATA_TOPIC}-{partition} is not loaded yet",
                 remedy="retry",
             )
-        info = self._replicas.find(GROUP_METADATA_TOPIC, partition).append(
+        replica = self._replicas.find(GROUP_METADATA_TOPIC, partition)
+        info = replica.append(
             marker, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version
         )
         shard.apply(TransactionEnded(producer_id, commit))
+        # Responses that depend on these offsets wait until they are durable.
+        self._flush(partition, replica, info)
         return info
 
     # --- shards

@@ -178,9 +178,11 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
                 result = shard.write_failed(result, error.code, self._clock.now_ms(), applied=False)
         self._apply_result(partition, shard, result)
         flushing = self._flushing.get(partition)
-        if flushing is None or flushing.done():
+        if flushing is None:
             self._respond(result.responses)
             self._perform(partition, shard, result)
+        elif flushing.done():
+            self._flushed(partition, shard, result, flushing)
         else:
             # Even a result without records may depend on records that are not durable yet.
             flushing.add_done_callback(partial(self._flushed, partition, shard, result))
@@ -207,12 +209,18 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         self, partition: int, shard: ShardT, result: ResultT, flushing: "asyncio.Future[None]"
     ) -> None:
         """Continues with a result once the flush that it waited for has finished or failed."""
+        is_current = self._shards.get(partition) is shard
         if flushing.cancelled() or flushing.exception() is not None:
             error = ErrorCode.KAFKA_STORAGE_ERROR
             result = shard.write_failed(result, error, self._clock.now_ms(), applied=True)
-            self._apply_result(partition, shard, result)
+            self._respond(result.responses)
+            if is_current:
+                # Its state has decisions that may be lost: it must neither report them to clients
+                # nor act on them. The log is offline until it has been recovered.
+                self._unload(partition)
+            return
         self._respond(result.responses)
-        if self._shards.get(partition) is shard:
+        if is_current:
             self._perform(partition, shard, result)
 
     def _respond(self, responses: Iterable[Response]) -> None:
@@ -309,6 +317,7 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
 
     def _unload(self, partition: int) -> None:
         self._loads.pop(partition, None)
+        self._flushing.pop(partition, None)
         shard = self._shards.pop(partition, None)
         if shard is not None:
             self._respond(shard.unload())

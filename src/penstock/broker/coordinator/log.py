@@ -51,7 +51,7 @@ def append_records(
 ) -> LogAppendInfo:
     """Appends records, in one batch if `atomic`, else in as many as needed.
 
-    Returns the information about the last batch; `rolled` is set if any batch rolled a segment.
+    Returns the information about the last batch; `has_rolled` is set if any batch rolled a segment.
     """
     limit = None if atomic else replica.log.config.max_message_bytes // 2
     infos = []
@@ -71,7 +71,7 @@ def append_records(
         guard = None if producer is None else producer.guard
         infos.append(replica.append(batch, origin=AppendOrigin.COORDINATOR, guard=guard))
     if any(info.has_rolled for info in infos[:-1]):
-        return replace(infos[-1], rolled=True)
+        return replace(infos[-1], has_rolled=True)
     return infos[-1]
 
 

@@ -53,13 +53,10 @@ class LogFlusher:
         ran: "asyncio.Future[None]",
     ) -> None:
         del self._running[log]
-        failure = ran.exception()
         # If the log was deleted or failed during the flush, that has been reported already.
         level = logging.ERROR if log.failure is None else logging.DEBUG
         try:
-            log.finish_flush(task, failure if isinstance(failure, OSError) else None)
-            if failure is not None:
-                raise failure
+            log.finish_flush(task, _error_of(ran))
         except Exception as error:  # noqa: BLE001 - the callers receive it
             logger.log(level, "flush of %s failed: %s", log.partition, error)
             _fail(done, error)
@@ -94,6 +91,16 @@ class LogFlusher:
         """Waits until no flush is in progress."""
         while self._running:
             await asyncio.wait(self._running.values())
+
+
+def _error_of(ran: "asyncio.Future[None]") -> Exception | None:
+    """Returns why the syncs of a flush did not succeed; None if they did."""
+    if ran.cancelled():
+        return OSError("the flush was cancelled")
+    error = ran.exception()
+    if error is None or isinstance(error, Exception):
+        return error
+    return OSError(f"the flush ended with {error!r}")
 
 
 def _fail(done: "asyncio.Future[None]", error: Exception) -> None:

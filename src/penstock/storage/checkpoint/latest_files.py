@@ -13,7 +13,7 @@ class FileWrite:
     def __init__(self, owner: "LatestFiles", serial: int, files: Mapping[str, bytes]) -> None:
         self.files = files
         """The content by path."""
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self._owner = owner
         self._serial = serial
 
@@ -22,10 +22,10 @@ class FileWrite:
         self._owner.write(self._serial, self.files)
 
     def run(self) -> None:
-        """Calls `write` and keeps its `OSError` in `error`."""
+        """Calls `write` and keeps its exception in `error`."""
         try:
             self.write()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - it takes the log directory offline
             self.error = error
 
 

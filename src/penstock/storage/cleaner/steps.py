@@ -20,7 +20,7 @@ class FlushStep:
     def __init__(self, log: Log, flush: FlushTask) -> None:
         self.log = log
         self.flush = flush
-        self.error: OSError | None = None
+        self.error: Exception | None = None
 
     @property
     def partition(self) -> TopicPartition:
@@ -29,7 +29,7 @@ class FlushStep:
     def run(self) -> None:
         try:
             self.flush.run()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the log's failure, see `finish_flush`
             self.error = error
 
 

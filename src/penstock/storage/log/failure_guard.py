@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from penstock.core.errors import KafkaStorageError
+from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.log.local_log import LocalLog
 from penstock.storage.staged_operation import Steps
@@ -18,10 +18,19 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+def describe_error(error: Exception) -> str:
+    """Returns the reason of an I/O error, or what another exception says."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) or type(error).__name__
+
+
 class FailureGuard:
     """Runs a log's operations and turns their `OSError` into the log's failure.
 
-    `on_failure` is called once, with the first error: the log directory then goes offline.
+    `on_failure` is called once, with the first error: the log directory then goes offline. An error
+    that is no `OSError` is a failure too if it ends a flush or a staged operation: then, too, it is
+    unknown what is on the disk.
     """
 
     __slots__ = ("_local", "_partition", "failure", "on_failure")
@@ -30,7 +39,7 @@ class FailureGuard:
         self,
         partition: TopicPartition,
         local: LocalLog,
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[Exception], None],
     ) -> None:
         self._partition = partition
         self._local = local
@@ -57,7 +66,7 @@ class FailureGuard:
             self.fail(error)
 
     def guard(self, steps: Steps[T]) -> Steps[T]:
-        """Runs `steps` until the log fails or is deleted; an `OSError` stops the log."""
+        """Runs `steps` until the log fails or is deleted; an error stops the log."""
         try:
             self.require_writable()
             work = next(steps)
@@ -68,16 +77,18 @@ class FailureGuard:
         except StopIteration as end:
             result: T = end.value
             return result
-        except OSError as error:
+        except KafkaError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised as the log's failure
             self.fail(error)
         finally:
             steps.close()
 
-    def fail(self, error: OSError) -> NoReturn:
+    def fail(self, error: Exception) -> NoReturn:
         """Stops the log because of `error` and raises the failure."""
         if self.failure is None:
             self.failure = KafkaStorageError(
-                f"{self._partition} is offline: {error.strerror or error} in "
+                f"{self._partition} is offline: {describe_error(error)} in "
                 f"{self._local.directory}. Acknowledged records stay readable. Repair the disk or "
                 f"free space on it, then restart the broker"
             )

@@ -31,7 +31,7 @@ class FlushTask:
         """Syncs that come first, such as those of producer snapshots."""
 
     def run(self) -> None:
-        """Syncs the files. Raises `OSError`; changes nothing in memory."""
+        """Syncs the files. After any exception the flush has failed; changes nothing in memory."""
         for sync in self.additional_syncs:
             sync()
         flush_segments(self._sealed_segments)

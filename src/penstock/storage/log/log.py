@@ -69,7 +69,7 @@ class Log:
         high_watermark: int = 0,
         topic_id: TopicId | None = None,
         verify_transactions: bool = False,
-        on_failure: Callable[[OSError], None] = lambda error: None,
+        on_failure: Callable[[Exception], None] = lambda error: None,
         roll_jitter: Callable[[int], int] = lambda limit: 0,
     ) -> None:
         self.partition = partition
@@ -419,7 +419,10 @@ class Log:
         """Returns a flush, to be run on any thread and then passed to `finish_flush`.
 
         Returns None if everything is durable, another flush is running, or the files are locked.
+        Raises the log's failure: after a failed flush the next one would succeed, because the
+        kernel reports an error once, although the data is not on the disk.
         """
+        self.guard.require_writable()
         return None if self.local.is_busy else self._flush_task()
 
     def _flush_task(self) -> FlushTask | None:
@@ -433,20 +436,28 @@ class Log:
             self._unsynced_snapshots = []
         return task
 
-    def finish_flush(self, task: FlushTask, error: OSError | None = None) -> None:
-        """Advances the recovery point after a flush; a failed one stops the log."""
-        self.local.finish_flush(task, succeeded=error is None)
+    def finish_flush(self, task: FlushTask, error: Exception | None = None) -> None:
+        """Advances the recovery point after a flush; a failed one stops the log.
+
+        Raises the log's failure, also if the log failed while the flush was running: another flush
+        may have received the error that concerns this one.
+        """
+        failure = self.guard.failure
+        self.local.finish_flush(task, succeeded=error is None and failure is None)
         if error is not None:
             self.guard.fail(error)
+        if failure is not None:
+            raise failure
         self.last_flush_ms = self.clock.now_ms()
 
     def flush(self) -> None:
         """Makes everything that was appended durable, on this thread."""
+        self.guard.require_writable()
         task = self._flush_task()
         if task is not None:
             try:
                 task.run()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - raised as the log's failure
                 self.finish_flush(task, error)
             self.finish_flush(task)
 

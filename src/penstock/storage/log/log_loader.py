@@ -61,7 +61,7 @@ def load_log(
     high_watermark: int = 0,
     topic_id: TopicId | None = None,
     limits: ProducerLimits = ProducerLimits(),
-    on_failure: Callable[[OSError], None] = lambda error: None,
+    on_failure: Callable[[Exception], None] = lambda error: None,
     roll_jitter: Callable[[int], int] = lambda limit: 0,
 ) -> Log:
     """Opens the log in `directory`; creates an empty one if there is none.
@@ -123,7 +123,7 @@ class _Loader:
         self,
         high_watermark: int,
         topic_id: TopicId | None,
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[Exception], None],
         roll_jitter: Callable[[int], int],
     ) -> Log:
         self._finish_swaps()

@@ -27,11 +27,11 @@ class RemovalTask:
     ) -> None:
         self.directories = directories
         self.segments = segments
-        self.error: OSError | None = None
+        self.error: Exception | None = None
         self._disk = disk
 
     def run(self) -> None:
-        """Removes the files, on any thread; an `OSError` is kept in `error`."""
+        """Removes the files, on any thread; an exception is kept in `error`."""
         try:
             for segment in self.segments:
                 segment.delete()
@@ -39,5 +39,5 @@ class RemovalTask:
                 if directory.log is not None:
                     directory.log.local.close_handlers()
                 self._disk.remove_directory(directory.path)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - it takes the log directory offline
             self.error = error

@@ -37,7 +37,7 @@ class LogCreation:
         self.new_logs = new_logs
         self.existing_logs = existing_logs
         self.created_logs: dict[TopicPartition, Log] = {}
-        self.errors: dict[LogDir, OSError] = {}
+        self.errors: dict[LogDir, Exception] = {}
         self._disk = disk
 
     def run(self) -> None:
@@ -46,7 +46,7 @@ class LogCreation:
             if log_dir not in self.errors:
                 try:
                     self._create(log_dir, new_log)
-                except OSError as error:
+                except Exception as error:  # noqa: BLE001 - it takes the log directory offline
                     self.errors[log_dir] = error
         for log_dir in {log_dir for log_dir, _ in self.new_logs} - self.errors.keys():
             try:

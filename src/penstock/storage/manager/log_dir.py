@@ -32,6 +32,7 @@ from penstock.storage.file_names import (
     parse_future_directory,
 )
 from penstock.storage.index.mapped_index import CorruptIndexError
+from penstock.storage.log.failure_guard import describe_error
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
 from penstock.storage.log_config import LogConfig
@@ -427,12 +428,12 @@ class LogDir:
 
     # --- failure and close
 
-    def fail(self, error: OSError) -> None:
+    def fail(self, error: Exception) -> None:
         """Takes the directory and all its logs offline."""
         if self.error is not None:
             return
         self.error = KafkaStorageError(
-            f"{self.path} is offline: {error.strerror or error}. Its partitions accept no more "
+            f"{self.path} is offline: {describe_error(error)}. Its partitions accept no more "
             f"records; repair the disk or free space on it, then restart the broker"
         )
         logger.error("%s", self.error.message)
@@ -453,10 +454,7 @@ class LogDir:
         if lock is None:
             return
         for log in self.logs.values():
-            try:
-                log.close()
-            except KafkaStorageError as error:
-                logger.error("could not close %s: %s", log.partition, error.message)
+            self._close_log(log)
         for removal in self._delayed_removals:
             if removal.directory.log is not None:
                 removal.directory.log.local.close_handlers()
@@ -465,9 +463,21 @@ class LogDir:
             self._mark_clean()
         lock.release()
 
+    def _close_log(self, log: Log) -> None:
+        try:
+            log.close()
+        except KafkaStorageError as error:
+            logger.error("could not close %s: %s", log.partition, error.message)
+        except Exception as error:
+            logger.exception("could not close %s", log.partition)
+            self.fail(error)
+
     def _mark_clean(self) -> None:
-        # A partition that could not be loaded was not recovered: the next start must recover it.
-        if self.error is None and not self.load_errors:
+        # The next start must recover a partition that was not loaded, or not flushed to its end.
+        is_complete = not self.load_errors and all(
+            log.failure is None for log in self.logs.values()
+        )
+        if self.error is None and is_complete:
             try:
                 store_clean_shutdown(self._disk, self.path)
             except OSError as error:

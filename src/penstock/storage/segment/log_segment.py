@@ -423,7 +423,7 @@ class LogSegment:
             self.offset_index.flush()
             self.time_index.flush()
             self.txn_index.flush()
-        except OSError:
+        except FileNotFoundError:
             # Retention may rename the files at any moment; then they need not be durable.
             if self.suffix != DELETED_SUFFIX:
                 raise

@@ -284,6 +284,36 @@ def test_a_flush_that_failed_on_its_thread(tmp_path: Path) -> None:
         assert log.failure is not None
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "broken"), ValueError("broken")])
+def test_no_flush_succeeds_after_one_that_failed(tmp_path: Path, error: Exception) -> None:
+    """S7: the kernel reports an error once; whatever ended a flush, the data may not be on disk."""
+    with LogDirectory(tmp_path, disk=CrashDisk()) as directory:
+        log = directory.open()
+        log.append_as_leader(batch(b"a"), 0)
+        task = log.begin_flush()
+        assert task is not None
+        with pytest.raises(KafkaStorageError, match="broken"):
+            log.finish_flush(task, error)
+        for flush in (log.begin_flush, log.flush):
+            with pytest.raises(KafkaStorageError, match="broken"):
+                flush()
+        assert log.recovery_point == 0
+
+
+def test_a_flush_that_another_one_overtook_does_not_succeed(tmp_path: Path) -> None:
+    with LogDirectory(tmp_path, disk=CrashDisk()) as directory:
+        log = directory.open()
+        log.append_as_leader(batch(b"a"), 0)
+        task = log.begin_flush()
+        assert task is not None
+        task.run()
+        with pytest.raises(KafkaStorageError, match="broken"):
+            log.guard.fail(OSError(errno.EIO, "broken"))
+        with pytest.raises(KafkaStorageError, match="broken"):
+            log.finish_flush(task)
+        assert log.recovery_point == 0
+
+
 def test_a_blocking_flush_while_another_runs(tmp_path: Path) -> None:
     """S6: `flush.messages` guarantees durability, even if another flush is running."""
     disk = CrashDisk()

@@ -1,0 +1,185 @@
+"""A disk in memory on which any call can fail, as a disk and its kernel fail.
+
+It is a `CrashDisk`, and every call that can fail counts, also those that only read. A planned fault
+is an error at one call, by its number; it may last, for the log directory that it hits or for all.
+
+After a failed sync the kernel reports success for the next one: the pages that it could not write
+count as clean and are lost with the next power failure, unless they are written again.
+"""
+
+import errno
+import os
+from fnmatch import fnmatchcase
+from random import Random
+from typing import NamedTuple
+
+from penstock.storage.disk import DiskSpace
+from tests.support.storage.crash_disk import CrashDisk, CrashFile, CrashLock, Fault
+from tests.support.storage.crash_nodes import CrashMode, FileNode
+
+_SPACE_CALLS = frozenset({"create", "write", "reserve"})
+_OPEN_CALLS = frozenset({"open", "map", "names", "sync_directory", "read_file", "lock"})
+_CHANGING_CALLS = _SPACE_CALLS | {"truncate", "rename", "remove", "open", "map", "set_modified"}
+_AFFECTED_CALLS: dict[int, frozenset[str] | None] = {
+    errno.EIO: None,
+    errno.ENOSPC: _SPACE_CALLS,
+    errno.EMFILE: _OPEN_CALLS,
+    errno.EROFS: _CHANGING_CALLS,
+}
+"""The calls that an error can hit; None for all."""
+
+
+class DiskFault(NamedTuple):
+    """An error at the first possible call from number `at` on."""
+
+    at: int
+    error: int
+    lasting_calls: int = 1
+    """How many calls that it can hit fail; in its log directory, or everywhere for EMFILE."""
+    written_share: float = 0.0
+    """The share of the bytes that a failing write stores."""
+
+
+class FaultDisk(CrashDisk):
+    """The disk. `plan` adds faults; `faults_hit` has the calls that failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+        self.faults_hit: list[str] = []
+        self._planned: list[DiskFault] = []
+        self._active: list[_ActiveFault] = []
+        self._next_failures: list[tuple[str, str, int]] = []
+
+    # --- faults
+
+    def fail_next(self, operation: str, pattern: str, error: int = errno.EIO) -> None:
+        """Makes the next such call on a path that matches fail, once."""
+        self._next_failures.append((operation, pattern, error))
+
+    def plan(self, *faults: DiskFault) -> None:
+        """Adds faults; their call numbers count from now on."""
+        self._planned += [fault._replace(at=self.calls + fault.at) for fault in faults]
+        self._planned.sort()
+
+    def heal(self) -> None:
+        """Ends all faults, also those to come."""
+        super().heal()
+        self._planned.clear()
+        self._active.clear()
+        self._next_failures.clear()
+
+    @property
+    def failing_dirs(self) -> set[str]:
+        """The log directories in which a call has failed since `heal`."""
+        return {fault.log_dir for fault in self._active}
+
+    def step(self, operation: str, path: str) -> Fault | None:
+        outcome = super().step(operation, path)
+        self.calls += 1
+        for failure in self._next_failures:
+            if failure[0] == operation and fnmatchcase(path, failure[1]):
+                self._next_failures.remove(failure)
+                self.faults_hit.append(f"{operation} {path}: {os.strerror(failure[2])}")
+                raise OSError(failure[2], os.strerror(failure[2]), path)
+        while self._planned and self._planned[0].at < self.calls:
+            if not _can_hit(self._planned[0].error, operation):
+                break
+            fault = self._planned.pop(0)
+            self._active.append(_ActiveFault(fault, _log_dir_of(path)))
+        for active in self._active:
+            if active.strikes(operation, path):
+                self.faults_hit.append(f"{operation} {path}: {os.strerror(active.fault.error)}")
+                if operation == "write" and active.fault.written_share:
+                    return Fault(operation, path, active.fault.error, 0, -1)
+                raise OSError(active.fault.error, os.strerror(active.fault.error), path)
+        return outcome
+
+    # --- crashes
+
+    def after_power_failure(self, mode: CrashMode, rng: Random) -> "FaultDisk":
+        """Returns the disk as a power failure at this moment leaves it, without faults."""
+        disk = FaultDisk()
+        disk.now_ms = self.now_ms
+        disk._root = self._root.after_crash(mode, rng)
+        return disk
+
+    def on_process_exit(self) -> None:
+        """Closes what a process had open; what it wrote stays in the page cache."""
+        self._locks.clear()
+        for node in self._root.walk():
+            if isinstance(node, FileNode):
+                node.mappings = 0
+
+    # --- calls that a CrashDisk does not count
+
+    def names(self, directory: str) -> list[str]:
+        self.step("names", directory)
+        return super().names(directory)
+
+    def size(self, path: str) -> int:
+        self.step("size", path)
+        return super().size(path)
+
+    def modified_ms(self, path: str) -> int:
+        self.step("modified", path)
+        return super().modified_ms(path)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self.step("set_modified", path)
+        super().set_modified_ms(path, modified_ms)
+
+    def read_file(self, path: str) -> bytes:
+        self.step("read_file", path)
+        return super().read_file(path)
+
+    def space(self, path: str) -> DiskSpace:
+        self.step("space", path)
+        return super().space(path)
+
+    def lock(self, path: str) -> CrashLock | None:
+        self.step("lock", path)
+        return super().lock(path)
+
+    def open(self, path: str, *, create: bool = False) -> "FaultFile":
+        self.step("open", path)
+        return FaultFile(self, path, self._file(path, create=create))
+
+
+class FaultFile(CrashFile):
+    """An open file. A failed sync loses the unsynced bytes without telling it again."""
+
+    def sync(self) -> None:
+        node = self._opened()
+        try:
+            self._disk.step("sync", self._path)
+        except OSError:
+            node.lose_unsynced()
+            raise
+        node.sync()
+
+
+class _ActiveFault:
+    """A fault that has hit a log directory."""
+
+    def __init__(self, fault: DiskFault, log_dir: str) -> None:
+        self.fault = fault
+        self.log_dir = log_dir
+        self._remaining = fault.lasting_calls
+
+    def strikes(self, operation: str, path: str) -> bool:
+        if not self._remaining or not _can_hit(self.fault.error, operation):
+            return False
+        if self.fault.error != errno.EMFILE and _log_dir_of(path) != self.log_dir:
+            return False
+        self._remaining -= 1
+        return True
+
+
+def _can_hit(error: int, operation: str) -> bool:
+    calls = _AFFECTED_CALLS[error]
+    return calls is None or operation in calls
+
+
+def _log_dir_of(path: str) -> str:
+    return "/" + path.split("/")[1]

@@ -1,0 +1,265 @@
+"""A whole broker without sockets and threads: on a simulated loop, disk and metadata store.
+
+It is `app.App` with everything that it wires, except that requests come from `SimulatedBroker`'s
+`request` instead of sockets. Work for threads runs on the loop after a delay chosen by the seed, so
+that a run is reproducible::
+
+    machine = Machine(seed=7)
+    machine.run(lambda broker: broker.create_topic("orders", 1))      # starts and stops a broker
+"""
+
+import asyncio
+import inspect
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from penstock.broker.app import App
+from penstock.broker.broker import Broker
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.handlers.table import HANDLERS
+from penstock.broker.request import Request, Session
+from penstock.cluster.store import MetadataStore
+from penstock.controller.metadata import SecurityProtocol
+from penstock.net.server.limits import Limits
+from penstock.net.server.socket_server import Address, Listener
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from penstock.records.batch import split, verify
+from penstock.records.read import read_records
+from penstock.records.record import Record
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import FetchIsolation
+from tests.sim.txn_broker import SimClock
+from tests.sim.txn_loop import Incarnation, SimLoop
+from tests.support.cluster.memory_store import MemoryStoreServer
+from tests.support.faults.fault_disk import FaultDisk
+from tests.support.faults.fault_store import FaultStore
+from tests.support.protocol.requests import produce_request
+
+T = TypeVar("T")
+
+LOG_DIRS = ("/a", "/b")
+PORT = 9092
+MAX_JOB_MS = 8
+"""How long a job of a worker thread takes at most, in simulated time."""
+MAX_REQUEST_S = 300.0
+"""How long a request may take, in simulated time, before it counts as hanging."""
+
+SETTINGS = {
+    "node.id": "1",
+    "log.dirs": ",".join(LOG_DIRS),
+    "metadata.log.dir": "/metadata",
+    "listeners": f"PLAINTEXT://127.0.0.1:{PORT}",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "log.flush.offset.checkpoint.interval.ms": "3000",
+    "log.retention.check.interval.ms": "2000",
+    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "2097152",
+    "log.segment.delete.delay.ms": "1000",
+    "log.index.size.max.bytes": "1200",
+    "log.index.interval.bytes": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "5000",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class RequestHangsError(AssertionError):
+    """A request got no response."""
+
+
+class _NoServer:
+    """Stands in for the socket server: it listens nowhere."""
+
+    def __init__(self) -> None:
+        self.limits = Limits()
+
+    async def start(self, listeners: Sequence[Listener]) -> list[Address]:
+        return [Address(listener.name, "127.0.0.1", PORT) for listener in listeners]
+
+    async def close(self, grace_s: float) -> None:
+        """Does nothing: there are no connections."""
+
+    def limits_changed(self) -> None:
+        """Does nothing: there are no connections."""
+
+
+class SimulatedApp(App):
+    """`App` over a simulated store and without sockets."""
+
+    def __init__(self, config: BrokerConfig, machine: "Machine", loop: SimLoop) -> None:
+        super().__init__(config, disk=machine.disk, clock=SimClock(loop))
+        self._rng = Random(machine.rng.random())
+        self._machine = machine
+
+    def _open_store(self) -> MetadataStore:
+        return self._machine.open_store()
+
+    def _build_server(self, broker: Broker) -> None:
+        super()._build_server(broker)
+        self._server = _NoServer()  # type: ignore[assignment]
+
+
+class SimulatedBroker:
+    """A running broker, as a client sees it."""
+
+    def __init__(self, app: SimulatedApp, machine: "Machine") -> None:
+        self.app = app
+        self.machine = machine
+        self._session = Session(
+            "PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", "simulated", lambda reason: None
+        )
+
+    @property
+    def broker(self) -> Broker:
+        return self.app.broker
+
+    async def request(self, body: Message, version: int) -> Any:
+        """Returns the response; raises what the handler raises, or RequestHangsError."""
+        key = type(body).INFO.key
+        assert key is not None
+        handle = HANDLERS[ApiKey(key)].bind(self.broker)
+        request = Request(self._session, ApiKey(key), version, 1, "simulated", 100)
+
+        async def respond() -> Any:
+            result: Any = handle(request, body)
+            while inspect.isawaitable(result):
+                result = await result
+            return result
+
+        try:
+            return await asyncio.wait_for(respond(), MAX_REQUEST_S)
+        except TimeoutError:
+            raise RequestHangsError(f"no response to {body}") from None
+
+    async def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> int:
+        """Returns the error code."""
+        topic = CreatableTopic(
+            name,
+            partitions,
+            1,
+            configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
+        )
+        response = await self.request(CreateTopicsRequest([topic], timeout_ms=5000), 7)
+        code: int = response.topics[0].error_code
+        return code
+
+    async def produce(self, topic: str, records: bytes | bytearray, partition: int = 0) -> Any:
+        """Produces a batch with acks=all; returns the response for the partition."""
+        body = produce_request(topic, None, partition)
+        body.topic_data[0].partition_data[0].records = memoryview(bytearray(records))
+        response = await self.request(body, 9)
+        return response.responses[0].partition_responses[0]
+
+    def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
+        """Returns the values of all records in a log, whatever the high watermark is."""
+        return [record.value for record in self.records(topic, partition)]
+
+    def records(self, topic: str, partition: int = 0) -> list[Record]:
+        log = self.broker.replicas.find(topic, partition).log
+        return read_records_of(log)
+
+
+def read_records_of(log: Log) -> list[Record]:
+    """Returns the records in a log, without transaction markers."""
+    records: list[Record] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        batches = log.read(offset, 1 << 20, FetchIsolation.LOG_END).records
+        if batches is None:
+            break
+        data = batches.read()
+        for position, header in split(data):
+            verify(data, position, header)
+            offset = header.last_offset + 1
+            if not header.is_control:
+                records += read_records(data, position, header)
+    return records
+
+
+class Machine:
+    """A machine that outlives its brokers: one disk, one metadata store, one seed."""
+
+    def __init__(self, seed: int = 0, settings: Mapping[str, str] | None = None) -> None:
+        self.rng = Random(seed)
+        self.disk = FaultDisk()
+        self.server = MemoryStoreServer()
+        self.store: FaultStore | None = None
+        self.settings = {**SETTINGS, **(settings or {})}
+        self.max_job_ms = MAX_JOB_MS
+
+    def open_store(self) -> FaultStore:
+        store = self.server.open(FaultStore)
+        assert isinstance(store, FaultStore)
+        self.store = store
+        return store
+
+    def run(self, work: "Callable[[SimulatedBroker], Coroutine[Any, Any, T]]") -> T:
+        """Starts a broker, awaits `work`, and stops the broker cleanly."""
+        return self._run(work, is_killed=False)
+
+    def run_and_kill(self, work: "Callable[[SimulatedBroker], Coroutine[Any, Any, T]]") -> T:
+        """Starts a broker, awaits `work`, and kills the broker: nothing of it runs any more."""
+        return self._run(work, is_killed=True)
+
+    def _run(
+        self, work: "Callable[[SimulatedBroker], Coroutine[Any, Any, T]]", *, is_killed: bool
+    ) -> T:
+        loop = SimLoop(Random(self.rng.random()), self.max_job_ms)
+        process = Incarnation("broker")
+
+        async def main() -> T:
+            app = SimulatedApp(BrokerConfig.from_properties(self.settings), self, loop)
+            await app.start()
+            result = await work(SimulatedBroker(app, self))
+            if is_killed:
+                process.alive = False
+            else:
+                await app.stop()
+            return result
+
+        with self._patches():
+            try:
+                asyncio.set_event_loop(loop)
+                task = process.context.run(loop.create_task, main())
+                outcome = loop.run_until_complete(_outcome(task))
+            finally:
+                asyncio.set_event_loop(None)
+                process.alive = False
+                self.disk.on_process_exit()
+                if self.store is not None:
+                    self.store.close()
+                loop.close_silently()
+        return outcome
+
+    @contextmanager
+    def _patches(self) -> Iterator[None]:
+        """Makes ids reproducible, and lets nothing sleep in real time."""
+
+        def uuid4() -> uuid.UUID:
+            return uuid.UUID(int=self.rng.getrandbits(128), version=4)
+
+        with (
+            patch("uuid.uuid4", uuid4),
+            patch("penstock.storage.manager.log_dir.uuid4", uuid4),
+            patch("penstock.storage.manager.log_move.uuid4", uuid4),
+            patch("penstock.storage.manager.log_discovery.uuid4", uuid4),
+            patch("penstock.storage.manager.dir_identity.uuid4", uuid4),
+            patch("time.sleep", lambda seconds: None),
+        ):
+            yield
+
+
+async def _outcome(task: "asyncio.Task[T]") -> T:
+    return await task
