@@ -159,7 +159,7 @@ class TransactionalProducer:
                 group,
                 self.producer_id,
                 self.epoch,
-                topics=[TxnOffsetCommitRequestTopic(partition.topic, [part])],
+                topics=[TxnOffsetCommitRequestTopic(partition.topic, partitions=[part])],
             )
             response = await self._broker.request(body, 5)
             code: int = response.topics[0].partitions[0].error_code

@@ -64,7 +64,7 @@ class LogDirectory:
         self.config = config or LogConfig()
         self.disk = disk or OsDisk()
         self.clock = clock or ManualClock(NOW)
-        self.failures: list[OSError] = []
+        self.failures: list[Exception] = []
         self._limits = limits or ProducerLimits()
         self._roll_jitter = roll_jitter
         self._log: Log | None = None
