@@ -179,3 +179,56 @@ def test_a_consumer_is_closed_before_its_first_call(broker: RunningBroker, topic
             await consumer.poll()
 
     asyncio.run(main())
+
+
+def test_subscribing_to_nothing_unsubscribes(broker: RunningBroker, topic: str) -> None:
+    revoked: list[TopicPartition] = []
+
+    class Listener(RebalanceListener):
+        async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            revoked.extend(partitions)
+
+    async def main() -> None:
+        async with consumer_with(broker, group_id=topic) as consumer:
+            consumer.subscribe([topic], Listener())
+            await polled(consumer, 4)
+            consumer.subscribe([])
+            with pytest.raises(IllegalStateError, match="nothing to poll"):
+                await consumer.poll(0.1)
+            assert consumer.assignment() == consumer.subscription() == set()
+            assert revoked == [at(topic), at(topic, 1)]
+            assert (await consumer.committed([at(topic)]))[at(topic)] == OffsetAndMetadata(2, "", 0)
+
+    asyncio.run(main())
+
+
+def test_a_subscription_right_after_that_to_nothing_counts(
+    broker: RunningBroker, topic: str
+) -> None:
+    async def main() -> None:
+        async with consumer_with(broker, group_id=topic) as consumer:
+            consumer.subscribe(re.compile("no-such-topic"))
+            consumer.subscribe([])
+            consumer.subscribe([topic])
+            assert len(await polled(consumer, 4)) == 4
+            consumer.subscribe([])
+            consumer.subscribe(re.compile(topic))
+            async with asyncio.timeout(20):
+                while not consumer.assignment():
+                    await consumer.poll(0.1)
+
+    asyncio.run(main())
+
+
+def test_a_consumer_that_unsubscribes_in_the_background_is_closed(
+    broker: RunningBroker, topic: str
+) -> None:
+    async def main() -> None:
+        async with consumer_with(broker, group_id=topic) as consumer:
+            consumer.subscribe([topic])
+            await polled(consumer, 4)
+            consumer.subscribe([])
+        with pytest.raises(IllegalStateError, match="closed"):
+            await consumer.poll(0.1)
+
+    asyncio.run(main())

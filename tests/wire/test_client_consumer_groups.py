@@ -244,3 +244,34 @@ def test_subscribing_to_nothing_unsubscribes(broker: RunningBroker, topic: str) 
         assert consumer.assignment() == set()
         with pytest.raises(ValueError, match="names"):
             consumer.subscribe([" "])
+
+
+def test_a_former_leader_forgets_the_topics_of_other_members(
+    broker: RunningBroker, client: WireClient, topic: str
+) -> None:
+    """The leader needs the metadata of all members' topics, the others only that of their own."""
+    other_topic = f"{topic}-other"
+    make_topic(client, other_topic, 1)
+    with (
+        consumer_of(
+            broker, group_id=topic, heartbeat_interval_ms=100, max_poll_interval_ms=1_000
+        ) as leader,
+        member(broker, topic) as follower,
+    ):
+        leader.subscribe([topic])
+        until(leader.assignment, lambda: leader.poll(0.1))
+        follower.subscribe([other_topic])
+
+        def poll_both() -> None:
+            leader.poll(0.1)
+            follower.poll(0.1)
+
+        until(follower.assignment, poll_both)
+        leader_metadata = leader._driver.network.metadata
+        follower_metadata = follower._driver.network.metadata
+        assert leader_metadata.topics == {topic, other_topic}
+        # Without polls it leaves the group, and the other member becomes the leader.
+        until(lambda: leader.group_metadata().generation_id < 0, lambda: follower.poll(0.1))
+        until(lambda: follower_metadata.topics == {topic, other_topic}, poll_both)
+        until(lambda: leader._driver.require_group().is_stable, poll_both)
+        assert leader_metadata.topics == {topic}

@@ -15,6 +15,7 @@ import pytest
 from penstock.client import aio
 from penstock.client.errors import (
     BufferExhaustedError,
+    ConfigError,
     IllegalStateError,
     KafkaTimeoutError,
     RecordTooLargeError,
@@ -99,6 +100,21 @@ def test_a_key_has_its_partition_and_records_without_keys_are_sticky(
     assert places[b"foobar"] == {(-790332482 & 0x7FFFFFFF) % 10}
     futures = [producer.send("keys", b"v") for _ in range(5)]
     assert len({future.result(WAIT_S).partition for future in futures}) == 1
+
+
+def test_a_partitioner_must_choose_an_existing_partition(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    make_topic(client, "partitioned", 2)
+    for number in (-1, 2):
+        with (
+            Producer(
+                bootstrap_servers=broker.bootstrap_servers,
+                partitioner=lambda key, count, number=number: number,
+            ) as producer,
+            pytest.raises(ConfigError, match=f"chose partition {number} of topic partitioned"),
+        ):
+            producer.send("partitioned", b"x")
 
 
 def test_many_records_at_once(producer: Producer, client: WireClient) -> None:

@@ -70,6 +70,7 @@ class Consumer:
         self._guard = TaskGuard()
         self._ready = TimedEvent()
         self._external_offsets: AioExternalOffsets | None = None
+        self._unsubscribing: asyncio.Task[None] | None = None  # asyncio only
         self._core = ConsumerCore(
             settings,
             SystemClock(),
@@ -95,25 +96,50 @@ class Consumer:
         """Reads these topics as a member of the group; replaces the previous subscription.
 
         A compiled pattern must match the whole name of a topic, and also selects topics that are
-        created later.
+        created later. No topics at all are the same as `unsubscribe`.
         """
         with self._guard.instant:
-            # blocking only: if not topics:
-            # blocking only:     self.unsubscribe()
-            # blocking only:     return
+            if not topics:
+                self._unsubscribe_in_background()  # asyncio only
+                # blocking only: self.unsubscribe()
+                return
+            self._end_unsubscribe()  # asyncio only
             self._core.subscribe(topics, listener)
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
         """Reads exactly these partitions, without a group."""
         with self._guard.instant:
+            self._end_unsubscribe()  # asyncio only
             self._core.assign(partitions)
 
     async def unsubscribe(self) -> None:
         """Stops reading and leaves the group, which assigns the partitions to other members."""
         with self._guard:
             await self._ensure_open()
-            await self._leave_group(self._driver.deadline(None))
+            await self._unsubscribe()
+
+    async def _unsubscribe(self) -> None:
+        await self._leave_group(self._driver.deadline(None))
+        self._core.unsubscribe()
+
+    def _unsubscribe_in_background(self) -> None:  # asyncio only
+        """Starts to unsubscribe; the next call that waits, or `close`, waits for the end of it."""
+        if not self._caller_loop.is_running:
             self._core.unsubscribe()
+        elif self._unsubscribing is None:
+            self._unsubscribing = asyncio.ensure_future(self._unsubscribe())
+
+    def _end_unsubscribe(self) -> None:  # asyncio only
+        """Completes `_unsubscribe_in_background` at once, because the caller subscribes again."""
+        if self._unsubscribing is not None:
+            self._unsubscribing.cancel()
+            self._unsubscribing = None
+            self._core.unsubscribe()
+
+    async def _wait_for_unsubscribe(self) -> None:  # asyncio only
+        if self._unsubscribing is not None:
+            task, self._unsubscribing = self._unsubscribing, None
+            await task
 
     def assignment(self) -> set[TopicPartition]:
         """Returns the partitions that this consumer reads now."""
@@ -421,6 +447,7 @@ class Consumer:
                 return
             deadline_ms = self._driver.deadline(timeout)
             try:
+                await self._wait_for_unsubscribe()  # asyncio only
                 await self._leave_group(deadline_ms)
             finally:
                 self._core.is_closed = True
@@ -461,6 +488,7 @@ class Consumer:
     async def _ensure_open(self) -> None:
         self._core.check_open()
         await self._caller_loop.ensure_started()  # asyncio only
+        await self._wait_for_unsubscribe()  # asyncio only
 
     async def __aenter__(self) -> Self:
         await self.start()  # asyncio only

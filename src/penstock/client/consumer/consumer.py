@@ -90,7 +90,7 @@ class Consumer:
         """Reads these topics as a member of the group; replaces the previous subscription.
 
         A compiled pattern must match the whole name of a topic, and also selects topics that are
-        created later.
+        created later. No topics at all are the same as `unsubscribe`.
         """
         with self._guard.instant:
             if not topics:
@@ -107,8 +107,11 @@ class Consumer:
         """Stops reading and leaves the group, which assigns the partitions to other members."""
         with self._guard:
             self._ensure_open()
-            self._leave_group(self._driver.deadline(None))
-            self._core.unsubscribe()
+            self._unsubscribe()
+
+    def _unsubscribe(self) -> None:
+        self._leave_group(self._driver.deadline(None))
+        self._core.unsubscribe()
 
     def assignment(self) -> set[TopicPartition]:
         """Returns the partitions that this consumer reads now."""

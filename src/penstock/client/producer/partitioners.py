@@ -34,7 +34,7 @@ class Partitioner(Protocol):
         value_bytes: bytes | None,
         cluster: Cluster,
     ) -> int:
-        """Returns the partition, or -1 to leave the choice to the built-in partitioner."""
+        """Returns the partition, from 0 on. Any other number fails the `send`, as in Java."""
         ...
 
     def close(self) -> None: ...
