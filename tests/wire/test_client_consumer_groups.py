@@ -259,14 +259,14 @@ def test_a_former_leader_forgets_the_topics_of_other_members(
         member(broker, topic) as follower,
     ):
         leader.subscribe([topic])
-        until(leader.assignment, lambda: leader.poll(0.1))
+        until(lambda: bool(leader.assignment()), lambda: leader.poll(0.1))
         follower.subscribe([other_topic])
 
         def poll_both() -> None:
             leader.poll(0.1)
             follower.poll(0.1)
 
-        until(follower.assignment, poll_both)
+        until(lambda: bool(follower.assignment()), poll_both)
         leader_metadata = leader._driver.network.metadata
         follower_metadata = follower._driver.network.metadata
         assert leader_metadata.topics == {topic, other_topic}
