@@ -76,11 +76,6 @@ class KafkaParts:
             raise MissingPartError("Java 17 or newer is missing: run make setup")
         return cls(Path(java), libs.resolve(), match[1])
 
-    @property
-    def archive(self) -> Path:
-        """The archive of Kafka's classes that `class_archive` creates; it need not exist."""
-        return self.libs.parent / "classes.jsa"
-
     def command(
         self, program: str | Path, *arguments: str, scratch: str | Path, log_level: str = "warn"
     ) -> list[str]:
@@ -96,7 +91,7 @@ class KafkaParts:
         return [
             str(self.java),
             *JVM_OPTIONS,
-            *class_sharing(self.archive),
+            *class_sharing(self.libs),
             f"-Djava.io.tmpdir={scratch}",
             f"-Dlog4j2.configurationFile={JAVA_DIRECTORY / 'log4j2.properties'}",
             f"-Dpenstock.log.level={log_level}",
@@ -155,8 +150,17 @@ class KafkaParts:
         return Run(done.stdout, done.stderr)
 
 
-def class_sharing(archive: Path) -> tuple[str, ...]:
-    """Returns the options of a JVM that uses an archive of classes, if the archive exists."""
+def archive_of(libs: Path) -> Path:
+    """Returns the path of the archive of classes for a directory of jars (see `class_archive`)."""
+    return libs.parent / "classes.jsa"
+
+
+def class_sharing(libs: Path) -> tuple[str, ...]:
+    """Returns the options of a JVM that uses the archive of these jars, if the archive exists.
+
+    The JVM's class path must begin with the jars: `{libs}/*`.
+    """
+    archive = archive_of(libs)
     if not archive.exists():
         return ()
     return f"-XX:SharedArchiveFile={archive}", *CLASS_SHARING_OPTIONS

@@ -18,7 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from tests.support.kafka.broker import JVM_OPTIONS, ROOT, KafkaParts, MissingPartError
+from tests.support.kafka.broker import (
+    JVM_OPTIONS,
+    ROOT,
+    KafkaParts,
+    MissingPartError,
+    class_sharing,
+)
 from tests.support.kafka_clients.model import (
     Acks,
     AdminClient,
@@ -250,25 +256,40 @@ def the_java_client(version: str) -> Callable[[], ProgramClient]:
     """What makes the Java client of one version."""
 
     def make() -> ProgramClient:
-        directory = PARTS / "java-clients" / version
-        if not (directory / "classes" / "KafkaClient.class").exists():
+        if not (_java_client_directory(version) / "classes" / "KafkaClient.class").exists():
             raise MissingPartError(f"the Java client {version} is missing: run make setup")
-        java = KafkaParts.find().java
+        KafkaParts.find()
 
         def command(scratch: Path) -> list[str]:
-            return [
-                str(java),
-                *JVM_OPTIONS,
-                f"-Djava.io.tmpdir={scratch}",
-                f"-Dlog4j2.configurationFile={ROOT / 'tests/compat/java/log4j2.properties'}",
-                "-cp",
-                f"{directory}/classes:{directory}/libs/*",
-                "KafkaClient",
-            ]
+            return java_client_command(version, scratch)
 
         return ProgramClient(f"java-{version}", command, idempotent_by_default=True)
 
     return make
+
+
+def java_client_command(version: str, scratch: Path) -> list[str]:
+    """Returns the command line of the Java client; `scratch` is for temporary files."""
+    libs = java_client_libs(version)
+    return [
+        str(KafkaParts.find().java),
+        *JVM_OPTIONS,
+        *class_sharing(libs),
+        f"-Djava.io.tmpdir={scratch}",
+        f"-Dlog4j2.configurationFile={ROOT / 'tests/compat/java/log4j2.properties'}",
+        "-cp",
+        f"{libs}/*:{_java_client_directory(version)}/classes",
+        "KafkaClient",
+    ]
+
+
+def java_client_libs(version: str) -> Path:
+    """Returns the directory of the jars; that of Kafka's own version is Kafka's."""
+    return (_java_client_directory(version) / "libs").resolve()
+
+
+def _java_client_directory(version: str) -> Path:
+    return PARTS / "java-clients" / version
 
 
 def franz_go() -> ProgramClient:
