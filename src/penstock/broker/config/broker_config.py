@@ -25,6 +25,7 @@ from penstock.broker.config.listeners import (
     resolve_listeners,
     served_mechanisms,
 )
+from penstock.broker.config.security_posture import security_warnings
 from penstock.broker.config.settings import ConfigError as ConfigError
 from penstock.broker.config.settings import nearest
 from penstock.broker.config.values import BrokerValues
@@ -105,11 +106,12 @@ class BrokerConfig(BrokerValues):
 
     def warnings(self) -> list[str]:
         """Returns the warnings to log when the broker starts."""
+        warnings = [*self._warnings, *map(str, security_warnings(self, self.listeners))]
         names = self.without_effect()
-        if not names:
-            return self._warnings
-        count = "1 setting has" if len(names) == 1 else f"{len(names)} settings have"
-        return [*self._warnings, f"{count} no effect in Penstock: {', '.join(names)}"]
+        if names:
+            count = "1 setting has" if len(names) == 1 else f"{len(names)} settings have"
+            warnings.append(f"{count} no effect in Penstock: {', '.join(names)}")
+        return warnings
 
     # --- dynamic settings
 

@@ -3,6 +3,7 @@
 from typing import NoReturn
 
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
+from penstock.broker.config.security_posture import STANDARD_AUTHORIZER, check_security
 from penstock.broker.config.settings import ConfigError
 from penstock.broker.config.values import BrokerValues
 
@@ -10,7 +11,7 @@ _MIB = 1024 * 1024
 
 _AUTHORIZERS = (
     "",
-    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    STANDARD_AUTHORIZER,
     "kafka.security.authorizer.AclAuthorizer",
     "kafka.security.auth.SimpleAclAuthorizer",
 )
@@ -30,11 +31,12 @@ def check_values(values: BrokerValues) -> None:
     _check_network(values)
     _check_replication(values)
     _check_groups(values)
+    check_security(values)
     authorizer = values.str("authorizer.class.name")
     if authorizer not in _AUTHORIZERS:
         _reject(
             "authorizer.class.name",
-            f"{authorizer!r} is not supported; use {_AUTHORIZERS[1]}, or nothing for no ACLs",
+            f"{authorizer!r} is not supported; use {STANDARD_AUTHORIZER}, or nothing for no ACLs",
         )
 
 

@@ -9,6 +9,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.checks import connection_overrides
 from penstock.broker.config.listeners import ListenerSpec
+from penstock.broker.config.security_posture import client_auth
 from penstock.cluster.factory import StoreConfig
 from penstock.net.server.limits import UNLIMITED, Limits
 from penstock.net.server.socket_server import Listener
@@ -62,17 +63,18 @@ def _normalize_address(host: str) -> str:
 
 def listener_config(config: BrokerConfig, spec: ListenerSpec) -> Listener:
     """Returns the configuration of a listener of the server."""
-    tls = tls_settings(config, spec.name) if spec.protocol.tls else None
+    tls = tls_settings(config, spec) if spec.protocol.tls else None
     return Listener(spec.name, spec.host, spec.port, tls)
 
 
-def tls_settings(config: BrokerConfig, listener_name: str) -> TlsSettings:
-    return TlsSettings.from_config(_tls_texts(config, listener_name))
+def tls_settings(config: BrokerConfig, spec: ListenerSpec) -> TlsSettings:
+    return TlsSettings.from_config(_tls_texts(config, spec))
 
 
-def _tls_texts(config: BrokerConfig, listener_name: str) -> dict[str, str | None]:
+def _tls_texts(config: BrokerConfig, spec: ListenerSpec) -> dict[str, str | None]:
     names = [name for name in BROKER_SETTINGS if name.startswith("ssl.")]
-    return {name: config.listener_setting(listener_name, name) for name in names}
+    texts = {name: config.listener_setting(spec.name, name) for name in names}
+    return {**texts, "ssl.client.auth": client_auth(config, spec)}
 
 
 def check_tls(config: BrokerConfig, changes: Mapping[str, str]) -> None:
@@ -85,7 +87,7 @@ def check_tls(config: BrokerConfig, changes: Mapping[str, str]) -> None:
             if name.startswith(prefix + "ssl.")
         }
         if overrides and spec.protocol.tls:
-            build_context(TlsSettings.from_config({**_tls_texts(config, spec.name), **overrides}))
+            build_context(TlsSettings.from_config({**_tls_texts(config, spec), **overrides}))
 
 
 def cleaner_settings(config: BrokerConfig) -> CleanerSettings:

@@ -4,7 +4,7 @@ The methods have the names of types, so within this class types must be written 
 """
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.validators import Value
@@ -25,6 +25,14 @@ class BrokerValues:
     def is_set(self, name: builtins.str) -> builtins.bool:
         """Returns whether the setting is configured."""
         return BROKER_SETTINGS[name].name in self._texts
+
+    def is_set_for_listener(self, listener: builtins.str, name: builtins.str) -> builtins.bool:
+        """Returns whether the setting is configured with the prefix of a listener."""
+        return self._listener_name(listener, name, None) != name
+
+    def texts(self) -> Iterable[tuple[builtins.str, builtins.str]]:
+        """Returns the configured settings with their texts, those of listeners included."""
+        return self._texts.items()
 
     def value(self, name: builtins.str) -> Value:
         """Returns the value in the setting's type; None if it has no value."""

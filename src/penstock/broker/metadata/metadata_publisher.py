@@ -96,7 +96,7 @@ class MetadataPublisher:
             if not spec.protocol.tls:
                 continue
             try:
-                settings = tls_settings(self._broker.config, spec.name)
+                settings = tls_settings(self._broker.config, spec)
                 if self._server.reload_tls(spec.name, settings):
                     logger.info("listener %s uses new keys and certificates", spec.name)
             except KafkaError as error:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cli import complete
@@ -29,6 +30,12 @@ def doctor(
         autocompletion=complete.topics,
     ),
     read_only: bool = flag("--read-only", help="Write nothing: no topic, no record."),
+    security: Path | None = option(
+        "--security",
+        metavar="SERVER.PROPERTIES",
+        help="Explain the security of a broker's settings instead: who can get in where, as whom, "
+        "with which rights.",
+    ),
 ) -> None:
     """Check every step from the address to a record there and back; explain the first failure.
 
@@ -36,6 +43,11 @@ def doctor(
     produce, fetch, clock, group coordinator. Logins and TLS are set with -X or --command-config as
     for every other command. The exit code is 1 if something is wrong, 0 if there are only warnings.
     """
+    if security is not None:
+        from penstock.cli.doctor.security import report_security
+
+        report_security(session.out, security)
+        return
     from penstock.cli.doctor.diagnosis import Diagnosis, run_diagnosis
     from penstock.client.settings import ConsumerOptions
 
