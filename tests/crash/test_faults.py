@@ -143,7 +143,7 @@ CASES = {
     "roll, no new file": Case("create", "/a/hit-0/*.log", ENOSPC, append_and_roll),
     "roll, no new index": Case("create", "/a/hit-0/*.index", ENOSPC, append_and_roll),
     "roll, index cannot grow": Case("truncate", "/a/hit-0/*.timeindex", EIO, append_and_roll),
-    "roll, open fails": Case("open", "/a/hit-0/*.log", EIO, append_and_roll),
+    "roll, I/O error": Case("create", "/a/hit-0/*.log", EIO, append_and_roll),
     "roll, no snapshot": Case("write", "/a/hit-0/*.snapshot", ENOSPC, append_and_roll),
     "new epoch, no checkpoint": Case("write", "/a/hit-0/leader-epoch*", ENOSPC, new_leader, 3),
     "new epoch, rename fails": Case("rename", "/a/hit-0/leader-epoch*", EIO, new_leader),

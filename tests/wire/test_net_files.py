@@ -14,6 +14,7 @@ import pytest
 from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.file_ranges import FileLoader
 from penstock.net.server.limits import Limits
+from penstock.net.server.send_queue import SendableFile
 from penstock.net.tls.settings import TlsSettings
 from penstock.storage.disk import OsDisk, OsFile
 from penstock.storage.segment.log_segment import LogSlice
@@ -172,8 +173,44 @@ def test_truncating_the_file_closes_the_connection(file: OsFile, secured: Secure
     file.close()
 
 
+@pytest.mark.parametrize("is_warm", [True, False])
+def test_a_file_that_is_closed_between_probe_and_send(
+    file: OsFile, secured: Secured, tmp_path: Path, is_warm: bool
+) -> None:
+    """Retention closes segments on a thread; the number of the descriptor is reused at once."""
+    content = expected(file, (0, SIZE))
+    other = tmp_path / "other"
+    other.write_bytes(b"secret" * (SIZE // 4))
+    reused: list[int] = []
+
+    def probe(fd: int, position: int, size: int) -> bool:
+        if not reused:
+            thread = threading.Thread(target=file.close)
+            thread.start()
+            thread.join()
+            reused.extend(os.open(other, os.O_RDONLY) for _ in range(50))
+        return is_warm
+
+    async def scenario() -> None:
+        service = RecordingService(lambda c, f, response: response.send(slices(file, (0, SIZE))))
+        loader = FileLoader(probe=probe)
+        async with (
+            serving(service, tls=secured.server, files=loader) as (_, _, port),
+            client(port, ssl=secured.client) as peer,
+        ):
+            await peer.send(b"fetch")
+            received = await peer.reader.read()
+        assert content.startswith(received[4:])
+        assert len(received) < len(content)
+        assert service.reasons
+
+    run(scenario)
+    for fd in reused:
+        os.close(fd)
+
+
 def test_a_cold_read_of_a_closed_connection_is_dropped(file: OsFile, secured: Secured) -> None:
-    """The thread has its own descriptor, and its result is dropped."""
+    """The thread pins the file, and its result is dropped."""
     probed = threading.Event()
 
     def probe(fd: int, position: int, size: int) -> bool:
@@ -207,7 +244,7 @@ def test_other_clients_are_served_during_a_cold_read(file: OsFile) -> None:
         def load(
             self,
             loop: asyncio.AbstractEventLoop,
-            fd: int,
+            file: SendableFile,
             position: int,
             size: int,
             done_: Callable[[bytes | OSError], None],

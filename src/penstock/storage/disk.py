@@ -16,18 +16,48 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.core.buffers import Buffer
+from penstock.storage.file_cache import DEFAULT_LIMIT, FileCache
+
+
+class Descriptor:
+    """An open file descriptor, reference-counted: it is closed with the last reference to it.
+
+    The number of a closed descriptor may belong to another file a moment later. A caller that
+    passes `fd` to the operating system therefore refers to the `Descriptor` until the call has
+    returned; then another thread may close the file at any time.
+    """
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def __del__(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
 
 
 class File(Protocol):
     """An open file without a cursor: every call has a position."""
 
-    def fileno(self) -> int:
-        """Returns the descriptor, for `os.sendfile`; raises `ValueError` after `close`."""
+    def pin(self) -> Descriptor:
+        """Returns the descriptor, which stays open for as long as the caller refers to it.
+
+        Raises `ValueError` after `close`, and `OSError` if the file has no descriptor.
+        """
+        ...
+
+    def identity(self) -> Hashable:
+        """Returns a value that is the same for all handles of this file, and of no other."""
         ...
 
     def write_at(self, data: Buffer, position: int) -> None:
@@ -76,7 +106,9 @@ class MappedFile(Protocol):
     @property
     def buffer(self) -> mmap.mmap | bytearray: ...
 
-    def reserve(self, size: int) -> None: ...
+    def reserve(self, path: str, size: int) -> None:
+        """Allocates blocks up to `size`; `path` is the current name of the file."""
+        ...
 
     def close(self) -> None: ...
 
@@ -90,6 +122,11 @@ class DiskSpace(NamedTuple):
 
 class Disk(Protocol):
     """A file system. Paths are plain strings."""
+
+    @property
+    def file_cache(self) -> FileCache:
+        """The files of logs that stay open."""
+        ...
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Opens a file for reading and writing; with `create` it is created if necessary."""
@@ -169,6 +206,9 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
 _FALLOC_FL_KEEP_SIZE = 1
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+_SHRINK_BY = 16
 _MAX_PROBES = 16
 _PROBE_BYTES = 128 * 1024
 
@@ -187,37 +227,47 @@ def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
 _fallocate = _find_fallocate()
 
 
+_CLOSED = Descriptor(-1)
+
+
 class OsFile:
-    """A file of the operating system."""
+    """A file of the operating system. `close` waits for no one: a thread that reads finishes."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_descriptor",)
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor = descriptor
 
-    def fileno(self) -> int:
-        if self._fd < 0:
-            # The descriptor may belong to another file by now.
+    def pin(self) -> Descriptor:
+        descriptor = self._descriptor
+        if descriptor is _CLOSED:
             raise ValueError("the file is closed")
-        return self._fd
+        return descriptor
+
+    def identity(self) -> tuple[int, int]:
+        descriptor = self._descriptor
+        status = os.fstat(descriptor.fd)
+        return status.st_dev, status.st_ino
 
     def write_at(self, data: Buffer, position: int) -> None:
-        written = os.pwrite(self._fd, data, position)
+        descriptor = self._descriptor
+        written = os.pwrite(descriptor.fd, data, position)
         size = len(data)
         if written == size:
             return
         rest = memoryview(data)
         while written < size:
-            written += os.pwrite(self._fd, rest[written:], position + written)
+            written += os.pwrite(descriptor.fd, rest[written:], position + written)
 
     def read_at(self, position: int, size: int) -> bytes:
-        data = os.pread(self._fd, size, position)
+        descriptor = self._descriptor
+        data = os.pread(descriptor.fd, size, position)
         if len(data) == size or not data:
             return data
         parts = [data]
         received = len(data)
         while received < size:
-            data = os.pread(self._fd, size - received, position + received)
+            data = os.pread(descriptor.fd, size - received, position + received)
             if not data:
                 break
             parts.append(data)
@@ -225,12 +275,13 @@ class OsFile:
         return b"".join(parts)
 
     def is_cached(self, position: int, size: int) -> bool:
+        descriptor = self._descriptor
         probe = bytearray(1)
         # The kernel reads ahead: pages between two cached pages are mostly cached too.
         step = max(size // _MAX_PROBES, _PROBE_BYTES)
         try:
             for at in (*range(position, position + size, step), position + size - 1):
-                os.preadv(self._fd, [probe], at, _NOWAIT)
+                os.preadv(descriptor.fd, [probe], at, _NOWAIT)
         except BlockingIOError:
             return False
         except OSError as error:
@@ -239,36 +290,40 @@ class OsFile:
         return True
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
+        descriptor = self._descriptor
+        return os.fstat(descriptor.fd).st_size
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        descriptor = self._descriptor
+        os.ftruncate(descriptor.fd, size)
 
     def reserve(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+        descriptor = self._descriptor
+        os.posix_fallocate(descriptor.fd, 0, size)
 
     def allocate(self, position: int, size: int) -> None:
+        descriptor = self._descriptor
         if _fallocate is not None:
             # An error (full disk, no support) is ignored: the write itself will fail.
-            _fallocate(self._fd, _FALLOC_FL_KEEP_SIZE, position, size)
+            _fallocate(descriptor.fd, _FALLOC_FL_KEEP_SIZE, position, size)
 
     def sync(self) -> None:
-        os.fdatasync(self._fd)
+        descriptor = self._descriptor
+        os.fdatasync(descriptor.fd)
 
     def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        self._descriptor = _CLOSED
 
 
 class OsMapping:
     """A shared mapping: written bytes are in the page cache at once and survive kill -9."""
 
-    __slots__ = ("_fd", "_map")
+    __slots__ = ("_disk", "_map")
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._fd = fd
-        self._map = mmap.mmap(fd, size)
+    def __init__(self, disk: "OsDisk", fd: int, size: int) -> None:
+        self._disk = disk
+        # Before Python 3.13 the object has a duplicate of the descriptor.
+        self._map = mmap.mmap(fd, size, **_UNTRACKED)
         # Lookups in an index are random. With read-ahead in a file that is a hole, the kernel would
         # fill megabytes with zeros for the first entry: 20 ms for each new partition.
         self._map.madvise(mmap.MADV_RANDOM)
@@ -277,45 +332,59 @@ class OsMapping:
     def buffer(self) -> mmap.mmap:
         return self._map
 
-    def reserve(self, size: int) -> None:
-        os.posix_fallocate(self._fd, 0, size)
+    def reserve(self, path: str, size: int) -> None:
+        file = self._disk.open(path)
+        file.reserve(size)
 
     def close(self) -> None:
-        if self._fd >= 0:
-            self._map.close()
-            os.close(self._fd)
-            self._fd = -1
+        self._map.close()
 
 
 class OsLock:
     """An advisory lock that the kernel releases when the process dies."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor: Descriptor | None = descriptor
 
     def release(self) -> None:
-        os.close(self._fd)
+        self._descriptor = None
 
 
 class OsDisk:
-    """The operating system's files."""
+    """The operating system's files; at most `max_open_files` of the logs' files stay open."""
+
+    def __init__(self, max_open_files: int = DEFAULT_LIMIT) -> None:
+        self.file_cache = FileCache(max_open_files)
+
+    def _open(self, path: str, flags: int) -> Descriptor:
+        while True:
+            try:
+                return Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o644))
+            except OSError as error:
+                self._make_room(error)
+
+    def _make_room(self, error: OSError) -> None:
+        """Closes idle files if `error` is a lack of descriptors; otherwise raises it."""
+        if error.errno not in _NO_DESCRIPTOR or not self.file_cache.shrink(_SHRINK_BY):
+            raise error
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644))
+        return OsFile(self._open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
     def map(self, path: str, size: int) -> OsMapping:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            if os.fstat(fd).st_size < size:
-                os.ftruncate(fd, size)
-            return OsMapping(fd, size)
-        except BaseException:
-            os.close(fd)
-            raise
+        descriptor = self._open(path, os.O_RDWR | os.O_CREAT)
+        if os.fstat(descriptor.fd).st_size < size:
+            os.ftruncate(descriptor.fd, size)
+        while True:
+            try:
+                return OsMapping(self, descriptor.fd, size)
+            except OSError as error:
+                self._make_room(error)
 
     def read_file(self, path: str) -> bytes:
-        return Path(path).read_bytes()
+        descriptor = self._open(path, os.O_RDONLY)
+        with open(descriptor.fd, "rb", closefd=False) as file:
+            return file.read()
 
     def names(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))
@@ -349,27 +418,20 @@ class OsDisk:
             shutil.rmtree(path)
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        descriptor = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
+        os.fsync(descriptor.fd)
 
     def space(self, path: str) -> DiskSpace:
         status = os.statvfs(path)
         return DiskSpace(status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
 
     def lock(self, path: str) -> OsLock | None:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Java uses this second kind of lock: it excludes Apache Kafka. Within one process only
             # the first kind works.
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(fd)
             return None
-        except BaseException:
-            os.close(fd)
-            raise
-        return OsLock(fd)
+        return OsLock(descriptor)

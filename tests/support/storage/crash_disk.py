@@ -23,7 +23,8 @@ from random import Random
 from typing import NoReturn
 
 from penstock.core.buffers import Buffer
-from penstock.storage.disk import DiskSpace
+from penstock.storage.disk import Descriptor, DiskSpace
+from penstock.storage.file_cache import CacheEntry, FileCache
 from tests.support.storage.crash_nodes import (
     CrashMode,
     DirectoryNode,
@@ -65,6 +66,22 @@ class Fault:
         return self.calls > self.after
 
 
+class SmallFileCache(FileCache):
+    """A cache so small that files are closed and opened again all the time.
+
+    Without room it closes nothing and refuses nothing: that would need a flush.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(limit=3)
+
+    def add(self, entry: CacheEntry) -> bool:
+        if not super().add(entry):
+            with self._lock:
+                self._entries[entry] = None
+        return True
+
+
 class CrashDisk:
     """The disk. `now_ms` is the time that changed files get."""
 
@@ -73,6 +90,7 @@ class CrashDisk:
         self.operations = 0
         self.crashed = False
         self.now_ms = 1_700_000_000_000
+        self.file_cache: FileCache = SmallFileCache()
         self._root = DirectoryNode()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
@@ -287,9 +305,12 @@ class CrashFile:
         self._path = path
         self._node: FileNode | None = node
 
-    def fileno(self) -> int:
+    def pin(self) -> Descriptor:
         """A file in memory has no descriptor: read from it instead."""
         _raise(errno.EBADF, self._path)
+
+    def identity(self) -> FileNode:
+        return self._opened()
 
     def write_at(self, data: Buffer, position: int) -> None:
         node = self._opened()
@@ -361,8 +382,8 @@ class CrashMapping:
             raise ValueError("mmap closed or invalid")
         return self._node.data
 
-    def reserve(self, size: int) -> None:
-        self._disk.step("reserve", self._path)
+    def reserve(self, path: str, size: int) -> None:
+        self._disk.step("reserve", path)
         self._reserved = max(self._reserved, size)
         if size > self._node.size:
             self._node.resize(size)

@@ -2,7 +2,7 @@
 
 import threading
 
-from penstock.storage.disk import OsDisk, OsFile
+from penstock.storage.disk import Descriptor, OsDisk, OsFile
 
 
 class GatedFile(OsFile):
@@ -10,8 +10,10 @@ class GatedFile(OsFile):
 
     __slots__ = ("_gate", "_reached")
 
-    def __init__(self, fd: int, reached: threading.Event, gate: threading.Event) -> None:
-        super().__init__(fd)
+    def __init__(
+        self, descriptor: Descriptor, reached: threading.Event, gate: threading.Event
+    ) -> None:
+        super().__init__(descriptor)
         self._reached = reached
         self._gate = gate
 
@@ -25,11 +27,12 @@ class GatedDisk(OsDisk):
     """Sets `reached` when a `.log` file is about to be synced; the sync waits for `gate`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.reached = threading.Event()
         self.gate = threading.Event()
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         file = super().open(path, create=create)
         if path.endswith(".log"):
-            return GatedFile(file.fileno(), self.reached, self.gate)
+            return GatedFile(file.pin(), self.reached, self.gate)
         return file

@@ -17,7 +17,7 @@ from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.storage.disk import Disk, OsDisk, OsFile
+from penstock.storage.disk import Descriptor, Disk, OsDisk, OsFile
 from penstock.storage.log.local_log import LocalLog
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
@@ -318,8 +318,8 @@ class CountingFile(OsFile):
 
     __slots__ = ("_count",)
 
-    def __init__(self, fd: int, count: Callable[[int], None]) -> None:
-        super().__init__(fd)
+    def __init__(self, descriptor: Descriptor, count: Callable[[int], None]) -> None:
+        super().__init__(descriptor)
         self._count = count
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -332,6 +332,7 @@ class CountingDisk(OsDisk):
     """The real disk; `read` has the number of bytes read from each file, by name."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.read: dict[str, int] = {}
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
@@ -341,4 +342,4 @@ class CountingDisk(OsDisk):
         def count(size: int) -> None:
             self.read[name] = self.read.get(name, 0) + size
 
-        return CountingFile(file.fileno(), count)
+        return CountingFile(file.pin(), count)

@@ -118,7 +118,7 @@ def test_a_mapping_creates_and_grows_a_file_and_writes_through(place: Place) -> 
     mapping = place.disk.map(path, 16)
     assert place.disk.size(path) == 16
     assert len(mapping.buffer) == 16
-    mapping.reserve(8)
+    mapping.reserve(path, 8)
     struct.pack_into(">q", mapping.buffer, 0, 258)
     assert place.disk.read_file(path) == bytes(6) + b"\1\2" + bytes(8)
     mapping.close()
@@ -132,7 +132,7 @@ def test_a_mapping_creates_and_grows_a_file_and_writes_through(place: Place) -> 
 def test_a_mapping_sees_writes_to_its_file(place: Place) -> None:
     path = place.put("a", bytes(8))
     mapping = place.disk.map(path, 8)
-    mapping.reserve(8)
+    mapping.reserve(path, 8)
     file = place.disk.open(path)
     file.write_at(b"\7", 3)
     assert mapping.buffer[3] == 7
@@ -293,8 +293,8 @@ def test_replace_file_leaves_no_trace_but_the_new_content(place: Place) -> None:
 def test_only_a_real_file_has_a_descriptor(tmp_path: Path) -> None:
     """S6: `os.sendfile` needs one; code that may meet another disk reads instead."""
     file = OsDisk().open(str(tmp_path / "a"), create=True)
-    assert file.fileno() > 2
+    assert file.pin().fileno() > 2
     file.close()
     disk = CrashDisk()
     with pytest.raises(OSError, match="/a"):
-        disk.open("/a", create=True).fileno()
+        disk.open("/a", create=True).pin()

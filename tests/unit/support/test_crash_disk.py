@@ -146,7 +146,7 @@ def test_pages_of_a_mapping_survive_in_any_mixture() -> None:
     disk = CrashDisk()
     mapping = disk.map("/m", 3 * 4096)
     disk.make_durable()
-    mapping.reserve(3 * 4096)
+    mapping.reserve("/m", 3 * 4096)
     for page in range(3):
         struct.pack_into(">i", mapping.buffer, page * 4096 + 8, 7)
     seen = set()
@@ -168,7 +168,7 @@ def test_pages_of_a_mapping_survive_in_any_mixture() -> None:
 def test_writing_into_a_hole_of_a_mapping_is_found_out() -> None:
     disk = CrashDisk()
     mapping = disk.map("/m", 8192)
-    mapping.reserve(4096)
+    mapping.reserve("/m", 4096)
     struct.pack_into(">i", mapping.buffer, 4092, 7)
     struct.pack_into(">i", mapping.buffer, 4096, 7)
     with pytest.raises(AssertionError, match="above the 4096 bytes reserved"):
@@ -294,7 +294,7 @@ def test_a_failing_write_may_store_a_part() -> None:
         ("map", lambda disk: disk.map("/f/a", 8)),
         ("read", lambda disk: disk.read_file("/f/a")),
         ("truncate", lambda disk: disk.open("/f/a").truncate(0)),
-        ("reserve", lambda disk: disk.map("/f/a", 8).reserve(8)),
+        ("reserve", lambda disk: disk.map("/f/a", 8).reserve("/f/a", 8)),
         ("sync", lambda disk: disk.open("/f/a").sync()),
         ("rename", lambda disk: disk.rename("/f/a", "/f/b")),
         ("remove", lambda disk: disk.remove("/f/a")),

@@ -6,7 +6,6 @@ partition, and the client fetches the rest later.
 """
 
 import logging
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -23,7 +22,6 @@ from penstock.protocol.messages.fetch import FetchPartitionData, FetchResponse
 from penstock.protocol.primitives import size_of
 from penstock.records.compress import Compression
 from penstock.records.down_convert import down_convert
-from penstock.storage.disk import OsFile
 from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.log_segment import LogSlice
@@ -185,15 +183,16 @@ class DownConversion:
 
 
 class _Piece:
-    """Batches in a file, through its own file descriptor: the log may close the log's own."""
+    """Batches in a file that the log may close at any time: a thread that reads them finishes."""
 
     __slots__ = ("_file", "_position", "_size", "is_cached")
 
     def __init__(self, where: LogSlice) -> None:
         """Raises ValueError if the log has closed the file already."""
-        number = where.file.fileno()
-        self.is_cached = where.file.is_cached(where.position, where.size)
-        self._file = OsFile(os.dup(number))
+        self._file = where.file
+        pinned = self._file.pin()
+        self.is_cached = self._file.is_cached(where.position, where.size)
+        del pinned
         self._position = where.position
         self._size = where.size
 
@@ -205,18 +204,15 @@ class _Piece:
     def convert(
         self, magic: int, first_offset: int, room: int, limit: int | None, may_skip: bool
     ) -> tuple[memoryview, int | None]:
-        """Reads, converts, truncates at `limit` and closes the file descriptor.
+        """Reads, converts and truncates at `limit`.
 
         Returns the messages and the offset after them, which is None if there was no memory to read
         any. Only one thread converts, so `held_bytes` cannot grow between the check and the read.
         """
-        try:
-            memory = max(MAX_HELD_BYTES - held_bytes(), 0)
-            if may_skip and not memory:
-                return memoryview(b""), None
-            data = self._file.read_at(self._position, self._size)
-        finally:
-            self._file.close()
+        memory = max(MAX_HELD_BYTES - held_bytes(), 0)
+        if may_skip and not memory:
+            return memoryview(b""), None
+        data = self._file.read_at(self._position, self._size)
         messages, next_offset = down_convert(data, magic, first_offset, room=min(room, memory))
         held = _Held(messages[:limit])
         _held[id(held)] = held

@@ -16,7 +16,7 @@ from penstock.cli.dump.items import FILE, Item, error, note, problem
 from penstock.cli.dump.names import KNOWN_NAMES, FileName, FileType, parse_name
 from penstock.cli.dump.segment import SegmentOptions, dump_segment
 from penstock.cli.dump.small_files import dump_small_file
-from penstock.storage.disk import OsDisk, OsFile
+from penstock.storage.disk import Descriptor, OsDisk, OsFile
 from penstock.storage.file_names import LOG_SUFFIX, parse_partition_directory, segment_path
 from penstock.storage.index.mapped_index import CorruptIndexError
 from penstock.storage.index.offset_index import OffsetIndex
@@ -180,11 +180,10 @@ def _log_beside(path: str, name: FileName) -> OsFile | None:
 
 def _open(path: str) -> OsFile:
     # Without O_NONBLOCK a named pipe would wait here for a writer.
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
+    descriptor = Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    if not stat.S_ISREG(os.fstat(descriptor.fd).st_mode):
         raise OSError(None, "Not a regular file")
-    return OsFile(fd)
+    return OsFile(descriptor)
 
 
 class _ReadOnlyDisk(OsDisk):

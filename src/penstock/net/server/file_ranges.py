@@ -1,7 +1,8 @@
 """Ranges of files that are sent to a socket without blocking the event loop on a disk.
 
 Before a range is sent, its pages are probed: those that are not in the page cache are first read by
-a thread. The thread has its own descriptor: the number of a closed file may belong to another file.
+a thread. The log may close the file at any time, on any thread, and the number of its descriptor
+may then belong to another file. Each use therefore pins the file, so that it stays open until then.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from penstock.net.server.send_queue import FileRange
+from penstock.net.server.send_queue import FileRange, PinnedFile, SendableFile
 
 CHUNK: Final = 1024 * 1024
 """Bytes that are probed, loaded and sent at a time."""
@@ -31,18 +32,16 @@ class FileGoneError(Exception):
     """The range does not exist any more: its file was closed or truncated."""
 
 
-def descriptor(part: FileRange) -> int:
-    """Returns the file's descriptor, for use at once: the file may be closed later.
+def pin(part: FileRange) -> PinnedFile:
+    """Returns the file of a range; its descriptor stays open while the caller refers to the result.
 
-    Raises FileGoneError if the file is closed.
+    A caller keeps it for one probe and one send, not until the client has read the range: a slow
+    client must not keep descriptors open. Raises FileGoneError if the file is closed.
     """
     try:
-        fd = part.file.fileno()
-    except (OSError, ValueError):
-        fd = -1
-    if fd < 0:
-        raise FileGoneError("its file was closed, so the segment has been deleted")
-    return fd
+        return part.file.pin()
+    except (FileNotFoundError, ValueError):
+        raise FileGoneError("its file was closed, so the segment has been deleted") from None
 
 
 def in_page_cache(fd: int, position: int, size: int) -> bool:
@@ -79,7 +78,7 @@ class FileLoader:
     def load(
         self,
         loop: asyncio.AbstractEventLoop,
-        fd: int,
+        file: SendableFile,
         position: int,
         size: int,
         done: Callable[[bytes | OSError], None],
@@ -95,7 +94,6 @@ class FileLoader:
             executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-cold-read")
             self._executor = executor
         self.loads += 1
-        own = os.dup(fd)
 
         def finished(future: asyncio.Future[bytes]) -> None:
             if future.cancelled():
@@ -107,7 +105,7 @@ class FileLoader:
                 done(error if isinstance(error, OSError) else OSError(str(error)))
 
         read = _read if keep else _warm
-        loop.run_in_executor(executor, read, own, position, size).add_done_callback(finished)
+        loop.run_in_executor(executor, read, file, position, size).add_done_callback(finished)
 
     def close(self) -> None:
         if self._owned and self._executor is not None:
@@ -115,24 +113,21 @@ class FileLoader:
             self._executor = None
 
 
-def _read(fd: int, position: int, size: int) -> bytes:
-    try:
-        return os.pread(fd, size, position)
-    finally:
-        os.close(fd)
+def _read(file: SendableFile, position: int, size: int) -> bytes:
+    pinned = file.pin()
+    return os.pread(pinned.fileno(), size, position)
 
 
-def _warm(fd: int, position: int, size: int) -> bytes:
-    try:
-        with contextlib.suppress(AttributeError, OSError):
-            os.posix_fadvise(fd, position, size + CHUNK, os.POSIX_FADV_WILLNEED)
-        buffer = bytearray(_READ_SIZE)
-        end = position + size
-        while position < end:
-            count = os.preadv(fd, [buffer], position)
-            if count == 0:
-                break
-            position += count
-        return b""
-    finally:
-        os.close(fd)
+def _warm(file: SendableFile, position: int, size: int) -> bytes:
+    pinned = file.pin()
+    fd = pinned.fileno()
+    with contextlib.suppress(AttributeError, OSError):
+        os.posix_fadvise(fd, position, size + CHUNK, os.POSIX_FADV_WILLNEED)
+    buffer = bytearray(_READ_SIZE)
+    end = position + size
+    while position < end:
+        count = os.preadv(fd, [buffer], position)
+        if count == 0:
+            break
+        position += count
+    return b""

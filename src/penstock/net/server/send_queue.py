@@ -11,9 +11,15 @@ _MAX_BUFFERS: Final = 256
 """Well below Linux's limit of 1024 (IOV_MAX) for one sendmsg."""
 
 
-class OpenFile(Protocol):
-    def fileno(self) -> int:
-        """Returns the descriptor; negative, or raises, if the file is closed."""
+class PinnedFile(Protocol):
+    """A descriptor that stays open for as long as something refers to this object."""
+
+    def fileno(self) -> int: ...
+
+
+class SendableFile(Protocol):
+    def pin(self) -> PinnedFile:
+        """Returns the open file, on any thread; raises ValueError if the file is closed."""
         ...
 
 
@@ -21,7 +27,7 @@ class FileRange(Protocol):
     """Bytes of a file, sent with `sendfile` where possible."""
 
     @property
-    def file(self) -> OpenFile: ...
+    def file(self) -> SendableFile: ...
     @property
     def position(self) -> int: ...
     @property

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from penstock.net.framing import FrameMemory
 from penstock.net.server.connection import Connection
-from penstock.net.server.file_ranges import FileGoneError, FileLoader, descriptor
+from penstock.net.server.file_ranges import FileGoneError, FileLoader, pin
 from penstock.net.server.send_queue import FileRange
 from penstock.net.server.transport import PlaintextTransport
 from penstock.net.tls.subject_names import subject_of
@@ -186,13 +186,14 @@ class TlsTransport(PlaintextTransport):
         return True
 
     def _encrypt_file(self, part: FileRange) -> bool:
-        fd = descriptor(part)
+        pinned = pin(part)
+        fd = pinned.fileno()
         position = part.position + self._file_done
         size = min(part.size - self._file_done, _ENCRYPT)
         data = self._read_ahead
         if data is None:
             if not self._files.is_warm(fd, position, size):
-                self._load(fd, position, size, self._loaded, keep=True)
+                self._load(part.file, position, size, self._loaded, keep=True)
                 return False
             data = os.pread(fd, size, position)
         self._read_ahead = None

@@ -11,8 +11,8 @@ from typing import Final
 
 from penstock.core.buffers import Buffer
 from penstock.net.server.connection import Connection
-from penstock.net.server.file_ranges import CHUNK, FileGoneError, FileLoader, descriptor
-from penstock.net.server.send_queue import MEMORY, FileRange
+from penstock.net.server.file_ranges import CHUNK, FileGoneError, FileLoader, pin
+from penstock.net.server.send_queue import MEMORY, FileRange, SendableFile
 
 _MAX_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 """Received or sent in one turn of the loop; then other connections are served."""
@@ -224,12 +224,13 @@ class PlaintextTransport:
 
     def _send_file(self, part: FileRange) -> int:
         """Sends from the range; returns 0 if a thread has to read it first."""
-        fd = descriptor(part)
+        pinned = pin(part)
+        fd = pinned.fileno()
         position = part.position + self._file_done
         size = min(part.size - self._file_done, CHUNK)
         if position >= self._warm_until:
             if not self._files.is_warm(fd, position, size):
-                self._load(fd, position, size, self._loaded, keep=False)
+                self._load(part.file, position, size, self._loaded, keep=False)
                 return 0
             self._warm_until = position + size
         count = os.sendfile(self._fd, fd, position, min(size, self._warm_until - position))
@@ -247,7 +248,7 @@ class PlaintextTransport:
 
     def _load(
         self,
-        fd: int,
+        file: SendableFile,
         position: int,
         size: int,
         done: Callable[[bytes | OSError], None],
@@ -259,7 +260,7 @@ class PlaintextTransport:
             self._loop.remove_writer(self._fd)
         self._loading = True
         self._warm_until = position + size
-        self._files.load(self._loop, fd, position, size, done, keep=keep)
+        self._files.load(self._loop, file, position, size, done, keep=keep)
 
     def _loaded(self, outcome: bytes | OSError) -> None:
         if self._finish_load(outcome):

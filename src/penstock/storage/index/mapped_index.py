@@ -10,6 +10,7 @@ A sealed index is mapped at its first lookup, not when it is opened: most segmen
 are never read.
 """
 
+import errno
 import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -52,6 +53,8 @@ class MappedIndex(ABC):
         "_reserved",
         "_step",
         "base_offset",
+        "is_unsynced",
+        "is_used",
         "max_bytes",
         "path",
         "writable",
@@ -65,6 +68,10 @@ class MappedIndex(ABC):
         self.base_offset = base_offset
         self.max_bytes = max_bytes
         self.writable = writable
+        self.is_used = False
+        """Whether the mapping was used since the file cache last looked at it."""
+        self.is_unsynced = False
+        """Whether entries were added since the last `flush`, so that it must stay mapped."""
         self._mapping: MappedFile | None = None
         self._buffer: _Bytes = _UNMAPPED
         self._reserved = 0
@@ -80,7 +87,7 @@ class MappedIndex(ABC):
                 )
             self._length = max_bytes - max_bytes % self.entry_size
             self._entries = 0
-            self._map()
+            self._set_length(self._length, create=True)
         self._max_entries = self._length // self.entry_size
 
     def __repr__(self) -> str:
@@ -136,14 +143,17 @@ class MappedIndex(ABC):
         if size < self.size_in_bytes:
             raise ValueError(f"{self.path} has {self._entries} entries, {size} bytes are too few")
         self.close_handle()
-        file = self._disk.open(self.path)
+        self._set_length(size)
+        self._length = size
+        self._max_entries = size // self.entry_size
+        return True
+
+    def _set_length(self, size: int, *, create: bool = False) -> None:
+        file = self._disk.open(self.path, create=create)
         try:
             file.truncate(size)
         finally:
             file.close()
-        self._length = size
-        self._max_entries = size // self.entry_size
-        return True
 
     def trim(self) -> None:
         """Removes the empty slots from the file."""
@@ -162,10 +172,15 @@ class MappedIndex(ABC):
         other thread can close the handle.
         """
         file = self._disk.open(self.path)
+        self.is_unsynced = False
         try:
             file.sync()
+        except BaseException:
+            self.is_unsynced = True
+            raise
         finally:
             file.close()
+        self._disk.file_cache.notify_synced()
 
     def close_handle(self) -> None:
         """Closes the mapping without trimming; the next lookup maps the file again."""
@@ -173,7 +188,9 @@ class MappedIndex(ABC):
         self._buffer = _UNMAPPED
         self._reserved = 0
         if mapping is not None:
+            self.is_unsynced = False
             mapping.close()
+            self._disk.file_cache.discard(self)
 
     def close(self) -> None:
         """Trims the file and closes it. It does not flush."""
@@ -195,30 +212,61 @@ class MappedIndex(ABC):
             self._disk.rename(self.path, path)
         self.path = path
 
+    # --- mapping
+
+    def release(self) -> bool:
+        """Unmaps the file unless entries were added since the last sync. Called by the file cache.
+
+        It may run on any thread: the owner of the index keeps the mapping that it is using.
+        """
+        if self.is_unsynced:
+            return False
+        mapping, buffer = self._mapping, self._buffer
+        self._reserved = 0
+        self._buffer = _UNMAPPED
+        self._mapping = None
+        # The owner may have added an entry in between: it sets the flag, then looks at the buffer.
+        if self.is_unsynced:
+            self._mapping, self._buffer = mapping, buffer
+            return False
+        return True
+
     def _map(self) -> _Bytes:
+        """Returns the content; it stays mapped if there is room in the file cache."""
         if self._length == 0:
             return _UNMAPPED
         if not self.writable:
             self._buffer = self._disk.read_file(self.path)
             return self._buffer
-        self._mapping = self._disk.map(self.path, self._length)
-        self._buffer = self._mapping.buffer
-        return self._buffer
+        mapping = self._disk.map(self.path, self._length)
+        buffer = mapping.buffer
+        self._mapping, self._buffer = mapping, buffer
+        if not self._disk.file_cache.add(self):
+            self._mapping, self._buffer = None, _UNMAPPED
+        return buffer
 
-    def _reserve(self, end: int) -> None:
-        """Maps the bytes below `end` and allocates disk blocks for them, before a write."""
+    def _reserve(self, end: int) -> _Bytes:
+        """Allocates disk blocks for the bytes below `end`, before a write; returns the content."""
         if not self.writable:
             raise ValueError(f"{self.path} is open for reading only")
         if end > self._length:
             raise ValueError(f"{self.path} is full: it has {self._entries} entries")
+        self.is_unsynced = True  # it stays mapped
         if self._mapping is None:
             self._map()
         mapping = self._mapping
-        assert mapping is not None, "an index with space for an entry is not empty"
+        if mapping is None:
+            self.is_unsynced = False
+            raise OSError(
+                errno.EMFILE,
+                f"all {self._disk.file_cache.limit} files that may stay open have unsynced data",
+                self.path,
+            )
         size = min(max(self._reserved + self._step, end), self._length)
-        mapping.reserve(size)
+        mapping.reserve(self.path, size)
         self._reserved = size
         self._step = min(self._step * 2, _LARGEST_STEP)
+        return mapping.buffer
 
     def _truncate_to_entries(self, entries: int) -> None:
         self._entries = entries
@@ -234,6 +282,7 @@ class MappedIndex(ABC):
         high = self._entries
         if high == 0:
             return 0
+        self.is_used = True
         buffer = self._buffer or self._map()
         size = self.entry_size
         low = 0

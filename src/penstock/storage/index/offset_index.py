@@ -57,23 +57,28 @@ class OffsetIndex(MappedIndex):
                 f"{self.path} (base offset {self.base_offset})"
             )
         at = self._entries * 8
+        # Read in this order: another thread may unmap the file, which resets both.
+        buffer = self._buffer
         if at + 8 > self._reserved:
-            self._reserve(at + 8)
+            buffer = self._reserve(at + 8)
         try:
-            _pack_entry(self._buffer, at, offset - self.base_offset, position)
+            _pack_entry(buffer, at, offset - self.base_offset, position)
         except struct_error:
             raise InvalidOffsetError(
                 f"offset {offset} or position {position} is out of range for {self.path}"
             ) from None
         self._entries += 1
         self._last_offset = offset
+        self.is_used = self.is_unsynced = True
+        if self._buffer is not buffer:
+            self._map()
 
     def lookup(self, offset: int) -> OffsetPosition:
         """Returns the last entry at or before the offset, or (base offset, 0)."""
         count = self._count_up_to(offset - self.base_offset, _unpack_int, _OFFSET_AT)
         if count == 0:
             return OffsetPosition(self.base_offset, 0)
-        relative, position = _unpack_entry(self._buffer, count * 8 - 8)
+        relative, position = _unpack_entry(self._buffer or self._map(), count * 8 - 8)
         return OffsetPosition(self.base_offset + relative, position)
 
     def lookup_position(self, position: int) -> OffsetPosition:

@@ -93,15 +93,20 @@ class TimeIndex(MappedIndex):
                 f"offset {offset} is out of range for {self.path} (base offset {self.base_offset})"
             )
         at = entries * 12
+        # Read in this order: another thread may unmap the file, which resets both.
+        buffer = self._buffer
         if at + 12 > self._reserved:
-            self._reserve(at + 12)
+            buffer = self._reserve(at + 12)
         try:
-            _pack_entry(self._buffer, at, timestamp, relative)
+            _pack_entry(buffer, at, timestamp, relative)
         except struct_error:
             raise ValueError(f"timestamp {timestamp} is not a 64-bit number") from None
         self._entries = entries + 1
         self._last_timestamp = timestamp
         self._last_offset = offset
+        self.is_used = self.is_unsynced = True
+        if self._buffer is not buffer:
+            self._map()
 
     def lookup(self, timestamp: int) -> TimestampOffset:
         """Returns the last entry at or before the timestamp, or (-1, base offset)."""

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from penstock.storage.disk import Disk, File
+from penstock.storage.disk import Disk
+from penstock.storage.file_cache import CachedFile
 from penstock.storage.index.mapped_index import CorruptIndexError
 
 _ENTRY = Struct(">hqqqq")
@@ -31,7 +32,7 @@ class TransactionIndex:
         self._disk = disk
         self.path = path
         self.base_offset = base_offset
-        self._file: File | None = None
+        self._file: CachedFile | None = None
         self._size = disk.size(path) if disk.exists(path) else -1
         self._last_offset: int | None = None
 
@@ -114,13 +115,20 @@ class TransactionIndex:
 
     def rename_to(self, path: str) -> None:
         """Renames the file if it exists, unless it already has the new name."""
-        if self._size >= 0 and self._disk.exists(self.path):
-            self._disk.rename(self.path, path)
-        self.path = path
+        old = self.path
+        self.update_path(path)
+        if self._size >= 0 and self._disk.exists(old):
+            self._disk.rename(old, path)
 
-    def _open_file(self) -> File:
+    def update_path(self, path: str) -> None:
+        """Uses `path` from now on: the file has this name, or is about to get it."""
+        self.path = path
+        if self._file is not None:
+            self._file.path = path
+
+    def _open_file(self) -> CachedFile:
         if self._file is None:
-            self._file = self._disk.open(self.path, create=True)
+            self._file = CachedFile(self._disk, self.path, create=True)
             self._size = max(self._size, 0)
         return self._file
 

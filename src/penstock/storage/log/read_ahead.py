@@ -13,7 +13,7 @@ _BLOCK_BYTES = 1024 * 1024
 
 
 class ReadAhead:
-    """Reads a range of a segment, through a file handle of its own, and discards the bytes."""
+    """Reads a range of a segment and discards the bytes."""
 
     def __init__(self, file: File, position: int, end: int) -> None:
         self._file = file
@@ -33,12 +33,9 @@ class ReadAhead:
         end = min(position + max(max_bytes, 1), segment.size)
         if end <= position or segment.file.is_cached(position, end - position):
             return None
-        return cls(log.local.disk.open(segment.log_path), position, end)
+        return cls(segment.file, position, end)
 
     def run(self) -> None:
         """Reads the range, on any thread. Raises the `OSError` that the read raises."""
-        try:
-            for position in range(self._position, self._end, _BLOCK_BYTES):
-                self._file.read_at(position, min(_BLOCK_BYTES, self._end - position))
-        finally:
-            self._file.close()
+        for position in range(self._position, self._end, _BLOCK_BYTES):
+            self._file.read_at(position, min(_BLOCK_BYTES, self._end - position))

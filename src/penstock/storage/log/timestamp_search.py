@@ -7,8 +7,8 @@ event loop finishes it::
     await loop.run_in_executor(pool, search.run)
     record = finish_search(log, search)
 
-The search has file handles of its own: the log may be appended to, rolled, compacted or deleted
-while it runs.
+The log may be appended to, rolled, compacted or deleted while it runs: a search that misses its
+files is repeated by `finish_search`.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from penstock.storage.segment.timestamp_scan import (
 
 
 class TimestampSearch:
-    """A search in the files that `begin_search` has opened."""
+    """A search in the ranges of files that `begin_search` has chosen."""
 
     def __init__(
         self,
@@ -46,25 +46,14 @@ class TimestampSearch:
         """Searches the files, on any thread. An error is kept for `finish_search`."""
         try:
             while self._ranges and self.match is None:
-                search_range = self._ranges.pop(0)
-                try:
-                    self.match = self._search(search_range)
-                finally:
-                    search_range.file.close()
+                self.match = self._search(self._ranges.pop(0))
         except Exception:  # noqa: BLE001 - the log may have been truncated: it is searched again
             self.has_failed = True
-        finally:
-            self.close()
 
     def _search(self, search_range: SearchRange) -> TimestampAndOffset | None:
         if self.is_for_latest:
             return first_record_of(search_range, self.timestamp)
         return first_record_since(search_range, self.timestamp, self._start_offset)
-
-    def close(self) -> None:
-        """Closes the files; only needed if `run` is never called."""
-        while self._ranges:
-            self._ranges.pop().file.close()
 
 
 def begin_search(log: Log, timestamp: int | None) -> TimestampSearch | None:
@@ -85,7 +74,7 @@ def _begin_search(log: Log, timestamp: int | None) -> TimestampSearch | None:
     # The first segment has the record, unless that is below the log start offset.
     segments = [segment for segment in log.local.segments if segment.max_timestamp >= timestamp][:2]
     start_offset = log.log_start_offset
-    ranges = [segment.open_for_search(timestamp, start_offset) for segment in segments]
+    ranges = [segment.search_range(timestamp, start_offset) for segment in segments]
     return TimestampSearch(ranges, timestamp, start_offset, is_for_latest=is_for_latest)
 
 
@@ -94,7 +83,6 @@ def finish_search(log: Log, search: TimestampSearch) -> TimestampAndOffset | Non
 
     Searches again on this thread if the record is not in the log any more.
     """
-    search.close()
     match = search.match
     if match is not None and log.log_start_offset <= match.offset < log.log_end_offset:
         return match

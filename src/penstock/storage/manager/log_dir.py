@@ -347,7 +347,7 @@ class LogDir:
     ) -> Steps[None]:
         """Deletes logs with one wait for the disk. They are detached in the first step.
 
-        No log of these partitions may be created in this directory until it has ended. Open files
+        No log of these partitions may be created in this directory until it has ended. The files
         stay usable: only the directories are renamed.
         """
         self.require_online()
@@ -355,6 +355,9 @@ class LogDir:
         try:
             yield partial(self._rename_deleted, deletions)
             for deletion in deletions:
+                if deletion.log is not None:
+                    # A fetch may still be sending from its files, which are opened by name.
+                    deletion.log.update_directory(self._path(deletion.new_name))
                 self.transient_logs.pop(deletion.partition, None)
                 self._checkpoints.forget(deletion.partition)
             checkpoint = self.begin_checkpoint()

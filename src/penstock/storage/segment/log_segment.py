@@ -13,6 +13,7 @@ from penstock.core.errors import CorruptRecordError, InvalidRecordError
 from penstock.core.ids import NO_TIMESTAMP
 from penstock.records.batch import LOG_OVERHEAD, BatchHeader
 from penstock.storage.disk import Disk, File
+from penstock.storage.file_cache import CachedFile
 from penstock.storage.file_names import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -45,7 +46,7 @@ FIRST_ALLOCATION_AT = 64 * 1024
 
 
 class LogSlice(Struct, frozen=True, gc=False):
-    """Whole batches in a file, to be read or sent with `os.sendfile`."""
+    """Whole batches in a file, to be read, on any thread, or sent with `os.sendfile`."""
 
     file: File
     position: int
@@ -109,9 +110,10 @@ class LogSegment:
         self._max_timestamp: int | None = None
         self._max_timestamp_offset = base_offset
         index_bytes = config.segment_index_bytes
-        self.file = disk.open(self._path(LOG_SUFFIX), create=create)
+        path = self._path(LOG_SUFFIX)
+        self.size = 0 if create else disk.size(path)
+        self.file = CachedFile(disk, path, create=create)
         try:
-            self.size = 0 if create else self.file.size()
             if create and config.preallocate:
                 self.file.reserve(config.segment_bytes)
             self.offset_index = OffsetIndex(
@@ -139,7 +141,7 @@ class LogSegment:
 
     @property
     def log_path(self) -> str:
-        return self._path(LOG_SUFFIX)
+        return self.file.path
 
     # --- timestamps
 
@@ -204,7 +206,12 @@ class LogSegment:
         position = self.size
         if position + len(data) > self._allocate_at:
             self._allocate(position + len(data))
-        self.file.write_at(data, position)
+        file = self.file
+        handle = file.handle or file.open_to_write()
+        handle.write_at(data, position)
+        file.is_used = file.is_unsynced = True
+        if file.handle is not handle:
+            file.keep(handle)
         if not position:
             self._first_timestamp = headers[0].max_timestamp
         for header in headers:
@@ -254,7 +261,7 @@ class LogSegment:
         if recent is not None:
             return recent
         _, position = self.offset_index.lookup(offset)
-        return find_batch(self.file, position, self.size, offset)
+        return find_batch(self.file.opened(), position, self.size, offset)
 
     def is_recent(self, offset: int) -> bool:
         """Returns whether the batch at this offset was appended recently: it needs no file."""
@@ -280,7 +287,7 @@ class LogSegment:
             end = start
         else:
             _, indexed_position = self.offset_index.lookup_position(limit)
-            end = last_whole_batch_end(self.file, max(indexed_position, start), limit)
+            end = last_whole_batch_end(self.file.opened(), max(indexed_position, start), limit)
         return LogSlice(self.file, start, max(end - start, 0))
 
     def next_offset(self) -> int:
@@ -293,14 +300,12 @@ class LogSegment:
 
     def find_timestamp(self, timestamp: int, start_offset: int) -> TimestampAndOffset | None:
         """Returns the first record from `start_offset` on that is not before `timestamp`."""
-        position = self._search_start(timestamp, start_offset)
-        search_range = SearchRange(self.file, position, self.size)
+        search_range = self.search_range(timestamp, start_offset)
         return first_record_since(search_range, timestamp, start_offset)
 
-    def open_for_search(self, timestamp: int, start_offset: int) -> SearchRange:
-        """Returns the range that `find_timestamp` searches, with a file handle of its own."""
-        position = self._search_start(timestamp, start_offset)
-        return SearchRange(self._disk.open(self.log_path), position, self.size)
+    def search_range(self, timestamp: int, start_offset: int) -> SearchRange:
+        """Returns the range that `find_timestamp` searches, to be read on any thread."""
+        return SearchRange(self.file, self._search_start(timestamp, start_offset), self.size)
 
     def _search_start(self, timestamp: int, start_offset: int) -> int:
         _, indexed_offset = self.time_index.lookup(timestamp)
@@ -430,9 +435,14 @@ class LogSegment:
 
     def change_suffix(self, suffix: str) -> None:
         """Renames the files, the `.log` file first: loading removes indexes without one."""
-        old = self._path(LOG_SUFFIX)
+        old = self.file.path
         self.suffix = suffix
-        self._disk.rename(old, self._path(LOG_SUFFIX))
+        self.file.path = self._path(LOG_SUFFIX)
+        try:
+            self._disk.rename(old, self.file.path)
+        except BaseException:
+            self.file.path = old
+            raise
         self.offset_index.rename_to(self._path(INDEX_SUFFIX))
         self.time_index.rename_to(self._path(TIME_INDEX_SUFFIX))
         self.txn_index.rename_to(self._path(TXN_INDEX_SUFFIX))
@@ -440,9 +450,10 @@ class LogSegment:
     def update_directory(self, directory: str) -> None:
         """Uses `directory` from now on: the segment's directory was renamed to it."""
         self.directory = directory
+        self.file.path = self._path(LOG_SUFFIX)
         self.offset_index.path = self._path(INDEX_SUFFIX)
         self.time_index.path = self._path(TIME_INDEX_SUFFIX)
-        self.txn_index.path = self._path(TXN_INDEX_SUFFIX)
+        self.txn_index.update_path(self._path(TXN_INDEX_SUFFIX))
 
     def set_modified_ms(self, modified_ms: int) -> None:
         for kind in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):

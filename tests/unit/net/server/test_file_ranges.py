@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.net.server.file_ranges import FileGoneError, FileLoader, descriptor, in_page_cache
-from penstock.storage.disk import OsDisk, OsFile
+from penstock.net.server.file_ranges import FileGoneError, FileLoader, in_page_cache, pin
+from penstock.storage.disk import Descriptor, OsDisk, OsFile
 from tests.support.broker.net_server import run
 
 
@@ -57,10 +57,27 @@ def test_data_of_a_file_system_that_cannot_be_probed_counts_as_cached(
 
 def test_a_closed_file_has_no_descriptor(path: Path) -> None:
     file = OsDisk().open(str(path))
-    assert descriptor(Range(file, 0, 1)) == file.fileno()
+    assert pin(Range(file, 0, 1)).fileno() == file.pin().fileno()
     file.close()
     with pytest.raises(FileGoneError, match="segment has been deleted"):
-        descriptor(Range(file, 0, 1))
+        pin(Range(file, 0, 1))
+
+
+class ClosedWhileUsed(OsFile):
+    """A file that the log closes as soon as it is pinned; other files get the next numbers."""
+
+    __slots__ = ("_other", "_reused")
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(OsDisk().open(str(path)).pin())
+        self._other = path.with_name("other")
+        self._other.write_bytes(bytes(1024 * 1024))
+
+    def pin(self) -> Descriptor:
+        pinned = super().pin()
+        self.close()
+        self._reused = [OsDisk().open(str(self._other)) for _ in range(20)]
+        return pinned
 
 
 def test_a_thread_reads_the_right_file_although_it_is_closed_concurrently(path: Path) -> None:
@@ -69,11 +86,24 @@ def test_a_thread_reads_the_right_file_although_it_is_closed_concurrently(path: 
         loop = asyncio.get_running_loop()
         for keep, expected in ((True, bytes(range(10, 20))), (False, b"")):
             result: asyncio.Future[bytes | OSError] = loop.create_future()
-            fd = os.open(path, os.O_RDONLY)
-            loader.load(loop, fd, 10, 10, result.set_result, keep=keep)
-            os.close(fd)
+            file = ClosedWhileUsed(path)
+            loader.load(loop, file, 10, 10, result.set_result, keep=keep)
             assert await result == expected
         assert loader.loads == 2
+        loader.close()
+
+    run(scenario)
+
+
+def test_a_file_that_was_closed_before_the_thread_could_read_it(path: Path) -> None:
+    async def scenario() -> None:
+        loader = FileLoader()
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[bytes | OSError] = loop.create_future()
+        file = OsDisk().open(str(path))
+        file.close()
+        loader.load(loop, file, 10, 10, result.set_result, keep=True)
+        assert "the file is closed" in str(await result)
         loader.close()
 
     run(scenario)
@@ -84,9 +114,8 @@ def test_the_error_of_a_failed_read_is_the_result(path: Path) -> None:
         loader = FileLoader()
         loop = asyncio.get_running_loop()
         result: asyncio.Future[bytes | OSError] = loop.create_future()
-        fd = os.open(path, os.O_WRONLY)
-        loader.load(loop, fd, 0, 10, result.set_result, keep=True)
-        os.close(fd)
+        file = OsFile(Descriptor(os.open(path, os.O_WRONLY)))
+        loader.load(loop, file, 0, 10, result.set_result, keep=True)
         assert isinstance(await result, OSError)
         loader.close()
 

@@ -243,9 +243,9 @@ def test_blocks_are_reserved_in_growing_steps_before_they_are_written(kind: Kind
     reserved: list[int] = []
 
     class Watched(CrashMapping):
-        def reserve(self, size: int) -> None:
+        def reserve(self, path: str, size: int) -> None:
             reserved.append(size)
-            super().reserve(size)
+            super().reserve(path, size)
 
     class WatchedDisk(CrashDisk):
         def map(self, path: str, size: int) -> CrashMapping:

@@ -147,6 +147,7 @@ class LateDisk(OsDisk):
     """A disk that blocks a flush on another thread before it opens an index by name."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.reached = threading.Event()
         self.gate = threading.Event()
 

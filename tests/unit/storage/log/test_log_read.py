@@ -53,7 +53,8 @@ def sent(records: LogSlice) -> bytes:
     """Returns what a consumer receives with sendfile."""
     here, there = socket.socketpair()
     with here, there:
-        count = os.sendfile(here.fileno(), records.file.fileno(), records.position, records.size)
+        pinned = records.file.pin()
+        count = os.sendfile(here.fileno(), pinned.fileno(), records.position, records.size)
         assert count == records.size
         return there.recv(count, socket.MSG_WAITALL)
 
