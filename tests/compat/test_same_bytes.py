@@ -12,7 +12,6 @@ import pytest
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import BatchHeader, TimestampType, set_max_timestamp
-from penstock.records.build import BatchBuilder
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker, read_end_txn_marker
 from penstock.records.read import read_records, record_bytes
@@ -23,6 +22,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log
 from tests.support.kafka.log_exchange import KAFKA_EPOCH, kafka_config, written_at
 from tests.support.kafka.logs import KafkaWrittenLogs, ServedLogs, read_checkpoint
+from tests.support.storage.batch_builder import BatchBuilder
 from tests.support.storage.logs import batches_in
 from tests.support.storage.written_files import copy_of, epochs_in, files_in, same_files
 

@@ -12,10 +12,11 @@ from penstock.records.batch import (
     split,
     verify,
 )
-from penstock.records.build import BatchBuilder, build_batch
+from penstock.records.build import build_batch
 from penstock.records.compress import Compression, compress, decompress
 from penstock.records.read import read_records
 from penstock.records.record import Record
+from tests.support.storage.batch_builder import BatchBuilder
 from tests.support.storage.batches import int64s, record_lists
 
 codecs = st.sampled_from(Compression)

@@ -4,10 +4,11 @@ import pytest
 
 from penstock.core.errors import InvalidRecordError, KafkaError
 from penstock.records.batch import HEADER_SIZE, TimestampType, read_header, verify
-from penstock.records.build import BatchBuilder, build_batch
+from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
+from tests.support.storage.batch_builder import BatchBuilder
 from tests.support.storage.batches import T, golden, golden_records
 
 V2 = golden("v2")

@@ -13,9 +13,9 @@ from penstock.client.producer.future import RecordFuture, RecordMetadata
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.records.batch import HEADER_SIZE, read_header, verify
-from penstock.records.build import BatchBuilder
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
+from tests.support.storage.batch_builder import BatchBuilder
 from tests.support.storage.batches import golden, golden_records, header_lists, payloads
 
 TP = TopicPartition("t", 0)
