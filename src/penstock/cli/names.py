@@ -54,8 +54,8 @@ def choose_topics(
         topics = sorted(name for name in visible if matches(name))
         if not topics and must_match:
             internal = any(matches(name) for name in hidden)
-            hint = ": add --internal for internal ones" if internal else ""
-            raise _unknown(f"no topic matches '{word}'{hint}")
+            remedy = "add --internal for internal ones" if internal else ""
+            raise _unknown(f"no topic matches '{word}'", remedy)
         chosen |= dict.fromkeys(topics)
     return list(chosen)
 
@@ -76,7 +76,9 @@ class PartitionSet(NamedTuple):
         for part in text.split(","):
             match = _RANGE.fullmatch(part.strip())
             if match is None or match[1] is None or (match[3] and not match[2]):
-                raise UsageError(f"'{text}' does not name partitions: write 3, 0,2 or 4-7 or 4-")
+                raise UsageError(
+                    f"'{text}' does not name partitions", remedy="write 3, 0,2 or 4-7 or 4-"
+                )
             low = int(match[1])
             high = low if not match[2] else None if match[3] is None else int(match[3])
             if high is not None and high < low:
@@ -101,7 +103,9 @@ class TopicSelection(NamedTuple):
         if not colon:
             return cls(word, PartitionSet())
         if not topic:
-            raise UsageError(f"'{word}' does not name a topic: write TOPIC or TOPIC:PARTITIONS")
+            raise UsageError(
+                f"'{word}' does not name a topic", remedy="write TOPIC or TOPIC:PARTITIONS"
+            )
         return cls(topic, PartitionSet.parse(numbers))
 
 
@@ -119,8 +123,8 @@ def choose_partitions(
         for topic in choose_topics([selection.topic], visible, hidden):
             if topic not in counts:
                 raise _unknown(
-                    f"there is no topic {topic}, or this user may not see it: "
-                    "check the name against penstock topic list"
+                    f"there is no topic {topic}, or this user may not see it",
+                    "check the name against penstock topic list",
                 )
             if missing := selection.partitions.missing(counts[topic]):
                 raise _unknown(
@@ -134,15 +138,17 @@ def choose_partitions(
     return sorted(chosen)
 
 
-def _unknown(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
+def _unknown(cause: str, remedy: str = "") -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, cause, remedy=remedy)
 
 
 def one_partition(word: str) -> TopicPartition:
     """Parses a partition: `orders:3`."""
     topic, _, number = word.rpartition(":")
     if not topic or not number.isascii() or not number.isdecimal():
-        raise UsageError(f"'{word}' is not a partition: write TOPIC:PARTITION, such as orders:0")
+        raise UsageError(
+            f"'{word}' is not a partition", remedy="write TOPIC:PARTITION, such as orders:0"
+        )
     return TopicPartition(topic, int(number))
 
 
@@ -152,7 +158,7 @@ def key_values(words: Iterable[str], option: str) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"{option} {word}: it must be KEY=VALUE")
+            raise UsageError("it must be KEY=VALUE", subject=f"{option} {word}")
         values[key.strip()] = value
     return values
 
@@ -163,9 +169,11 @@ def replica_lists(text: str) -> list[list[int]]:
         lists = [[int(broker) for broker in part.split(":")] for part in text.split(",")]
     except ValueError:
         raise UsageError(
-            f"'{text}' is not an assignment: write the brokers of each partition, such as 0:1,1:2 "
-            "for "
-            "partition 0 on brokers 0 and 1, partition 1 on 1 and 2"
+            f"'{text}' is not an assignment",
+            remedy=(
+                "write the brokers of each partition, such as 0:1,1:2 for partition "
+                "0 on brokers 0 and 1, partition 1 on 1 and 2"
+            ),
         ) from None
     return lists
 

@@ -15,13 +15,13 @@ from typing import NoReturn
 from unicodedata import east_asian_width
 from uuid import UUID
 
-from penstock.core.errors import KafkaError
+from penstock.core.errors import KafkaError, StructuredError
 
 _GAP = "  "
 
 
-class UsageError(Exception):
-    """A command was called with wrong arguments; the text says what to do. Exit code 2."""
+class UsageError(StructuredError):
+    """A command was called with wrong arguments. Exit code 2."""
 
 
 class Marked:

@@ -158,7 +158,8 @@ class Session:
             return
         if not sys.stdin.isatty():
             raise UsageError(
-                f"{question} There is no terminal to confirm it, so nothing was done: add --yes"
+                f"{question} There is no terminal to confirm it, so nothing was done",
+                remedy="add --yes",
             )
         if not typer.confirm(question, err=True):
             fail("nothing was done", code="NOT_CONFIRMED", as_json=self.out.as_json)
@@ -172,18 +173,20 @@ class Session:
                 text = self._config_file.read_text(encoding="utf-8")
             except OSError as error:
                 raise UsageError(
-                    f"--command-config: {error.strerror}: {self._config_file}"
+                    f"{error.strerror}: {self._config_file}", subject="--command-config"
                 ) from None
             try:
                 result |= {name: prop.value for name, prop in parse_properties(text).items()}
             except PropertiesSyntaxError as error:
                 raise UsageError(
-                    f"--command-config: {self._config_file}:{error.line}: {error}"
+                    f"{self._config_file}:{error.line}: {error}", subject="--command-config"
                 ) from None
         for setting in self._settings:
             name, equals, value = setting.partition("=")
             if not equals:
-                raise UsageError(f"-X {setting}: it must be KEY=VALUE, such as client.id=mine")
+                raise UsageError(
+                    "it must be KEY=VALUE, such as client.id=mine", subject=f"-X {setting}"
+                )
             result[name.strip()] = value
         return result
 
@@ -252,7 +255,7 @@ def with_errors(as_json: bool, work: Callable[[], None]) -> None:
     try:
         work()
     except UsageError as error:
-        fail(str(error), code="USAGE", as_json=as_json, status=2)
+        fail(error.message, code="USAGE", as_json=as_json, status=2)
     except KafkaError as error:
         errors: dict[object, KafkaError] = getattr(error, "errors", {})
         if errors:

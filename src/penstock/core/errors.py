@@ -1,8 +1,9 @@
 """Kafka's error codes, and the exceptions that carry them.
 
-Every failure that a client may see is a `KafkaError`: a code, and what failed, why, and what to do
-about it as separate fields. `format_error` is the one place that makes a sentence of them. All
-layers raise it, and the dispatcher of the broker turns it into the error code of the response.
+A `StructuredError` has what failed, why, and what to do about it as separate fields; `format_error`
+is the one place that makes a sentence of them. Every failure that a client may see is a
+`KafkaError`, which adds a code. All layers raise it, and the dispatcher of the broker turns it into
+the error code of the response.
 """
 
 import re
@@ -200,7 +201,7 @@ _RETRIABLE = frozenset(
 
 
 class ErrorDetails(TypedDict, total=False):
-    """The optional fields of a `KafkaError`."""
+    """The optional fields of a `StructuredError`."""
 
     operation: str
     """The call that failed, under the name that it has in the Python API: `create_topics`."""
@@ -210,30 +211,43 @@ class ErrorDetails(TypedDict, total=False):
     """What the user can do about it, as an imperative without a final period."""
 
 
-class KafkaError(Exception):
-    """A failure with one of Kafka's error codes.
+class StructuredError(Exception):
+    """A failure as data: `cause` says what is wrong, the details what failed and what to do.
 
-    `cause` says what is wrong. `message` is the text for users, which `format_error` derives from
-    the cause and the optional details.
+    `message` is the text for users, which `format_error` derives from these fields.
     """
 
     names_in_cause = False
     """Whether names in backticks in the cause are calls and settings, as in the remedy."""
 
-    def __init__(self, code: ErrorCode, cause: str, **details: Unpack[ErrorDetails]) -> None:
-        self.code = code
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
         self.cause = cause
         self.operation = details.get("operation", "")
         self.subject = details.get("subject", "")
         self.remedy = details.get("remedy", "")
-        super().__init__(f"{code.name}: {self.message}")
+        super().__init__(self._text())
 
     @property
     def message(self) -> str:
         return format_error(self)
 
+    def _text(self) -> str:
+        """Returns the text of the exception for logs and tracebacks."""
+        return self.message
 
-def format_error(error: KafkaError, rename: Callable[[str], str] = str) -> str:
+
+class KafkaError(StructuredError):
+    """A failure with one of Kafka's error codes."""
+
+    def __init__(self, code: ErrorCode, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        self.code = code
+        super().__init__(cause, **details)
+
+    def _text(self) -> str:
+        return f"{self.code.name}: {self.message}"
+
+
+def format_error(error: StructuredError, rename: Callable[[str], str] = str) -> str:
     """Returns the text of an error for users.
 
     The operation, and names in backticks in the subject and the remedy, are calls and
@@ -253,7 +267,7 @@ def format_error(error: KafkaError, rename: Callable[[str], str] = str) -> str:
     return text
 
 
-def nested_text(error: KafkaError) -> str:
+def nested_text(error: StructuredError) -> str:
     """Returns the text of an error for the cause of another one, with its names in backticks."""
     return format_error(error, _quote_name)
 

@@ -50,7 +50,8 @@ def parse_listeners(text: str) -> list[Listener]:
         match = _LISTENER.fullmatch(entry)
         if match is None:
             raise BrokerError(
-                f"listeners={text}: write NAME://host:port, such as PLAINTEXT://127.0.0.1:0"
+                f"listeners={text}",
+                remedy="write NAME://host:port, such as PLAINTEXT://127.0.0.1:0",
             )
         name, v6, host, port = match.groups()
         listeners.append(Listener(name, v6 or host or "", int(port)))
@@ -91,7 +92,9 @@ class Ports:
             sock.bind((listener.host, 0))
         except OSError as error:
             sock.close()
-            raise BrokerError(f"listeners={listener}: {error}; choose another host") from None
+            raise BrokerError(
+                str(error), subject=f"listeners={listener}", remedy="choose another host"
+            ) from None
         port: int = sock.getsockname()[1]
         if sys.platform == "linux":
             self._sockets.append(sock)

@@ -41,6 +41,7 @@ SETTINGS: Mapping[str, str] = {
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
+_START = "call start(), or use `with Broker()`"
 
 
 class Broker:
@@ -105,9 +106,7 @@ class Broker:
             if listener in (None, public.name):
                 return public.address
         if not self._public:
-            raise BrokerError(
-                "this broker has no address yet: call start(), or use `with Broker()`"
-            )
+            raise BrokerError("this broker has no address yet", remedy=_START)
         names = ", ".join(public.name for public in self._public)
         raise BrokerError(f"there is no listener {listener}: `listeners` has {names}")
 
@@ -115,9 +114,7 @@ class Broker:
     def folder(self) -> Path:
         """The directory with `data`, which is the broker's `log.dirs`, and `broker.log`."""
         if self._directory is None:
-            raise BrokerError(
-                "this broker has no directory yet: call start(), or use `with Broker()`"
-            )
+            raise BrokerError("this broker has no directory yet", remedy=_START)
         return self._directory
 
     @property
@@ -350,14 +347,14 @@ class Broker:
                 address = listener.reachable()
                 return address.host, address.port
         raise BrokerError(
-            "topics are created over a PLAINTEXT listener, and `listeners` has none: add one, or "
-            "create them with your own admin client"
+            "topics are created over a PLAINTEXT listener, and `listeners` has none",
+            remedy="add one, or create them with your own admin client",
         )
 
     def _running(self) -> Child:
         self.check()
         if self._broker is None:
-            raise BrokerError("this broker is not running: call start()")
+            raise BrokerError("this broker is not running", remedy="call start()")
         return self._broker
 
     def _kill(self) -> None:
@@ -376,7 +373,7 @@ class Broker:
         if not self._has_faults:
             raise BrokerError(f"{method}() needs the relay that Broker(faults=False) leaves out")
         if self._network is None:
-            raise BrokerError("this broker was not started: call start(), or use `with Broker()`")
+            raise BrokerError("this broker was not started", remedy=_START)
         return self._network
 
     def _update_network(self) -> None:

@@ -62,8 +62,8 @@ class Network:
     ) -> Iterator[LostReplies]:
         if not all(route.readable for route in self._routes):
             raise BrokerError(
-                "losing_replies() cannot tell requests apart on a listener with SSL: use cut(), "
-                "refused() or paused(), or a listener without SSL"
+                "losing_replies() cannot tell requests apart on a listener with SSL",
+                remedy="use cut(), refused() or paused(), or a listener without SSL",
             )
         lost = LostReplies(self._read_lost_count)
         with self._fault(

@@ -87,7 +87,9 @@ class Principals:
 
         for principal in (*(self.allow or ()), *(self.deny or ())):
             if ":" not in principal:
-                raise UsageError(f"'{principal}' is not a principal: write User:{principal}")
+                raise UsageError(
+                    f"'{principal}' is not a principal", remedy=f"write User:{principal}"
+                )
         for effect, hosts, principals in (
             ("allow", self.allow_hosts, self.allow),
             ("deny", self.deny_hosts, self.deny),
@@ -140,7 +142,9 @@ def _permitted_operations(
         _check_operations(named, operations)
         result = [(*item, operation) for item in named for operation in operations or (op.ALL,)]
     elif operations:
-        raise UsageError("--producer and --consumer set the operations: leave out --operation")
+        raise UsageError(
+            "--producer and --consumer set the operations", remedy="leave out --operation"
+        )
     elif resources.cluster or resources.delegation_tokens or resources.users:
         raise UsageError("--producer and --consumer go with --topic, --group, --transactional-id")
     if roles.producer:

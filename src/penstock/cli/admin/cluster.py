@@ -206,7 +206,7 @@ def _levels(options: list[str]) -> dict[str, int]:
     result = {}
     for name, text in key_values(options, "--feature").items():
         if not text.isdecimal():
-            raise UsageError(f"--feature {name}={text}: the level must be a whole number")
+            raise UsageError("the level must be a whole number", subject=f"--feature {name}={text}")
         result[name] = int(text)
     return result
 

@@ -200,7 +200,9 @@ def changes(
     keys = [item.name for item in ops]
     twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
     if twice:
-        raise UsageError(f"{twice[0]} is changed in two ways: choose one, or run the command twice")
+        raise UsageError(
+            f"{twice[0]} is changed in two ways", remedy="choose one, or run the command twice"
+        )
     return ops
 
 

@@ -107,8 +107,9 @@ def reset_offsets(
                 name, state = next(iter(active.items()))
                 raise KafkaError(
                     ErrorCode.NON_EMPTY_GROUP,
-                    f"group {name} is {state}: offsets can only be reset while it has no members; "
-                    f"stop them first (penstock group describe --members {name} shows them)",
+                    "offsets can only be reset while it has no members",
+                    subject=f"group {name} is {state}",
+                    remedy=f"stop them first (penstock group describe --members {name} shows them)",
                 )
             with session.out.progress("resetting", len(plan)) as step:
                 for name, resets in plan.items():
@@ -226,8 +227,8 @@ def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> l
     if missing:
         raise KafkaError(
             ErrorCode.LEADER_NOT_AVAILABLE,
-            f"the offsets of {missing[0]} are not available: see penstock topic describe "
-            f"{missing[0].topic}",
+            f"the offsets of {missing[0]} are not available",
+            remedy=f"see penstock topic describe {missing[0].topic}",
         )
     return [
         decide(

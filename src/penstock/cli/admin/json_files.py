@@ -32,9 +32,9 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(str(error.strerror), subject=str(path)) from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: it is not UTF-8 text") from None
+        raise UsageError("it is not UTF-8 text", subject=str(path)) from None
 
 
 def partitions_in(path: Path) -> list[TopicPartition]:
@@ -49,7 +49,7 @@ def offsets_in(path: Path) -> dict[TopicPartition, int]:
         entry = _Entry(path, item)
         partition = entry.partition()
         if partition in result:
-            raise UsageError(f"{path}: it names {partition} twice")
+            raise UsageError(f"it names {partition} twice", subject=str(path))
         result[partition] = entry.number("offset")
     return result
 
@@ -66,13 +66,17 @@ def moves_in(path: Path) -> dict[TopicPartition, Move]:
         entry = _Entry(path, item)
         partition = entry.partition()
         if partition in result:
-            raise UsageError(f"{path}: it names {partition} twice")
+            raise UsageError(f"it names {partition} twice", subject=str(path))
         replicas = tuple(entry.numbers("replicas"))
         if len(set(replicas)) < len(replicas):
-            raise UsageError(f"{path}: {partition}: each replica needs a broker of its own")
+            raise UsageError(
+                f"{partition}: each replica needs a broker of its own", subject=str(path)
+            )
         dirs = entry.texts("log_dirs") or [ANY_DIR] * len(replicas)
         if len(dirs) != len(replicas):
-            raise UsageError(f"{path}: {partition}: log_dirs needs one for each of its replicas")
+            raise UsageError(
+                f"{partition}: log_dirs needs one for each of its replicas", subject=str(path)
+            )
         result[partition] = Move(replicas, tuple(dirs))
     return result
 
@@ -98,7 +102,7 @@ class _Entry:
 
     def __init__(self, path: Path, value: object) -> None:
         if not isinstance(value, dict):
-            raise UsageError(f"{path}: {json.dumps(value)} is not an object")
+            raise UsageError(f"{json.dumps(value)} is not an object", subject=str(path))
         self._path = path
         self._value: dict[str, object] = value
 
@@ -134,7 +138,9 @@ class _Entry:
         return value
 
     def _reject(self, name: str, kind: str) -> None:
-        raise UsageError(f'{self._path}: {json.dumps(self._value)} needs "{name}", {kind}')
+        raise UsageError(
+            f'{json.dumps(self._value)} needs "{name}", {kind}', subject=str(self._path)
+        )
 
 
 def _entries(path: Path, name: str) -> list[object]:
@@ -142,8 +148,8 @@ def _entries(path: Path, name: str) -> list[object]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{path}: it is not JSON: {error}") from None
+        raise UsageError(f"it is not JSON: {error}", subject=str(path)) from None
     entries = document.get(name) if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise UsageError(f'{path}: it must be an object with a list "{name}"')
+        raise UsageError(f'it must be an object with a list "{name}"', subject=str(path))
     return entries

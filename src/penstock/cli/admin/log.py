@@ -113,6 +113,8 @@ def _offsets(targets: list[str]) -> dict[TopicPartition, int]:
     for target in targets:
         partition, _, offset = target.rpartition("=")
         if not partition or not offset.removeprefix("-").isdecimal():
-            raise UsageError(f"'{target}': write TOPIC:PARTITION=OFFSET, such as orders:0=42")
+            raise UsageError(
+                f"'{target}'", remedy="write TOPIC:PARTITION=OFFSET, such as orders:0=42"
+            )
         result[one_partition(partition)] = int(offset)
     return result

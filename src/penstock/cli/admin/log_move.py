@@ -77,7 +77,8 @@ def generate(
         if unknown := [item for item in broker_ids if item not in racks]:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED,
-                f"there is no broker {unknown[0]} now: penstock cluster describe shows them",
+                f"there is no broker {unknown[0]} now",
+                remedy="penstock cluster describe shows them",
             )
         racks = {item: racks[item] for item in broker_ids}
     counts: dict[str, int] = {}
@@ -129,14 +130,16 @@ def execute(
         current, _ = _assignments(admin)
         if unknown := [item for item in target if item not in current]:
             raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{plan}: there is no partition {unknown[0]}"
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"there is no partition {unknown[0]}",
+                subject=str(plan),
             )
         moving = admin.list_partition_reassignments()
         if moving and not additional:
             raise KafkaError(
                 ErrorCode.REASSIGNMENT_IN_PROGRESS,
-                f"{count_of(len(moving), 'partition')} are being moved: wait (penstock log move "
-                "list), or add --additional",
+                f"{count_of(len(moving), 'partition')} are being moved",
+                remedy="wait (penstock log move list), or add --additional",
             )
         before = {item: current[item] for item in target}
         if rollback is not None:
@@ -262,7 +265,9 @@ def _broker_ids(text: str) -> list[int]:
     try:
         return list(dict.fromkeys(int(part) for part in text.split(",")))
     except ValueError:
-        raise UsageError(f"--brokers {text}: write ids with commas, such as 0,1,2") from None
+        raise UsageError(
+            f"--brokers {text}", remedy="write ids with commas, such as 0,1,2"
+        ) from None
 
 
 def _wait(session: Session, admin: "Admin", partitions: list[TopicPartition]) -> None:

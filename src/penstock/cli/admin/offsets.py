@@ -105,13 +105,13 @@ def time_spec(text: str) -> int:
     if text.lstrip("-").isdecimal():
         number = int(text)
         if number < min(_SPECS.values()):
-            raise UsageError(f"--time {text}: it must be -1 to -6, a name, or a time")
+            raise UsageError("it must be -1 to -6, a name, or a time", subject=f"--time {text}")
         return number
     try:
         return max(0, parse_time_ms(text))
     except UsageError as error:
         names = ", ".join(_SPECS)
-        raise UsageError(f"--time: {error}; or one of {names}") from None
+        raise UsageError(str(error), subject="--time", remedy=f"or one of {names}") from None
 
 
 def _partitions(admin: "Admin", patterns: list[str] | None, internal: bool) -> list[TopicPartition]:

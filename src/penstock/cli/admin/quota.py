@@ -81,10 +81,10 @@ def alter(
         try:
             changes[name] = float(text)
         except ValueError:
-            raise UsageError(f"--set {name}={text}: the value must be a number") from None
+            raise UsageError("the value must be a number", subject=f"--set {name}={text}") from None
     for name in to_delete or []:
         if name in changes:
-            raise UsageError(f"{name} is set and removed: choose one")
+            raise UsageError(f"{name} is set and removed", remedy="choose one")
         changes[name] = None
     if not changes:
         raise UsageError("name what to change: --set or --delete")
@@ -121,7 +121,9 @@ def entity(
         Quota.DEFAULT if ip_defaults else ip,
     )
     if result.ip is not None and (result.user is not None or result.client_id is not None):
-        raise UsageError("quotas of addresses cannot be combined: leave out --user and --client-id")
+        raise UsageError(
+            "quotas of addresses cannot be combined", remedy="leave out --user and --client-id"
+        )
     return result
 
 

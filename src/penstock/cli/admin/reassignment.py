@@ -30,8 +30,10 @@ def propose(
         if count > len(racks):
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                f"{partition} needs {count} brokers for its replicas, and {len(racks)} are named: "
-                f"name more, or choose a replication factor of {max(1, len(racks))} or less",
+                (f"{partition} needs {count} brokers for its replicas, and {len(racks)} are named"),
+                remedy=(
+                    f"name more, or choose a replication factor of {max(1, len(racks))} or less"
+                ),
             )
         plan[partition] = [broker for broker in replicas if broker in racks][:count]
         load.update(plan[partition])

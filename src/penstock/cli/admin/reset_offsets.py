@@ -91,8 +91,8 @@ def _apply(rule: Rule, partition: TopicPartition, bounds: Bounds) -> tuple[int, 
         return bounds.committed, None
     if bounds.committed is None:
         raise UsageError(
-            f"--shift-by needs a committed offset, and the group has none for {partition}: "
-            "leave the partition out, or use --to-offset"
+            (f"--shift-by needs a committed offset, and the group has none for {partition}"),
+            remedy="leave the partition out, or use --to-offset",
         )
     return bounds.committed + rule.number, None
 
@@ -105,8 +105,8 @@ def parse_duration_ms(text: str) -> int:
     values = {name: float(value) for name, value in parts.items() if value is not None}
     if not values or text.rstrip().upper().endswith("T"):
         raise UsageError(
-            f"'{text}' is not a duration: write days, hours, minutes and seconds as in P7D, PT30M "
-            "or P1DT12H30M"
+            f"'{text}' is not a duration",
+            remedy=("write days, hours, minutes and seconds as in P7D, PT30M or P1DT12H30M"),
         )
     milliseconds = int(timedelta(**values) / timedelta(milliseconds=1))
     return -milliseconds if sign else milliseconds
@@ -121,8 +121,11 @@ def parse_time_ms(text: str) -> int:
         moment = datetime.fromisoformat(stripped)
     except ValueError:
         raise UsageError(
-            f"'{text}' is not a time: write 2026-01-31T12:00:00.000, with a zone such as +01:00 "
-            "if it is not UTC, or milliseconds since 1970"
+            f"'{text}' is not a time",
+            remedy=(
+                "write 2026-01-31T12:00:00.000, with a zone such as +01:00 if it is "
+                "not UTC, or milliseconds since 1970"
+            ),
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -143,15 +146,17 @@ def parse_csv(text: str, groups: list[str], source: str) -> dict[str, dict[Topic
             continue
         place = f"{source}, line {number}"
         if len(row) not in (3, 4):
-            raise UsageError(f"{place}: it must be [GROUP,]TOPIC,PARTITION,OFFSET")
+            raise UsageError("it must be [GROUP,]TOPIC,PARTITION,OFFSET", subject=place)
         if len(row) == 3 and len(groups) != 1:
-            raise UsageError(f"{place}: with several groups each line must begin with its group")
+            raise UsageError(
+                "with several groups each line must begin with its group", subject=place
+            )
         group, topic, partition, offset = row if len(row) == 4 else (groups[0], *row)
         try:
             of_group = result.setdefault(group, {})
             of_group[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
-            raise UsageError(f"{place}: partition and offset must be whole numbers") from None
+            raise UsageError("partition and offset must be whole numbers", subject=place) from None
     return result
 
 

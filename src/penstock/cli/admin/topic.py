@@ -105,8 +105,8 @@ def create(
     if replica_assignment is not None:
         if partitions is not None or replication_factor is not None:
             raise UsageError(
-                "--replica-assignment sets the number of partitions and replicas: leave out "
-                "--partitions and --replication-factor"
+                "--replica-assignment sets the number of partitions and replicas",
+                remedy="leave out --partitions and --replication-factor",
             )
         assignments = dict(enumerate(replica_lists(replica_assignment)))
     new = [
@@ -326,7 +326,9 @@ def name_of_id(admin: "Admin", text: str) -> str:
         if topic.topic_id is not None and text in (kafka_id(topic.topic_id), str(topic.topic_id)):
             return name
     raise KafkaError(
-        ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {text}: penstock topic list shows ids"
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        f"no topic has the id {text}",
+        remedy="penstock topic list shows ids",
     )
 
 

@@ -165,8 +165,8 @@ def abort(
             if not matching:
                 raise KafkaError(
                     ErrorCode.INVALID_TXN_STATE,
-                    f"no open transaction begins at offset {start_offset} of {at}: "
-                    f"penstock txn producers {partition} shows those that are open",
+                    f"no open transaction begins at offset {start_offset} of {at}",
+                    remedy=(f"penstock txn producers {partition} shows those that are open"),
                 )
             epoch = matching[0].coordinator_epoch
             target = (
@@ -183,7 +183,7 @@ def abort(
         else:
             target = (producer_id, producer_epoch, max(0, coordinator_epoch))
         if start_offset is not None and any(item is not None for item in by_hand):
-            raise UsageError("--start-offset is sufficient: leave out the other numbers")
+            raise UsageError("--start-offset is sufficient", remedy="leave out the other numbers")
         what = f"Abort the transaction of producer {target[0]} (epoch {target[1]}) in {at}?"
         session.confirm(what, yes=yes)
         admin.abort_transaction(at, *target)

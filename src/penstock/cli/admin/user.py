@@ -127,7 +127,7 @@ def _password(user: str, *, from_stdin: bool) -> str:
         )
     else:
         raise UsageError(
-            f"no password: pipe it in with --password-stdin, or set {PASSWORD_VARIABLE}"
+            "no password", remedy=f"pipe it in with --password-stdin, or set {PASSWORD_VARIABLE}"
         )
     if not password:
         raise UsageError("the password is empty: nobody could log in with it")

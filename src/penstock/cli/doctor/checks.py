@@ -13,7 +13,7 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, StructuredError
 from penstock.net.client.connection import NodeApiVersions
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
@@ -41,13 +41,11 @@ class Status(StrEnum):
     SKIPPED = "skipped"
 
 
-class Problem(Exception):  # noqa: N818 - it is the result of a check, not an error of ours
+class Problem(StructuredError):  # noqa: N818 - it is the result of a check, not an error of ours
     """What is wrong with the cluster or the connection, and what to do about it."""
 
     def __init__(self, cause: str, remedy: str, code: str = "FAILED") -> None:
-        super().__init__(cause)
-        self.cause = cause
-        self.remedy = remedy
+        super().__init__(cause, remedy=remedy)
         self.code = code
 
 

@@ -193,7 +193,7 @@ def _printer(
     nothing = b"NULL" if null else b""
     if session.out.as_json:
         if text is not None:
-            raise UsageError("-f and --json exclude each other: choose one")
+            raise UsageError("-f and --json exclude each other", remedy="choose one")
         one = json_printer(how["key"], how["value"])
     elif text is None and key_separator is None and decoders["value"] is None:
         return Values(unescaped(delimiter), nothing)

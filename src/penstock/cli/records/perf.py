@@ -206,8 +206,8 @@ def consume(
     if count < total:
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"only {count} of {total} records arrived, then none for {idle:g} s: request fewer "
-            "with --records, or wait longer with --idle",
+            f"only {count} of {total} records arrived, then none for {idle:g} s",
+            remedy="request fewer with --records, or wait longer with --idle",
         )
 
 
@@ -292,7 +292,8 @@ def _await(consumer: "Consumer", value: bytes, timeout_s: float) -> None:
             return
     raise KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"a record was not received within {timeout_s:g} s: see penstock doctor",
+        f"a record was not received within {timeout_s:g} s",
+        remedy="see penstock doctor",
     )
 
 

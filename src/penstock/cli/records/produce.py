@@ -122,7 +122,7 @@ def produce(
     from penstock.cli.records.record_formats import unescaped
 
     if kind is InputKind.FILES and not files:
-        raise UsageError("--input files needs files: name them after the topic")
+        raise UsageError("--input files needs files", remedy="name them after the topic")
     if topic == "-" and kind is not InputKind.JSON:
         raise UsageError("with - each record names its topic, which needs --input json")
     reading = Reading(
@@ -331,5 +331,5 @@ def _argument(text: str) -> bytes:
 def _header(text: str) -> tuple[str, bytes | None]:
     name, equals, value = text.partition("=")
     if not name:
-        raise UsageError(f"-H {text}: it must be NAME=VALUE")
+        raise UsageError("it must be NAME=VALUE", subject=f"-H {text}")
     return name, _argument(value) if equals else None

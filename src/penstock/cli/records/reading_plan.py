@@ -47,11 +47,11 @@ def parse_span(values: Iterable[str]) -> Span:
     for value in values:
         if value.startswith("e@"):
             if span.stop_ms is not None:
-                raise UsageError(f"-o {value}: the end is given twice")
+                raise UsageError("the end is given twice", subject=f"-o {value}")
             span = span._replace(stop_ms=_time(value))
             continue
         if span.start is not None:
-            raise UsageError(f"-o {value}: the start is given twice")
+            raise UsageError("the start is given twice", subject=f"-o {value}")
         span = span._replace(start=_start(value))
     return span
 
@@ -66,9 +66,12 @@ def _start(value: str) -> Start:
         number = int(digits)
         return Start(StartKind.LAST if value.startswith("-") else StartKind.OFFSET, number)
     raise UsageError(
-        f"-o {value}: it must be beginning, end, stored, an offset, -N for the last N records, "
-        "s@TIME to start and e@TIME to stop, with a time such as 2026-01-31T12:00:00 or ms since "
-        "1970"
+        (
+            "it must be beginning, end, stored, an offset, -N for the last N "
+            "records, s@TIME to start and e@TIME to stop, with a time such as "
+            "2026-01-31T12:00:00 or ms since 1970"
+        ),
+        subject=f"-o {value}",
     )
 
 
@@ -79,7 +82,7 @@ def _time(value: str) -> int:
     try:
         return parse_time_ms(text)
     except UsageError as error:
-        raise UsageError(f"-o {value}: {error}") from None
+        raise UsageError(str(error), subject=f"-o {value}") from None
 
 
 def start_offsets(
@@ -114,10 +117,12 @@ def parse_partitions(values: Iterable[str]) -> set[int]:
     for value in ",".join(values).split(","):
         low, dash, high = value.strip().partition("-")
         if not (low.isdecimal() and low.isascii()) or (dash and not high.isdecimal()):
-            raise UsageError(f"-p {value}: partitions are numbers, such as 0, 2-4 or 0,2-4")
+            raise UsageError(
+                "partitions are numbers, such as 0, 2-4 or 0,2-4", subject=f"-p {value}"
+            )
         last = int(high) if dash else int(low)
         if last < int(low) or last - int(low) > 100_000:
-            raise UsageError(f"-p {value}: the range is not valid")
+            raise UsageError("the range is not valid", subject=f"-p {value}")
         result.update(range(int(low), last + 1))
     return result
 

@@ -85,11 +85,16 @@ def _field(token: str, key: Decoder | None, value: Decoder | None, null: bytes) 
             return lambda record: header_text(record.headers)
     if token not in _NUMBERS:
         if not token:
-            raise UsageError("the format ends with a single %: write %% for a percent sign")
+            raise UsageError(
+                "the format ends with a single %", remedy="write %% for a percent sign"
+            )
         raise UsageError(
-            f"the format has %{token}: there are %s %S %R (value, its length in letters and in 4 "
-            "bytes), %k %K (key), %h (headers), %T (timestamp), %t %p %o (topic, partition, "
-            "offset) and %%"
+            f"the format has %{token}",
+            remedy=(
+                "there are %s %S %R (value, its length in letters and in 4 bytes), "
+                "%k %K (key), %h (headers), %T (timestamp), %t %p %o (topic, "
+                "partition, offset) and %%"
+            ),
         )
     return _NUMBERS[token]
 
@@ -184,8 +189,11 @@ def decoder_of(name: str) -> Decoder | None:
         return _number(name, struct.Struct(_PACKED[name]))
     if not name or name.strip(" <>bBhHiIqQcs$"):
         raise UsageError(
-            f"there is no decoder '{name}': it is one of {', '.join(DECODERS)}, or letters of "
-            "< > b B h H i I q Q c s $ as in kcat"
+            f"there is no decoder '{name}'",
+            remedy=(
+                f"it is one of {', '.join(DECODERS)}, or letters of < > b B h H i I q "
+                "Q c s $ as in kcat"
+            ),
         )
     return _unpacker(name)
 

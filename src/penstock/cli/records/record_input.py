@@ -12,12 +12,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from penstock.core.errors import StructuredError
+
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 _SIZE: Final = struct.Struct(">i")
 
 
-class InputError(Exception):
-    """A record that cannot be read. The message has its position and what to do."""
+class InputError(StructuredError):
+    """A record that cannot be read. The message has its position."""
 
 
 class InputKind(StrEnum):
@@ -145,8 +147,8 @@ def _of_lines(source: str, first: int, lines: list[bytes], reading: Reading) -> 
             values.append(line)
         else:
             raise InputError(
-                f"{source}, line {first + index} has no key separator {separator!r}: add one, or "
-                "say --key-optional to send such lines without a key"
+                f"{source}, line {first + index} has no key separator {separator!r}",
+                remedy=("add one, or say --key-optional to send such lines without a key"),
             )
     return _finished(source, first, values, keys, reading)
 
@@ -191,8 +193,8 @@ def _decoded(
             result.append(None if item is None else decode(item))
         except ValueError as error:
             raise InputError(
-                f"{source}, {unit} {first + len(result)}: the {what} is not {encoding.value}: "
-                f"{error}"
+                f"the {what} is not {encoding.value}: {error}",
+                subject=f"{source}, {unit} {first + len(result)}",
             ) from None
     return result
 
@@ -285,8 +287,10 @@ def _of_json(source: str, first: int, lines: list[bytes], reading: Reading) -> I
             headers = (*reading.headers, *_headers(record.headers))
         except (msgspec.DecodeError, ValueError) as error:
             raise InputError(
-                f'{source}, line {number}: {error}; a line is an object such as {{"key": "k", '
-                '"value": "v", "headers": [["name", "value"]], "partition": 0}'
+                str(error),
+                subject=f"{source}, line {number}",
+                remedy='a line is an object such as {"key": "k", "value": "v", '
+                '"headers": [["name", "value"]], "partition": 0}',
             ) from None
         timestamp = record.ts if record.timestamp is None else record.timestamp
         this = (record.topic, record.partition, headers, timestamp is None)

@@ -70,7 +70,8 @@ class Sender:
         topic = self._topic or bulk.topic
         if topic is None:
             raise InputError(
-                f'{bulk.place(0)} has no "topic", and the command names none: add one of them'
+                f'{bulk.place(0)} has no "topic", and the command names none',
+                remedy="add one of them",
             )
         partition = bulk.partition if self._partition is None else self._partition
         if partition is not None and partition < 0:
