@@ -119,8 +119,11 @@ def _assignment_towards(
     if len(replicas) != len(origin) and not allow_replication_factor_change:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{key} has {len(origin)} replicas and would have {len(replicas)}, but the request "
-            "does not allow a change of the replication factor: name as many brokers, or allow it",
+            (
+                f"{key} has {len(origin)} replicas and would have {len(replicas)}, "
+                "but the request does not allow a change of the replication factor"
+            ),
+            remedy="name as many brokers, or allow it",
         )
     removing = tuple(replica for replica in origin if replica not in replicas)
     return Assignment(

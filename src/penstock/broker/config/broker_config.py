@@ -190,9 +190,9 @@ class BrokerConfig(BrokerValues):
         check_values(values)
         if _listeners(values, self._hostname) != self._listeners:
             raise ConfigError(
-                "listeners: cannot change while the broker runs; "
-                "set them in server.properties and restart the broker",
+                "cannot change while the broker runs",
                 "listeners",
+                remedy="set them in server.properties and restart the broker",
             )
         _mechanisms(values, self._listeners.bound)
 
@@ -203,9 +203,9 @@ class BrokerConfig(BrokerValues):
         for name in added:
             if dynamic.changes_running_listener(name, self._texts, texts, running):
                 raise ConfigError(
-                    f"{name}: cannot change while the listener is open; "
-                    "set it in server.properties and restart the broker",
+                    "cannot change while the listener is open",
                     name,
+                    remedy="set it in server.properties and restart the broker",
                 )
 
     @staticmethod
@@ -244,9 +244,9 @@ def _with_synonyms(properties: Mapping[str, str]) -> dict[str, str]:
             texts.setdefault(synonym, texts[name])
     if texts.get("node.id", "").strip() != texts.get("broker.id", "").strip():
         raise ConfigError(
-            f"node.id: {texts['node.id']} differs from broker.id {texts['broker.id']}; "
-            "set one of them, or both to the same id",
+            f"{texts['node.id']} differs from broker.id {texts['broker.id']}",
             "node.id",
+            remedy="set one of them, or both to the same id",
         )
     if "log.dir" in texts:
         texts.setdefault("log.dirs", texts["log.dir"])
@@ -258,7 +258,7 @@ def _check_static(name: str, text: str) -> None:
     if setting is not None:
         setting.parse(text)
     elif not name.startswith(PLUGIN_PREFIXES):
-        raise ConfigError(f"{name}: no such setting{nearest(name, BROKER_SETTINGS)}", name)
+        raise ConfigError(f"no such setting{nearest(name, BROKER_SETTINGS)}", name)
 
 
 def _check_references(texts: Mapping[str, str]) -> None:
@@ -267,9 +267,9 @@ def _check_references(texts: Mapping[str, str]) -> None:
         match = _REFERENCE.search(text)
         if match is not None and match[1] in providers:
             raise ConfigError(
-                f"{name}: {match[0]} refers to the config provider {match[1]}, which Penstock "
-                "cannot run; write the value itself",
+                (f"{match[0]} refers to the config provider {match[1]}, which Penstock cannot run"),
                 name,
+                remedy="write the value itself",
             )
 
 

@@ -36,7 +36,8 @@ def check_values(values: BrokerValues) -> None:
     if authorizer not in _AUTHORIZERS:
         _reject(
             "authorizer.class.name",
-            f"{authorizer!r} is not supported; use {STANDARD_AUTHORIZER}, or nothing for no ACLs",
+            f"{authorizer!r} is not supported",
+            f"use {STANDARD_AUTHORIZER}, or nothing for no ACLs",
         )
 
 
@@ -63,7 +64,8 @@ def _check_network(values: BrokerValues) -> None:
     if values.int("max.connections.per.ip") == 0 and not overrides:
         _reject(
             "max.connections.per.ip",
-            "0 rejects all connections; raise it, or set max.connections.per.ip.overrides",
+            "0 rejects all connections",
+            "raise it, or set max.connections.per.ip.overrides",
         )
     idle = values.int("connections.max.idle.ms")
     if 0 <= idle <= values.int("connection.failed.authentication.delay.ms"):
@@ -121,5 +123,5 @@ def _at_most(values: BrokerValues, name: str, limit: str) -> None:
         )
 
 
-def _reject(name: str, reason: str) -> NoReturn:
-    raise ConfigError(f"{name}: {reason}", name)
+def _reject(name: str, cause: str, remedy: str = "") -> NoReturn:
+    raise ConfigError(cause, name, remedy=remedy)

@@ -15,9 +15,7 @@ def validate_client_metrics_configs(configs: Mapping[str, str]) -> None:
     for name, text in configs.items():
         if name not in CLIENT_METRICS_SETTINGS:
             suggestion = nearest(name, CLIENT_METRICS_SETTINGS)
-            raise ConfigError(
-                f"{name}: no such setting of a metrics subscription{suggestion}", name
-            )
+            raise ConfigError(f"no such setting of a metrics subscription{suggestion}", name)
         CLIENT_METRICS_SETTINGS[name].parse(text)
 
 

@@ -47,25 +47,26 @@ def check_dynamic(name: str, text: str, *, per_broker: bool) -> None:
     """Raises ConfigError if this setting cannot be stored for a broker, or for all brokers."""
     setting = setting_of(name)
     if setting is None:
-        raise ConfigError(f"{name}: no such setting{nearest(name, BROKER_SETTINGS)}", name)
+        raise ConfigError(f"no such setting{nearest(name, BROKER_SETTINGS)}", name)
     base = listener_base(name)
     if base is None and setting.dynamic is Dynamic.READ_ONLY:
         raise ConfigError(
-            f"{name}: cannot change while the broker runs; "
-            "set it in server.properties and restart the broker",
+            "cannot change while the broker runs",
             name,
+            remedy="set it in server.properties and restart the broker",
         )
     if base is None and name in ONLY_PER_LISTENER:
         raise ConfigError(
-            f"{name}: can only change for a single listener; "
-            f"set listener.name.<listener in lower case>.{name}",
+            "can only change for a single listener",
             name,
+            remedy=f"set listener.name.<listener in lower case>.{name}",
         )
     setting.parse(text)
     if not per_broker and _is_per_broker(name):
         raise ConfigError(
-            f"{name}: is a setting of single brokers; set it for a broker id, not as the default",
+            "is a setting of single brokers",
             name,
+            remedy="set it for a broker id, not as the default",
         )
 
 
@@ -95,8 +96,10 @@ def check_steps(before: BrokerValues, after: BrokerValues) -> None:
         old, new = before.int(name), after.int(name)
         if new != old and not max(1, old // 2) <= new <= old * 2:
             raise ConfigError(
-                f"{name}: {new} is invalid: must be between {max(1, old // 2)} and {old * 2}, "
-                "half and double of the current value",
+                (
+                    f"{new} is invalid: must be between {max(1, old // 2)} and "
+                    f"{old * 2}, half and double of the current value"
+                ),
                 name,
             )
     _check_local_retention(before, after, "log.local.retention.bytes", _retention_bytes)
@@ -115,7 +118,7 @@ def _check_local_retention(
         return
     if total > -1 and local != -2 and not 0 <= local <= total:
         raise ConfigError(
-            f"{name}: {local} is invalid: must be 0 to {total}, the total retention, or -2 for it",
+            (f"{local} is invalid: must be 0 to {total}, the total retention, or -2 for it"),
             name,
         )
 

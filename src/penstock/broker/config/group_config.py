@@ -35,13 +35,13 @@ def validate_group_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
     """Raises ConfigError unless a group may have exactly these settings."""
     for name, text in configs.items():
         if name not in GROUP_SETTINGS:
-            raise ConfigError(f"{name}: no such group setting{nearest(name, GROUP_SETTINGS)}", name)
+            raise ConfigError(f"no such group setting{nearest(name, GROUP_SETTINGS)}", name)
         value = GROUP_SETTINGS[name].parse(text)
         low, high = limits(broker, name)
         if isinstance(value, int) and (low is not None and value < low):
-            raise ConfigError(f"{name}: {value} is less than the broker's minimum, {low}", name)
+            raise ConfigError(f"{value} is less than the broker's minimum, {low}", name)
         if isinstance(value, int) and (high is not None and value > high):
-            raise ConfigError(f"{name}: {value} is more than the broker's maximum, {high}", name)
+            raise ConfigError(f"{value} is more than the broker's maximum, {high}", name)
     for kind in GROUP_KINDS:
         heartbeat, session = f"{kind}.heartbeat.interval.ms", f"{kind}.session.timeout.ms"
         if heartbeat in configs or session in configs:
@@ -53,9 +53,7 @@ def _check_session(
 ) -> None:
     interval, timeout = group_int(broker, configs, heartbeat), group_int(broker, configs, session)
     if timeout <= interval:
-        raise ConfigError(
-            f"{session}: {timeout} must be more than {heartbeat}, {interval}", session
-        )
+        raise ConfigError(f"{timeout} must be more than {heartbeat}, {interval}", session)
 
 
 def group_value(broker: BrokerConfig, overrides: Mapping[str, str], name: str) -> Value:

@@ -43,9 +43,9 @@ def protocol_map(text: str) -> dict[str, SecurityProtocol]:
             _reject(setting, f"{pair!r} must be NAME:PROTOCOL, such as CLIENT:SASL_SSL")
         if protocol.upper() not in SecurityProtocol.__members__:
             choices = ", ".join(SecurityProtocol.__members__)
-            _reject(setting, f"{protocol!r} is not a security protocol; use one of {choices}")
+            _reject(setting, f"{protocol!r} is not a security protocol", f"use one of {choices}")
         if name.upper() in protocols:
-            _reject(setting, f"{name} occurs twice; remove one")
+            _reject(setting, f"{name} occurs twice", "remove one")
         protocols[name.upper()] = SecurityProtocol[protocol.upper()]
     return protocols
 
@@ -71,7 +71,9 @@ def resolve_listeners(
         if name not in controller_names
     ]
     if not bound:
-        _reject("listeners", "all listeners are in controller.listener.names; add one for clients")
+        _reject(
+            "listeners", "all listeners are in controller.listener.names", "add one for clients"
+        )
     specs = _advertise(bound, advertised, controller_names, hostname)
     return Listeners(bound, specs, _inter_broker(specs, inter_broker, inter_broker_protocol))
 
@@ -93,16 +95,19 @@ def _advertise(
         if name in controller_names:
             continue
         if name not in by_name:
-            _reject(setting, f"{name} is not in listeners; use one of {', '.join(by_name)}")
+            _reject(setting, f"{name} is not in listeners", f"use one of {', '.join(by_name)}")
         if host and host in _WILDCARDS:
             _reject(
                 setting,
-                f"no client can connect to {host}; set the name or address under which clients "
-                f"reach this machine, such as {name}://{hostname}:{port}",
+                f"no client can connect to {host}",
+                (
+                    "set the name or address under which clients reach this machine, such "
+                    f"as {name}://{hostname}:{port}"
+                ),
             )
         specs.append(by_name[name]._replace(host=host or hostname, port=port))
     if not specs:
-        _reject(setting, f"has no listener for clients; add one of {', '.join(by_name)}")
+        _reject(setting, "has no listener for clients", f"add one of {', '.join(by_name)}")
     return specs
 
 
@@ -113,18 +118,20 @@ def _inter_broker(advertised: list[ListenerSpec], name: str | None, protocol: st
         if protocol is not None:
             _reject(
                 "inter.broker.listener.name",
-                "security.inter.broker.protocol is set too; remove one of them",
+                "security.inter.broker.protocol is set too",
+                "remove one of them",
             )
         if name.strip().upper() not in names:
             _reject(
                 "inter.broker.listener.name",
-                f"{name!r} is not advertised; use one of {', '.join(names)}",
+                f"{name!r} is not advertised",
+                f"use one of {', '.join(names)}",
             )
         return name.strip().upper()
     if protocol is not None and protocol not in names:
         _reject(
             "security.inter.broker.protocol",
-            f"no listener {protocol} is advertised; "
+            f"no listener {protocol} is advertised",
             f"set inter.broker.listener.name to one of {', '.join(names)}",
         )
     default = protocol or SecurityProtocol.PLAINTEXT.value
@@ -137,7 +144,7 @@ def _parse(setting: str, text: str) -> tuple[str, str, int]:
         _reject(setting, f"{text!r} must be NAME://host:port, such as PLAINTEXT://localhost:9092")
     port = int(match["port"])
     if not 0 <= port <= 65535:
-        _reject(setting, f"{text!r} has an invalid port; use 0 to 65535")
+        _reject(setting, f"{text!r} has an invalid port", "use 0 to 65535")
     return match["name"].upper(), match["host"], port
 
 
@@ -145,8 +152,11 @@ def _protocol(name: str, protocols: Mapping[str, SecurityProtocol]) -> SecurityP
     if name not in protocols:
         _reject(
             "listeners",
-            f"listener {name} has no security protocol; add {name}:PLAINTEXT (or SSL, "
-            "SASL_PLAINTEXT, SASL_SSL) to listener.security.protocol.map"
+            f"listener {name} has no security protocol",
+            (
+                f"add {name}:PLAINTEXT (or SSL, SASL_PLAINTEXT, SASL_SSL) to "
+                "listener.security.protocol.map"
+            )
             + nearest(name, protocols),
         )
     return protocols[name]
@@ -156,7 +166,7 @@ def _check_distinct(setting: str, addresses: list[tuple[str, str, int]]) -> None
     names: set[str] = set()
     for name, _, _ in addresses:
         if name in names:
-            _reject(setting, f"two listeners have the name {name}; use different names")
+            _reject(setting, f"two listeners have the name {name}", "use different names")
         names.add(name)
 
 
@@ -171,7 +181,8 @@ def _check_ports(addresses: list[tuple[str, str, int]]) -> None:
         if len(hosts) > 1 and kinds != [4, 6]:
             _reject(
                 "listeners",
-                f"{len(hosts)} listeners use port {port}; use a different port for each",
+                f"{len(hosts)} listeners use port {port}",
+                "use a different port for each",
             )
 
 
@@ -191,16 +202,18 @@ def served_mechanisms(listener: str, enabled: list[str]) -> tuple[list[str], str
         if mechanism not in MECHANISMS and mechanism not in UNSUPPORTED_MECHANISMS:
             _reject(
                 setting,
-                f"{mechanism!r} is not a SASL mechanism; use {', '.join(MECHANISMS)}"
-                + nearest(mechanism, MECHANISMS),
+                f"{mechanism!r} is not a SASL mechanism",
+                f"use {', '.join(MECHANISMS)}" + nearest(mechanism, MECHANISMS),
             )
     served = [mechanism for mechanism in enabled if mechanism in MECHANISMS]
     missing = [mechanism for mechanism in enabled if mechanism not in MECHANISMS]
     if not served:
         _reject(
             setting,
-            f"no client could authenticate on listener {listener}: "
-            f"{' and '.join(missing) or 'an empty list'} is not supported; "
+            (
+                f"no client could authenticate on listener {listener}: "
+                f"{' and '.join(missing) or 'an empty list'} is not supported"
+            ),
             f"set it to one or more of {', '.join(MECHANISMS)}",
         )
     if not missing:
@@ -211,5 +224,5 @@ def served_mechanisms(listener: str, enabled: list[str]) -> tuple[list[str], str
     )
 
 
-def _reject(setting: str, reason: str) -> NoReturn:
-    raise ConfigError(f"{setting}: {reason}", setting)
+def _reject(setting: str, cause: str, remedy: str = "") -> NoReturn:
+    raise ConfigError(cause, setting, remedy=remedy)

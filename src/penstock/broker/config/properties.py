@@ -22,11 +22,13 @@ def load_broker_config(
         return BrokerConfig.from_properties(texts, hostname=hostname)
     except ConfigError as error:
         if error.name in options:
-            raise ConfigError(f"--set {error.message}", error.name) from None
-        if error.name in properties:
-            location = f"{path}, line {properties[error.name].line}"
-            raise ConfigError(f"{location}: {error.message}", error.name) from None
-        raise
+            location = "--set "
+        elif error.name in properties:
+            location = f"{path}, line {properties[error.name].line}: "
+        else:
+            raise
+        subject = location + error.subject
+        raise ConfigError(error.cause, error.name, subject=subject, remedy=error.remedy) from None
 
 
 def read_properties(path: Path) -> dict[str, Property]:
@@ -34,7 +36,7 @@ def read_properties(path: Path) -> dict[str, Property]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        raise ConfigError(f"cannot be read: {error.strerror}", subject=str(path)) from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -43,7 +45,9 @@ def read_properties(path: Path) -> dict[str, Property]:
         return parse_properties(text)
     except PropertiesSyntaxError as error:
         raise ConfigError(
-            f"{path}, line {error.line}: {error}; write \\\\u for a backslash and a u"
+            str(error),
+            subject=f"{path}, line {error.line}",
+            remedy="write \\\\u for a backslash and a u",
         ) from None
 
 
@@ -53,6 +57,8 @@ def parse_overrides(options: Iterable[str]) -> dict[str, str]:
     for option in options:
         name, equals, text = option.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set {option}: must be key=value, such as num.partitions=3")
+            raise ConfigError(
+                "must be key=value, such as num.partitions=3", subject=f"--set {option}"
+            )
         settings[name.strip()] = text.strip()
     return settings

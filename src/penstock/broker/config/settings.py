@@ -11,11 +11,15 @@ from penstock.protocol.enums import ConfigType
 
 
 class ConfigError(KafkaError):
-    """An invalid setting. `name` is the setting, if the error is about a single one."""
+    """An invalid setting. `name` is the setting, if the error is about a single one.
+
+    Its name is the subject, unless another one is given.
+    """
 
     def __init__(
         self, cause: str, name: str | None = None, **details: Unpack[ErrorDetails]
     ) -> None:
+        details.setdefault("subject", name or "")
         super().__init__(ErrorCode.INVALID_CONFIG, cause, **details)
         self.name = name
 
@@ -64,7 +68,7 @@ class Setting(NamedTuple):
             check(self.validator, value)
         except ValueError as error:
             value_text = "the value" if self.sensitive else repr(text.strip())
-            raise ConfigError(f"{self.name}: {value_text} is invalid: {error}", self.name) from None
+            raise ConfigError(f"{value_text} is invalid: {error}", self.name) from None
         return value
 
     def default_value(self) -> Value:

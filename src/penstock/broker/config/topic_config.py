@@ -97,18 +97,21 @@ def validate_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
     """Raises ConfigError unless a topic may have exactly these settings."""
     for name, text in configs.items():
         if name not in TOPIC_SETTINGS:
-            raise ConfigError(f"{name}: no such topic setting{nearest(name, TOPIC_SETTINGS)}", name)
+            raise ConfigError(f"no such topic setting{nearest(name, TOPIC_SETTINGS)}", name)
         TOPIC_SETTINGS[name].parse(text)
     if TOPIC_SETTINGS["remote.storage.enable"].parse(configs.get("remote.storage.enable", "false")):
         raise ConfigError(
-            "remote.storage.enable: Penstock has no remote storage; leave it at false, and limit "
-            "the segments on disk with retention.ms or retention.bytes",
+            "Penstock has no remote storage",
             "remote.storage.enable",
+            remedy=(
+                "leave it at false, and limit the segments on disk with retention.ms "
+                "or retention.bytes"
+            ),
         )
     minimum, maximum = _compaction_lags(broker, configs)
     if minimum > maximum:
         raise ConfigError(
-            f"min.compaction.lag.ms: {minimum} is more than max.compaction.lag.ms, {maximum}",
+            f"{minimum} is more than max.compaction.lag.ms, {maximum}",
             "min.compaction.lag.ms",
         )
 

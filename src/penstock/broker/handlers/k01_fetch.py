@@ -336,8 +336,8 @@ class _Fetch:
                 ErrorCode.UNKNOWN_LEADER_EPOCH
                 if partition.leader_epoch >= 0
                 else ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {self._replica_id} has no replica of {replica.partition.key}: fetch as a "
-                f"consumer, with replica id -1",
+                (f"broker {self._replica_id} has no replica of {replica.partition.key}"),
+                remedy="fetch as a consumer, with replica id -1",
             )
         return log
 

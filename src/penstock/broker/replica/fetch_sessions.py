@@ -214,19 +214,26 @@ class FetchSessionCache:
         if session is None:
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-                f"there is no fetch session {body.session_id}: open a new one",
+                f"there is no fetch session {body.session_id}",
+                remedy="open a new one",
             )
         if session.epoch != body.session_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                f"fetch session {session.id} is at epoch {session.epoch}, not "
-                f"{body.session_epoch}: open a new one",
+                (
+                    f"fetch session {session.id} is at epoch {session.epoch}, not "
+                    f"{body.session_epoch}"
+                ),
+                remedy="open a new one",
             )
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                f"fetch session {session.id} was opened "
-                f"{'with' if session.uses_topic_ids else 'without'} topic ids: open a new one",
+                (
+                    f"fetch session {session.id} was opened "
+                    f"{'with' if session.uses_topic_ids else 'without'} topic ids"
+                ),
+                remedy="open a new one",
             )
         return session
 

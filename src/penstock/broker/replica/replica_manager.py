@@ -115,9 +115,12 @@ class Replica:
         if len(partition.isr) < needed:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{partition.key} has {len(partition.isr)} in-sync replicas and needs {needed} for "
-                f"acks=all (min.insync.replicas={self.config.min_insync_replicas}): bring brokers "
-                f"back, lower min.insync.replicas, or produce with acks=1",
+                (
+                    f"{partition.key} has {len(partition.isr)} in-sync replicas and "
+                    f"needs {needed} for acks=all "
+                    f"(min.insync.replicas={self.config.min_insync_replicas})"
+                ),
+                remedy=("bring brokers back, lower min.insync.replicas, or produce with acks=1"),
             )
 
     def advance(self, size: int) -> None:

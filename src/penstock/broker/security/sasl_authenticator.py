@@ -58,9 +58,13 @@ class SaslServerAuthenticator:
             return True
         if self._expires_ms is not None and self._now_ms() >= self._expires_ms:
             raise ProtocolError(
-                f"the login of {self.user} expired after connections.max.reauth.ms="
-                f"{self._lifetime_ms}: the client must log in again, on a new connection if it "
-                f"cannot on this one"
+                (
+                    f"the login of {self.user} expired after "
+                    f"connections.max.reauth.ms={self._lifetime_ms}"
+                ),
+                remedy=(
+                    "the client must log in again, on a new connection if it cannot on this one"
+                ),
             )
         return self.user is not None
 

@@ -51,7 +51,7 @@ def check_owner(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> 
         )
     if None not in (cluster_id, owner.cluster_id) and owner.cluster_id != cluster_id:
         raise KafkaStorageError(
-            f"{path} belongs to cluster {owner.cluster_id}, this is cluster "
-            f"{cluster_id}: name another directory in log.dirs"
+            (f"{path} belongs to cluster {owner.cluster_id}, this is cluster {cluster_id}"),
+            remedy="name another directory in log.dirs",
         )
     return owner.directory_id

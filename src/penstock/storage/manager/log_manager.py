@@ -81,7 +81,7 @@ class LogManager:
         are closed again.
         """
         if not self.dirs:
-            raise KafkaStorageError("log.dirs is empty: name at least one directory")
+            raise KafkaStorageError("log.dirs is empty", remedy="name at least one directory")
         try:
             for log_dir in self.dirs:
                 log_dir.open(cluster_id=cluster_id, node_id=node_id)

@@ -2,10 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 from uuid import UUID
 
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, ErrorDetails, KafkaError
 
 
 class MemberSpec(NamedTuple):
@@ -32,8 +32,8 @@ Raises `PartitionAssignorError`."""
 class PartitionAssignorError(KafkaError):
     """The arguments allow no assignment (Kafka's PartitionAssignorException)."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, cause, **details)
 
 
 def id_order(topic_id: UUID) -> int:
@@ -46,8 +46,8 @@ def check_topics(topic_ids: Iterable[UUID], partition_counts: Mapping[UUID, int]
     for topic_id in topic_ids:
         if topic_id not in partition_counts:
             raise PartitionAssignorError(
-                f"members subscribe to topic id {topic_id}, which does not exist: omit it from "
-                "their subscriptions"
+                f"members subscribe to topic id {topic_id}, which does not exist",
+                remedy="omit it from their subscriptions",
             )
 
 

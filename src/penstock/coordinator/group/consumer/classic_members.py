@@ -224,12 +224,14 @@ def _known_member(
     if member.classic is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_MEMBER_ID,
-            f"member {member.member_id} joined with group.protocol=consumer: join again",
+            f"member {member.member_id} joined with group.protocol=consumer",
+            remedy="join again",
         )
     if request.generation_id != member.member_epoch:
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION,
-            f"member {member.member_id} is in generation {member.member_epoch}: join again",
+            f"member {member.member_id} is in generation {member.member_epoch}",
+            remedy="join again",
         )
     return member, member.classic
 

@@ -201,7 +201,9 @@ def known_static_member(
     member = group.static_member(instance_id)
     if member is None:
         raise KafkaError(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"no member has the instance id {instance_id}: join"
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"no member has the instance id {instance_id}",
+            remedy="join",
         )
     if member.member_id != member_id:
         raise KafkaError(

@@ -189,7 +189,8 @@ class ConsumerGroup:
         if member is None:
             raise KafkaError(
                 ErrorCode.UNKNOWN_MEMBER_ID,
-                f"{member_id} is no member of group {self.group_id}: join it again",
+                f"{member_id} is no member of group {self.group_id}",
+                remedy="join it again",
             )
         return member
 
