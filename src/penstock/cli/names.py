@@ -170,10 +170,8 @@ def replica_lists(text: str) -> list[list[int]]:
     except ValueError:
         raise UsageError(
             f"'{text}' is not an assignment",
-            remedy=(
-                "write the brokers of each partition, such as 0:1,1:2 for partition "
-                "0 on brokers 0 and 1, partition 1 on 1 and 2"
-            ),
+            remedy="write the brokers of each partition, such as 0:1,1:2 for partition "
+            "0 on brokers 0 and 1, partition 1 on 1 and 2",
         ) from None
     return lists
 

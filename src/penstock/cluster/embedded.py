@@ -240,11 +240,9 @@ class EmbeddedStore:
             case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
                 return KafkaStorageError(
                     f"metadata store {self._path} is damaged ({error})",
-                    remedy=(
-                        "restore it from a backup. The topics' data is not "
-                        "affected, but without the store the broker does not know "
-                        "which topics exist"
-                    ),
+                    remedy="restore it from a backup. The topics' data is not "
+                    "affected, but without the store the broker does not know "
+                    "which topics exist",
                 )
             case sqlite3.SQLITE_FULL:
                 return KafkaStorageError(

@@ -119,10 +119,8 @@ def _assignment_towards(
     if len(replicas) != len(origin) and not allow_replication_factor_change:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            (
-                f"{key} has {len(origin)} replicas and would have {len(replicas)}, "
-                "but the request does not allow a change of the replication factor"
-            ),
+            f"{key} has {len(origin)} replicas and would have {len(replicas)}, "
+            "but the request does not allow a change of the replication factor",
             remedy="name as many brokers, or allow it",
         )
     removing = tuple(replica for replica in origin if replica not in replicas)
@@ -152,10 +150,8 @@ def _check_in_sync(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         f"{state.key} cannot drop its in-sync replicas {list(state.isr)}, because none of "
         f"{list(target.replicas)} is up and has all records",
-        remedy=(
-            "wait until one has caught up, or set unclean.leader.election.enable for the topic, "
-            "which may lose records"
-        ),
+        remedy="wait until one has caught up, or set unclean.leader.election.enable for the topic, "
+        "which may lose records",
     )
 
 

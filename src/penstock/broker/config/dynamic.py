@@ -96,10 +96,8 @@ def check_steps(before: BrokerValues, after: BrokerValues) -> None:
         old, new = before.int(name), after.int(name)
         if new != old and not max(1, old // 2) <= new <= old * 2:
             raise ConfigError(
-                (
-                    f"{new} is invalid: must be between {max(1, old // 2)} and "
-                    f"{old * 2}, half and double of the current value"
-                ),
+                f"{new} is invalid: must be between {max(1, old // 2)} and "
+                f"{old * 2}, half and double of the current value",
                 name,
             )
     _check_local_retention(before, after, "log.local.retention.bytes", _retention_bytes)

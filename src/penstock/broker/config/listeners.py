@@ -100,10 +100,8 @@ def _advertise(
             _reject(
                 setting,
                 f"no client can connect to {host}",
-                (
-                    "set the name or address under which clients reach this machine, such "
-                    f"as {name}://{hostname}:{port}"
-                ),
+                "set the name or address under which clients reach this machine, such "
+                f"as {name}://{hostname}:{port}",
             )
         specs.append(by_name[name]._replace(host=host or hostname, port=port))
     if not specs:
@@ -210,10 +208,8 @@ def served_mechanisms(listener: str, enabled: list[str]) -> tuple[list[str], str
     if not served:
         _reject(
             setting,
-            (
-                f"no client could authenticate on listener {listener}: "
-                f"{' and '.join(missing) or 'an empty list'} is not supported"
-            ),
+            f"no client could authenticate on listener {listener}: "
+            f"{' and '.join(missing) or 'an empty list'} is not supported",
             f"set it to one or more of {', '.join(MECHANISMS)}",
         )
     if not missing:

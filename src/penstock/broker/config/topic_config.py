@@ -103,10 +103,8 @@ def validate_topic_configs(configs: Mapping[str, str], broker: BrokerConfig) -> 
         raise ConfigError(
             "Penstock has no remote storage",
             "remote.storage.enable",
-            remedy=(
-                "leave it at false, and limit the segments on disk with retention.ms "
-                "or retention.bytes"
-            ),
+            remedy="leave it at false, and limit the segments on disk with retention.ms "
+            "or retention.bytes",
         )
     minimum, maximum = _compaction_lags(broker, configs)
     if minimum > maximum:

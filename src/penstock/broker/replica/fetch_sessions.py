@@ -220,19 +220,14 @@ class FetchSessionCache:
         if session.epoch != body.session_epoch:
             raise KafkaError(
                 ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-                (
-                    f"fetch session {session.id} is at epoch {session.epoch}, not "
-                    f"{body.session_epoch}"
-                ),
+                f"fetch session {session.id} is at epoch {session.epoch}, not {body.session_epoch}",
                 remedy="open a new one",
             )
         if session.uses_topic_ids != uses_topic_ids:
             raise KafkaError(
                 ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-                (
-                    f"fetch session {session.id} was opened "
-                    f"{'with' if session.uses_topic_ids else 'without'} topic ids"
-                ),
+                f"fetch session {session.id} was opened "
+                f"{'with' if session.uses_topic_ids else 'without'} topic ids",
                 remedy="open a new one",
             )
         return session

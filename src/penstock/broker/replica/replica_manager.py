@@ -115,11 +115,9 @@ class Replica:
         if len(partition.isr) < needed:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                (
-                    f"{partition.key} has {len(partition.isr)} in-sync replicas and "
-                    f"needs {needed} for acks=all "
-                    f"(min.insync.replicas={self.config.min_insync_replicas})"
-                ),
+                f"{partition.key} has {len(partition.isr)} in-sync replicas and "
+                f"needs {needed} for acks=all "
+                f"(min.insync.replicas={self.config.min_insync_replicas})",
                 remedy=("bring brokers back, lower min.insync.replicas, or produce with acks=1"),
             )
 

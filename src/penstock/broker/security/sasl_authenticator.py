@@ -58,10 +58,8 @@ class SaslServerAuthenticator:
             return True
         if self._expires_ms is not None and self._now_ms() >= self._expires_ms:
             raise ProtocolError(
-                (
-                    f"the login of {self.user} expired after "
-                    f"connections.max.reauth.ms={self._lifetime_ms}"
-                ),
+                f"the login of {self.user} expired after "
+                f"connections.max.reauth.ms={self._lifetime_ms}",
                 remedy=(
                     "the client must log in again, on a new connection if it cannot on this one"
                 ),

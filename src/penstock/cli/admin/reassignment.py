@@ -31,9 +31,7 @@ def propose(
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
                 (f"{partition} needs {count} brokers for its replicas, and {len(racks)} are named"),
-                remedy=(
-                    f"name more, or choose a replication factor of {max(1, len(racks))} or less"
-                ),
+                remedy=f"name more, or choose a replication factor of {max(1, len(racks))} or less",
             )
         plan[partition] = [broker for broker in replicas if broker in racks][:count]
         load.update(plan[partition])

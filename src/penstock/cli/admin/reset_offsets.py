@@ -122,10 +122,8 @@ def parse_time_ms(text: str) -> int:
     except ValueError:
         raise UsageError(
             f"'{text}' is not a time",
-            remedy=(
-                "write 2026-01-31T12:00:00.000, with a zone such as +01:00 if it is "
-                "not UTC, or milliseconds since 1970"
-            ),
+            remedy="write 2026-01-31T12:00:00.000, with a zone such as +01:00 if it is "
+            "not UTC, or milliseconds since 1970",
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

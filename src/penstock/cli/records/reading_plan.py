@@ -66,11 +66,9 @@ def _start(value: str) -> Start:
         number = int(digits)
         return Start(StartKind.LAST if value.startswith("-") else StartKind.OFFSET, number)
     raise UsageError(
-        (
-            "it must be beginning, end, stored, an offset, -N for the last N "
-            "records, s@TIME to start and e@TIME to stop, with a time such as "
-            "2026-01-31T12:00:00 or ms since 1970"
-        ),
+        "it must be beginning, end, stored, an offset, -N for the last N "
+        "records, s@TIME to start and e@TIME to stop, with a time such as "
+        "2026-01-31T12:00:00 or ms since 1970",
         subject=f"-o {value}",
     )
 

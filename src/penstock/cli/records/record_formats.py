@@ -90,11 +90,9 @@ def _field(token: str, key: Decoder | None, value: Decoder | None, null: bytes) 
             )
         raise UsageError(
             f"the format has %{token}",
-            remedy=(
-                "there are %s %S %R (value, its length in letters and in 4 bytes), "
-                "%k %K (key), %h (headers), %T (timestamp), %t %p %o (topic, "
-                "partition, offset) and %%"
-            ),
+            remedy="there are %s %S %R (value, its length in letters and in 4 bytes), "
+            "%k %K (key), %h (headers), %T (timestamp), %t %p %o (topic, "
+            "partition, offset) and %%",
         )
     return _NUMBERS[token]
 
@@ -190,10 +188,8 @@ def decoder_of(name: str) -> Decoder | None:
     if not name or name.strip(" <>bBhHiIqQcs$"):
         raise UsageError(
             f"there is no decoder '{name}'",
-            remedy=(
-                f"it is one of {', '.join(DECODERS)}, or letters of < > b B h H i I q "
-                "Q c s $ as in kcat"
-            ),
+            remedy=f"it is one of {', '.join(DECODERS)}, or letters of < > b B h H i I q "
+            "Q c s $ as in kcat",
         )
     return _unpacker(name)
 

@@ -254,10 +254,8 @@ class Log:
         if headers[0].base_offset < self.log_end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                (
-                    f"{self.partition} ends at {self.log_end_offset}; the leader sent "
-                    f"offset {headers[0].base_offset}"
-                ),
+                f"{self.partition} ends at {self.log_end_offset}; the leader sent "
+                f"offset {headers[0].base_offset}",
                 remedy="truncate first",
             )
         return self._append(data, headers, self.clock.now_ms(), AppendOrigin.REPLICATION)
