@@ -309,7 +309,8 @@ class _Fetch:
         return KafkaError(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{session.principal} at {session.host} may not fetch as broker {self._replica_id}",
-            remedy="add an ACL that allows CLUSTER_ACTION, or fetch as a consumer, with replica id -1",
+            remedy="add an ACL that allows CLUSTER_ACTION, or fetch as a consumer, "
+            "with replica id -1",
         )
 
     def _log_of(self, partition: CachedPartition) -> Log:
