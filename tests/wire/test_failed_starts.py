@@ -75,3 +75,49 @@ def test_another_node_id_is_rejected(tmp_path: Path) -> None:
         pass
     with pytest.raises(KafkaError, match=r"node\.id"), running_broker(tmp_path, {"node.id": "2"}):
         pass
+
+
+def start_on_mount(directory: Path, options: str) -> str:
+    """Runs `penstock serve` on a small file system of its own; returns the line that it prints."""
+    directory.mkdir()
+    serve = (
+        f"mount -t tmpfs -o {options} tmpfs {directory} && exec {PENSTOCK} serve "
+        f"--log-level error --set log.dirs={directory}/data --set listeners=PLAINTEXT://127.0.0.1:0"
+    )
+    process = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", serve],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert process.returncode == 1, process.stderr
+    (line,) = process.stderr.strip().splitlines()
+    assert line.startswith("penstock: ")
+    return line
+
+
+def test_a_read_only_log_directory_is_reported(tmp_path: Path) -> None:
+    line = start_on_mount(tmp_path / "disk", "ro")
+    assert str(tmp_path) in line
+    assert "Read-only file system" in line
+    assert "log.dirs" in line
+
+
+@pytest.mark.parametrize("options", ["size=4k", "size=16k", "nr_inodes=4"])
+def test_a_full_disk_at_start_is_reported(tmp_path: Path, options: str) -> None:
+    line = start_on_mount(tmp_path / "disk", options)
+    assert str(tmp_path) in line
+    assert "free some space" in line or "free space" in line
+
+
+def test_data_directories_are_private_to_their_owner(tmp_path: Path) -> None:
+    """X5: records and credentials are not for other users of the machine."""
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "t")
+        produce_values(client, "t", b"a")
+        paths = [path for path in (tmp_path / "data").rglob("*") if path.exists()]
+        assert any(path.suffix == ".log" for path in paths)
+        assert any(path.suffix == ".db" for path in paths)
+        for path in [tmp_path / "data", *paths]:
+            assert path.stat().st_mode & 0o077 == 0, path

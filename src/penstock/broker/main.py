@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import os
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.broker.app import App
@@ -29,8 +32,23 @@ def run(
     sys.setswitchinterval(0.0005)
     for warning in config.warnings():
         logger.warning("%s", warning)
+    for directory in config.list("log.dirs"):
+        _warn_if_readable_by_others(directory)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(config, ready))
+
+
+def _warn_if_readable_by_others(directory: str) -> None:
+    with suppress(OSError):
+        mode = stat.S_IMODE(os.stat(directory).st_mode)
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            logger.warning(
+                "%s has mode %o: other users of this machine can read its records; run chmod 700 "
+                "%s, unless they should",
+                directory,
+                mode,
+                directory,
+            )
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -8,6 +8,7 @@ from importlib import import_module
 import typer
 
 from penstock import __version__
+from penstock.cli.hidden_arguments import hide_secrets
 from penstock.cli.options import flag
 
 COMMANDS = {
@@ -84,6 +85,7 @@ def _options(
 
 def main() -> None:
     """The entry point of the installed program."""
+    hide_secrets()
     words = completed_words(os.environ) if _COMPLETION in os.environ else sys.argv
     named = words[1] if len(words) > 1 else None
     new_app(named if named in COMMANDS else None)(prog_name="penstock")

@@ -29,7 +29,10 @@ def serve(
         help="Kafka's settings file. Without one: 127.0.0.1:9092, ./penstock-data.",
     ),
     settings: list[str] | None = option(
-        "--set", metavar="KEY=VALUE", help="A setting, overriding the file. May be repeated."
+        "--set",
+        metavar="KEY=VALUE",
+        help="A setting, overriding the file. May be repeated. Passwords are hidden from the "
+        "process list.",
     ),
     log_format: LogFormat = option(
         "--log-format", default=LogFormat.HUMAN, help="The format of log lines on standard error."

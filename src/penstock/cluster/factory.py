@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.store import MetadataStore
+from penstock.core.errors import KafkaStorageError
 
 STORE_FILE: Final = "penstock-metadata.db"
 """The embedded store's file in its directory."""
@@ -23,5 +24,11 @@ class StoreConfig(NamedTuple):
 
 def open_store(config: StoreConfig) -> MetadataStore:
     """Starts a session with the store. Raises `KafkaStorageError` if it cannot be opened."""
-    config.directory.mkdir(parents=True, exist_ok=True)
+    try:
+        config.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise KafkaStorageError(
+            f"{config.directory} cannot be created: {error.strerror}",
+            remedy="set log.dirs to a directory on a writable disk",
+        ) from error
     return EmbeddedStore(config.directory / STORE_FILE)

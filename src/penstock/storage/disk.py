@@ -203,6 +203,10 @@ def replace_file(disk: Disk, path: str, data: bytes) -> None:
     disk.sync_directory(str(Path(path).parent))
 
 
+_PRIVATE_FILE = 0o600
+_PRIVATE_DIRECTORY = 0o700
+"""Records and credentials are for the broker's own user."""
+
 _FALLOC_FL_KEEP_SIZE = 1
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -359,7 +363,7 @@ class OsDisk:
     def _open(self, path: str, flags: int) -> Descriptor:
         while True:
             try:
-                return Descriptor(os.open(path, flags | os.O_CLOEXEC, 0o644))
+                return Descriptor(os.open(path, flags | os.O_CLOEXEC, _PRIVATE_FILE))
             except OSError as error:
                 self._make_room(error)
 
@@ -405,7 +409,7 @@ class OsDisk:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, _PRIVATE_DIRECTORY, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

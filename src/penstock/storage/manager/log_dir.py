@@ -107,7 +107,7 @@ class LogDir:
     # --- start
 
     def open(self, *, cluster_id: str | None, node_id: int) -> None:
-        """Locks the directory and checks its owner; an I/O error takes it offline.
+        """Locks the directory and checks its owner; an I/O error takes it offline, unlogged.
 
         Raises KafkaStorageError if the directory is in use or belongs to another broker.
         """
@@ -116,7 +116,7 @@ class LogDir:
             self._lock = lock_log_dir(self._disk, self.path)
             self.directory_id = check_owner(self._disk, self.path, cluster_id, node_id)
         except OSError as error:
-            self.fail(error)
+            self.take_offline(error)
 
     def load(
         self,
@@ -125,7 +125,8 @@ class LogDir:
     ) -> list[StrayLog]:
         """Loads the logs of the partitions that this broker hosts.
 
-        Renames the directories of the other partitions and returns them.
+        Renames the directories of the other partitions and returns them. An I/O error takes the
+        directory offline, unlogged.
         """
         strays: list[StrayLog] = []
         if self.is_online:
@@ -133,7 +134,7 @@ class LogDir:
                 strays = rename_stray_logs(self._disk, self.path, is_hosted)
                 self._load_logs(config_of)
             except OSError as error:
-                self.fail(error)
+                self.take_offline(error)
         return strays
 
     def _load_logs(self, config_of: Callable[[str], LogConfig]) -> None:
@@ -432,16 +433,19 @@ class LogDir:
     # --- failure and close
 
     def fail(self, error: Exception) -> None:
-        """Takes the directory and all its logs offline."""
-        if self.error is not None:
-            return
+        """Takes the directory and all its logs offline, and logs why."""
+        if self.error is None:
+            logger.error("%s", self.take_offline(error).message)
+
+    def take_offline(self, error: Exception) -> KafkaStorageError:
+        """Takes the directory and all its logs offline; returns why."""
         self.error = KafkaStorageError(
             f"{self.path} is offline: {describe_error(error)}. Its partitions accept no more "
             f"records; repair the disk or free space on it, then restart the broker"
         )
-        logger.error("%s", self.error.message)
         for log in self.logs.values():
             log.guard.stop(self.error)
+        return self.error
 
     def require_online(self) -> None:
         """Raises `error` if the directory is offline."""

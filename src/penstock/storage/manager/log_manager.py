@@ -4,6 +4,7 @@ Every operation that blocks on the disk has a `begin_…` method, which returns 
 thread. Blocking methods are for the start and the shutdown.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -30,6 +31,8 @@ from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
 from penstock.storage.manager.log_moves import LogMoves, resolve_duplicate_logs
 from penstock.storage.staged_operation import StagedOperation, Steps
+
+logger = logging.getLogger(__name__)
 
 
 class MaintenanceIntervals(NamedTuple):
@@ -85,14 +88,18 @@ class LogManager:
         try:
             for log_dir in self.dirs:
                 log_dir.open(cluster_id=cluster_id, node_id=node_id)
-            self._require_online_dir()
+            self._check_online_dirs(self.dirs)
         except Exception:
             self.shutdown()
             raise
 
-    def _require_online_dir(self) -> None:
+    def _check_online_dirs(self, previously_online: Iterable[LogDir]) -> None:
+        """Raises the first error if all directories are offline, or else logs the new errors."""
         if not self.online_dirs:
             self.dirs[0].require_online()
+        for log_dir in previously_online:
+            if log_dir.error is not None:
+                logger.error("%s", log_dir.error.message)
 
     def load(
         self,
@@ -105,12 +112,13 @@ class LogManager:
         does not host are renamed to `<topic>-<partition>.<uuid>-stray` and returned, never
         deleted. After an error all log directories are closed again.
         """
+        online_dirs = self.online_dirs
         try:
             strays = [
                 stray for log_dir in self.dirs for stray in log_dir.load(config_of, is_hosted)
             ]
             resolve_duplicate_logs(self.disk, self.dirs)
-            self._require_online_dir()
+            self._check_online_dirs(online_dirs)
             self._refuse_duplicate_logs()
         except Exception:
             self.shutdown()
