@@ -3,11 +3,11 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from penstock.spark.run.java import cache_directory, find_java
@@ -17,7 +17,7 @@ from penstock.spark.run.spark_home import unpacked_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PARTS = Path(__file__).resolve().parents[3] / ".parts"
+_PARTS = (Path(__file__).resolve().parents[3] / ".parts").resolve()
 CONNECTOR = _PARTS / "spark-kafka" / "libs"
 
 # Speeds up the start of sessions, including those of child processes; `make setup-parts` creates
@@ -40,9 +40,12 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "1g",
-    # In short jobs the second compiler costs more than it gains.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.shuffle.partitions": "2",
+    # In short jobs the second compiler costs more than it gains. Processes are started directly,
+    # because Hadoop starts `chmod` for each file.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djdk.lang.Process.launchMechanism=VFORK"
+    ),
+    "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
@@ -52,6 +55,33 @@ SETTINGS = {
     # client of a stopped broker of another test, whose port was reused.
     "spark.python.unix.domain.socket.enabled": "true",
 }
+
+
+@contextmanager
+def _remembered_lookups() -> Iterator[None]:
+    """Makes py4j look each name of Java up once.
+
+    pyspark looks `functions` up for each call of one, and Java searches all jars of Spark for a
+    class of the name of each package.
+    """
+    from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
+
+    def remembering(kind: type[Any]) -> Callable[[Any, str], Any]:
+        look_up = kind.__getattr__
+
+        def look_up_once(self: Any, name: str) -> Any:
+            value = look_up(self, name)
+            # Other values are fields, which may change.
+            if isinstance(value, JavaClass | JavaMember | JavaPackage):
+                self.__dict__[name] = value
+            return value
+
+        return look_up_once
+
+    with ExitStack() as stack:
+        for kind in (JavaClass, JavaPackage, JVMView):
+            stack.enter_context(patch.object(kind, "__getattr__", remembering(kind)))
+        yield
 
 
 @contextmanager
@@ -79,8 +109,20 @@ def spark_session(master: str = "local[2]", **settings: str) -> "Iterator[SparkS
             session = builder.getOrCreate()
         gateway = session.sparkContext._gateway
         assert gateway is not None
+        # Otherwise half of all files of checkpoints are checksums of the others.
+        configuration = session._jsc.hadoopConfiguration()
+        local_files = gateway.jvm.org.apache.hadoop.fs.FileSystem.getLocal(configuration)
+        local_files.setWriteChecksum(False)
+        # As pipelines do: Spark's default starts a process for each name that may be a link. Their
+        # queries have sessions of their own, which do not inherit this.
+        session.conf.set(
+            "spark.sql.streaming.checkpointFileManagerClass",
+            "org.apache.spark.sql.execution.streaming.checkpointing."
+            "FileSystemBasedCheckpointFileManager",
+        )
         try:
-            yield session
+            with _remembered_lookups():
+                yield session
         finally:
             session.stop()
             gateway.shutdown()

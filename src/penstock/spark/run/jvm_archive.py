@@ -49,7 +49,8 @@ def archive_of(java: Java, cache: Path) -> Path:
     from pyspark import __file__ as spark_file
     from pyspark import __version__
 
-    name = f"{java.program}\n{java.program.stat().st_mtime_ns}\n{spark_file}\n{__version__}"
+    spark = Path(spark_file).resolve()
+    name = f"{java.program}\n{java.program.stat().st_mtime_ns}\n{spark}\n{__version__}"
     return cache / f"spark-{__version__}-{sha256(name.encode()).hexdigest()[:12]}.jsa"
 
 

@@ -65,7 +65,7 @@ def _package_directory(package: str) -> Path | None:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return None
-    return Path(spec.origin).parent
+    return Path(spec.origin).resolve().parent
 
 
 def _link(path: Path, target: Path) -> None:

@@ -30,7 +30,11 @@ def test_masters_that_only_spark_can_check_are_accepted(master: str) -> None:
     check_master(master, {})
 
 
-def test_a_missing_standalone_master_is_reported_before_spark_starts(free_port: int) -> None:
+def test_a_missing_standalone_master_is_reported_before_spark_starts(
+    free_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another test of this process may have a session.
+    monkeypatch.setattr("penstock.spark.run.session.active_session", lambda: None)
     master = f"spark://127.0.0.1:{free_port}"
     spec = PipelineSpec(name="p", bootstrap_servers="localhost:9092", sources=(), sinks=())
     start = time.monotonic()
