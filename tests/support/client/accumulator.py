@@ -6,7 +6,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.client.producer.accumulator import RecordAccumulator, SequenceSource
-from penstock.client.producer.appender import RecordAppender
+from penstock.client.producer.appender import RecordAppender, RecordToAppend
 from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import DeliveryCallback, RecordFuture
@@ -108,18 +108,13 @@ class AccumulatorFixture:
         headers: Sequence[tuple[str, bytes | None]] = (),
         max_block_ms: int = 0,
     ) -> RecordFuture:
-        return self.appender.append(
-            topic,
-            partition,
-            T,
-            key,
-            value,
-            headers,
-            callback,
-            self.cluster,
-            max_block_ms,
-            self.now_ms,
-        )
+        record = RecordToAppend(topic, partition, T, key, value, headers, callback, self.cluster)
+        return self.appender.append(record, max_block_ms, self.now_ms)
+
+    def has_undrained(self) -> bool:
+        """Whether there are batches in the queues, not yet sent."""
+        topics = self.accumulator.topics.values()
+        return any(queue for topic in topics for queue in topic.queues.values())
 
     def ready(self) -> tuple[set[int], int, set[str]]:
         return self.accumulator.ready(self.cluster, self.now_ms)
@@ -138,7 +133,7 @@ class AccumulatorFixture:
         """Drains all batches, and acknowledges each at the end of its partition."""
         delivered: list[Drained] = []
         ends: dict[tuple[str, int], int] = {}
-        while self.accumulator.has_undrained():
+        while self.has_undrained():
             for drained in self.drain():
                 end = ends.get(drained.batch.topic_partition, 0)
                 drained.batch.complete(end)

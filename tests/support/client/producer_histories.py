@@ -13,7 +13,7 @@ from uuid import UUID
 from penstock.client.errors import DisconnectError, KafkaTimeoutError
 from penstock.client.metrics import Metrics
 from penstock.client.producer.accumulator import RecordAccumulator
-from penstock.client.producer.appender import RecordAppender
+from penstock.client.producer.appender import RecordAppender, RecordToAppend
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.options import producer_settings
@@ -217,18 +217,10 @@ class History:
         value = b"%d" % number + b"." * self.random.randrange(40)
         if self._poison and self.random.random() < 0.03:
             value = POISON
-        future = self.appender.append(
-            TOPIC,
-            partition,
-            number,
-            None,
-            value,
-            (),
-            None,
-            self.metadata.cluster,
-            0,
-            self.clock.monotonic_ms(),
+        record = RecordToAppend(
+            TOPIC, partition, number, None, value, (), None, self.metadata.cluster
         )
+        future = self.appender.append(record, 0, self.clock.monotonic_ms())
         self.sent.append((partition, value, future))
         return future.topic_partition
 

@@ -15,7 +15,7 @@ from penstock.client.aio.caller_loop import CallerLoop, wait_for_batch
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import ClientError, IllegalStateError, KafkaTimeoutError
 from penstock.client.metrics import MetricName
-from penstock.client.producer.appender import UNKNOWN_PARTITION
+from penstock.client.producer.appender import UNKNOWN_PARTITION, RecordToAppend
 from penstock.client.producer.bulk import BulkRecords
 from penstock.client.producer.bulk_future import BulkFuture
 from penstock.client.producer.core import ProducerCore, as_headers, seconds_to_ms
@@ -180,7 +180,7 @@ class Producer:
         partition = core.partition_of(record, key, value, cluster)
         core.check_size(key, value, record.headers)
         now_ms = core.clock.monotonic_ms()
-        future = await core.appender.append_async(
+        record_to_append = RecordToAppend(
             record.topic,
             partition,
             core.clock.now_ms() if record.timestamp is None else record.timestamp,
@@ -189,9 +189,9 @@ class Producer:
             record.headers,
             core.delivery_callback(record, on_delivery),
             cluster,
-            max(0, core.max_block_ms - (now_ms - started_ms)),
-            now_ms,
         )
+        max_block_ms = max(0, core.max_block_ms - (now_ms - started_ms))
+        future = await core.appender.append_async(record_to_append, max_block_ms, now_ms)
         if self._is_transactional:
             await self._add_partition(future.topic_partition)
         return future

@@ -425,15 +425,6 @@ class RecordAccumulator:
         """Whether there are batches that are neither acknowledged nor failed, sent or not."""
         return bool(self._incomplete)
 
-    def has_undrained(self) -> bool:
-        """Whether there are batches in the queues, not yet sent."""
-        with self.lock:
-            return any(
-                queue
-                for topic_batches in self.topics.values()
-                for queue in topic_batches.queues.values()
-            )
-
     def abort_undrained(self, error: KafkaError) -> None:
         """Aborts the batches that were never sent."""
         with self.lock:

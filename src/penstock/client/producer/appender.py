@@ -1,8 +1,7 @@
 """Puts records into the batches of a `RecordAccumulator`, on the callers' threads."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.client.errors import IllegalStateError
 from penstock.client.producer.accumulator import RecordAccumulator, TopicBatches
@@ -21,6 +20,19 @@ from penstock.records.compress import Compression, check_level
 
 UNKNOWN_PARTITION: Final = -1
 """Lets the built-in partitioner choose the partition."""
+
+
+class RecordToAppend(NamedTuple):
+    """A serialized record, its destination, and the metadata of the cluster."""
+
+    topic: str
+    partition: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    callback: DeliveryCallback | None
+    cluster: Cluster
 
 
 class RecordAppender:
@@ -53,63 +65,30 @@ class RecordAppender:
 
     # --- single records
 
-    def append(
-        self,
-        topic: str,
-        partition: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        callback: DeliveryCallback | None,
-        cluster: Cluster,
-        max_block_ms: int,
-        now_ms: int,
-    ) -> RecordFuture:
+    def append(self, record: RecordToAppend, max_block_ms: int, now_ms: int) -> RecordFuture:
         """Appends a record to a batch. The partition of the returned future is known at once.
 
         With UNKNOWN_PARTITION the record goes to the sticky partition. Blocks up to `max_block_ms`
         if there is no memory for a new batch, then raises BufferExhaustedError. Raises
         IllegalStateError after `close`, RecordTooLargeError for a record larger than the pool.
         """
-        future = self.try_append(
-            topic, partition, timestamp, key, value, headers, callback, cluster, now_ms
-        )
-        if future is not None:
-            return future
-        self.wake()
-        buffer = self.pool.allocate(self._block_size(key, value, headers), max_block_ms)
-        retry = partial(
-            self.try_append, topic, partition, timestamp, key, value, headers, callback, cluster
-        )
-        return self._append_with(buffer, retry)
+        future = self.try_append(*record, now_ms)
+        if future is None:
+            self.wake()
+            size = self._block_size(record.key, record.value, record.headers)
+            future = self._append_with(self.pool.allocate(size, max_block_ms), record)
+        return future
 
     async def append_async(
-        self,
-        topic: str,
-        partition: int,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Headers,
-        callback: DeliveryCallback | None,
-        cluster: Cluster,
-        max_block_ms: int,
-        now_ms: int,
+        self, record: RecordToAppend, max_block_ms: int, now_ms: int
     ) -> RecordFuture:
         """Like `append`, but only the calling task waits for memory."""
-        future = self.try_append(
-            topic, partition, timestamp, key, value, headers, callback, cluster, now_ms
-        )
-        if future is not None:
-            return future
-        self.wake()
-        size = self._block_size(key, value, headers)
-        buffer = await self.pool.allocate_async(size, max_block_ms)
-        retry = partial(
-            self.try_append, topic, partition, timestamp, key, value, headers, callback, cluster
-        )
-        return self._append_with(buffer, retry)
+        future = self.try_append(*record, now_ms)
+        if future is None:
+            self.wake()
+            size = self._block_size(record.key, record.value, record.headers)
+            future = self._append_with(await self.pool.allocate_async(size, max_block_ms), record)
+        return future
 
     def try_append(
         self,
@@ -124,7 +103,10 @@ class RecordAppender:
         now_ms: int,
         reserved: ReservedBuffer | None = None,
     ) -> RecordFuture | None:
-        """Like `append`, but never waits: returns None if there is no memory now."""
+        """Like `append`, but never waits: returns None if there is no memory now.
+
+        The parameters are those of `RecordToAppend`, without the cost of the object.
+        """
         with self._lock:
             topic_batches = self._topics.get(topic)
             if topic_batches is None or self._accumulator.is_closed:
@@ -169,13 +151,11 @@ class RecordAppender:
         self.wake()
         return future
 
-    def _append_with(
-        self, buffer: bytearray, retry: Callable[[int, ReservedBuffer], RecordFuture | None]
-    ) -> RecordFuture:
+    def _append_with(self, buffer: bytearray, record: RecordToAppend) -> RecordFuture:
         """Appends with memory that the caller waited for; another batch may have room by now."""
         reserved = ReservedBuffer(buffer)
         try:
-            future = retry(self._clock.monotonic_ms(), reserved)
+            future = self.try_append(*record, self._clock.monotonic_ms(), reserved)
         finally:
             reserved.release(self.pool)
         assert future is not None

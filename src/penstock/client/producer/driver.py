@@ -49,7 +49,6 @@ class ProducerDriver:
         self._timer_due = 0.0
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._transactional_task: asyncio.Task[None] | None = None
-        self._is_closing = False
         self._is_closed = False
         self._progress: asyncio.Future[None] | None = None
         # Batches may wait for a leader.
@@ -272,7 +271,6 @@ class ProducerDriver:
             return
         sender = self._sender
         sender.accumulator.close()
-        self._is_closing = True
         is_delivered = False
         if timeout_ms is None or timeout_ms > 0:
             is_delivered = await self._deliver(timeout_ms)

@@ -13,7 +13,7 @@ from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMeta
 from penstock.client.errors import ClientError, KafkaTimeoutError
 from penstock.client.loop_thread import LoopThread
 from penstock.client.metrics import MetricName
-from penstock.client.producer.appender import UNKNOWN_PARTITION
+from penstock.client.producer.appender import UNKNOWN_PARTITION, RecordToAppend
 from penstock.client.producer.at_exit import deliver_at_exit
 from penstock.client.producer.bulk import BulkRecords
 from penstock.client.producer.bulk_future import BulkFuture
@@ -162,7 +162,7 @@ class Producer:
         partition = core.partition_of(record, key, value, cluster)
         core.check_size(key, value, record.headers)
         now_ms = core.clock.monotonic_ms()
-        future = core.appender.append(
+        record_to_append = RecordToAppend(
             record.topic,
             partition,
             core.clock.now_ms() if record.timestamp is None else record.timestamp,
@@ -171,9 +171,9 @@ class Producer:
             record.headers,
             core.delivery_callback(record, on_delivery),
             cluster,
-            max(0, core.max_block_ms - (now_ms - started_ms)),
-            now_ms,
         )
+        max_block_ms = max(0, core.max_block_ms - (now_ms - started_ms))
+        future = core.appender.append(record_to_append, max_block_ms, now_ms)
         if self._is_transactional:
             self._add_partition(future.topic_partition)
         return future

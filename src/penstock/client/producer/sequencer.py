@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import error_of
 from penstock.client.producer.batch import ProducerBatch
-from penstock.client.producer.sequences import MAX_EPOCH, Sequences
+from penstock.client.producer.sequences import (
+    MAX_EPOCH,
+    NO_SEQUENCE,
+    PartitionSequences,
+    increment_sequence,
+    is_after,
+)
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 
@@ -12,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.client.producer.transaction_manager import TransactionManager
 
 _MAX_INT: Final = 2**31 - 1
+_NOT_IN_LOG: Final = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+"""Errors after which the batch is certainly not stored, by any attempt."""
 
 
 class BatchSequencer:
@@ -24,9 +32,19 @@ class BatchSequencer:
 
     def __init__(self, manager: "TransactionManager") -> None:
         self._manager = manager
-        self._sequences = Sequences()
+        self._partitions: dict[TopicPartition, PartitionSequences] = {}
+        self._unresolved: dict[TopicPartition, int] = {}
+        """Partitions with an expired batch that may be stored, and the sequence after it."""
+        self._to_rewrite: set[TopicPartition] = set()
+        """Partitions whose sequences restart with the next epoch of an idempotent producer."""
         self._needs_new_id = False
         """Whether the id of an idempotent producer has used up its epochs."""
+
+    def _sequences(self, partition: TopicPartition) -> PartitionSequences:
+        sequences = self._partitions.get(partition)
+        if sequences is None:
+            sequences = self._partitions[partition] = PartitionSequences()
+        return sequences
 
     # --- draining
 
@@ -44,31 +62,78 @@ class BatchSequencer:
         if manager.in_flight is not None and manager.in_flight.is_end:
             # A record appended now must not be stored after the end of its transaction.
             return True
-        return self._sequences.should_stop_drain(batch, manager.producer)
+        sequences = self._partitions.get(partition)
+        if not batch.has_sequence:
+            if partition in self._unresolved or partition in self._to_rewrite:
+                return True
+            if sequences is None or not sequences.in_flight:
+                return False
+            # A new epoch may start at 0 only once all earlier batches are acknowledged. And a
+            # broker accepts any sequence as the first of a producer: if the very first batch is
+            # rejected, a later one must not take its place.
+            return (
+                sequences.owner != manager.producer or sequences.last_acked_sequence == NO_SEQUENCE
+            )
+        if sequences is None or not sequences.in_flight:
+            return False
+        # Retries are sent one at a time and in order.
+        if batch is not sequences.in_flight[0]:
+            return True
+        return partition in self._to_rewrite and batch not in sequences.unacknowledged
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
-        manager = self._manager
-        self._sequences.assign(batch, manager.producer, is_transactional=manager.is_transactional)
+        producer = self._manager.producer
+        sequences = self._sequences(batch.topic_partition)
+        if sequences.owner != producer and not sequences.in_flight:
+            sequences.restart(producer)
+        batch.set_producer_state(
+            producer.producer_id,
+            producer.epoch,
+            sequences.next_sequence,
+            self._manager.is_transactional,
+        )
+        sequences.next_sequence = increment_sequence(sequences.next_sequence, batch.records_count)
+        sequences.add_in_flight(batch)
 
     def add_in_flight(self, batch: ProducerBatch) -> None:
         """Tracks a part of a split batch, which has its sequence already."""
-        self._sequences.add_in_flight(batch)
+        self._sequences(batch.topic_partition).add_in_flight(batch)
 
     # --- responses
 
     def batch_sent(self, batch: ProducerBatch) -> None:
-        self._sequences.sent(batch)
+        self._sequences(batch.topic_partition).on_the_wire.add(batch)
 
     def batch_returned(self, batch: ProducerBatch, code: ErrorCode) -> None:
         """Records the response to a batch; NETWORK_EXCEPTION or REQUEST_TIMED_OUT without one."""
-        self._sequences.returned(batch, code)
+        sequences = self._partitions.get(batch.topic_partition)
+        if sequences is None:
+            return
+        sequences.on_the_wire.discard(batch)
+        if code in _NOT_IN_LOG:
+            sequences.unacknowledged.discard(batch)
+        elif code.retriable or code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            sequences.unacknowledged.add(batch)
 
     def remove_in_flight(self, batch: ProducerBatch) -> None:
-        """Stops tracking a batch that was split; its parts are tracked instead."""
-        self._sequences.remove_in_flight(batch)
+        """Stops tracking a batch that has failed, or was split and whose parts are tracked."""
+        sequences = self._partitions.get(batch.topic_partition)
+        if sequences is not None:
+            sequences.remove_in_flight(batch)
 
     def batch_completed(self, batch: ProducerBatch, base_offset: int) -> None:
-        self._sequences.acknowledge(batch, base_offset)
+        """Records that a batch is stored, at offset -1 if the broker does not tell."""
+        sequences = self._partitions.get(batch.topic_partition)
+        if sequences is None:
+            return
+        if sequences.owner == (batch.producer_id, batch.producer_epoch):
+            last = sequences.last_acked_sequence
+            if last == NO_SEQUENCE or is_after(batch.last_sequence, last):
+                sequences.last_acked_sequence = batch.last_sequence
+        if base_offset >= 0:
+            last_offset = base_offset + batch.records_count - 1
+            sequences.last_acked_offset = max(sequences.last_acked_offset, last_offset)
+        sequences.remove_in_flight(batch)
 
     def batch_failed(
         self, batch: ProducerBatch, error: KafkaError, *, adjust_sequences: bool
@@ -77,38 +142,41 @@ class BatchSequencer:
         it, so that later batches must take its sequences."""
         manager = self._manager
         manager.handle_record_failure(error)
-        self._sequences.remove_in_flight(batch)
+        self.remove_in_flight(batch)
         if manager.has_fatal_error:
             return
         partition = batch.topic_partition
         if error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not manager.is_transactional:
             self._request_bump(partition)
         elif error.code is ErrorCode.UNKNOWN_PRODUCER_ID:
-            self._sequences.remove(partition)
+            # The broker has forgotten the producer: the partition restarts at 0.
+            self._partitions.pop(partition, None)
+            self._unresolved.pop(partition, None)
         elif adjust_sequences and batch.has_sequence:
-            if manager.is_transactional:
-                self._sequences.close_gap(batch)
-            else:
+            if not manager.is_transactional:
                 self._request_bump(partition)
+            elif partition in self._partitions:
+                self._partitions[partition].close_gap(batch.base_sequence, batch.records_count)
 
     def can_retry(self, batch: ProducerBatch, code: ErrorCode, log_start_offset: int) -> bool:
         """Whether to send a batch again after this error. Requests a new epoch if needed."""
         partition = batch.topic_partition
-        manager, sequences = self._manager, self._sequences
+        manager = self._manager
         if code is ErrorCode.UNKNOWN_PRODUCER_ID:
             if log_start_offset == -1 or batch.reopened:
                 return True
             if not manager.is_transactional:
                 self._request_bump(partition)
                 return True
-            if sequences.last_acked_offset(partition) < log_start_offset:
+            sequences = self._sequences(partition)
+            if sequences.last_acked_offset < log_start_offset:
                 # Retention has removed all records of this producer: its sequences may restart.
-                sequences.restart(partition, manager.producer)
+                sequences.restart(manager.producer)
                 return True
         elif code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            unresolved = sequences.unresolved_after(partition)
+            unresolved = self._unresolved.get(partition)
             if unresolved is None and (
-                batch.reopened or not sequences.is_next(partition, batch.base_sequence)
+                batch.reopened or not self._is_next(partition, batch.base_sequence)
             ):
                 return True
             if not manager.is_transactional:
@@ -117,13 +185,28 @@ class BatchSequencer:
                 return True
         return code.retriable
 
+    def _is_next(self, partition: TopicPartition, sequence: int) -> bool:
+        """Whether everything before this sequence is acknowledged."""
+        sequences = self._partitions.get(partition)
+        last = NO_SEQUENCE if sequences is None else sequences.last_acked_sequence
+        return sequence == increment_sequence(last, 1)
+
     def mark_unresolved(self, batch: ProducerBatch) -> None:
         """Marks a batch that expired after it was sent: it may or may not be stored."""
-        self._sequences.mark_unresolved(batch)
+        following = increment_sequence(batch.last_sequence, 1)
+        unresolved = self._unresolved.get(batch.topic_partition)
+        if unresolved is None or is_after(following, unresolved):
+            self._unresolved[batch.topic_partition] = following
 
     def resolve_sequences(self) -> None:
         """Handles partitions in which all batches after an unresolved one have a response."""
-        for partition in self._sequences.resolve():
+        for partition in list(self._unresolved):
+            sequences = self._sequences(partition)
+            if sequences.in_flight:
+                continue
+            del self._unresolved[partition]
+            if self._is_next(partition, sequences.next_sequence):
+                continue
             if self._manager.is_transactional:
                 self._fail_transaction()
             else:
@@ -150,14 +233,15 @@ class BatchSequencer:
 
     def reset(self) -> None:
         """Starts all sequences at 0, for a new epoch. No batch may be in flight."""
-        self._sequences.reset()
+        self._partitions.clear()
+        self._unresolved.clear()
 
     def bump_idempotent_epoch_if_needed(self, *, has_incomplete: bool) -> None:
         """Bumps the epoch of a producer without transactions, or requests its producer id."""
         manager = self._manager
         if manager.is_transactional:
             return
-        if manager.epoch_bump_required and self._sequences.can_rewrite():
+        if manager.epoch_bump_required and self._can_rewrite():
             if manager.producer.epoch >= MAX_EPOCH:
                 manager.discard_producer_id()
                 self._needs_new_id = True
@@ -167,10 +251,24 @@ class BatchSequencer:
                 else:
                     epoch = manager.producer.epoch + 1
                     manager.producer = manager.producer._replace(epoch=epoch)
-                self._sequences.rewrite(manager.producer)
+                for partition in self._to_rewrite:
+                    self._sequences(partition).restart(manager.producer)
+                    self._unresolved.pop(partition, None)
+                self._to_rewrite.clear()
                 manager.epoch_bump_required = False
         manager.request_producer_id_if_needed(_MAX_INT, has_incomplete=has_incomplete)
 
+    def _can_rewrite(self) -> bool:
+        """Whether a new epoch can begin.
+
+        A batch on the wire, or one without a response, may be stored with its old sequence: with a
+        new one it would be stored twice.
+        """
+        return all(
+            sequences is None or sequences.can_be_rewritten
+            for sequences in map(self._partitions.get, self._to_rewrite)
+        )
+
     def _request_bump(self, partition: TopicPartition) -> None:
         self._manager.epoch_bump_required = True
-        self._sequences.rewrite_later(partition)
+        self._to_rewrite.add(partition)

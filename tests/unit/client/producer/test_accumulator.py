@@ -15,7 +15,7 @@ from penstock.client.errors import (
     SerializationError,
 )
 from penstock.client.producer.accumulator import NEVER
-from penstock.client.producer.appender import UNKNOWN_PARTITION
+from penstock.client.producer.appender import UNKNOWN_PARTITION, RecordToAppend
 from penstock.client.producer.batch import ProducerBatch
 from penstock.client.producer.bulk import BulkRecords
 from penstock.client.producer.future import RecordFuture
@@ -171,7 +171,9 @@ def test_a_record_that_cannot_be_encoded_takes_no_memory(begun: bool) -> None:
     ):
         with pytest.raises(kind):
             fixture.appender.append(
-                "t", 0, timestamp, None, value, (), None, fixture.cluster, 0, fixture.now_ms
+                RecordToAppend("t", 0, timestamp, None, value, (), None, fixture.cluster),
+                0,
+                fixture.now_ms,
             )
         with pytest.raises((InvalidRecordError, OverflowError, SerializationError)):
             fixture.appender.append_many(
@@ -201,18 +203,9 @@ def test_tasks_wait_for_memory() -> None:
     fixture = AccumulatorFixture(buffer_memory=16384)
 
     async def append(number: int) -> RecordFuture:
-        return await fixture.appender.append_async(
-            "t",
-            0,
-            1,
-            None,
-            b"%d" % number * 8000,
-            (),
-            None,
-            fixture.cluster,
-            20_000,
-            fixture.now_ms,
-        )
+        value = b"%d" % number * 8000
+        record = RecordToAppend("t", 0, 1, None, value, (), None, fixture.cluster)
+        return await fixture.appender.append_async(record, 20_000, fixture.now_ms)
 
     async def scenario() -> None:
         tasks = [asyncio.create_task(append(number)) for number in range(6)]
@@ -562,10 +555,10 @@ def test_incomplete_batches_include_those_in_flight() -> None:
     assert not fixture.accumulator.has_incomplete()
     future = fixture.append(VALUE)
     assert fixture.accumulator.has_incomplete()
-    assert fixture.accumulator.has_undrained()
+    assert fixture.has_undrained()
     assert fixture.accumulator.incomplete_results() == [future.batch_result]
     [(batch, _)] = fixture.drain()
-    assert not fixture.accumulator.has_undrained()
+    assert not fixture.has_undrained()
     assert fixture.accumulator.has_incomplete()
     batch.complete(0)
     fixture.accumulator.complete_batch(batch)
@@ -583,15 +576,13 @@ def test_abort_undrained(idempotent: bool) -> None:
     sent = fixture.append(VALUE)
     [(batch, _)] = fixture.drain()
     errors: list[KafkaError | None] = []
-    waiting = fixture.appender.append(
-        "t", 0, 1, None, VALUE, (), lambda _, error: errors.append(error), fixture.cluster, 0, 1000
-    )
+    waiting = fixture.append(VALUE, callback=lambda _, error: errors.append(error))
     error = ClientError("aborted")
     fixture.accumulator.abort_undrained(error)
     assert waiting.exception(0) is error
     assert errors == [error]
     assert not sent.done()
-    assert not fixture.accumulator.has_undrained()
+    assert not fixture.has_undrained()
     batch.complete(3)
     fixture.accumulator.complete_and_deallocate(batch)
     assert fixture.pool.available_memory == fixture.pool.total_memory

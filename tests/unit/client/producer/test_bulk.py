@@ -50,7 +50,7 @@ def append_many(
 def logs_of(fixture: AccumulatorFixture) -> dict[int, list[Record]]:
     """Sends all batches, and returns the records of each partition."""
     logs: dict[int, list[Record]] = {}
-    while fixture.accumulator.has_undrained():
+    while fixture.has_undrained():
         for batch, _ in fixture.drain():
             log = logs.setdefault(batch.topic_partition.partition, [])
             base = len(log)

@@ -7,7 +7,7 @@ import pytest
 from penstock.client.errors import AuthenticationError, AuthorizationError, KafkaTimeoutError
 from penstock.client.metrics import Metrics
 from penstock.client.producer.accumulator import RecordAccumulator
-from penstock.client.producer.appender import RecordAppender
+from penstock.client.producer.appender import RecordAppender, RecordToAppend
 from penstock.client.producer.buffer_pool import BufferPool
 from penstock.client.producer.future import RecordFuture
 from penstock.client.producer.options import producer_settings
@@ -86,7 +86,9 @@ class SenderFixture:
     def send(self, *values: bytes, partition: int = 0) -> list[RecordFuture]:
         cluster = self.metadata.cluster
         return [
-            self.appender.append("t", partition, 0, None, value, (), None, cluster, 0, self.now_ms)
+            self.appender.append(
+                RecordToAppend("t", partition, 0, None, value, (), None, cluster), 0, self.now_ms
+            )
             for value in values
         ]
 
