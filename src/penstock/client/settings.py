@@ -30,17 +30,6 @@ class Setting:
     one_of: tuple[str, ...] = ()
 
 
-def setting(
-    default: object,
-    doc: str,
-    *,
-    at_least: int | None = None,
-    at_most: int | None = None,
-    one_of: tuple[str, ...] = (),
-) -> Setting:
-    return Setting(default, doc, at_least, at_most, one_of)
-
-
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MAX_INT = 2**31 - 1
 
@@ -50,52 +39,52 @@ class CommonOptions(TypedDict, total=False):
 
     bootstrap_servers: Annotated[
         str | Sequence[str],
-        setting(
+        Setting(
             _REQUIRED, "Brokers to connect to first: host:port, as a list or separated by commas."
         ),
     ]
-    client_id: Annotated[str, setting("", "Name of this client in logs, metrics and quotas.")]
+    client_id: Annotated[str, Setting("", "Name of this client in logs, metrics and quotas.")]
     request_timeout_ms: Annotated[
         int,
-        setting(30_000, "Time to wait for a response; then the connection is closed.", at_least=0),
+        Setting(30_000, "Time to wait for a response; then the connection is closed.", at_least=0),
     ]
     default_api_timeout_ms: Annotated[
         int,
-        setting(
+        Setting(
             60_000, "Time for a call without a timeout of its own, including retries.", at_least=0
         ),
     ]
-    retry_backoff_ms: Annotated[int, setting(100, "Delay before the first retry.", at_least=0)]
+    retry_backoff_ms: Annotated[int, Setting(100, "Delay before the first retry.", at_least=0)]
     retry_backoff_max_ms: Annotated[
-        int, setting(1_000, "Longest delay between two retries.", at_least=0)
+        int, Setting(1_000, "Longest delay between two retries.", at_least=0)
     ]
     reconnect_backoff_ms: Annotated[
-        int, setting(50, "Delay before the first reconnection to a broker.", at_least=0)
+        int, Setting(50, "Delay before the first reconnection to a broker.", at_least=0)
     ]
     reconnect_backoff_max_ms: Annotated[
-        int, setting(1_000, "Longest delay between two connections to a broker.", at_least=0)
+        int, Setting(1_000, "Longest delay between two connections to a broker.", at_least=0)
     ]
     socket_connection_setup_timeout_ms: Annotated[
-        int, setting(10_000, "Time to establish a connection; it doubles on failure.", at_least=1)
+        int, Setting(10_000, "Time to establish a connection; it doubles on failure.", at_least=1)
     ]
     socket_connection_setup_timeout_max_ms: Annotated[
-        int, setting(30_000, "Longest time to establish a connection.", at_least=1)
+        int, Setting(30_000, "Longest time to establish a connection.", at_least=1)
     ]
     connections_max_idle_ms: Annotated[
-        int, setting(540_000, "Idle connections are closed after this time.")
+        int, Setting(540_000, "Idle connections are closed after this time.")
     ]
     send_buffer_bytes: Annotated[
-        int, setting(-1, "SO_SNDBUF; -1 is the system's default.", at_least=-1)
+        int, Setting(-1, "SO_SNDBUF; -1 is the system's default.", at_least=-1)
     ]
     receive_buffer_bytes: Annotated[
-        int, setting(-1, "SO_RCVBUF; -1 is the system's default.", at_least=-1)
+        int, Setting(-1, "SO_RCVBUF; -1 is the system's default.", at_least=-1)
     ]
     metadata_max_age_ms: Annotated[
-        int, setting(300_000, "Metadata older than this is updated.", at_least=0)
+        int, Setting(300_000, "Metadata older than this is updated.", at_least=0)
     ]
     metadata_recovery_strategy: Annotated[
         str,
-        setting(
+        Setting(
             "rebootstrap",
             "What to do when none of the known brokers can be reached.",
             one_of=("none", "rebootstrap"),
@@ -103,56 +92,56 @@ class CommonOptions(TypedDict, total=False):
     ]
     metadata_recovery_rebootstrap_trigger_ms: Annotated[
         int,
-        setting(300_000, "After so long without metadata, the bootstrap servers are used again."),
+        Setting(300_000, "After so long without metadata, the bootstrap servers are used again."),
     ]
-    metrics_num_samples: Annotated[int, setting(2, "Number of samples of a metric.", at_least=1)]
+    metrics_num_samples: Annotated[int, Setting(2, "Number of samples of a metric.", at_least=1)]
     metrics_sample_window_ms: Annotated[
-        int, setting(30_000, "Length of a sample of a metric.", at_least=0)
+        int, Setting(30_000, "Length of a sample of a metric.", at_least=0)
     ]
     security_protocol: Annotated[
-        str, setting("PLAINTEXT", "Whether to use TLS (SSL) and a login (SASL).", one_of=_PROTOCOLS)
+        str, Setting("PLAINTEXT", "Whether to use TLS (SSL) and a login (SASL).", one_of=_PROTOCOLS)
     ]
-    sasl_mechanism: Annotated[str, setting("GSSAPI", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")]
+    sasl_mechanism: Annotated[str, Setting("GSSAPI", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")]
     sasl_jaas_config: Annotated[
-        str | None, setting(None, "Login in the format of Kafka's property files.")
+        str | None, Setting(None, "Login in the format of Kafka's property files.")
     ]
-    sasl_plain_username: Annotated[str | None, setting(None, "User for PLAIN and SCRAM.")]
-    sasl_plain_password: Annotated[str | None, setting(None, "Password for PLAIN and SCRAM.")]
-    ssl_truststore_location: Annotated[str | None, setting(None, "File of trusted certificates.")]
-    ssl_truststore_type: Annotated[str, setting("JKS", "PEM or PKCS12.")]
-    ssl_truststore_password: Annotated[str | None, setting(None, "Password of the truststore.")]
+    sasl_plain_username: Annotated[str | None, Setting(None, "User for PLAIN and SCRAM.")]
+    sasl_plain_password: Annotated[str | None, Setting(None, "Password for PLAIN and SCRAM.")]
+    ssl_truststore_location: Annotated[str | None, Setting(None, "File of trusted certificates.")]
+    ssl_truststore_type: Annotated[str, Setting("JKS", "PEM or PKCS12.")]
+    ssl_truststore_password: Annotated[str | None, Setting(None, "Password of the truststore.")]
     ssl_truststore_certificates: Annotated[
-        str | None, setting(None, "Trusted certificates as text in PEM.")
+        str | None, Setting(None, "Trusted certificates as text in PEM.")
     ]
     ssl_keystore_location: Annotated[
-        str | None, setting(None, "File with this client's key and certificates.")
+        str | None, Setting(None, "File with this client's key and certificates.")
     ]
-    ssl_keystore_type: Annotated[str, setting("JKS", "PEM or PKCS12.")]
-    ssl_keystore_password: Annotated[str | None, setting(None, "Password of the keystore.")]
-    ssl_keystore_key: Annotated[str | None, setting(None, "This client's key as text in PEM.")]
+    ssl_keystore_type: Annotated[str, Setting("JKS", "PEM or PKCS12.")]
+    ssl_keystore_password: Annotated[str | None, Setting(None, "Password of the keystore.")]
+    ssl_keystore_key: Annotated[str | None, Setting(None, "This client's key as text in PEM.")]
     ssl_keystore_certificate_chain: Annotated[
-        str | None, setting(None, "This client's certificates as text in PEM.")
+        str | None, Setting(None, "This client's certificates as text in PEM.")
     ]
-    ssl_key_password: Annotated[str | None, setting(None, "Password of this client's key.")]
+    ssl_key_password: Annotated[str | None, Setting(None, "Password of this client's key.")]
     ssl_endpoint_identification_algorithm: Annotated[
-        str, setting("https", "https verifies the broker's host name, an empty text does not.")
+        str, Setting("https", "https verifies the broker's host name, an empty text does not.")
     ]
     ssl_enabled_protocols: Annotated[
-        str | Sequence[str], setting(("TLSv1.2", "TLSv1.3"), "Allowed versions of TLS.")
+        str | Sequence[str], Setting(("TLSv1.2", "TLSv1.3"), "Allowed versions of TLS.")
     ]
     ssl_cipher_suites: Annotated[
-        str | Sequence[str], setting((), "Allowed cipher suites; empty allows OpenSSL's defaults.")
+        str | Sequence[str], Setting((), "Allowed cipher suites; empty allows OpenSSL's defaults.")
     ]
-    ssl_cafile: Annotated[str | None, setting(None, "File with trusted certificates in PEM.")]
+    ssl_cafile: Annotated[str | None, Setting(None, "File with trusted certificates in PEM.")]
     ssl_certfile: Annotated[
-        str | None, setting(None, "File with this client's certificates in PEM.")
+        str | None, Setting(None, "File with this client's certificates in PEM.")
     ]
-    ssl_keyfile: Annotated[str | None, setting(None, "File with this client's key in PEM.")]
+    ssl_keyfile: Annotated[str | None, Setting(None, "File with this client's key in PEM.")]
     ssl_check_hostname: Annotated[
-        bool, setting(True, "Whether the broker's host name is verified.")
+        bool, Setting(True, "Whether the broker's host name is verified.")
     ]
     ssl_context: Annotated[
-        Any, setting(None, "An ssl.SSLContext, instead of all other ssl settings.")
+        Any, Setting(None, "An ssl.SSLContext, instead of all other ssl settings.")
     ]
 
 
@@ -161,77 +150,77 @@ class ProducerOptions(CommonOptions, total=False):
 
     acks: Annotated[
         str | int,
-        setting(
+        Setting(
             "all", "Replicas that must store a record: 0 none, 1 the leader, all the in-sync ones."
         ),
     ]
     enable_idempotence: Annotated[
         bool,
-        setting(
+        Setting(
             None, "Stores each record once and in order, despite retries. On if acks allows it."
         ),
     ]
     transactional_id: Annotated[
-        str | None, setting(None, "Name of the producer across restarts; enables transactions.")
+        str | None, Setting(None, "Name of the producer across restarts; enables transactions.")
     ]
     transaction_timeout_ms: Annotated[
-        int, setting(60_000, "A transaction that is open for so long is aborted.", at_least=1)
+        int, Setting(60_000, "A transaction that is open for so long is aborted.", at_least=1)
     ]
     buffer_memory: Annotated[
-        int, setting(33_554_432, "Bytes of memory for records that wait to be sent.", at_least=0)
+        int, Setting(33_554_432, "Bytes of memory for records that wait to be sent.", at_least=0)
     ]
     batch_size: Annotated[
-        int, setting(16_384, "Bytes of a batch, and of a block of buffer_memory.", at_least=0)
+        int, Setting(16_384, "Bytes of a batch, and of a block of buffer_memory.", at_least=0)
     ]
-    linger_ms: Annotated[int, setting(5, "Time that a batch waits for more records.", at_least=0)]
+    linger_ms: Annotated[int, Setting(5, "Time that a batch waits for more records.", at_least=0)]
     max_request_size: Annotated[
-        int, setting(1_048_576, "Largest request and largest record in bytes.", at_least=0)
+        int, Setting(1_048_576, "Largest request and largest record in bytes.", at_least=0)
     ]
     max_block_ms: Annotated[
-        int, setting(60_000, "Longest wait of send for memory and metadata.", at_least=0)
+        int, Setting(60_000, "Longest wait of send for memory and metadata.", at_least=0)
     ]
     delivery_timeout_ms: Annotated[
-        int, setting(120_000, "Longest time from send to success or failure.", at_least=0)
+        int, Setting(120_000, "Longest time from send to success or failure.", at_least=0)
     ]
     retries: Annotated[
-        int, setting(_MAX_INT, "Attempts after the first.", at_least=0, at_most=_MAX_INT)
+        int, Setting(_MAX_INT, "Attempts after the first.", at_least=0, at_most=_MAX_INT)
     ]
     max_in_flight_requests_per_connection: Annotated[
-        int, setting(5, "Requests without a response on a connection.", at_least=1)
+        int, Setting(5, "Requests without a response on a connection.", at_least=1)
     ]
     compression_type: Annotated[
         str,
-        setting(
+        Setting(
             "none", "Compression of batches.", one_of=("none", "gzip", "snappy", "lz4", "zstd")
         ),
     ]
-    compression_gzip_level: Annotated[int, setting(-1, "1 to 9; -1 is the default.", at_most=9)]
-    compression_lz4_level: Annotated[int, setting(9, "1 to 17.", at_least=1, at_most=17)]
-    compression_zstd_level: Annotated[int, setting(3, "-131072 to 22.", at_most=22)]
+    compression_gzip_level: Annotated[int, Setting(-1, "1 to 9; -1 is the default.", at_most=9)]
+    compression_lz4_level: Annotated[int, Setting(9, "1 to 17.", at_least=1, at_most=17)]
+    compression_zstd_level: Annotated[int, Setting(3, "-131072 to 22.", at_most=22)]
     partitioner: Annotated[
         Any,
-        setting(None, "Chooses partitions; by default the key's hash, without a key a sticky one."),
+        Setting(None, "Chooses partitions; by default the key's hash, without a key a sticky one."),
     ]
     partitioner_ignore_keys: Annotated[
-        bool, setting(False, "Records with keys are distributed like those without.")
+        bool, Setting(False, "Records with keys are distributed like those without.")
     ]
     partitioner_adaptive_partitioning_enable: Annotated[
-        bool, setting(True, "Slow brokers get fewer of the records without a key.")
+        bool, Setting(True, "Slow brokers get fewer of the records without a key.")
     ]
     partitioner_availability_timeout_ms: Annotated[
         int,
-        setting(0, "Partitions whose broker is not ready for so long are not chosen.", at_least=0),
+        Setting(0, "Partitions whose broker is not ready for so long are not chosen.", at_least=0),
     ]
-    key_serializer: Annotated[Any, setting(None, "Serializes keys; without one they are bytes.")]
+    key_serializer: Annotated[Any, Setting(None, "Serializes keys; without one they are bytes.")]
     value_serializer: Annotated[
-        Any, setting(None, "Serializes values; without one they are bytes.")
+        Any, Setting(None, "Serializes values; without one they are bytes.")
     ]
     interceptors: Annotated[
-        Sequence[Any], setting((), "Objects that see every record and its outcome.")
+        Sequence[Any], Setting((), "Objects that see every record and its outcome.")
     ]
     metadata_max_idle_ms: Annotated[
         int,
-        setting(
+        Setting(
             300_000, "Metadata of a topic that is unused for so long is dropped.", at_least=5_000
         ),
     ]
@@ -241,77 +230,77 @@ class ConsumerOptions(CommonOptions, total=False):
     """The settings of `Consumer`."""
 
     group_id: Annotated[
-        str | None, setting(None, "The consumer group; without one, use assign, and do not commit.")
+        str | None, Setting(None, "The consumer group; without one, use assign, and do not commit.")
     ]
-    group_instance_id: Annotated[str | None, setting(None, "Name of a static member of the group.")]
+    group_instance_id: Annotated[str | None, Setting(None, "Name of a static member of the group.")]
     group_protocol: Annotated[
-        str, setting("classic", "The protocol of the group.", one_of=("classic", "consumer"))
+        str, Setting("classic", "The protocol of the group.", one_of=("classic", "consumer"))
     ]
     group_remote_assignor: Annotated[
-        str | None, setting(None, "Assignor of the broker, with group_protocol=consumer.")
+        str | None, Setting(None, "Assignor of the broker, with group_protocol=consumer.")
     ]
     partition_assignment_strategy: Annotated[
         str | Sequence[Any],
-        setting(
+        Setting(
             ("range", "cooperative-sticky"),
             "Assignors in order of preference: range, roundrobin, sticky, cooperative-sticky.",
         ),
     ]
     session_timeout_ms: Annotated[
-        int, setting(45_000, "A member without heartbeats for so long is removed.", at_least=1)
+        int, Setting(45_000, "A member without heartbeats for so long is removed.", at_least=1)
     ]
     heartbeat_interval_ms: Annotated[
-        int, setting(3_000, "Time between two heartbeats.", at_least=1)
+        int, Setting(3_000, "Time between two heartbeats.", at_least=1)
     ]
     max_poll_interval_ms: Annotated[
         int,
-        setting(300_000, "A member that does not poll for so long leaves the group.", at_least=1),
+        Setting(300_000, "A member that does not poll for so long leaves the group.", at_least=1),
     ]
-    max_poll_records: Annotated[int, setting(500, "Most records that poll returns.", at_least=1)]
-    enable_auto_commit: Annotated[bool, setting(True, "Commits polled records automatically.")]
+    max_poll_records: Annotated[int, Setting(500, "Most records that poll returns.", at_least=1)]
+    enable_auto_commit: Annotated[bool, Setting(True, "Commits polled records automatically.")]
     auto_commit_interval_ms: Annotated[
-        int, setting(5_000, "Time between two automatic commits.", at_least=0)
+        int, Setting(5_000, "Time between two automatic commits.", at_least=0)
     ]
     auto_offset_reset: Annotated[
         str,
-        setting(
+        Setting(
             "latest", "Start without a committed offset: earliest, latest, none, by_duration:…"
         ),
     ]
     isolation_level: Annotated[
         str,
-        setting(
+        Setting(
             "read_uncommitted",
             "Whether records of open and aborted transactions are returned.",
             one_of=("read_uncommitted", "read_committed"),
         ),
     ]
     fetch_min_bytes: Annotated[
-        int, setting(1, "A broker responds once it has so many bytes.", at_least=0)
+        int, Setting(1, "A broker responds once it has so many bytes.", at_least=0)
     ]
     fetch_max_wait_ms: Annotated[
-        int, setting(500, "A broker responds after this time at the latest.", at_least=0)
+        int, Setting(500, "A broker responds after this time at the latest.", at_least=0)
     ]
-    fetch_max_bytes: Annotated[int, setting(52_428_800, "Most bytes of a response.", at_least=0)]
+    fetch_max_bytes: Annotated[int, Setting(52_428_800, "Most bytes of a response.", at_least=0)]
     max_partition_fetch_bytes: Annotated[
-        int, setting(1_048_576, "Most bytes of a partition in a response.", at_least=0)
+        int, Setting(1_048_576, "Most bytes of a partition in a response.", at_least=0)
     ]
-    check_crcs: Annotated[bool, setting(True, "Whether the checksums of batches are verified.")]
-    client_rack: Annotated[str, setting("", "Rack of this client, to read from a replica nearby.")]
+    check_crcs: Annotated[bool, Setting(True, "Whether the checksums of batches are verified.")]
+    client_rack: Annotated[str, Setting("", "Rack of this client, to read from a replica nearby.")]
     exclude_internal_topics: Annotated[
-        bool, setting(True, "Patterns do not match internal topics.")
+        bool, Setting(True, "Patterns do not match internal topics.")
     ]
-    allow_auto_create_topics: Annotated[bool, setting(True, "Subscribing may create the topic.")]
-    key_deserializer: Annotated[Any, setting(None, "Deserializes keys.")]
-    value_deserializer: Annotated[Any, setting(None, "Deserializes values.")]
-    interceptors: Annotated[Sequence[Any], setting((), "Objects that see records and commits.")]
+    allow_auto_create_topics: Annotated[bool, Setting(True, "Subscribing may create the topic.")]
+    key_deserializer: Annotated[Any, Setting(None, "Deserializes keys.")]
+    value_deserializer: Annotated[Any, Setting(None, "Deserializes values.")]
+    interceptors: Annotated[Sequence[Any], Setting((), "Objects that see records and commits.")]
 
 
 class AdminOptions(CommonOptions, total=False):
     """The settings of `Admin`."""
 
     retries: Annotated[
-        int, setting(_MAX_INT, "Attempts after the first.", at_least=0, at_most=_MAX_INT)
+        int, Setting(_MAX_INT, "Attempts after the first.", at_least=0, at_most=_MAX_INT)
     ]
 
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import cast
 
 from penstock.client.producer.future import RecordMetadata
 from penstock.core.errors import KafkaError
@@ -24,18 +24,6 @@ class ProducerRecord:
     headers: Headers = ()
     partition: int | None = None
     timestamp: int | None = None
-
-
-class Interceptor(Protocol):
-    """The methods of an interceptor; see `ProducerInterceptor`."""
-
-    def on_send(self, record: ProducerRecord) -> ProducerRecord: ...
-
-    def on_acknowledgement(
-        self, metadata: RecordMetadata | None, error: KafkaError | None, headers: Headers
-    ) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class ProducerInterceptor:
@@ -66,7 +54,7 @@ class ProducerInterceptors:
 
     def __init__(self, interceptors: Sequence[object]) -> None:
         self._all = [
-            cast("Interceptor", entry() if isinstance(entry, type) else entry)
+            cast("ProducerInterceptor", entry() if isinstance(entry, type) else entry)
             for entry in interceptors
         ]
 

@@ -76,21 +76,19 @@ class TxnResult:
 class TxnRequest(ABC, Generic[R]):
     """A request of a producer to a coordinator, or to any broker."""
 
+    response_type: type[R]
+    priority: Priority
     is_end = False
     max_version: int | None = None
 
-    def __init__(
-        self, manager: "TransactionManager", response_type: type[R], result: TxnResult
-    ) -> None:
+    def __init__(self, manager: "TransactionManager", result: TxnResult | None = None) -> None:
+        """`result` is that of a user's call, if the request is a further step of it."""
         self.manager = manager
-        self.response_type = response_type
-        self.result = result
+        self.owner = manager.producer
+        """The producer id and epoch of the request."""
+        self.result = result or TxnResult(type(self).__name__)
         self.is_retry = False
         self.backoff_ms = manager.retry_backoff_ms
-
-    @property
-    @abstractmethod
-    def priority(self) -> Priority: ...
 
     @property
     def coordinator(self) -> tuple[CoordinatorKind, str] | None:

@@ -58,6 +58,7 @@ _FIRST_ADD_BACKOFF_MS = 20
 class InitProducerId(TxnRequest[InitProducerIdResponse]):
     """Requests a producer id, or the next epoch of the `current` one."""
 
+    response_type = InitProducerIdResponse
     max_version = 5
 
     def __init__(
@@ -67,17 +68,11 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
         current: ProducerIdAndEpoch = NO_PRODUCER,
         result: TxnResult | None = None,
     ) -> None:
-        super().__init__(manager, InitProducerIdResponse, result or TxnResult("InitProducerId"))
+        super().__init__(manager, result)
         self._timeout_ms = timeout_ms
         self._current = current
-
-    @property
-    def priority(self) -> Priority:
-        return Priority.EPOCH_BUMP if self._is_bump else Priority.INIT_PRODUCER_ID
-
-    @property
-    def _is_bump(self) -> bool:
-        return self._current is not NO_PRODUCER
+        self._is_bump = current is not NO_PRODUCER
+        self.priority = Priority.EPOCH_BUMP if self._is_bump else Priority.INIT_PRODUCER_ID
 
     @property
     def coordinator(self) -> tuple[CoordinatorKind, str] | None:
@@ -126,14 +121,14 @@ class InitProducerId(TxnRequest[InitProducerIdResponse]):
 class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
     """Adds partitions to the transaction before records are sent to them (transactions of v1)."""
 
+    response_type = AddPartitionsToTxnResponse
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
     max_version = 3
     """Later versions are for brokers."""
 
     def __init__(self, manager: "TransactionManager", partitions: list[TopicPartition]) -> None:
-        super().__init__(manager, AddPartitionsToTxnResponse, TxnResult("AddPartitionsToTxn"))
+        super().__init__(manager)
         self._partitions = partitions
-        self._owner = manager.producer
 
     def build(self, version: int) -> Message:
         topics: dict[str, list[int]] = {}
@@ -141,8 +136,8 @@ class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
             topics.setdefault(topic, []).append(partition)
         return AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.manager.transactional_id or "",
-            v3_and_below_producer_id=self._owner.producer_id,
-            v3_and_below_producer_epoch=self._owner.epoch,
+            v3_and_below_producer_id=self.owner.producer_id,
+            v3_and_below_producer_epoch=self.owner.epoch,
             v3_and_below_topics=[
                 AddPartitionsToTxnTopic(name=name, partitions=partitions)
                 for name, partitions in topics.items()
@@ -201,11 +196,12 @@ class AddPartitionsToTxn(TxnRequest[AddPartitionsToTxnResponse]):
 class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
     """Looks up the coordinator of the transactional id or of a group."""
 
+    response_type = FindCoordinatorResponse
     priority = Priority.FIND_COORDINATOR
     coordinator = None
 
     def __init__(self, manager: "TransactionManager", kind: CoordinatorKind, key: str) -> None:
-        super().__init__(manager, FindCoordinatorResponse, TxnResult("FindCoordinator"))
+        super().__init__(manager)
         self._kind = kind
         self.key = key
 
@@ -239,21 +235,20 @@ class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
 class EndTxn(TxnRequest[EndTxnResponse]):
     """Commits or aborts. With transactions of v2 the response has the next epoch."""
 
+    response_type = EndTxnResponse
     priority = Priority.END_TXN
     is_end = True
 
     def __init__(self, manager: "TransactionManager", *, commit: bool) -> None:
-        name = "commit_transaction" if commit else "abort_transaction"
-        super().__init__(manager, EndTxnResponse, TxnResult(name))
+        super().__init__(manager, TxnResult(f"{'commit' if commit else 'abort'}_transaction"))
         self._commit = commit
-        self._owner = manager.producer
         self.max_version = None if manager.is_v2 else 4
 
     def build(self, version: int) -> Message:
         return EndTxnRequest(
             transactional_id=self.manager.transactional_id or "",
-            producer_id=self._owner.producer_id,
-            producer_epoch=self._owner.epoch,
+            producer_id=self.owner.producer_id,
+            producer_epoch=self.owner.epoch,
             committed=self._commit,
         )
 
@@ -281,6 +276,7 @@ class EndTxn(TxnRequest[EndTxnResponse]):
 class AddOffsetsToTxn(TxnRequest[AddOffsetsToTxnResponse]):
     """Adds the offsets of a group to the transaction before they are sent (transactions of v1)."""
 
+    response_type = AddOffsetsToTxnResponse
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
     def __init__(
@@ -289,16 +285,15 @@ class AddOffsetsToTxn(TxnRequest[AddOffsetsToTxnResponse]):
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group: ConsumerGroupMetadata,
     ) -> None:
-        super().__init__(manager, AddOffsetsToTxnResponse, TxnResult("AddOffsetsToTxn"))
-        self._owner = manager.producer
+        super().__init__(manager)
         self._offsets = offsets
         self._group = group
 
     def build(self, version: int) -> Message:
         return AddOffsetsToTxnRequest(
             transactional_id=self.manager.transactional_id or "",
-            producer_id=self._owner.producer_id,
-            producer_epoch=self._owner.epoch,
+            producer_id=self.owner.producer_id,
+            producer_epoch=self.owner.epoch,
             group_id=self._group.group_id,
         )
 
@@ -318,6 +313,7 @@ class AddOffsetsToTxn(TxnRequest[AddOffsetsToTxnResponse]):
 class TxnOffsetCommit(TxnRequest[TxnOffsetCommitResponse]):
     """Sends offsets to the coordinator of their group; retries those with retriable errors."""
 
+    response_type = TxnOffsetCommitResponse
     priority = Priority.ADD_PARTITIONS_OR_OFFSETS
 
     def __init__(
@@ -327,8 +323,7 @@ class TxnOffsetCommit(TxnRequest[TxnOffsetCommitResponse]):
         group: ConsumerGroupMetadata,
         result: TxnResult | None = None,
     ) -> None:
-        super().__init__(manager, TxnOffsetCommitResponse, result or TxnResult("TxnOffsetCommit"))
-        self._owner = manager.producer
+        super().__init__(manager, result)
         self._pending = dict(offsets)
         self._group = group
         # From 5 on the group's coordinator adds itself to the transaction; 6 has topic ids.
@@ -355,8 +350,8 @@ class TxnOffsetCommit(TxnRequest[TxnOffsetCommitResponse]):
         request = TxnOffsetCommitRequest(
             transactional_id=self.manager.transactional_id or "",
             group_id=self._group.group_id,
-            producer_id=self._owner.producer_id,
-            producer_epoch=self._owner.epoch,
+            producer_id=self.owner.producer_id,
+            producer_epoch=self.owner.epoch,
             topics=list(topics.values()),
         )
         if version >= 3:
