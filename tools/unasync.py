@@ -149,6 +149,10 @@ TWINS = (
             ),
             ("LoopThread()", "LoopThread(f\"penstock-{settings['client_id']}\")"),
             ("wait_for_batch(result, remaining_s)", "result.wait(remaining_s)"),
+            (
+                'Callable[Concatenate["Producer", P], Coroutine[Any, Any, R]]',
+                'Callable[Concatenate["Producer", P], R]',
+            ),
             *PRODUCER_DOCS,
         ),
     ),
@@ -163,6 +167,10 @@ TWINS = (
                 "import threading\nfrom penstock.client.loop_thread import LoopThread",
             ),
             ("    logger,\n", "    logger,\n    refuse_awaitable,\n"),
+            (
+                'Callable[Concatenate["Consumer", P], Coroutine[Any, Any, R]]',
+                'Callable[Concatenate["Consumer", P], R]',
+            ),
             ("LoopThread()", "LoopThread(f\"penstock-{settings['client_id'] or 'consumer'}\")"),
             ("self._loop_thread.post_threadsafe(self._ready.set)", "self._ready.set()"),
             ("sqlalchemy.ext.asyncio", "sqlalchemy"),

@@ -113,8 +113,9 @@ class AccumulatorFixture:
 
     def has_undrained(self) -> bool:
         """Whether there are batches in the queues, not yet sent."""
-        topics = self.accumulator.topics.values()
-        return any(queue for topic in topics for queue in topic.queues.values())
+        with self.accumulator.lock:
+            topics = self.accumulator.topics.values()
+            return any(queue for topic in topics for queue in topic.queues.values())
 
     def ready(self) -> tuple[set[int], int, set[str]]:
         return self.accumulator.ready(self.cluster, self.now_ms)

@@ -6,9 +6,10 @@ Generated from src/penstock/client/aio/consumer.py by tools/unasync.py: edit tha
 import re
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.client.consumer.arrow import no_records
 from penstock.client.consumer.core import (
@@ -19,6 +20,7 @@ from penstock.client.consumer.core import (
     logger,
     refuse_awaitable,
 )
+from penstock.client.consumer.driver import ConsumerDriver
 from penstock.client.consumer.group.actions import RebalanceEvent, RebalanceKind
 from penstock.client.consumer.guards import ThreadGuard
 from penstock.client.consumer.positions import EARLIEST, LATEST
@@ -26,7 +28,6 @@ from penstock.client.consumer.record import (
     ConsumerGroupMetadata,
     ConsumerRecord,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     RebalanceListener,
     SubscriptionPattern,
 )
@@ -36,7 +37,6 @@ from penstock.client.settings import ConsumerOptions, resolve
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
-from penstock.net.client.cluster import PartitionInfo
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,8 +47,24 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+P = ParamSpec("P")
+
 _CLOSE_TIMEOUT_S = 30.0
 _ITERATION_WAIT_S = 3600.0
+
+
+def _call_of_driver(
+    call: Callable[Concatenate[ConsumerDriver, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["Consumer", P], R]:
+    """Returns a method of the consumer that runs a call of its driver on the loop."""
+
+    @wraps(call)
+    def run(self: "Consumer", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._guard:
+            self._ensure_open()
+            return self._loop_thread.run(call(self._driver, *args, **kwargs))
+
+    return run
 
 
 class Consumer:
@@ -268,50 +284,13 @@ class Consumer:
         """Returns the offsets of the partition's log according to the last fetch."""
         return self._core.watermarks(partition)
 
-    def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Returns the first record at or after each time (ms since 1970), or None without one."""
-        with self._guard:
-            self._ensure_open()
-            deadline_ms = self._driver.deadline(timeout)
-            return self._loop_thread.run(self._driver.offsets_for_times(timestamps, deadline_ms))
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """Returns the first offset that each partition still has."""
-        return self._list_offsets(partitions, timeout, end=False)
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """Returns the high watermark of each partition, or its last stable offset.
-
-        It is the last stable offset with `isolation_level="read_committed"`.
-        """
-        return self._list_offsets(partitions, timeout, end=True)
-
-    def _list_offsets(
-        self, partitions: Iterable[TopicPartition], timeout: float | None, *, end: bool
-    ) -> dict[TopicPartition, int]:
-        with self._guard:
-            self._ensure_open()
-            deadline_ms = self._driver.deadline(timeout)
-            return self._loop_thread.run(
-                self._driver.edge_offsets(partitions, end=end, deadline_ms=deadline_ms)
-            )
+    offsets_for_times = _call_of_driver(ConsumerDriver.offsets_for_times)
+    beginning_offsets = _call_of_driver(ConsumerDriver.beginning_offsets)
+    end_offsets = _call_of_driver(ConsumerDriver.end_offsets)
 
     # --- commits
 
-    def committed(
-        self, partitions: Iterable[TopicPartition], timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns the group's committed offsets, None for partitions without one."""
-        with self._guard:
-            self._ensure_open()
-            deadline_ms = self._driver.deadline(timeout)
-            return self._loop_thread.run(self._driver.committed(partitions, deadline_ms))
+    committed = _call_of_driver(ConsumerDriver.committed)
 
     def commit(
         self,
@@ -377,19 +356,8 @@ class Consumer:
 
     # --- metadata
 
-    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
-        """Returns the partitions of a topic."""
-        with self._guard:
-            self._ensure_open()
-            deadline_ms = self._driver.deadline(timeout)
-            return self._loop_thread.run(self._driver.partitions_for(topic, deadline_ms))
-
-    def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
-        """Returns all topics that this client may describe, with their partitions."""
-        with self._guard:
-            self._ensure_open()
-            deadline_ms = self._driver.deadline(timeout)
-            return self._loop_thread.run(self._driver.list_topics(deadline_ms))
+    partitions_for = _call_of_driver(ConsumerDriver.partitions_for)
+    list_topics = _call_of_driver(ConsumerDriver.list_topics)
 
     def metrics(self) -> dict[MetricName, float]:
         """Returns the current value of every metric, under Kafka's names."""

@@ -340,9 +340,10 @@ class ConsumerDriver:
                 ) from None
 
     async def committed(
-        self, partitions: Iterable[TopicPartition], deadline_ms: int
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self.require_group().committed(list(partitions), deadline_ms)
+        """Returns the group's committed offsets, None for partitions without one."""
+        return await self.require_group().committed(list(partitions), self.deadline(timeout))
 
     async def commit(
         self,
@@ -354,50 +355,65 @@ class ConsumerDriver:
         await self.require_group().commit(dict(offsets), deadline_ms, retry=retry)
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], deadline_ms: int
+        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Returns the first record at or after each time (ms since 1970), or None without one."""
         for partition, timestamp in timestamps.items():
             if timestamp < 0:
                 raise ValueError(f"{partition}: the time {timestamp} is negative")
-        offsets = await self.offset_fetcher.fetch_offsets(timestamps, deadline_ms)
+        offsets = await self.offset_fetcher.fetch_offsets(timestamps, self.deadline(timeout))
         return {partition: offsets.get(partition) for partition in timestamps}
 
-    async def edge_offsets(
-        self, partitions: Iterable[TopicPartition], *, end: bool, deadline_ms: int
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """Returns the first offsets of partitions, or their ends under the isolation level."""
-        timestamp = LATEST_TIMESTAMP if end else EARLIEST_TIMESTAMP
+        """Returns the first offset that each partition still has."""
+        return await self._offsets_at(EARLIEST_TIMESTAMP, partitions, timeout)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Returns the high watermark of each partition, or its last stable offset.
+
+        It is the last stable offset with `isolation_level="read_committed"`.
+        """
+        return await self._offsets_at(LATEST_TIMESTAMP, partitions, timeout)
+
+    async def _offsets_at(
+        self, timestamp: int, partitions: Iterable[TopicPartition], timeout: float | None
+    ) -> dict[TopicPartition, int]:
         timestamps = dict.fromkeys(partitions, timestamp)
-        offsets = await self.offset_fetcher.fetch_offsets(timestamps, deadline_ms)
+        offsets = await self.offset_fetcher.fetch_offsets(timestamps, self.deadline(timeout))
         return {partition: at.offset for partition, at in offsets.items()}
 
     def request_end_offset(self, partition: TopicPartition) -> None:
         """Requests the end offset in the background, for the next `current_lag`."""
 
         async def fetch() -> None:
-            deadline_ms = self.deadline(None)
-            ends = await self.edge_offsets([partition], end=True, deadline_ms=deadline_ms)
-            for offset in ends.values():
+            for offset in (await self.end_offsets([partition])).values():
                 self.subscriptions.update_watermarks(partition, offset, offset, -1)
 
         self._start(f"end of {partition}", fetch)
 
-    async def partitions_for(self, topic: str, deadline_ms: int) -> list[PartitionInfo]:
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        """Returns the partitions of a topic."""
         info = self.network.metadata.cluster.topics.get(topic)
         if info is None or not info.partitions:
-            cluster = await self.network.wait_for_topics([topic], deadline_ms)
+            cluster = await self.network.wait_for_topics([topic], self.deadline(timeout))
             info = cluster.topics[topic]
         return list(info.partitions)
 
-    async def list_topics(self, deadline_ms: int) -> dict[str, list[PartitionInfo]]:
-        """Returns all topics that this client may describe."""
+    async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionInfo]]:
+        """Returns all topics that this client may describe, with their partitions."""
 
         def make(version: int) -> MetadataRequest:
             return MetadataRequest(
                 topics=[] if version == 0 else None, allow_auto_topic_creation=True
             )
 
-        response = await self.network.request_any(make, MetadataResponse, deadline_ms=deadline_ms)
+        response = await self.network.request_any(
+            make, MetadataResponse, deadline_ms=self.deadline(timeout)
+        )
         return {
             topic.name: [
                 PartitionInfo(

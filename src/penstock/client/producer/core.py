@@ -272,12 +272,18 @@ class ProducerCore:
         if self.manager.can_send:
             self.manager.handle_record_failure(error)
 
-    async def init_transactions(self, timeout_ms: int) -> None:
+    async def init_transactions(self, timeout: float | None = None) -> None:
+        """Fences older producers with this `transactional_id` and ends their transactions.
+
+        Call it once, before any other call. The timeout, here and below, is `max_block_ms` by
+        default.
+        """
         manager = self.transactional()
-        await self._call("txn-init", manager.initialize, timeout_ms)
+        await self._call("txn-init", manager.initialize, timeout)
         manager.set_transaction_version(self.driver.transaction_version(), initially=True)
 
     async def begin_transaction(self) -> None:
+        """Starts a transaction: the records that are sent until its end belong to it."""
         started = time.monotonic_ns()
         self.transactional().begin()
         self.sensors.record_time("txn-begin", time.monotonic_ns() - started)
@@ -285,10 +291,15 @@ class ProducerCore:
     async def send_offsets_to_transaction(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-        group: ConsumerGroupMetadata | str,
-        timeout_ms: int,
+        group_metadata: ConsumerGroupMetadata | str,
+        timeout: float | None = None,
     ) -> None:
+        """Commits a group's offsets with the transaction: the next to read of each partition.
+
+        Pass `consumer.group_metadata()`; the id of the group alone does not fence other members.
+        """
         manager = self.transactional()
+        group = group_metadata
         if isinstance(group, str):
             group = ConsumerGroupMetadata(group)
         if group.generation_id > 0 and not group.member_id:
@@ -303,26 +314,27 @@ class ProducerCore:
         }
         if positions:
             await self._call(
-                "txn-send-offsets", lambda: manager.send_offsets(positions, group), timeout_ms
+                "txn-send-offsets", lambda: manager.send_offsets(positions, group), timeout
             )
 
-    async def commit_transaction(self, timeout_ms: int) -> None:
-        manager = self.transactional()
-        await self._call(
-            "txn-commit",
-            lambda: manager.begin_commit(self.driver.transaction_version()),
-            timeout_ms,
-        )
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Delivers all records of the transaction and commits it.
 
-    async def abort_transaction(self, timeout_ms: int) -> None:
-        manager = self.transactional()
-        await self._call(
-            "txn-abort",
-            lambda: manager.begin_abort(self.driver.transaction_version()),
-            timeout_ms,
-        )
+        After an error, call `abort_transaction`, unless the producer is fenced or has failed
+        permanently. After KafkaTimeoutError, repeat this call.
+        """
+        begin = self.transactional().begin_commit
+        await self._call("txn-commit", lambda: begin(self.driver.transaction_version()), timeout)
 
-    async def _call(self, name: str, begin: Callable[[], TxnResult], timeout_ms: int) -> None:
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Aborts the transaction: its records are invisible to `read_committed` consumers."""
+        begin = self.transactional().begin_abort
+        await self._call("txn-abort", lambda: begin(self.driver.transaction_version()), timeout)
+
+    async def _call(self, name: str, begin: Callable[[], TxnResult], timeout: float | None) -> None:
+        timeout_ms = seconds_to_ms(timeout)
+        if timeout_ms is None:
+            timeout_ms = self.max_block_ms
         started = time.monotonic_ns()
         try:
             await self.driver.await_result(begin(), timeout_ms)

@@ -5,11 +5,10 @@ Generated from src/penstock/client/aio/producer.py by tools/unasync.py: edit tha
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Self, Unpack
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.errors import ClientError, KafkaTimeoutError
 from penstock.client.loop_thread import LoopThread
 from penstock.client.metrics import MetricName
@@ -27,6 +26,22 @@ from penstock.client.settings import ProducerOptions
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.client.cluster import Cluster, PartitionInfo
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _call_of_core(
+    call: Callable[Concatenate[ProducerCore, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate["Producer", P], R]:
+    """Returns a method of the producer that runs a call of its core on the loop."""
+
+    @wraps(call)
+    def run(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_running()
+        return self._loop_thread.run(call(self._core, *args, **kwargs))
+
+    return run
 
 
 class Producer:
@@ -257,50 +272,11 @@ class Producer:
 
     # --- transactions
 
-    def init_transactions(self, timeout: float | None = None) -> None:
-        """Fences older producers with this `transactional_id` and ends their transactions.
-
-        Call it once, before any other call. The timeout, here and below, is `max_block_ms` by
-        default.
-        """
-        self._check_running()
-        self._loop_thread.run(self._core.init_transactions(self._timeout_ms(timeout)))
-
-    def begin_transaction(self) -> None:
-        """Starts a transaction: the records that are sent until its end belong to it."""
-        self._check_running()
-        self._loop_thread.run(self._core.begin_transaction())
-
-    def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
-        group_metadata: ConsumerGroupMetadata | str,
-        timeout: float | None = None,
-    ) -> None:
-        """Commits a group's offsets with the transaction: the next to read of each partition.
-
-        Pass `consumer.group_metadata()`; the id of the group alone does not fence other members.
-        """
-        self._check_running()
-        self._loop_thread.run(
-            self._core.send_offsets_to_transaction(
-                offsets, group_metadata, self._timeout_ms(timeout)
-            )
-        )
-
-    def commit_transaction(self, timeout: float | None = None) -> None:
-        """Delivers all records of the transaction and commits it.
-
-        After an error, call `abort_transaction`, unless the producer is fenced or has failed
-        permanently. After KafkaTimeoutError, repeat this call.
-        """
-        self._check_running()
-        self._loop_thread.run(self._core.commit_transaction(self._timeout_ms(timeout)))
-
-    def abort_transaction(self, timeout: float | None = None) -> None:
-        """Aborts the transaction: its records are invisible to `read_committed` consumers."""
-        self._check_running()
-        self._loop_thread.run(self._core.abort_transaction(self._timeout_ms(timeout)))
+    init_transactions = _call_of_core(ProducerCore.init_transactions)
+    begin_transaction = _call_of_core(ProducerCore.begin_transaction)
+    send_offsets_to_transaction = _call_of_core(ProducerCore.send_offsets_to_transaction)
+    commit_transaction = _call_of_core(ProducerCore.commit_transaction)
+    abort_transaction = _call_of_core(ProducerCore.abort_transaction)
 
     # --- close
 
@@ -351,7 +327,3 @@ class Producer:
         assert self._manager is not None
         if not self._manager.has_partition(partition):
             self._loop_thread.call(self._core.add_partition, partition)
-
-    def _timeout_ms(self, timeout: float | None) -> int:
-        timeout_ms = seconds_to_ms(timeout)
-        return self._core.max_block_ms if timeout_ms is None else timeout_ms
