@@ -351,18 +351,17 @@ def test_a_clean_stop_that_fails_is_not_clean() -> None:
 def test_a_partition_that_cannot_be_understood_is_offline_alone() -> None:
     disk, scene = with_records()
     scene.stop()
-    path = "/a/hit-0/leader-epoch-checkpoint"
-    epochs = disk.read_file(path)
-    disk.open(path).write_at(b"?", 0)
+    path = "/a/hit-0/partition.metadata"
+    disk.open(path, create=True).write_at(b"?", 0)
     scene.start()
-    with pytest.raises(KafkaStorageError, match="leader-epoch-checkpoint, line 1"):
-        scene.manager.get(HIT)
+    with pytest.raises(KafkaStorageError, match=r"partition\.metadata, line 1"):
+        scene.manager.get_or_create(HIT, scene.config)
     assert all(log_dir.is_online for log_dir in scene.manager.dirs)
     scene.append(10, partition=NEIGHBOUR)
     scene.append(10, partition=SPARED)
     scene.manager.shutdown()
     assert ".kafka_cleanshutdown" not in disk.names("/a"), "hit-0 was never recovered"
-    disk.open(path).write_at(epochs[:1], 0)
+    disk.remove(path)
     check_logs(open_logs(disk, scene), scene)
 
 

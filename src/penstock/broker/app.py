@@ -63,7 +63,11 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, SocketServer
-from penstock.storage.checkpoint.checkpoint_files import load_meta_properties, uuid_text
+from penstock.storage.checkpoint.checkpoint_files import (
+    CorruptCheckpointError,
+    load_meta_properties,
+    uuid_text,
+)
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.manager.log_manager import LogManager
@@ -165,7 +169,11 @@ class App:
     def _cluster_id_of_logs(self) -> str | None:
         """Returns the cluster id in the log directories' `meta.properties`, if one has it."""
         for log_dir in self._log_dirs:
-            properties = load_meta_properties(self._disk, log_dir)
+            try:
+                properties = load_meta_properties(self._disk, log_dir)
+            except (OSError, CorruptCheckpointError):
+                # Opening the directory reports it.
+                continue
             if properties is not None and properties.cluster_id is not None:
                 return properties.cluster_id
         return None

@@ -13,6 +13,7 @@ import inspect
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 from unittest.mock import patch
@@ -20,6 +21,7 @@ from unittest.mock import patch
 from penstock.broker.app import App
 from penstock.broker.broker import Broker
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.topic_config import TopicConfig, topic_config
 from penstock.broker.handlers.table import HANDLERS
 from penstock.broker.request import Request, Session
 from penstock.cluster.store import MetadataStore
@@ -198,6 +200,7 @@ class Machine:
         self.store: FaultStore | None = None
         self.settings = {**SETTINGS, **(settings or {})}
         self.max_job_ms = MAX_JOB_MS
+        self.segment_bytes = 2000
 
     def open_store(self) -> FaultStore:
         store = self.server.open(FaultStore)
@@ -250,7 +253,13 @@ class Machine:
         def uuid4() -> uuid.UUID:
             return uuid.UUID(int=self.rng.getrandbits(128), version=4)
 
+        def small_segments(config: BrokerConfig, values: Mapping[str, str]) -> TopicConfig:
+            """Settings allow no segments below 1 MiB."""
+            settings = topic_config(config, values)
+            return replace(settings, log=replace(settings.log, segment_bytes=self.segment_bytes))
+
         with (
+            patch("penstock.broker.app.topic_config", small_segments),
             patch("uuid.uuid4", uuid4),
             patch("penstock.storage.manager.log_dir.uuid4", uuid4),
             patch("penstock.storage.manager.log_move.uuid4", uuid4),

@@ -40,7 +40,8 @@ __all__ = ["CrashDisk", "CrashMode", "Fault", "SimulatedCrash"]
 OPERATIONS = frozenset(
     {"create", "write", "truncate", "reserve", "sync", "sync_directory", "rename", "remove"}
 )
-FALLIBLE = OPERATIONS | {"open", "read", "map"}
+FALLIBLE = OPERATIONS | {"open", "read", "map", "names", "read_file"}
+"""The last two on a `FaultDisk` only."""
 
 
 class SimulatedCrash(BaseException):

@@ -175,7 +175,10 @@ class BrokerConfig(BrokerValues):
             else:
                 matches = names & changed
             if matches:
-                callback(matches)
+                try:
+                    callback(matches)
+                except Exception:
+                    logger.exception("a component failed to apply %s", ", ".join(sorted(matches)))
 
     def _combined(
         self, default: Mapping[str, str], per_broker: Mapping[str, str]

@@ -42,7 +42,10 @@ class ControllerHost:
     def __init__(self, image: ClusterImage, store: MetadataStore, workers: Workers) -> None:
         self.image = image
         self.listeners: list[Listener] = []
-        """Called with the changes after the image has applied them."""
+        """Called with the changes after the image has applied them.
+
+        An error of one is logged; the others still receive the changes.
+        """
         self.preparations: list[Preparation] = []
         """Awaited with the changes before the image applies them, for slow work such as new logs.
 
@@ -167,7 +170,10 @@ class ControllerHost:
         self.image.apply(committed.changes)
         if committed.changes:
             for listener in self.listeners:
-                listener(committed.changes)
+                try:
+                    listener(committed.changes)
+                except Exception:
+                    logger.exception("a listener failed to apply metadata changes")
 
     def _changes_since(self, snapshot: Snapshot) -> CommittedChanges:
         return CommittedChanges(snapshot.version, self.image.changes_to(snapshot.records))

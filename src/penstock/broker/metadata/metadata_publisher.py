@@ -38,7 +38,10 @@ _TOPIC_DEFAULTS = ("log.", "message.", "min.", "compression.", "unclean.")
 
 
 class MetadataPublisher:
-    """Notifies the components of changes that the image has already applied."""
+    """Notifies the components of changes that the image has already applied.
+
+    The failure of one component does not keep the changes from the others.
+    """
 
     def __init__(self, broker: "Broker", server: SocketServer) -> None:
         self._broker = broker
@@ -48,8 +51,22 @@ class MetadataPublisher:
 
     def apply(self, changes: Sequence[Change]) -> None:
         broker = self._broker
-        broker.quotas.apply(changes)
-        self._update_authorizer(changes)
+        for component in (
+            broker.quotas.apply,
+            self._update_authorizer,
+            self._update_settings,
+            broker.replicas.apply,
+            broker.groups.apply,
+            broker.transactions.apply,
+            self._update_logs,
+        ):
+            try:
+                component(changes)
+            except Exception:
+                logger.exception("a component failed to apply metadata changes")
+
+    def _update_settings(self, changes: Sequence[Change]) -> None:
+        broker = self._broker
         entity_kinds = {_entity_kind(change) for change in changes}
         if "brokers" in entity_kinds:
             broker.config.set_dynamic(
@@ -59,9 +76,9 @@ class MetadataPublisher:
             self._reload_tls()
         if "client-metrics" in entity_kinds:
             broker.telemetry.subscriptions_changed()
-        broker.replicas.apply(changes)
-        broker.groups.apply(changes)
-        broker.transactions.apply(changes)
+
+    def _update_logs(self, changes: Sequence[Change]) -> None:
+        """Applies limits and elections, which need the replicas of the changes."""
         self._update_producer_limits(_changed_partitions(changes))
         if any(_allows_unclean_elections(change) for change in changes):
             self._elect_leaderless()

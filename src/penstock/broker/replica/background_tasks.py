@@ -50,13 +50,21 @@ class BackgroundTasks:
 
     async def _run_short_tasks(self) -> None:
         while not await self._stopped_within(_TICK_S):
-            try:
-                await self._write_checkpoints()
-                self._logs.apply_retention()
-                for log, task in self._logs.due_flushes():
-                    self._log_flusher.run(log, task)
-            except KafkaError as error:
-                logger.error("%s", error.message)
+            for task in (self._write_checkpoints, self._apply_retention, self._begin_flushes):
+                try:
+                    await task()
+                except KafkaError as error:
+                    logger.error("%s", error.message)
+                except Exception:
+                    # The others must run, and this one again.
+                    logger.exception("a background task failed")
+
+    async def _apply_retention(self) -> None:
+        self._logs.apply_retention()
+
+    async def _begin_flushes(self) -> None:
+        for log, task in self._logs.due_flushes():
+            self._log_flusher.run(log, task)
 
     async def _write_checkpoints(self) -> None:
         for log_dir, removal in self._logs.begin_removals():
@@ -70,9 +78,16 @@ class BackgroundTasks:
         cleaner, workers = self._cleaner, self._workers
         is_stopped = False
         while not is_stopped:
-            task = cleaner.begin()
-            if task is None:
+            task = None
+            try:
+                task = cleaner.begin()
+                if task is None:
+                    is_stopped = await self._stopped_within(cleaner.settings.backoff_ms / 1000)
+                while task is not None:
+                    await workers.run(workers.flush if task.is_urgent else workers.clean, task.run)
+                    task = cleaner.finish(task)
+            except Exception as error:
+                logger.exception("the log cleaner failed")
+                if task is not None:
+                    cleaner.abandon(task, error)
                 is_stopped = await self._stopped_within(cleaner.settings.backoff_ms / 1000)
-            while task is not None:
-                await workers.run(workers.flush if task.is_urgent else workers.clean, task.run)
-                task = cleaner.finish(task)

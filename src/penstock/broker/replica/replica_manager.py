@@ -40,11 +40,22 @@ logger = logging.getLogger(__name__)
 class Replica:
     """A partition hosted here, with its log and the fetches that wait in the purgatory."""
 
-    __slots__ = ("_log", "config", "delayed_committed_fetches", "delayed_fetches", "partition")
+    __slots__ = (
+        "_error",
+        "_log",
+        "config",
+        "delayed_committed_fetches",
+        "delayed_fetches",
+        "partition",
+    )
 
-    def __init__(self, partition: Partition, log: Log | None, config: TopicConfig) -> None:
+    def __init__(
+        self, partition: Partition, log: Log | KafkaStorageError, config: TopicConfig
+    ) -> None:
+        """An error in place of the log says why the partition is offline."""
         self.partition = partition
-        self._log = log
+        self._log: Log | None = None if isinstance(log, KafkaStorageError) else log
+        self._error = log if isinstance(log, KafkaStorageError) else None
         self.config = config
         self.delayed_fetches = Watchers()
         """Delayed fetches that may read up to the high watermark."""
@@ -55,6 +66,8 @@ class Replica:
     def log(self) -> Log:
         log = self._log
         if log is None or log.failure is not None:
+            if self._error is not None:
+                raise KafkaStorageError(self._error.message)
             raise KafkaStorageError(
                 f"the log directory of {self.partition.key} is offline",
                 remedy="see the broker's log, fix the disk and restart the broker",
@@ -64,6 +77,7 @@ class Replica:
     def replace_log(self, log: Log | None) -> None:
         """Replaces the log after a move, or with None if its directory is offline."""
         self._log = log
+        self._error = None
         self.complete_delayed_fetches()
 
     def leader_log(self, current_leader_epoch: int = -1) -> Log:
@@ -235,17 +249,23 @@ class ReplicaManager:
         """Follows changes that the image contains already."""
         removed: list[TopicPartition] = []
         for change in changes:
-            match change:
-                case Put(PartitionRecord() as record):
-                    self._host(record)
-                case Put(ConfigRecord(entity=(("topics", topic),))):
-                    self.reconfigure([topic])
-                case Delete(TopicPartition() as key):
-                    removed.append(key)
-                case Delete(ConfigKey(entity=(("topics", topic),))):
-                    self.reconfigure([topic])
+            try:
+                self._apply(change, removed)
+            except Exception:
+                logger.exception("one of several metadata changes could not be applied: %s", change)
         if removed:
             self._remove(removed)
+
+    def _apply(self, change: Change, removed: list[TopicPartition]) -> None:
+        match change:
+            case Put(PartitionRecord() as record):
+                self._host(record)
+            case Put(ConfigRecord(entity=(("topics", topic),))):
+                self.reconfigure([topic])
+            case Delete(TopicPartition() as key):
+                removed.append(key)
+            case Delete(ConfigKey(entity=(("topics", topic),))):
+                self.reconfigure([topic])
 
     def reconfigure(self, topics: Iterable[str] | None = None) -> None:
         """Applies changed settings to the logs of these topics, or of all topics for None."""
@@ -295,7 +315,7 @@ class ReplicaManager:
     def _create(self, record: PartitionRecord) -> Replica:
         topic_id = self._image.topics[record.topic].topic_id
         config = self._config_of(self._image.config("topics", record.topic))
-        log: Log | None = None
+        log: Log | KafkaStorageError
         try:
             log = self._logs.get_or_create(
                 record.key, config.log, topic_id, is_new=record.leader_epoch == 0
@@ -303,6 +323,7 @@ class ReplicaManager:
         except KafkaError as error:
             # Only this partition is offline.
             logger.error("%s cannot be opened: %s", record.key, error.message)
+            log = KafkaStorageError(error.message)
         partition = Partition(record.key, topic_id, self._broker_id)
         replica = Replica(partition, log, config)
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica

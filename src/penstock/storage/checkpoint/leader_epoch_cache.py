@@ -7,18 +7,22 @@ with the next flush, before the recovery point advances: recovery reads the batc
 recovery point and finds their epochs.
 """
 
+import logging
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.core.ids import NO_LEADER_EPOCH, NO_OFFSET
 from penstock.storage.checkpoint.checkpoint_files import (
+    CorruptCheckpointError,
     EpochEntry,
     decode_leader_epochs,
     encode_leader_epochs,
 )
 from penstock.storage.checkpoint.latest_files import FileWrite, LatestFiles
 from penstock.storage.disk import Disk
+
+logger = logging.getLogger(__name__)
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
@@ -39,7 +43,10 @@ _UNDEFINED = EpochEndOffset(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochCache:
-    """Epochs with start offsets, both increasing; loaded from the file in `directory`."""
+    """Epochs with start offsets, both increasing; loaded from the file in `directory`.
+
+    An invalid file is ignored like a missing one: loading the log finds its epochs in the batches.
+    """
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.directory = directory
@@ -48,7 +55,13 @@ class LeaderEpochCache:
         self._file = LatestFiles(disk)
         self._entries: list[EpochEntry] = []
         if disk.exists(self.path):
-            for entry in decode_leader_epochs(disk.read_file(self.path), self.path):
+            try:
+                entries = decode_leader_epochs(disk.read_file(self.path), self.path)
+            except CorruptCheckpointError as error:
+                logger.error("%s. The epochs are read from the batches", error.message)
+                self.is_stale = True
+                entries = []
+            for entry in entries:
                 self._put(entry)
 
     @property

@@ -179,7 +179,7 @@ class LogCleaner:
         except OSError as error:
             log_dir.fail(error)
             return None
-        except KafkaError as error:
+        except Exception as error:  # noqa: BLE001 - one log must not keep others from being cleaned
             self._mark_uncleanable(log, error)
             return None
         if checkpoint is not None and candidate.first_dirty_offset != checkpoint:
@@ -255,6 +255,13 @@ class LogCleaner:
         else:
             self._running[task.partition] = next_task
         return next_task
+
+    def abandon(self, task: CleanerTask, error: Exception) -> None:
+        """Ends a cleaning whose task has raised; the log is not cleaned any more."""
+        self._running.pop(task.partition, None)
+        log = self._manager.get(task.partition)
+        if log is not None:
+            self._mark_uncleanable(log, error)
 
     def _finish(self, task: CleanerTask) -> CleanerTask | None:
         match task:

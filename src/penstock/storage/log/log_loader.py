@@ -243,12 +243,29 @@ class _Loader:
                 continue
             segment = self._segment(offset)
             self.segments.add(segment)
+            missing_kinds = [
+                kind
+                for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+                if f"{offset:020d}{kind}" not in names
+            ]
+            if missing_kinds:
+                logger.warning(
+                    "%s: rebuilding the indexes: %s has no %s file",
+                    self.partition,
+                    name,
+                    missing_kinds[0],
+                )
+                damaged.add(segment)
+        return damaged | self._segments_with_invalid_indexes()
+
+    def _segments_with_invalid_indexes(self) -> set[LogSegment]:
+        damaged: set[LogSegment] = set()
+        # The others are rebuilt in any case.
+        flushed = set(self.segments) - self._unflushed_segments()
+        for segment in self.segments:
             try:
-                for kind in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
-                    if f"{offset:020d}{kind}" not in names:
-                        raise CorruptIndexError(f"{name} has no {kind} file")
                 segment.txn_index.sanity_check()
-                if self.clean:
+                if segment in flushed:
                     segment.offset_index.sanity_check()
                     segment.time_index.sanity_check()
             except CorruptIndexError as error:
@@ -256,16 +273,23 @@ class _Loader:
                 damaged.add(segment)
         return damaged
 
+    def _unflushed_segments(self) -> set[LogSegment]:
+        """Returns the segments that may not be durable.
+
+        The segment that ends at the recovery point is one of them, because a flush of the active
+        segment does not include its indexes.
+        """
+        if self.clean or not len(self.segments):
+            return set()
+        return set(self.segments.from_floor(self.recovery_point - 1))
+
     def _recover_segments(self, damaged: set[LogSegment]) -> None:
         """Recovers the unflushed and damaged segments, and drops the segments after a loss.
 
         It starts with the first segment: each needs the producer state at the end of the previous
-        one. The segment that ends at the recovery point counts as unflushed, because a flush of
-        the active segment does not include its indexes.
+        one.
         """
-        unflushed: set[LogSegment] = set()
-        if not self.clean:
-            unflushed.update(self.segments.from_floor(self.recovery_point - 1))
+        unflushed = self._unflushed_segments()
         for segment in self.segments:
             if segment in damaged or segment in unflushed:
                 recovered = self._recover(segment)

@@ -18,6 +18,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+    CorruptCheckpointError,
     has_clean_shutdown,
     load_partition_metadata,
     remove_clean_shutdown,
@@ -40,6 +41,7 @@ from penstock.storage.manager.dir_checkpoints import DirCheckpoints
 from penstock.storage.manager.dir_identity import check_owner, create_log_dir, lock_log_dir
 from penstock.storage.manager.file_removal import DeletedDirectory, RemovalTask
 from penstock.storage.manager.log_discovery import (
+    PARTITION_ERRNOS,
     IsHosted,
     StrayLog,
     partition_of_directory,
@@ -107,15 +109,16 @@ class LogDir:
     # --- start
 
     def open(self, *, cluster_id: str | None, node_id: int) -> None:
-        """Locks the directory and checks its owner; an I/O error takes it offline, unlogged.
+        """Locks the directory and checks its owner.
 
-        Raises KafkaStorageError if the directory is in use or belongs to another broker.
+        An I/O error or an invalid `meta.properties` takes it offline. Raises KafkaStorageError if
+        the directory is in use or belongs to another broker.
         """
         try:
             create_log_dir(self._disk, self.path)
             self._lock = lock_log_dir(self._disk, self.path)
             self.directory_id = check_owner(self._disk, self.path, cluster_id, node_id)
-        except OSError as error:
+        except (OSError, CorruptCheckpointError) as error:
             self.take_offline(error)
 
     def load(
@@ -158,8 +161,12 @@ class LogDir:
                     high_watermark=high_watermarks.get(partition, 0),
                     log_start_offset=start_offsets.get(partition, 0),
                 )
-            except (KafkaError, CorruptIndexError) as error:
-                self._set_load_error(partition, error)
+            except OSError as error:
+                if error.errno not in PARTITION_ERRNOS:
+                    raise
+                self.set_load_error(partition, error)
+            except Exception as error:  # noqa: BLE001 - one partition must not affect the others
+                self.set_load_error(partition, error)
         checkpoints = {
             RECOVERY_POINT_CHECKPOINT: recovery_points,
             REPLICATION_OFFSET_CHECKPOINT: high_watermarks,
@@ -194,16 +201,23 @@ class LogDir:
                 partitions.append((partition, path))
         return partitions
 
-    def _set_load_error(
-        self, partition: TopicPartition, error: KafkaError | CorruptIndexError
-    ) -> None:
-        if not isinstance(error, KafkaStorageError):
-            error = KafkaStorageError(
-                f"{partition} cannot be loaded: {error}. Restore {self._path(str(partition))}, or "
-                f"move it away and have it copied from another replica"
+    def set_load_error(self, partition: TopicPartition, error: Exception) -> None:
+        """Takes one partition offline, because its files are invalid or cannot be read."""
+        log = self.logs.pop(partition, None)
+        if log is not None:
+            log.local.close_handlers()
+        if isinstance(error, KafkaStorageError):
+            load_error = KafkaStorageError(f"{partition} is offline: {error.message}")
+        else:
+            reason = error.message if isinstance(error, KafkaError) else describe_error(error)
+            load_error = KafkaStorageError(
+                f"{partition} is offline because it cannot be loaded: {reason}. Restore "
+                f"{self._path(str(partition))}, or move it away and have it copied from another "
+                f"replica"
             )
-        logger.error("%s is offline: %s", partition, error.message)
-        self.load_errors[partition] = error
+        is_expected = isinstance(error, KafkaError | CorruptIndexError | OSError)
+        logger.error("%s", load_error.message, exc_info=None if is_expected else error)
+        self.load_errors[partition] = load_error
 
     def _are_outdated(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
         """Returns whether the checkpoints must be rewritten before they are read again.

@@ -1,8 +1,8 @@
 """The partitions in a log directory, by directory names and topic ids, before they are loaded."""
 
-import logging
+import errno
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from penstock.core.ids import TopicId, TopicPartition
@@ -18,7 +18,19 @@ from penstock.storage.file_names import (
     stray_directory_name,
 )
 
-logger = logging.getLogger(__name__)
+PARTITION_ERRNOS: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EEXIST,
+        errno.ENAMETOOLONG,
+    }
+)
+"""Errors that concern the files of one partition, not the disk."""
 
 IsHosted: TypeAlias = Callable[[TopicPartition, TopicId | None], bool]
 """Returns whether this broker hosts the partition of the topic with this id (None: unknown)."""
@@ -59,7 +71,11 @@ def rename_stray_logs(disk: Disk, path: str, is_hosted: IsHosted) -> list[StrayL
 def _topic_id_of(disk: Disk, directory: str) -> TopicId | None:
     try:
         metadata = load_partition_metadata(disk, directory)
-    except CorruptCheckpointError as error:
-        logger.error("%s", error.message)
+    except CorruptCheckpointError:
+        # Reported when the partition is loaded.
+        return None
+    except OSError as error:
+        if error.errno not in PARTITION_ERRNOS:
+            raise
         return None
     return None if metadata is None else metadata.topic_id

@@ -30,6 +30,7 @@ from penstock.storage.manager.log_discovery import IsHosted, StrayLog
 from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
 from penstock.storage.manager.log_moves import LogMoves, resolve_duplicate_logs
+from penstock.storage.manager.other_duplicates import resolve_other_duplicates
 from penstock.storage.staged_operation import StagedOperation, Steps
 
 logger = logging.getLogger(__name__)
@@ -119,22 +120,11 @@ class LogManager:
             ]
             resolve_duplicate_logs(self.disk, self.dirs)
             self._check_online_dirs(online_dirs)
-            self._refuse_duplicate_logs()
+            resolve_other_duplicates(self.dirs)
         except Exception:
             self.shutdown()
             raise
         return strays
-
-    def _refuse_duplicate_logs(self) -> None:
-        log_dirs: dict[TopicPartition, LogDir] = {}
-        for log_dir in self.dirs:
-            for partition in log_dir.logs:
-                if partition in log_dirs:
-                    raise KafkaStorageError(
-                        f"{partition} is in {log_dirs[partition].path} and in {log_dir.path}",
-                        remedy="move one of the two directories away",
-                    )
-                log_dirs[partition] = log_dir
 
     @property
     def online_dirs(self) -> list[LogDir]:
@@ -145,10 +135,11 @@ class LogManager:
             yield from log_dir.logs.values()
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """Returns the partition's log or None; raises KafkaStorageError if it cannot be loaded."""
+        """Returns the partition's log; None if there is none, or if it could not be loaded."""
         for log_dir in self.dirs:
-            if log_dir.has(partition):
-                return log_dir.log(partition)
+            log = log_dir.logs.get(partition)
+            if log is not None:
+                return log
         return None
 
     def get_or_create(
@@ -163,7 +154,8 @@ class LogManager:
 
         A directory that could not be opened may contain the log. In that case a log is created
         only for a partition that `is_new` to this broker: otherwise an empty log would replace
-        existing records.
+        existing records. Raises KafkaError if the log could not be loaded or belongs to another
+        topic of this name.
         """
         log = self._existing_log(partition, topic_id)
         if log is not None:
@@ -174,6 +166,9 @@ class LogManager:
         return log
 
     def _existing_log(self, partition: TopicPartition, topic_id: TopicId | None) -> Log | None:
+        for log_dir in self.dirs:
+            if partition in log_dir.load_errors:
+                raise log_dir.load_errors[partition]
         log = self.get(partition)
         if log is not None and topic_id is not None and log.topic_id not in (None, topic_id):
             raise KafkaError(
@@ -477,6 +472,8 @@ class LogManager:
                 except KafkaStorageError:
                     # The log has logged it and taken its directory offline; others continue.
                     continue
+                except Exception:
+                    logger.exception("the maintenance of %s failed; others continue", log.partition)
 
     def shutdown(self) -> None:
         """Flushes and closes everything and marks the log directories as clean.

@@ -277,3 +277,18 @@ def test_after_a_failed_decision_the_next_one_runs() -> None:
         assert await host.run(count) == 1
 
     run(scenario)
+
+
+def test_the_failure_of_a_listener_keeps_nothing_from_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def scenario(host: Listening, another: MemoryStore) -> None:
+        def fail(changes: Sequence[Change]) -> None:
+            raise ValueError("broken")
+
+        host.listeners.insert(0, fail)
+        assert await host.run(put(topic("orders"))) == "done"
+        assert len(host.published) == 1
+
+    run(scenario)
+    assert "a listener failed" in caplog.text

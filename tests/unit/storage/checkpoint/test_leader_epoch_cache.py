@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.core.errors import KafkaStorageError
 from penstock.storage.checkpoint.checkpoint_files import EpochEntry
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
 from tests.support.storage.crash_disk import CrashDisk, CrashMode, SimulatedCrash
@@ -230,11 +229,14 @@ def test_a_file_out_of_order_is_put_right() -> None:
     assert LeaderEpochCache(disk, DIRECTORY).entries() == [(2, 5), (3, 7)]
 
 
-def test_a_malformed_file_is_named() -> None:
+def test_a_malformed_file_is_named_and_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    """Loading the log finds the epochs in the batches."""
     disk = new_disk()
     disk.open(PATH, create=True).write_at(b"0\n1\n1 x\n", 0)
-    with pytest.raises(KafkaStorageError, match=f"{PATH}, line 3: '1 x' is not of the form"):
-        LeaderEpochCache(disk, DIRECTORY)
+    cache = LeaderEpochCache(disk, DIRECTORY)
+    assert cache.entries() == []
+    assert cache.is_stale
+    assert f"{PATH}, line 3: '1 x' is not of the form" in caplog.text
 
 
 LOG_END = 41

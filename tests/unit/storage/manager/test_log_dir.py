@@ -22,7 +22,7 @@ from tests.support.storage.log_dirs import (
     crash,
     fill,
 )
-from tests.support.storage.logs import offsets
+from tests.support.storage.logs import filler, offsets
 
 
 @pytest.fixture
@@ -223,7 +223,6 @@ def test_other_directories_are_ignored(directory: Directory) -> None:
     ("name", "content"),
     [
         ("partition.metadata", b"version: 0\ntopic_id: nonsense"),
-        ("leader-epoch-checkpoint", b"0\n1\nnonsense\n"),
         ("backup.cleaned", b""),
     ],
 )
@@ -240,6 +239,20 @@ def test_invalid_files_take_only_their_partition_offline(
         assert list(log_dir.logs) == [B]
         assert name in log_dir.load_errors[A].message
         fill(log_dir.logs[B], 2)
+
+
+def test_leader_epochs_are_rebuilt_from_the_batches(directory: Directory) -> None:
+    with directory.opened() as log_dir:
+        log = log_dir.create(A, SMALL, None)
+        for epoch in (0, 3, 4):
+            for _ in range(15):
+                log.append_as_leader(filler(100), epoch)
+        entries = log.epochs.entries()
+    path = directory.file("a-0", "leader-epoch-checkpoint")
+    path.write_bytes(b"0\n1\nnonsense\n")
+    with directory.opened() as log_dir:
+        assert log_dir.logs[A].epochs.entries() == entries
+    assert path.read_bytes() == b"0\n3\n0 0\n3 15\n4 30\n"
 
 
 def test_invalid_records_take_only_their_partition_offline(directory: Directory) -> None:
@@ -262,14 +275,13 @@ def test_a_broken_partition_keeps_its_checkpoints(directory: Directory) -> None:
             log = log_dir.create(partition, SMALL, None)
             fill(log, 15)
             log.increment_log_start_offset(7)
-    broken = directory.file("a-0", "leader-epoch-checkpoint")
-    content = broken.read_bytes()
-    broken.write_bytes(b"0\n1\nnonsense\n")
+    broken = directory.file("a-0", "partition.metadata")
+    broken.write_bytes(b"nonsense")
     with directory.opened() as log_dir:
         assert list(log_dir.load_errors) == [A]
         log_dir.checkpoint()
     assert not directory.file(CLEAN).exists(), "what was not opened was not closed either"
-    broken.write_bytes(content)
+    broken.unlink()
     with directory.opened() as log_dir:
         log = log_dir.logs[A]
         assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (7, 15, 15)

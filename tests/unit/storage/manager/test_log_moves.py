@@ -388,14 +388,16 @@ class TestTrouble:
         assert offsets(broker.log) == [0, 1, 2, 3]
         assert values(broker.log)[-1] == b"other"
 
-    def test_two_directories_without_a_move_are_refused(self, broker: TwoLogDirs) -> None:
+    def test_an_empty_log_in_another_directory_without_a_move_is_deleted(
+        self, broker: TwoLogDirs
+    ) -> None:
         broker.fill(1)
         broker.disk.make_directory("/b/orders-0")
         broker.manager.shutdown()
-        with pytest.raises(KafkaStorageError, match="move one of the two"):
-            broker.start()
-        broker.disk.remove_directory("/b/orders-0")
         broker.start()
+        assert broker.current_dir() == A
+        assert broker.log.log_end_offset == 1
+        assert "orders-0" not in broker.directories(B)
 
 
 class TestCleaner:
