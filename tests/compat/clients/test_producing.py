@@ -110,6 +110,6 @@ def test_an_unknown_topic_is_refused(
     """E5: with auto.create.topics.enable=false, whatever the client requests."""
     bootstrap = broker_that_creates_no_topics.bootstrap
     with pytest.raises(ClientError) as refused:
-        client.produce(bootstrap, topic, FEW[:1], auto_create=True, timeout=1)
+        client.produce(bootstrap, topic, FEW[:1], auto_create=True, timeout=0.5)
     assert refused.value.code == client.unknown_topic_code
     assert topic not in witness.topics(bootstrap)

@@ -209,7 +209,7 @@ def make_consumer(
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "fetch.wait.max.ms": 100,
+            "fetch.wait.max.ms": 10,
             **(settings or {}),
         }
     )

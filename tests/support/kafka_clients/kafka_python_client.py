@@ -131,7 +131,7 @@ def make_consumer(
         group_id=group,
         auto_offset_reset="earliest",
         enable_auto_commit=False,
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=10,
         isolation_level=isolation,
     )
 
