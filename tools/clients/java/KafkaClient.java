@@ -143,7 +143,7 @@ public final class KafkaClient {
         Map<String, Object> config = common(job);
         config.put("auto.offset.reset", "earliest");
         config.put("enable.auto.commit", false);
-        config.put("fetch.max.wait.ms", 100);
+        config.put("fetch.max.wait.ms", 10);
         config.putAll(more);
         return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }

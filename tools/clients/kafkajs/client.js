@@ -106,7 +106,7 @@ async function produce(job) {
 async function consumeGroup(job) {
   const consumer = connect(job).consumer({
     groupId: job.group,
-    maxWaitTimeInMs: 100,
+    maxWaitTimeInMs: 10,
     allowAutoTopicCreation: false,
   })
   const records = []

@@ -44,7 +44,7 @@ const send = (transaction, topic, records) =>
 async function openReader(job, group, take) {
   const consumer = connect(job).consumer({
     groupId: group,
-    maxWaitTimeInMs: 100,
+    maxWaitTimeInMs: 10,
     readUncommitted: !job.committed,
     allowAutoTopicCreation: false,
   })
