@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.cli.app import new_group
 from penstock.cli.options import argument, flag, option
@@ -31,7 +32,39 @@ MASTER = option(
 SINKS = option("--sink", metavar="NAME", help="Only this sink; may be repeated.")
 
 
-@app.command("validate")
+def _command(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Registers a function as a command; errors of pipelines become a line and an exit code."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @app.command(name)
+        @wraps(function)
+        def run(**values: Any) -> None:
+            as_json = values.get("as_json", False)
+            with_errors(as_json, lambda: _report_pipeline_errors(as_json, function, values))
+
+        return function
+
+    return register
+
+
+def _report_pipeline_errors(
+    as_json: bool, function: Callable[..., None], values: dict[str, Any]
+) -> None:
+    from penstock.spark.errors import SparkPartError
+
+    try:
+        function(**values)
+    except SparkPartError as error:
+        name = type(error).__name__.removesuffix("Error")
+        fail(str(error), code=name if as_json else "FAILED", as_json=as_json)
+    except ModuleNotFoundError as error:
+        fail(
+            f'{error.name} is missing: pipelines need pip install "penstock[spark]"',
+            as_json=as_json,
+        )
+
+
+@_command("validate")
 def validate(
     file: Path = FILE,
     bootstrap_server: str | None = SERVER,
@@ -39,40 +72,32 @@ def validate(
     as_json: bool = AS_JSON,
 ) -> None:
     """Find problems of a pipeline before Spark starts."""
-
-    def work() -> None:
-        spec, problems = _read(file, bootstrap_server)
-        if spec is not None:
-            problems = problems + _problems(spec, offline=offline)
-        _refuse(file, problems, as_json=as_json)
-        Output(as_json).done(f"{file}: no problems found", {"problems": []})
-
-    _with_errors(as_json, work)
+    spec, problems = _read(file, bootstrap_server)
+    if spec is not None:
+        problems = problems + _problems(spec, offline=offline)
+    _refuse(file, problems, as_json=as_json)
+    Output(as_json).done(f"{file}: no problems found", {"problems": []})
 
 
-@app.command("plan")
+@_command("plan")
 def plan(file: Path = FILE, bootstrap_server: str | None = SERVER) -> None:
     """Show what would run: queries, views, state, checkpoints, guarantees."""
+    from penstock.spark.check.plan import plan as plan_of
+    from penstock.spark.run.status import status as status_of
 
-    def work() -> None:
-        from penstock.spark.check.plan import plan as plan_of
-        from penstock.spark.run.status import status as status_of
-
-        spec = _checked(file, bootstrap_server)
-        partitions: dict[str, int] = {}
-        progress: dict[str, Progress] = {}
-        for query in status_of(spec).queries:
-            for partition in query.partitions:
-                topic = partition.partition.topic
-                partitions[topic] = max(partitions.get(topic, 0), partition.partition.partition + 1)
-            if query.state is not None and query.state.stored is not None:
-                progress[query.key] = query.state.stored.progress
-        print(plan_of(spec, partitions=partitions, progress=progress), end="")
-
-    _with_errors(False, work)
+    spec = _checked(file, bootstrap_server)
+    partitions: dict[str, int] = {}
+    progress: dict[str, Progress] = {}
+    for query in status_of(spec).queries:
+        for partition in query.partitions:
+            topic = partition.partition.topic
+            partitions[topic] = max(partitions.get(topic, 0), partition.partition.partition + 1)
+        if query.state is not None and query.state.stored is not None:
+            progress[query.key] = query.state.stored.progress
+    print(plan_of(spec, partitions=partitions, progress=progress), end="")
 
 
-@app.command("run")
+@_command("run")
 def run(
     file: Path = FILE,
     bootstrap_server: str | None = SERVER,
@@ -95,49 +120,41 @@ def run(
     as_json: bool = AS_JSON,
 ) -> None:
     """Run a pipeline until Ctrl-C; with --once, until all existing records are read."""
+    spec = _checked(file, bootstrap_server, as_json=as_json)
+    from penstock.spark.run.run import run as run_pipeline
+    from penstock.spark.watch.lag import GroupLag
+    from penstock.spark.watch.metrics import Metrics
+    from penstock.spark.watch.progress_line import ProgressLine
 
-    def work() -> None:
-        spec = _checked(file, bootstrap_server, as_json=as_json)
-        from penstock.spark.run.run import run as run_pipeline
-        from penstock.spark.watch.lag import GroupLag
-        from penstock.spark.watch.metrics import Metrics
-        from penstock.spark.watch.progress_line import ProgressLine
-
-        out = Output(as_json)
-        with ExitStack() as watching:
-            lag = watching.enter_context(GroupLag(spec.name, spec.client_settings))
-            listeners: list[RunListener] = [lag]
-            if metrics_port is not None:
-                metrics = watching.enter_context(Metrics(spec.name))
-                port = metrics.serve(metrics_port, metrics_host)
-                out.note(f"metrics: http://{metrics_host}:{port}/metrics")
-                listeners.append(metrics)
-            if not quiet and not as_json:
-                line = ProgressLine()
-                watching.callback(line.close)
-                listeners.append(line)
-            result = run_pipeline(spec, once=once, master=master, listeners=listeners)
-        run_summary(out, spec, result)
-
-    _with_errors(as_json, work)
+    out = Output(as_json)
+    with ExitStack() as watching:
+        lag = watching.enter_context(GroupLag(spec.name, spec.client_settings))
+        listeners: list[RunListener] = [lag]
+        if metrics_port is not None:
+            metrics = watching.enter_context(Metrics(spec.name))
+            port = metrics.serve(metrics_port, metrics_host)
+            out.note(f"metrics: http://{metrics_host}:{port}/metrics")
+            listeners.append(metrics)
+        if not quiet and not as_json:
+            line = ProgressLine()
+            watching.callback(line.close)
+            listeners.append(line)
+        result = run_pipeline(spec, once=once, master=master, listeners=listeners)
+    run_summary(out, spec, result)
 
 
-@app.command("status")
+@_command("status")
 def status(
     file: Path = FILE, bootstrap_server: str | None = SERVER, as_json: bool = AS_JSON
 ) -> None:
     """Show progress, lag, owner and last batch of each query. Needs no Spark."""
+    from penstock.spark.run.status import status as status_of
 
-    def work() -> None:
-        from penstock.spark.run.status import status as status_of
-
-        spec = _loaded(file, bootstrap_server, as_json=as_json)
-        show_status(Output(as_json), status_of(spec))
-
-    _with_errors(as_json, work)
+    spec = _loaded(file, bootstrap_server, as_json=as_json)
+    show_status(Output(as_json), status_of(spec))
 
 
-@app.command("rebuild")
+@_command("rebuild")
 def rebuild(
     file: Path = FILE,
     bootstrap_server: str | None = SERVER,
@@ -147,33 +164,29 @@ def rebuild(
     as_json: bool = AS_JSON,
 ) -> None:
     """Remove results, offsets and state, so that the next run recreates the results."""
+    from penstock.spark.run.rebuild import rebuild as rebuild_of
+    from penstock.spark.run.session import session
 
-    def work() -> None:
-        from penstock.spark.run.rebuild import rebuild as rebuild_of
-        from penstock.spark.run.session import session
-
-        spec = _loaded(file, bootstrap_server, as_json=as_json)
-        names = sink or [sink.name for sink in spec.sinks]
-        Session(as_json=as_json).confirm(
-            f"The results of {', '.join(names)} in pipeline {spec.name} are removed, and made "
-            "again from the topics by the next run. Go on?",
-            yes=yes,
-        )
-        spark = session(spec, master, short=True)
-        try:
-            cleared = rebuild_of(spec, spark, names)
-        finally:
-            spark.stop()
-        Output(as_json).done(
-            f"cleared {', '.join(cleared)}: the next `penstock pipeline run {file}` reads "
-            "everything again",
-            {"cleared": cleared},
-        )
-
-    _with_errors(as_json, work)
+    spec = _loaded(file, bootstrap_server, as_json=as_json)
+    names = sink or [sink.name for sink in spec.sinks]
+    Session(as_json=as_json).confirm(
+        f"The results of {', '.join(names)} in pipeline {spec.name} are removed, and made "
+        "again from the topics by the next run. Go on?",
+        yes=yes,
+    )
+    spark = session(spec, master, short=True)
+    try:
+        cleared = rebuild_of(spec, spark, names)
+    finally:
+        spark.stop()
+    Output(as_json).done(
+        f"cleared {', '.join(cleared)}: the next `penstock pipeline run {file}` reads "
+        "everything again",
+        {"cleared": cleared},
+    )
 
 
-@app.command("replay-dlq")
+@_command("replay-dlq")
 def replay_dlq(
     file: Path = FILE,
     bootstrap_server: str | None = SERVER,
@@ -185,32 +198,10 @@ def replay_dlq(
     as_json: bool = AS_JSON,
 ) -> None:
     """Send dead letters to their topics again, after a fix. Needs no Spark."""
+    from penstock.spark.decode.replay import replay
 
-    def work() -> None:
-        from penstock.spark.decode.replay import replay
-
-        spec = _loaded(file, bootstrap_server, as_json=as_json)
-        replayed(Output(as_json), replay(spec, to=to, limit=limit, dry_run=dry_run))
-
-    _with_errors(as_json, work)
-
-
-def _with_errors(as_json: bool, work: Callable[[], None]) -> None:
-    from penstock.spark.errors import SparkPartError
-
-    def tell() -> None:
-        try:
-            work()
-        except SparkPartError as error:
-            name = type(error).__name__.removesuffix("Error")
-            fail(str(error), code=name if as_json else "FAILED", as_json=as_json)
-        except ModuleNotFoundError as error:
-            fail(
-                f'{error.name} is missing: pipelines need pip install "penstock[spark]"',
-                as_json=as_json,
-            )
-
-    with_errors(as_json, tell)
+    spec = _loaded(file, bootstrap_server, as_json=as_json)
+    replayed(Output(as_json), replay(spec, to=to, limit=limit, dry_run=dry_run))
 
 
 def _read(file: Path, server: str | None) -> "tuple[PipelineSpec | None, list[Problem]]":

@@ -22,6 +22,8 @@ from penstock.core.errors import KafkaError, format_error
 
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
+    from penstock.client.consumer.consumer import Consumer
+    from penstock.client.producer.producer import Producer
 
 DEFAULT_SERVER = "localhost:9092"
 VARIABLE = "PENSTOCK_BOOTSTRAP_SERVERS"
@@ -124,7 +126,10 @@ class Session:
         self._timeout = timeout
 
     def options(self, kind: type[Any], **overrides: object) -> dict[str, Any]:
-        """Returns the keyword arguments of a client: property file, then -X, then `overrides`."""
+        """Returns the keyword arguments of a client: property file, then -X, then `overrides`.
+
+        Overrides that are None do not count: they are options that were not given.
+        """
         from penstock.client.settings import from_properties
 
         result: dict[str, Any] = {"client_id": "penstock-cli"}
@@ -137,7 +142,7 @@ class Session:
             result["default_api_timeout_ms"] = timeout_ms
             result.setdefault("request_timeout_ms", min(30_000, timeout_ms))
         result.setdefault("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)
-        result |= overrides
+        result |= {name: value for name, value in overrides.items() if value is not None}
         if "bootstrap_servers" not in result or self.bootstrap_server != DEFAULT_SERVER:
             result["bootstrap_servers"] = self.bootstrap_server
         return result
@@ -148,6 +153,20 @@ class Session:
         from penstock.client.settings import AdminOptions
 
         return Admin(**self.options(AdminOptions))
+
+    def producer(self, **overrides: object) -> "Producer":
+        """Returns a producer, which the caller closes."""
+        from penstock.client.producer.producer import Producer
+        from penstock.client.settings import ProducerOptions
+
+        return Producer(**self.options(ProducerOptions, **overrides))
+
+    def consumer(self, **overrides: object) -> "Consumer":
+        """Returns a consumer, which the caller closes."""
+        from penstock.client.consumer.consumer import Consumer
+        from penstock.client.settings import ConsumerOptions
+
+        return Consumer(**self.options(ConsumerOptions, **overrides))
 
     def confirm(self, question: str, *, yes: bool) -> None:
         """Returns if the user confirms, or if `yes`. Exits otherwise.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.cli import complete
 from penstock.cli.admin import group_reset
 from penstock.cli.admin.group_offsets import OffsetRow, rows_of_groups
+from penstock.cli.admin.topic_selection import partition_counts
 from penstock.cli.app import new_group
 from penstock.cli.names import and_more, choose_partitions, count_of, pattern
 from penstock.cli.options import argument, flag, option
@@ -146,9 +147,7 @@ def delete_offsets(
     """Delete committed offsets of topics that the group does not read any more."""
     with session.admin() as admin:
         committed = admin.list_group_offsets([group]).get(group, {})
-        counts: dict[str, int] = {}
-        for item in committed:
-            counts[item.topic] = max(counts.get(item.topic, 0), item.partition + 1)
+        counts = partition_counts(committed)
         partitions = [
             partition for partition in choose_partitions(topic, counts) if partition in committed
         ]

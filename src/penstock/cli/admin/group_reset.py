@@ -4,6 +4,8 @@
 """
 
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +23,8 @@ from penstock.cli.admin.reset_offsets import (
     parse_time_ms,
     to_csv,
 )
-from penstock.cli.names import choose_partitions
-from penstock.cli.options import argument, flag, option
+from penstock.cli.admin.topic_selection import ClusterTopics
+from penstock.cli.options import argument, flag, option, option_field
 from penstock.cli.output import UsageError
 from penstock.cli.session import Session
 from penstock.core.errors import ErrorCode, KafkaError
@@ -30,6 +32,70 @@ from penstock.core.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
+
+
+@dataclass(frozen=True)
+class Target:
+    """The options that say where offsets are reset to, of which one must be given."""
+
+    to_earliest: bool = option_field(flag("--to-earliest", help="The first record."))
+    to_latest: bool = option_field(flag("--to-latest", help="The end."))
+    to_current: bool = option_field(
+        flag("--to-current", help="The committed offset; the end if there is none.")
+    )
+    to_offset: int | None = option_field(option("--to-offset", help="This offset."))
+    to_datetime: str | None = option_field(
+        option(
+            "--to-datetime",
+            metavar="TIME",
+            help="The first record from then on: 2026-01-31T12:00:00, UTC unless it has a zone.",
+        )
+    )
+    by_duration: str | None = option_field(
+        option(
+            "--by-duration",
+            metavar="PnDTnHnMnS",
+            help="The first record that is at most this old, such as PT30M.",
+        )
+    )
+    shift_by: int | None = option_field(
+        option("--shift-by", help="Forward by so many records; backward if negative.")
+    )
+    from_file: Path | None = option_field(
+        option(
+            "--from-file",
+            metavar="CSV",
+            help="Offsets as --export writes them: [GROUP,]TOPIC,PARTITION,OFFSET. - is stdin.",
+        )
+    )
+
+    def rule(self) -> Rule:
+        rules = [
+            Rule(kind)
+            for kind, is_given in (
+                (RuleKind.EARLIEST, self.to_earliest),
+                (RuleKind.LATEST, self.to_latest),
+                (RuleKind.CURRENT, self.to_current),
+                (RuleKind.FILE, self.from_file is not None),
+            )
+            if is_given
+        ]
+        # Negative timestamps have special meanings in ListOffsets.
+        if self.to_datetime is not None:
+            rules.append(Rule(RuleKind.TIME, max(0, parse_time_ms(self.to_datetime))))
+        if self.by_duration is not None:
+            since_ms = int(time.time() * 1000) - parse_duration_ms(self.by_duration)
+            rules.append(Rule(RuleKind.TIME, max(0, since_ms)))
+        if self.to_offset is not None:
+            rules.append(Rule(RuleKind.OFFSET, self.to_offset))
+        if self.shift_by is not None:
+            rules.append(Rule(RuleKind.SHIFT, self.shift_by))
+        if len(rules) != 1:
+            raise UsageError(
+                "choose one target: --to-earliest, --to-latest, --to-current, --to-offset, "
+                "--to-datetime, --by-duration, --shift-by or --from-file"
+            )
+        return rules[0]
 
 
 def reset_offsets(
@@ -48,28 +114,8 @@ def reset_offsets(
         autocompletion=complete.topics,
     ),
     all_topics: bool = flag("--all-topics", help="All partitions that the group has committed."),
-    to_earliest: bool = flag("--to-earliest", help="The first record."),
-    to_latest: bool = flag("--to-latest", help="The end."),
-    to_current: bool = flag("--to-current", help="The committed offset; the end if there is none."),
-    to_offset: int | None = option("--to-offset", help="This offset."),
-    to_datetime: str | None = option(
-        "--to-datetime",
-        metavar="TIME",
-        help="The first record from then on: 2026-01-31T12:00:00, UTC unless it has a zone.",
-    ),
-    by_duration: str | None = option(
-        "--by-duration",
-        metavar="PnDTnHnMnS",
-        help="The first record that is at most this old, such as PT30M.",
-    ),
-    shift_by: int | None = option(
-        "--shift-by", help="Forward by so many records; backward if negative."
-    ),
-    from_file: Path | None = option(
-        "--from-file",
-        metavar="CSV",
-        help="Offsets as --export writes them: [GROUP,]TOPIC,PARTITION,OFFSET. - is stdin.",
-    ),
+    *,
+    target: Target,
     execute: bool = flag(
         "--execute", help="Reset the offsets; without it, only show the new ones."
     ),
@@ -81,11 +127,10 @@ def reset_offsets(
     """
     if bool(groups) == all_groups:
         raise UsageError("name the groups: GROUP… or --all-groups")
+    from_file = target.from_file
     if from_file is None and bool(topic) == all_topics:
         raise UsageError("name the offsets: --topic or --all-topics")
-    rule = _rule(
-        to_earliest, to_latest, to_current, to_offset, to_datetime, by_duration, shift_by, from_file
-    )
+    rule = target.rule()
     plan: dict[str, list[Reset]] = {}
     with session.admin() as admin:
         active_states = _active_states(admin, groups or None)
@@ -139,43 +184,6 @@ def _print(session: Session, plan: dict[str, list[Reset]], *, execute: bool, exp
         session.out.note("nothing was changed: add --execute to do it")
 
 
-def _rule(
-    to_earliest: bool,
-    to_latest: bool,
-    to_current: bool,
-    to_offset: int | None,
-    to_datetime: str | None,
-    by_duration: str | None,
-    shift_by: int | None,
-    from_file: Path | None,
-) -> Rule:
-    rules: list[Rule] = []
-    if to_earliest:
-        rules.append(Rule(RuleKind.EARLIEST))
-    if to_latest:
-        rules.append(Rule(RuleKind.LATEST))
-    if to_current:
-        rules.append(Rule(RuleKind.CURRENT))
-    if to_offset is not None:
-        rules.append(Rule(RuleKind.OFFSET, to_offset))
-    if to_datetime is not None:
-        rules.append(Rule(RuleKind.TIME, max(0, parse_time_ms(to_datetime))))
-    if by_duration is not None:
-        since = _now_ms() - parse_duration_ms(by_duration)
-        # Negative timestamps have special meanings in ListOffsets.
-        rules.append(Rule(RuleKind.TIME, max(0, since)))
-    if shift_by is not None:
-        rules.append(Rule(RuleKind.SHIFT, shift_by))
-    if from_file is not None:
-        rules.append(Rule(RuleKind.FILE))
-    if len(rules) != 1:
-        raise UsageError(
-            "choose one target: --to-earliest, --to-latest, --to-current, --to-offset, "
-            "--to-datetime, --by-duration, --shift-by or --from-file"
-        )
-    return rules[0]
-
-
 def _active_states(admin: "Admin", groups: list[str] | None) -> dict[str, str | None]:
     """Returns the state of each group that has members; None for others and unknown groups."""
     from penstock.client.admin import AdminError, GroupState, GroupType
@@ -205,17 +213,14 @@ def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> l
         for item, offset in admin.list_group_offsets([group])[group].items()
         if offset is not None
     }
-    listed = admin.list_topics(include_internal=True)
     partitions: list[TopicPartition]
     if rule.kind is RuleKind.FILE:
         partitions = sorted(rule.offsets or {})
     elif topics:
-        described = admin.describe_topics(listed)
-        counts = {item.name: len(item.partitions) for item in described.values()}
-        internal = [name for name, item in listed.items() if item.is_internal]
-        partitions = choose_partitions(topics, counts, internal)
+        partitions = ClusterTopics.read(admin).choose(topics)
     else:
-        partitions = sorted(item for item in committed if item.topic in listed)
+        existing = admin.list_topics(include_internal=True)
+        partitions = sorted(partition for partition in committed if partition.topic in existing)
     earliest = offsets_at(admin, partitions, OffsetSpec.EARLIEST)
     latest = offsets_at(admin, partitions, OffsetSpec.LATEST)
     times = offsets_at(admin, partitions, rule.number) if rule.kind is RuleKind.TIME else {}
@@ -243,9 +248,3 @@ def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> l
         )
         for partition in partitions
     ]
-
-
-def _now_ms() -> int:
-    import time
-
-    return int(time.time() * 1000)

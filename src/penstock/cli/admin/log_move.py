@@ -20,8 +20,9 @@ from penstock.cli.admin.reassignment_steps import (
     set_log_dirs,
     throttle_changes,
 )
+from penstock.cli.admin.topic_selection import ClusterTopics
 from penstock.cli.app import new_group
-from penstock.cli.names import choose_partitions, count_of
+from penstock.cli.names import count_of
 from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, UsageError, fail
 from penstock.cli.session import YES, Session, command
@@ -70,7 +71,7 @@ def generate(
     names = topics_in(topics_file) if topics_file is not None else topics or []
     with session.admin() as admin:
         cluster = admin.describe_cluster()
-        current, internal = _assignments(admin)
+        cluster_topics = ClusterTopics.read(admin)
     racks = {node.id: None if no_racks else node.rack for node in cluster.nodes}
     if brokers:
         broker_ids = _broker_ids(brokers)
@@ -81,21 +82,18 @@ def generate(
                 remedy="penstock cluster describe shows them",
             )
         racks = {item: racks[item] for item in broker_ids}
-    counts: dict[str, int] = {}
-    for entry in current:
-        counts[entry.topic] = max(counts.get(entry.topic, 0), entry.partition + 1)
-    chosen = {
-        partition: current[partition] for partition in choose_partitions(names, counts, internal)
+    current = {
+        partition: cluster_topics.replicas[partition] for partition in cluster_topics.choose(names)
     }
-    proposed = propose(chosen, racks, replication_factor)
-    changed = [item for item in proposed if proposed[item] != chosen[item]]
+    proposed = propose(current, racks, replication_factor)
+    changed = [item for item in proposed if proposed[item] != current[item]]
     session.out.note(f"{count_of(len(changed), 'partition')} of {len(proposed)} would change")
     document = moves_document(proposed)
     if output is not None:
         output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
         session.out.note(f"the plan is in {output}: penstock log move execute {output}")
     if session.out.as_json:
-        now = moves_document(chosen)
+        now = moves_document(current)
         session.out.document({"current": now, "proposed": document})
     elif output is None:
         print(json.dumps(document, indent=1 if sys.stdout.isatty() else None))
@@ -127,7 +125,7 @@ def execute(
     moves = moves_in(plan)
     target = {item: move.replicas for item, move in moves.items()}
     with session.admin() as admin:
-        current, _ = _assignments(admin)
+        current = ClusterTopics.read(admin).replicas
         if unknown := [item for item in target if item not in current]:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -188,7 +186,7 @@ def verify(
     moves = moves_in(plan)
     target = {item: move.replicas for item, move in moves.items()}
     with session.admin() as admin:
-        current, _ = _assignments(admin)
+        current = ClusterTopics.read(admin).replicas
         moving = admin.list_partition_reassignments()
         states = progress_of(current, target, moving)
         directories = log_dir_states(admin, log_dir_moves(moves))
@@ -248,17 +246,6 @@ def cancel(
         [(*item, True) for item in partitions],
         empty="nothing moves",
     )
-
-
-def _assignments(admin: "Admin") -> tuple[dict[TopicPartition, tuple[int, ...]], list[str]]:
-    """Returns the brokers of every partition, and the internal topics."""
-    described = admin.describe_topics(admin.list_topics(include_internal=True)).values()
-    result = {
-        TopicPartition(topic.name, partition.partition): partition.replicas
-        for topic in described
-        for partition in topic.partitions
-    }
-    return result, [topic.name for topic in described if topic.is_internal]
 
 
 def _broker_ids(text: str) -> list[int]:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.cli import complete
 from penstock.cli.admin.reset_offsets import parse_time_ms
-from penstock.cli.names import choose_partitions
+from penstock.cli.admin.topic_selection import ClusterTopics
 from penstock.cli.options import argument, flag, option
 from penstock.cli.output import UsageError, moment
 from penstock.cli.session import Session, with_session
@@ -115,16 +115,14 @@ def time_spec(text: str) -> int:
 
 
 def _partitions(admin: "Admin", patterns: list[str] | None, internal: bool) -> list[TopicPartition]:
-    listed = admin.list_topics(include_internal=True)
-    hidden = [] if internal else [name for name, item in listed.items() if item.is_internal]
-    names = list(listed) if patterns else [name for name in listed if name not in hidden]
-    described = admin.describe_topics(names)
-    counts = {item.name: len(item.partitions) for item in described.values()}
-    if not patterns:
-        return [
-            TopicPartition(name, index) for name in sorted(counts) for index in range(counts[name])
-        ]
-    return choose_partitions(patterns, counts, hidden)
+    topics = ClusterTopics.read(admin)
+    if internal:
+        topics = topics._replace(internal=[])
+    if patterns:
+        return topics.choose(patterns)
+    return sorted(
+        partition for partition in topics.replicas if partition.topic not in topics.internal
+    )
 
 
 def _offset(value: int) -> int | None:

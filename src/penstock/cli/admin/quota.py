@@ -1,11 +1,12 @@
 """`penstock quota`: limits of users, client ids and addresses (kafka-configs.sh; X4)."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from penstock.cli import complete
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
-from penstock.cli.options import flag, option
+from penstock.cli.options import flag, option, option_field
 from penstock.cli.output import UsageError
 from penstock.cli.session import DRY_RUN, Session, command
 
@@ -14,29 +15,58 @@ if TYPE_CHECKING:
 
 app = new_group("Limits of users, client ids and addresses.")
 
-USER = option("--user", help="A user.", autocompletion=complete.users)
-CLIENT = option("--client-id", help="A client id.")
-IP = option("--ip", help="An address.")
-USER_DEFAULTS = flag("--user-defaults", help="Users that have no quota of their own.")
-CLIENT_DEFAULTS = flag("--client-defaults", help="Client ids that have no quota of their own.")
-IP_DEFAULTS = flag("--ip-defaults", help="Addresses that have no quota of their own.")
+
+@dataclass(frozen=True)
+class Entity:
+    """The options that name the owner of a quota."""
+
+    user: str | None = option_field(option("--user", help="A user.", autocompletion=complete.users))
+    client_id: str | None = option_field(option("--client-id", help="A client id."))
+    ip: str | None = option_field(option("--ip", help="An address."))
+    user_defaults: bool = option_field(
+        flag("--user-defaults", help="Users that have no quota of their own.")
+    )
+    client_defaults: bool = option_field(
+        flag("--client-defaults", help="Client ids that have no quota of their own.")
+    )
+    ip_defaults: bool = option_field(
+        flag("--ip-defaults", help="Addresses that have no quota of their own.")
+    )
+
+    def resolve(self) -> "ClientQuotaEntity":
+        """Returns the entity. Raises UsageError if the options contradict each other."""
+        from penstock.client.admin import ClientQuotaEntity, Quota
+
+        def part(
+            name: str, value: str | None, is_default: bool
+        ) -> "str | Literal[Quota.DEFAULT] | None":
+            if value is not None and is_default:
+                defaults = f"--{name.removesuffix('-id')}-defaults"
+                raise UsageError(f"choose one of --{name} and {defaults}")
+            return Quota.DEFAULT if is_default else value
+
+        entity = ClientQuotaEntity(
+            part("user", self.user, self.user_defaults),
+            part("client-id", self.client_id, self.client_defaults),
+            part("ip", self.ip, self.ip_defaults),
+        )
+        if entity.ip is not None and (entity.user is not None or entity.client_id is not None):
+            raise UsageError(
+                "quotas of addresses cannot be combined", remedy="leave out --user and --client-id"
+            )
+        return entity
 
 
 @command(app, "describe")
 def describe(
     session: Session,
-    user: str | None = USER,
-    client_id: str | None = CLIENT,
-    ip: str | None = IP,
-    user_defaults: bool = USER_DEFAULTS,
-    client_defaults: bool = CLIENT_DEFAULTS,
-    ip_defaults: bool = IP_DEFAULTS,
+    entity: Entity,
     strict: bool = flag("--strict", help="Only exact matches: a user without client ids."),
 ) -> None:
     """Show quotas: all of them, or those that match."""
     from penstock.client.admin import ClientQuotaFilter
 
-    target = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
+    target = entity.resolve()
     with session.admin() as admin:
         result = admin.describe_client_quotas(ClientQuotaFilter(*target, strict=strict))
     rows = []
@@ -51,12 +81,7 @@ def describe(
 @command(app, "alter")
 def alter(
     session: Session,
-    user: str | None = USER,
-    client_id: str | None = CLIENT,
-    ip: str | None = IP,
-    user_defaults: bool = USER_DEFAULTS,
-    client_defaults: bool = CLIENT_DEFAULTS,
-    ip_defaults: bool = IP_DEFAULTS,
+    entity: Entity,
     to_set: list[str] | None = option(
         "--set",
         "-s",
@@ -70,7 +95,7 @@ def alter(
     dry_run: bool = DRY_RUN,
 ) -> None:
     """Set and remove quotas of a user, a client id, both together, or an address."""
-    target = entity(user, client_id, ip, user_defaults, client_defaults, ip_defaults)
+    target = entity.resolve()
     if not any(part is not None for part in target):
         raise UsageError(
             "name the owner of the quota: --user, --client-id, --ip, or --user-defaults, "
@@ -95,36 +120,6 @@ def alter(
         f"{what}: {', '.join(changes)}",
         target._asdict() | {"altered": not dry_run, "quotas": changes},
     )
-
-
-def entity(
-    user: str | None,
-    client_id: str | None,
-    ip: str | None,
-    user_defaults: bool,
-    client_defaults: bool,
-    ip_defaults: bool,
-) -> "ClientQuotaEntity":
-    """Returns the entity of the options. Raises UsageError if they contradict each other."""
-    from penstock.client.admin import ClientQuotaEntity, Quota
-
-    for name, value, default, defaults_option in (
-        ("--user", user, user_defaults, "--user-defaults"),
-        ("--client-id", client_id, client_defaults, "--client-defaults"),
-        ("--ip", ip, ip_defaults, "--ip-defaults"),
-    ):
-        if value is not None and default:
-            raise UsageError(f"choose one of {name} and {defaults_option}")
-    result = ClientQuotaEntity(
-        Quota.DEFAULT if user_defaults else user,
-        Quota.DEFAULT if client_defaults else client_id,
-        Quota.DEFAULT if ip_defaults else ip,
-    )
-    if result.ip is not None and (result.user is not None or result.client_id is not None):
-        raise UsageError(
-            "quotas of addresses cannot be combined", remedy="leave out --user and --client-id"
-        )
-    return result
 
 
 def _number(value: float) -> int | float:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin.json_files import partitions_in
+from penstock.cli.admin.topic_selection import ClusterTopics
 from penstock.cli.admin.topic_tables import (
     Election,
     PartitionFilter,
@@ -14,7 +15,6 @@ from penstock.cli.admin.topic_tables import (
 from penstock.cli.app import new_group
 from penstock.cli.names import (
     and_more,
-    choose_partitions,
     choose_topics,
     count_of,
     key_values,
@@ -292,10 +292,7 @@ def elect(
         if file is not None:
             chosen = partitions_in(file)
         elif partitions:
-            described = admin.describe_topics(admin.list_topics(include_internal=True))
-            counts = {item.name: len(item.partitions) for item in described.values()}
-            hidden = [item.name for item in described.values() if item.is_internal]
-            chosen = choose_partitions(partitions, counts, hidden)
+            chosen = ClusterTopics.read(admin).choose(partitions)
         if kind is ElectionType.UNCLEAN:
             session.confirm("Records may be lost by an unclean election. Continue?", yes=yes)
         elected = admin.elect_leaders(kind, chosen)

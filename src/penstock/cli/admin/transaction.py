@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from penstock.cli import complete
 from penstock.cli.admin.hanging_transactions import OpenTransaction, candidates, hanging
+from penstock.cli.admin.topic_selection import ClusterTopics
 from penstock.cli.app import new_group
-from penstock.cli.names import choose_partitions, one_partition
+from penstock.cli.names import one_partition
 from penstock.cli.options import argument, option
 from penstock.cli.output import UsageError, moment
 from penstock.cli.session import YES, Session, command
@@ -278,15 +279,8 @@ def _partitions(
     admin: "Admin", patterns: list[str] | None, broker: int | None
 ) -> list[TopicPartition]:
     """Returns the partitions that names or patterns select and that the broker has."""
-    described = admin.describe_topics(admin.list_topics(include_internal=True))
-    hosts = {
-        TopicPartition(topic.name, partition.partition): partition.replicas
-        for topic in described.values()
-        for partition in topic.partitions
-    }
-    chosen = sorted(hosts)
-    if patterns:
-        counts = {topic.name: len(topic.partitions) for topic in described.values()}
-        hidden = [topic.name for topic in described.values() if topic.is_internal]
-        chosen = choose_partitions(patterns, counts, hidden)
-    return [item for item in chosen if broker is None or broker in hosts[item]]
+    topics = ClusterTopics.read(admin)
+    chosen = topics.choose(patterns) if patterns else sorted(topics.replicas)
+    return [
+        partition for partition in chosen if broker is None or broker in topics.replicas[partition]
+    ]

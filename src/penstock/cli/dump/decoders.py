@@ -1,11 +1,12 @@
 """Decoders of records of Kafka's internal topics, with the schemas of `penstock.protocol`.
 
-A decoder takes a record's key and value and gives what they say. Both are led by an int16: that of
-the key is the record's type, that of the value its version. Bytes that do not fit their schema
-raise a `KafkaError`.
+A decoder returns the fields of a record's key and value. Both start with an int16: that of the key
+is the record's type, that of the value its version. Bytes that do not match their schema raise a
+`KafkaError`.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
 from typing import NamedTuple
 from uuid import UUID
@@ -46,21 +47,6 @@ class _Schema(NamedTuple):
     value: type[Message]
 
 
-def decode_consumer_offsets(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
-    """Decodes a record of `__consumer_offsets`: offsets and groups of every kind."""
-    return _decode(_CONSUMER_OFFSETS, GROUP_METADATA_TOPIC, key, value)
-
-
-def decode_transaction_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
-    """Decodes a record of `__transaction_state`."""
-    return _decode(_TRANSACTION_STATE, TRANSACTION_STATE_TOPIC, key, value)
-
-
-def decode_share_group_state(key: bytes | None, value: bytes | None) -> tuple[Value, Value]:
-    """Decodes a record of `__share_group_state`."""
-    return _decode(_SHARE_GROUP_STATE, SHARE_STATE_TOPIC, key, value)
-
-
 def _decode(
     schemas: dict[int, _Schema], topic: str, key: bytes | None, value: bytes | None
 ) -> tuple[Value, Value]:
@@ -70,17 +56,17 @@ def _decode(
     schema = schemas.get(record_type)
     if schema is None:
         raise UnsupportedVersionError(f"record type {record_type} of {topic} is not known")
-    said: dict[str, Value] = {
+    fields: dict[str, Value] = {
         "type": record_type,
         "data": to_value(decode_record_key(schema.key, key), 0),
     }
     if value is None:
-        return said, None
+        return fields, None
     message, version = decode_versioned(schema.value, value)
     data = to_value(message, version)
     if isinstance(message, classic_group.GroupMetadataValue):
         _open_members(message, data, version)
-    return said, {"version": version, "data": data}
+    return fields, {"version": version, "data": data}
 
 
 def _open_members(
@@ -109,26 +95,26 @@ def _embedded(cls: type[Message], data: bytes) -> Value:
 
 def to_value(part: Struct, version: int) -> dict[str, Value]:
     """Returns the fields that a message has in a version, under Kafka's names."""
-    said: dict[str, Value] = {}
+    fields: dict[str, Value] = {}
     for field in fields_of(type(part)):
-        result = getattr(part, field.name)
-        if version in field.versions and (field.tag is None or result != field.default):
-            said[_camel_case(field.name)] = _plain(result, version)
-    return said
+        value = getattr(part, field.name)
+        if version in field.versions and (field.tag is None or value != field.default):
+            fields[_camel_case(field.name)] = _plain(value, version)
+    return fields
 
 
-def _plain(result: object, version: int) -> Value:
-    match result:
+def _plain(value: object, version: int) -> Value:
+    match value:
         case None | bool() | int() | str() | bytes():
-            return result
+            return value
         case UUID():
-            return uuid_text(result)
+            return uuid_text(value)
         case list():
-            return [_plain(item, version) for item in result]
+            return [_plain(element, version) for element in value]
         case Struct():
-            return to_value(result, version)
+            return to_value(value, version)
         case _:
-            return str(result)
+            return str(value)
 
 
 def _camel_case(name: str) -> str:
@@ -147,11 +133,18 @@ def _schemas(*modules: ModuleType) -> dict[int, _Schema]:
 
 def _messages(modules: tuple[ModuleType, ...]) -> Iterator[type[Message]]:
     for module in modules:
-        for result in vars(module).values():
-            if isinstance(result, type) and issubclass(result, Message) and result is not Message:
-                yield result
+        for member in vars(module).values():
+            if isinstance(member, type) and issubclass(member, Message) and member is not Message:
+                yield member
 
 
-_CONSUMER_OFFSETS = _schemas(offsets, classic_group, consumer_group, share_group, streams_group)
-_TRANSACTION_STATE = _schemas(transaction_log)
-_SHARE_GROUP_STATE = _schemas(share_state)
+def _decoder(topic: str, *modules: ModuleType) -> Decoder:
+    """Returns the decoder of an internal topic, whose records are declared in these modules."""
+    return partial(_decode, _schemas(*modules), topic)
+
+
+decode_consumer_offsets = _decoder(
+    GROUP_METADATA_TOPIC, offsets, classic_group, consumer_group, share_group, streams_group
+)
+decode_transaction_state = _decoder(TRANSACTION_STATE_TOPIC, transaction_log)
+decode_share_group_state = _decoder(SHARE_STATE_TOPIC, share_state)

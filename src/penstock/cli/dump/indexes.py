@@ -4,9 +4,10 @@ An index that is still written to, or was when the broker died, has its full siz
 its entries. Those are empty slots and are only counted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from struct import Struct
+from typing import TypeAlias
 
 from penstock.cli.dump.items import ENTRY, SUMMARY, Item, note, problem
 from penstock.core.errors import CorruptRecordError, KafkaError
@@ -19,7 +20,12 @@ OFFSET_ENTRY = Struct(">ii")
 TIME_ENTRY = Struct(">qi")
 TXN_ENTRY = Struct(">hqqqq")
 
+_TXN_FIELDS = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
+_OUT_OF_ORDER = "does not come after the entry before it"
 _BLOCK = 64 * 1024
+
+_Examined: TypeAlias = tuple[dict[str, int], str]
+"""The fields of an entry, and what is wrong with it, if anything."""
 
 
 class IndexMode(Enum):
@@ -40,22 +46,18 @@ def dump_offset_index(
 
     Each must name the last offset of the batch at its position.
     """
-    count = _Count(log)
     previous = (-1, -1)
-    for relative, position in _entries(file, OFFSET_ENTRY, count):
-        offset = base_offset + relative
-        if mode is IndexMode.SHOW:
-            yield Item(ENTRY, {"offset": offset, "position": position})
-        wrong = ""
-        if relative <= previous[0] or position <= previous[1]:
-            wrong = "does not come after the entry before it"
-        elif log is not None:
-            wrong = _wrong_position(log, offset, position)
-        if wrong:
-            count.problems += 1
-            yield problem(f"index entry {wrong}", offset=offset, position=position)
-        previous = (relative, position)
-    yield from _end(file, OFFSET_ENTRY, count, mode)
+
+    def examine(entry: tuple[int, ...]) -> _Examined:
+        nonlocal previous
+        (relative, position), before = entry, previous
+        previous = relative, position
+        fields = {"offset": base_offset + relative, "position": position}
+        if relative <= before[0] or position <= before[1]:
+            return fields, _OUT_OF_ORDER
+        return fields, "" if log is None else _wrong_position(log, **fields)
+
+    yield from _dump(file, OFFSET_ENTRY, "index", log, mode, examine)
 
 
 def _wrong_position(log: File, offset: int, position: int) -> str:
@@ -82,23 +84,19 @@ def dump_time_index(
 
     Each must name the largest timestamp and the last offset of one batch, and both must rise.
     """
-    count = _Count(log)
     lookup = None if log is None else _BatchLookup(log)
     previous = (-1, -1)
-    for timestamp, relative in _entries(file, TIME_ENTRY, count):
-        offset = base_offset + relative
-        if mode is IndexMode.SHOW:
-            yield Item(ENTRY, {"timestamp": timestamp, "offset": offset})
-        wrong = ""
-        if timestamp <= previous[0] or relative < previous[1]:
-            wrong = "does not come after the entry before it"
-        elif lookup is not None:
-            wrong = _wrong_timestamp(lookup, timestamp, offset)
-        if wrong:
-            count.problems += 1
-            yield problem(f"time index entry {wrong}", timestamp=timestamp, offset=offset)
-        previous = (timestamp, relative)
-    yield from _end(file, TIME_ENTRY, count, mode)
+
+    def examine(entry: tuple[int, ...]) -> _Examined:
+        nonlocal previous
+        (timestamp, relative), before = entry, previous
+        previous = timestamp, relative
+        fields = {"timestamp": timestamp, "offset": base_offset + relative}
+        if timestamp <= before[0] or relative < before[1]:
+            return fields, _OUT_OF_ORDER
+        return fields, "" if lookup is None else _wrong_timestamp(lookup, **fields)
+
+    yield from _dump(file, TIME_ENTRY, "time index", log, mode, examine)
 
 
 def _wrong_timestamp(lookup: "_BatchLookup", timestamp: int, offset: int) -> str:
@@ -123,33 +121,23 @@ def dump_txn_index(
     Each must end with its producer's abort marker in the log. Compaction may have removed the
     marker, so an entry without one is not wrong.
     """
-    count = _Count(log)
     lookup = None if log is None else _BatchLookup(log)
     previous = base_offset - 1
-    for version, producer_id, first, last, stable in _entries(file, TXN_ENTRY, count, sparse=False):
-        fields = {
-            "version": version,
-            "producerId": producer_id,
-            "firstOffset": first,
-            "lastOffset": last,
-            "lastStableOffset": stable,
-        }
-        if mode is IndexMode.SHOW:
-            yield Item(ENTRY, fields)
-        wrong = ""
+
+    def examine(entry: tuple[int, ...]) -> _Examined:
+        nonlocal previous
+        version, producer_id, first, last, _ = entry
+        before, previous = previous, last
+        fields = dict(zip(_TXN_FIELDS, entry, strict=True))
         if version != 0:
-            wrong = f"has version {version}, 0 is the only one"
-        elif last <= previous:
-            wrong = f"ends at or below offset {previous}"
-        elif first >= last:
-            wrong = "ends before it starts"
-        elif lookup is not None:
-            wrong = _wrong_marker(lookup, producer_id, last)
-        if wrong:
-            count.problems += 1
-            yield problem(f"transaction index entry {wrong}", **fields)
-        previous = last
-    yield from _end(file, TXN_ENTRY, count, mode)
+            return fields, f"has version {version}, 0 is the only one"
+        if last <= before:
+            return fields, f"ends at or below offset {before}"
+        if first >= last:
+            return fields, "ends before it starts"
+        return fields, "" if lookup is None else _wrong_marker(lookup, producer_id, last)
+
+    yield from _dump(file, TXN_ENTRY, "transaction index", log, mode, examine)
 
 
 def _wrong_marker(lookup: "_BatchLookup", producer_id: int, offset: int) -> str:
@@ -170,8 +158,7 @@ def _wrong_marker(lookup: "_BatchLookup", producer_id: int, offset: int) -> str:
 class _Count:
     """Counters of the entries of an index."""
 
-    def __init__(self, log: File | None) -> None:
-        self.checked = log is not None
+    def __init__(self) -> None:
         self.entries = 0
         self.empty = 0
         self.problems = 0
@@ -201,44 +188,32 @@ class _BatchLookup:
         return self._log.read_at(self._position, header.size)
 
 
-def _entries(
-    file: File, entry: Struct, count: _Count, *, sparse: bool = True
-) -> Iterator[tuple[int, ...]]:
-    """Yields the entries; of a sparse index those up to the last that is not zero."""
-    size = file.size() - file.size() % entry.size
-    step = _BLOCK - _BLOCK % entry.size
-    empty: tuple[int, ...] = (0,) * len(entry.unpack(bytes(entry.size)))
-    waiting = 0
-    for position in range(0, size, step):
-        data = file.read_at(position, min(step, size - position))
-        for result in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
-            if sparse and result == empty:
-                waiting += 1
-                continue
-            # Zeros between entries are entries, and wrong ones; only those at the end are none.
-            for _ in range(waiting):
-                count.entries += 1
-                yield empty
-            waiting = 0
-            count.entries += 1
-            yield result
-    # A batch that has timestamp 0 and the base offset alone makes an entry of zeros.
-    if waiting == 1 and entry is TIME_ENTRY and not count.entries:
-        count.entries, waiting = 1, 0
-        yield empty
-    count.empty = waiting
-
-
-def _end(file: File, entry: Struct, count: _Count, mode: IndexMode) -> Iterator[Item]:
-    torn = file.size() % entry.size
+def _dump(
+    file: File,
+    layout: Struct,
+    title: str,
+    log: File | None,
+    mode: IndexMode,
+    examine: Callable[[tuple[int, ...]], _Examined],
+) -> Iterator[Item]:
+    """Yields the entries of an index as the mode says, the problems, and a summary."""
+    count = _Count()
+    for entry in _entries(file, layout, count):
+        fields, wrong = examine(entry)
+        if mode is IndexMode.SHOW:
+            yield Item(ENTRY, fields)
+        if wrong:
+            count.problems += 1
+            yield problem(f"{title} entry {wrong}", **fields)
+    torn = file.size() % layout.size
     if torn:
         count.problems += 1
         yield problem(
-            f"the file has {file.size()} bytes, which is not a multiple of {entry.size}: "
+            f"the file has {file.size()} bytes, which is not a multiple of {layout.size}: "
             f"its last entry is cut off",
             remainingBytes=torn,
         )
-    if not count.checked and count.entries:
+    if log is None and count.entries:
         unchecked = "there is no log file beside it to check the entries against"
         if mode is IndexMode.VERIFY:
             count.problems += 1
@@ -249,3 +224,30 @@ def _end(file: File, entry: Struct, count: _Count, mode: IndexMode) -> Iterator[
         SUMMARY,
         {"entries": count.entries, "emptySlots": count.empty, "problems": count.problems},
     )
+
+
+def _entries(file: File, entry: Struct, count: _Count) -> Iterator[tuple[int, ...]]:
+    """Yields the entries; of a sparse index those up to the last that is not zero."""
+    sparse = entry is not TXN_ENTRY
+    size = file.size() - file.size() % entry.size
+    step = _BLOCK - _BLOCK % entry.size
+    empty: tuple[int, ...] = (0,) * len(entry.unpack(bytes(entry.size)))
+    waiting = 0
+    for position in range(0, size, step):
+        data = file.read_at(position, min(step, size - position))
+        for values in entry.iter_unpack(data[: len(data) - len(data) % entry.size]):
+            if sparse and values == empty:
+                waiting += 1
+                continue
+            # Zeros between entries are entries, and wrong ones; only those at the end are none.
+            for _ in range(waiting):
+                count.entries += 1
+                yield empty
+            waiting = 0
+            count.entries += 1
+            yield values
+    # A batch that has timestamp 0 and the base offset alone makes an entry of zeros.
+    if waiting == 1 and entry is TIME_ENTRY and not count.entries:
+        count.entries, waiting = 1, 0
+        yield empty
+    count.empty = waiting

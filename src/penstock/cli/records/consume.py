@@ -104,14 +104,15 @@ def consume(
     if group is None and span.start is not None and span.start.kind is StartKind.STORED:
         raise UsageError("-o stored needs --group: offsets are stored for groups")
     show = _printer(session, text, delimiter, key_separator, output, decode or [], null)
-    overrides: dict[str, object] = {"enable_auto_commit": False, "allow_auto_create_topics": False}
-    if isolation is not None:
-        overrides["isolation_level"] = isolation.value
-    if group is not None:
-        overrides["group_id"] = group
-        is_end = span.start is not None and span.start.kind is StartKind.END
-        overrides["auto_offset_reset"] = "latest" if is_end else "earliest"
-    with _consumer(session, overrides) as consumer, interruptible() as stop:
+    is_end = span.start is not None and span.start.kind is StartKind.END
+    consumer = session.consumer(
+        enable_auto_commit=False,
+        allow_auto_create_topics=False,
+        isolation_level=isolation and isolation.value,
+        group_id=group,
+        auto_offset_reset=group and ("latest" if is_end else "earliest"),
+    )
+    with consumer, interruptible() as stop:
         reader = Reader(consumer, show, stop, count, span.stop_ms, at_end=at_end, idle=idle)
         reader.commits = group is not None and not no_commit
         if group is None:
@@ -143,13 +144,6 @@ def _check_group_start(start: Start | None, has_partitions: bool) -> None:
             "with --group -o is beginning or end, for partitions without a committed offset; "
             "penstock group reset-offsets sets others"
         )
-
-
-def _consumer(session: Session, overrides: dict[str, object]) -> "Consumer":
-    from penstock.client.consumer.consumer import Consumer
-    from penstock.client.settings import ConsumerOptions
-
-    return Consumer(**session.options(ConsumerOptions, **overrides))
 
 
 def _partitions(

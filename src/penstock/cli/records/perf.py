@@ -67,19 +67,13 @@ def produce(
     seed: int = option(default=0, help="The seed of the random values."),
 ) -> None:
     """Send records as fast as possible, or at --throughput, and time the acknowledgements."""
-    from penstock.client.producer.producer import Producer
-    from penstock.client.settings import ProducerOptions
-
     values = _payloads(payload_file, size, seed)
-    overrides: dict[str, object] = {}
-    if acks is not None:
-        overrides["acks"] = acks.value
-    if compression is not None:
-        overrides["compression_type"] = compression.value
-    if transactional_id is not None:
-        overrides["transactional_id"] = transactional_id
-    options = session.options(ProducerOptions, **overrides)
-    with Producer(**options) as producer, session.out.progress("records", records) as advance:
+    producer = session.producer(
+        acks=acks and acks.value,
+        compression_type=compression and compression.value,
+        transactional_id=transactional_id,
+    )
+    with producer, session.out.progress("records", records) as advance:
         if transactional_id is not None:
             producer.init_transactions()
             producer.begin_transaction()
@@ -176,14 +170,10 @@ def consume(
     ),
 ) -> None:
     """Read a topic from its beginning as fast as possible."""
-    from penstock.client.consumer.consumer import Consumer
-    from penstock.client.settings import ConsumerOptions
-
-    overrides: dict[str, object] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    if group is not None:
-        overrides["group_id"] = group
     began = time.perf_counter()
-    with Consumer(**session.options(ConsumerOptions, **overrides)) as consumer:
+    with session.consumer(
+        auto_offset_reset="earliest", enable_auto_commit=False, group_id=group
+    ) as consumer:
         partitions = _partitions(consumer, topic)
         total = records if records is not None else _all_records(consumer, partitions)
         if group is None:
@@ -252,17 +242,13 @@ def latency(
 ) -> None:
     """Time single records from send to poll, one after the other: no other can be on its way."""
     from penstock.client.consumer.consumer import Consumer
-    from penstock.client.producer.producer import Producer
-    from penstock.client.settings import ConsumerOptions, ProducerOptions
+    from penstock.client.settings import ConsumerOptions
 
-    overrides: dict[str, object] = {"linger_ms": 0}
-    if acks is not None:
-        overrides["acks"] = acks.value
     reading = session.options(ConsumerOptions, enable_auto_commit=False, fetch_max_wait_ms=500)
     timeout_s = int(reading["default_api_timeout_ms"]) / 1000
     latencies = Latencies()
     with (
-        Producer(**session.options(ProducerOptions, **overrides)) as producer,
+        session.producer(linger_ms=0, acks=acks and acks.value) as producer,
         Consumer(**reading) as consumer,
         session.out.progress("records", records) as advance,
     ):

@@ -120,6 +120,8 @@ def produce(
     stops at the first unless --keep-going. With --transactional-id nothing counts in that case.
     """
     from penstock.cli.records.record_formats import unescaped
+    from penstock.client.producer.producer import Producer
+    from penstock.client.settings import ProducerOptions
 
     if kind is InputKind.FILES and not files:
         raise UsageError("--input files needs files", remedy="name them after the topic")
@@ -138,16 +140,18 @@ def produce(
     for name, item in (("-D", reading.delimiter), ("-K", reading.key_separator)):
         if item == b"":
             raise UsageError(f"{name} is empty: it needs at least one character")
-    overrides: dict[str, object] = {
-        "compression_type": compression and compression.value,
-        "acks": acks and acks.value,
-        "enable_idempotence": idempotence,
-        "transactional_id": transactional_id,
-    }
     bulks = _bulks(kind, files or [], reading)
     is_typed = not files and sys.stdin.isatty()
     work = _Work(session, keep_going=keep_going, count=count, is_typed=is_typed)
-    with _producer(session, overrides) as producer:
+    options = session.options(
+        ProducerOptions,
+        compression_type=compression and compression.value,
+        acks=acks and acks.value,
+        enable_idempotence=idempotence,
+        transactional_id=transactional_id,
+    )
+    options.setdefault("max_block_ms", options["default_api_timeout_ms"])
+    with Producer(**options) as producer:
         work.run(
             producer,
             None if topic == "-" else topic,
@@ -157,16 +161,6 @@ def produce(
             transactional=transactional_id is not None,
         )
     work.report()
-
-
-def _producer(session: Session, overrides: dict[str, object]) -> "Producer":
-    from penstock.client.producer.producer import Producer
-    from penstock.client.settings import ProducerOptions
-
-    chosen = {name: value for name, value in overrides.items() if value is not None}
-    options = session.options(ProducerOptions, **chosen)
-    options.setdefault("max_block_ms", options["default_api_timeout_ms"])
-    return Producer(**options)
 
 
 class _Work:

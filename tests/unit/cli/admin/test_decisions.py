@@ -7,7 +7,7 @@ from penstock.cli.admin.group_offsets import OffsetRow, offset_rows
 from penstock.cli.admin.hanging_transactions import OpenTransaction, candidates, hanging
 from penstock.cli.admin.json_files import Move
 from penstock.cli.admin.offsets import time_spec
-from penstock.cli.admin.quota import entity
+from penstock.cli.admin.quota import Entity
 from penstock.cli.admin.reassignment_steps import log_dir_moves
 from penstock.cli.admin.topic_tables import PartitionFilter
 from penstock.cli.output import UsageError
@@ -80,13 +80,13 @@ def test_changes_of_settings() -> None:
 
 
 def test_whose_quota() -> None:
-    assert entity("ann", None, None, False, True, False) == ClientQuotaEntity(
+    assert Entity("ann", client_defaults=True).resolve() == ClientQuotaEntity(
         "ann", Quota.DEFAULT, None
     )
     with pytest.raises(UsageError, match="choose one of --user and --user-defaults"):
-        entity("ann", None, None, True, False, False)
+        Entity("ann", user_defaults=True).resolve()
     with pytest.raises(UsageError, match="cannot be combined"):
-        entity("ann", None, "10.0.0.1", False, False, False)
+        Entity("ann", ip="10.0.0.1").resolve()
 
 
 @pytest.mark.parametrize(
