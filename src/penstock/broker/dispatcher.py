@@ -8,8 +8,8 @@ import asyncio
 import logging
 import struct
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, NamedTuple, cast
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import CloseConnectionError, error_response, truncate_error_messages
@@ -36,11 +36,17 @@ from penstock.net.server.limits import LogRateLimiter
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decoder
+from penstock.protocol.decoder import Decoder
 from penstock.protocol.encoder import Part
 from penstock.protocol.fields import Message
 from penstock.protocol.frames import decode_request_header, encode_response
+from penstock.protocol.primitives import TooManyElementsError
 
 logger = logging.getLogger(__name__)
+
+MAX_INLINE_ELEMENTS: Final = 1000
+"""Requests and responses with more array elements are decoded and encoded on a thread: a thousand
+take some 2 ms."""
 
 _HEAD = struct.Struct(">hhih")
 _PRODUCE = ApiKey.PRODUCE.value
@@ -51,7 +57,7 @@ class Route(NamedTuple):
 
     api_key: ApiKey
     flexible: bool
-    decode: Callable[[memoryview, int], tuple[Message, int]]
+    decode: Decoder[Message]
     handle: Handler
 
 
@@ -66,7 +72,7 @@ class Dispatcher:
             broker.image, broker.replicas, broker.log_flusher, broker.authorizer, broker.quotas
         )
         self._routes: dict[tuple[int, int], Route] = {}
-        self._tasks: set[asyncio.Task[Response | DelayedResponse]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
         self._log_limiter = LogRateLimiter()
 
@@ -134,23 +140,58 @@ class Dispatcher:
                 f"{route.api_key.name} before the login: this listener requires SASL, set "
                 f"security.protocol and sasl.mechanism in the client"
             )
-        body, _ = route.decode(frame, position)
         request = Request(session, route.api_key, version, correlation_id, client_id, len(frame))
-        pending = connection.begin_response()
-        has_quotas = self._quotas.limits.enabled
-        start = time.perf_counter() if has_quotas else 0.0
         try:
-            result = route.handle(request, body)
+            body, _ = route.decode(frame, position, MAX_INLINE_ELEMENTS)
+        except TooManyElementsError:
+            pending = connection.begin_response()
+            work = self._handle_large(route, request, frame, position)
+            self._send_later(connection, pending, request, work)
+            return
+        pending = connection.begin_response()
+        try:
+            result = self._handle(route, request, body)
         except Exception as error:  # noqa: BLE001 - the client gets it, other connections do not
             self._send_error(connection, pending, request, error)
             return
-        if has_quotas:
-            seconds = time.perf_counter() - start
-            request.throttle_ms = self._quotas.record_request_time(request, seconds)
         if isinstance(result, Message):
             self._send(connection, pending, request, result)
         else:
             self._send_later(connection, pending, request, result)
+
+    async def _handle_large(
+        self, route: Route, request: Request, frame: memoryview, position: int
+    ) -> "Response | DelayedResponse":
+        """Decodes a request with many elements on a thread, then handles it."""
+        max_elements = self._broker.config.int("socket.request.max.elements")
+        workers = self._broker.workers
+        try:
+            body, _ = await workers.run(
+                workers.codec, lambda: route.decode(frame, position, max_elements)
+            )
+        except TooManyElementsError as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"the request has more than socket.request.max.elements={max_elements} array "
+                f"elements: {error.message}",
+                remedy="split the request, or raise the setting in the broker's settings",
+            ) from None
+        except ProtocolError as error:
+            raise CloseConnectionError(f"not a valid request: {error.message}") from None
+        result = self._handle(route, request, body)
+        if isinstance(result, Coroutine):
+            result = await result
+        return result
+
+    def _handle(self, route: Route, request: Request, body: Message) -> HandlerResult:
+        """Calls the handler, and counts its time for the request quota."""
+        if not self._quotas.limits.enabled:
+            return route.handle(request, body)
+        start = time.perf_counter()
+        result = route.handle(request, body)
+        seconds = time.perf_counter() - start
+        request.throttle_ms = self._quotas.record_request_time(request, seconds)
+        return result
 
     def _find_route(
         self, connection: Connection, key: int, version: int, correlation_id: int
@@ -193,13 +234,49 @@ class Dispatcher:
             if hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = throttle_ms
         try:
-            parts = encode_response(response, request.version, request.correlation_id)
+            parts = encode_response(
+                response, request.version, request.correlation_id, MAX_INLINE_ELEMENTS
+            )
+        except TooManyElementsError:
+            connection.hold()
+            task = self._loop.create_task(
+                self._send_large(connection, pending, request, response, throttle_ms)
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
         except KafkaError as error:
             self._send_truncated(connection, pending, request, response, error)
             return
         _send_parts(pending, parts)
         if throttle_ms > 0:
             connection.throttle(throttle_ms)
+
+    async def _send_large(
+        self,
+        connection: Connection,
+        pending: PendingResponse,
+        request: Request,
+        response: Message,
+        throttle_ms: int,
+    ) -> None:
+        """Encodes a response with many elements on a thread, and sends it.
+
+        Later requests of the connection wait, so that a client has one such response in memory.
+        """
+        workers = self._broker.workers
+        try:
+            parts = await workers.run(
+                workers.codec,
+                lambda: encode_response(response, request.version, request.correlation_id),
+            )
+        except KafkaError as error:
+            self._send_truncated(connection, pending, request, response, error)
+        else:
+            _send_parts(pending, parts)
+            connection.throttle(throttle_ms)
+        finally:
+            connection.release()
 
     def _send_truncated(
         self,

@@ -18,6 +18,8 @@ class Workers:
         """fsync, and reads of files that are not in memory."""
         self.compute = ThreadPoolExecutor(1, "penstock-compute")
         """Compression and decompression."""
+        self.codec = ThreadPoolExecutor(1, "penstock-codec")
+        """Decoding of large requests and encoding of large responses."""
         self.clean = ThreadPoolExecutor(1, "penstock-clean")
         """Compaction, and moves of logs between directories."""
         self.store = ThreadPoolExecutor(1, "penstock-store")
@@ -55,5 +57,12 @@ class Workers:
 
     def close(self) -> None:
         """Waits for running work; work that has not started is dropped."""
-        for pool in (self.flush, self.compute, self.clean, self.store, self.match):
+        for pool in (
+            self.flush,
+            self.compute,
+            self.codec,
+            self.clean,
+            self.store,
+            self.match,
+        ):
             pool.shutdown(wait=True, cancel_futures=True)

@@ -7,17 +7,14 @@ Invalid bytes and invalid values raise ProtocolError. A version that a message d
 that lacks a field which is set, raises UnsupportedVersionError.
 """
 
-from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from penstock.core.errors import UnsupportedVersionError
-from penstock.protocol.decoder import compile_decoder
-from penstock.protocol.encoder import Part, compile_encoder
+from penstock.protocol.decoder import UNLIMITED, Decoder, compile_decoder
+from penstock.protocol.encoder import Encoder, Part, compile_encoder
 from penstock.protocol.fields import Message
 
 M = TypeVar("M", bound=Message)
-Decoder = Callable[[memoryview, int], tuple[M, int]]
-Encoder = Callable[[M], list[Part]]
 
 # The value type depends on the class in the key, which a dict type cannot express.
 _decoders: dict[tuple[type[Message], int], Any] = {}
@@ -25,18 +22,23 @@ _encoders: dict[tuple[type[Message], int], Any] = {}
 
 
 def decode(
-    cls: type[M], version: int, buffer: bytes | bytearray | memoryview, position: int = 0
+    cls: type[M],
+    version: int,
+    buffer: bytes | bytearray | memoryview,
+    position: int = 0,
+    max_elements: int = UNLIMITED,
 ) -> tuple[M, int]:
     """Decodes the message at `position`; returns it and the position after it.
 
     `records` fields are slices of `buffer` and keep it alive; everything else is copied. Bytes
-    after the message are ignored.
+    after the message are ignored. Raises TooManyElementsError if the arrays of the message have
+    more than `max_elements` elements together.
     """
     try:
         run: Decoder[M] = _decoders[cls, version]
     except KeyError:
         run = decoder(cls, version)
-    return run(memoryview(buffer), position)
+    return run(memoryview(buffer), position, max_elements)
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -52,18 +54,19 @@ def encode(message: Message, version: int) -> bytes:
         raise TypeError(f"{name} has records that are not bytes: use encode_parts") from None
 
 
-def encode_parts(message: Message, version: int) -> list[Part]:
+def encode_parts(message: Message, version: int, max_elements: int = UNLIMITED) -> list[Part]:
     """Returns the encoded message in parts, to be sent in order.
 
     Record batches are separate parts, and they are the objects that the message has: views are not
-    copied, and the connection sends a `RecordsRange` itself.
+    copied, and the connection sends a `RecordsRange` itself. Raises TooManyElementsError if the
+    arrays of the message have more than `max_elements` elements together.
     """
     cls = type(message)
     try:
         run: Encoder[Message] = _encoders[cls, version]
     except KeyError:
         run = encoder(cls, version)
-    return run(message)
+    return run(message, max_elements)
 
 
 def decoder(cls: type[M], version: int) -> Decoder[M]:

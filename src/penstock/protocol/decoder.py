@@ -8,11 +8,15 @@ call functions. All invalid bytes raise ProtocolError:
 - reading beyond the end raises IndexError or struct.error, which is caught around the function;
 - slicing does not raise, so each length is compared with the remaining bytes;
 - a count is compared with the smallest size of that many elements before the first one is created.
+
+The function takes the number of array elements and tagged fields that it may decode, and raises
+TooManyElementsError as soon as the counts exceed it. So a caller decodes small messages at once,
+and passes large ones to a thread, or refuses them.
 """
 
 import struct
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 from penstock.core.errors import ProtocolError
 from penstock.protocol import primitives
@@ -29,6 +33,10 @@ from penstock.protocol.schema import (
 from penstock.protocol.source import Source
 
 M = TypeVar("M", bound=Message)
+M_co = TypeVar("M_co", bound=Message, covariant=True)
+
+UNLIMITED: Final = 2**33
+"""More elements than any message can have."""
 
 
 def decoder_source(cls: type[Message], version: int) -> Source:
@@ -36,10 +44,20 @@ def decoder_source(cls: type[Message], version: int) -> Source:
     return _DecoderSource(cls, version).write()
 
 
-def compile_decoder(cls: type[M], version: int) -> Callable[[memoryview, int], tuple[M, int]]:
-    """Returns a function from a view and a position to a message and the position after it."""
-    built = decoder_source(cls, version).build("decode")
-    return cast("Callable[[memoryview, int], tuple[M, int]]", built)
+class Decoder(Protocol[M_co]):
+    """Decodes the message at `position` of a view; returns it and the position after it.
+
+    Raises TooManyElementsError if its arrays have more than `room` elements together.
+    """
+
+    def __call__(
+        self, view: memoryview, position: int, room: int = UNLIMITED, /
+    ) -> tuple[M_co, int]: ...
+
+
+def compile_decoder(cls: type[M], version: int) -> Decoder[M]:
+    """Returns the function that decodes `cls` at `version`."""
+    return cast("Decoder[M]", decoder_source(cls, version).build("decode"))
 
 
 class _DecoderSource:
@@ -58,7 +76,7 @@ class _DecoderSource:
         truncated = self._helper(_truncated)
         not_text = self._helper(_not_text)
         ends = out.constant("ENDS", (IndexError, struct.error))
-        with out.block("def decode(view, p):"):
+        with out.block(f"def decode(view, p, room={UNLIMITED}):"):
             out.line("size = len(view)")
             with out.block("try:"):
                 message = self._struct(self._cls, self._title)
@@ -193,6 +211,7 @@ class _DecoderSource:
             out.line(f"{count} -= 1")
         with out.block(f"if not 0 <= {count} * {smallest} <= size - p:"):
             out.line(f"raise {self._helper(primitives.bad_count)}({where!r}, {count}, size - p)")
+        self._take_room(count, where)
         if isinstance(element, Scalar) and is_fixed(element):
             self._fixed_array(target, count, element)
             return
@@ -227,13 +246,14 @@ class _DecoderSource:
         if not tagged:
             with out.block(f"if {count}:"):
                 skip = self._helper(primitives.skip_tagged_fields)
-                out.line(f"p = {skip}(view, p, {count}, size)")
+                out.line(f"p, room = {skip}(view, p, {count}, size, room)")
             return
         for field, target in tagged:
             out.line(f"{target} = {out.default(field)}")
         with out.block(f"if {count}:"):
             with out.block(f"if {count} > 127:"):
                 out.line(f"{count}, p = {self._helper(primitives.read_uvarint)}(view, p, {count})")
+            self._take_room(count, f"{where} tagged fields")
             with out.block(f"for _ in range({count}):"):
                 self._tagged_field(tagged, where)
 
@@ -254,6 +274,13 @@ class _DecoderSource:
         with out.block(f"if p - {start} != {length}:"):
             bad_tag = self._helper(primitives.bad_tag)
             out.line(f'raise {bad_tag}(f"{where} tag {{{tag}}}", {length}, p - {start})')
+
+    def _take_room(self, count: str, where: str) -> None:
+        """Counts elements before the first of them is created."""
+        out = self._source
+        out.line(f"room -= {count}")
+        with out.block("if room < 0:"):
+            out.line(f"raise {self._helper(primitives.too_many)}({where!r}, {count}, room)")
 
     def _read(self, code: str, target: str) -> None:
         self._run.append((code, target))

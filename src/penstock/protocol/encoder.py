@@ -5,23 +5,27 @@ inlined; fixed-size fields, the length that follows them and the zero of an empt
 packed together. Record batches are not joined but become separate parts, so that the batches of a
 Fetch response can be sent straight from their file.
 
+The function takes the number of array elements that it may encode, as a decoder does.
+
 Values are not checked one by one. If `struct` refuses one, the message is searched for the field at
 fault.
 """
 
 import struct
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 from uuid import UUID
 
 from penstock.core.errors import UnsupportedVersionError
 from penstock.protocol import primitives
+from penstock.protocol.decoder import UNLIMITED
 from penstock.protocol.diagnosis import explain, shortened
 from penstock.protocol.fields import ZERO_UUID, Message, RecordsRange, Scalar, Struct
 from penstock.protocol.schema import Array, Field, WireType, fields_of, is_fixed
 from penstock.protocol.source import Source
 
 M = TypeVar("M", bound=Message)
+M_contra = TypeVar("M_contra", bound=Message, contravariant=True)
 Part = bytes | bytearray | memoryview | RecordsRange
 
 _NOT_ENCODABLE = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
@@ -32,9 +36,18 @@ def encoder_source(cls: type[Message], version: int) -> Source:
     return _EncoderSource(cls, version).write()
 
 
-def compile_encoder(cls: type[M], version: int) -> Callable[[M], list[Part]]:
-    """Returns a function from a message to its bytes, in parts around the records."""
-    return cast("Callable[[M], list[Part]]", encoder_source(cls, version).build("encode"))
+class Encoder(Protocol[M_contra]):
+    """Returns the bytes of a message, in parts around the records.
+
+    Raises TooManyElementsError if its arrays have more than `room` elements together.
+    """
+
+    def __call__(self, message: M_contra, room: int = UNLIMITED, /) -> list[Part]: ...
+
+
+def compile_encoder(cls: type[M], version: int) -> Encoder[M]:
+    """Returns the function that encodes `cls` at `version`."""
+    return cast("Encoder[M]", encoder_source(cls, version).build("encode"))
 
 
 class _EncoderSource:
@@ -50,7 +63,7 @@ class _EncoderSource:
     def write(self) -> Source:
         out = self._source
         errors = out.constant("NOT_ENCODABLE", _NOT_ENCODABLE)
-        with out.block("def encode(m):"):
+        with out.block(f"def encode(m, room={UNLIMITED}):"):
             with out.block("try:"):
                 out.line("parts = []")
                 out.line("o = []")
@@ -204,6 +217,10 @@ class _EncoderSource:
         self, value: str, element: Scalar | type[Struct], flexible: bool, where: str
     ) -> None:
         out = self._source
+        out.line(f"room -= len({value})")
+        with out.block("if room < 0:"):
+            too_many = self._helper(primitives.too_many)
+            out.line(f"raise {too_many}({where!r}, len({value}), room)")
         if element is Scalar.UUID:
             out.line(f'o.append(b"".join([item.int.to_bytes(16, "big") for item in {value}]))')
         elif isinstance(element, Scalar) and is_fixed(element):

@@ -6,15 +6,19 @@ and response. Encoding returns a list of parts that starts with the length.
 
 import struct
 from functools import cache
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from penstock.core.errors import ProtocolError
 from penstock.protocol.api import Api, api
 from penstock.protocol.codec import decode, encode, encode_parts
+from penstock.protocol.decoder import UNLIMITED
 from penstock.protocol.encoder import Part
 from penstock.protocol.fields import Kind, Message
 from penstock.protocol.messages.header import RequestHeader, ResponseHeader
 from penstock.protocol.primitives import size_of
+
+MAX_HEADER_TAGS: Final = 100
+"""Kafka's clients send none."""
 
 _LENGTH = struct.Struct(">i")
 _KEY_AND_VERSION = struct.Struct(">hh")
@@ -28,13 +32,15 @@ def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int
     """Decodes the header of a request; returns it and the position of the request.
 
     The header is readable in any version of a known API, so that the response can list the
-    supported versions. Raises UnsupportedVersionError for a key that Kafka does not have.
+    supported versions. Raises UnsupportedVersionError for a key that Kafka does not have, and
+    TooManyElementsError for more than `MAX_HEADER_TAGS` tagged fields.
     """
     try:
         key, version = _KEY_AND_VERSION.unpack_from(frame)
     except struct.error:
         raise ProtocolError(f"{len(frame)} bytes are too few for a request header") from None
-    return decode(RequestHeader, api(key).request_header_version(version), frame)
+    header_version = api(key).request_header_version(version)
+    return decode(RequestHeader, header_version, frame, 0, MAX_HEADER_TAGS)
 
 
 def decode_response(
@@ -64,12 +70,14 @@ def encode_request(
     return _with_prefix(_LENGTH.pack(length) + header, parts)
 
 
-def encode_response(message: Message, version: int, correlation_id: int) -> list[Part]:
+def encode_response(
+    message: Message, version: int, correlation_id: int, max_elements: int = UNLIMITED
+) -> list[Part]:
     """Returns length, header and body of a response, in parts to be sent in order.
 
     Record batches are separate parts: see `encode_parts`.
     """
-    parts = encode_parts(message, version)
+    parts = encode_parts(message, version, max_elements)
     # ResponseHeader, packed together with the length: version 1 has an empty tag section.
     flexible = _api_of(type(message)).response_header_version(version) == 1
     layout = _LENGTH_AND_HEADER_1 if flexible else _LENGTH_AND_HEADER_0

@@ -16,6 +16,10 @@ _CACHED_ARRAYS: Final = 64
 _MAX_UINT32: Final = 0xFFFF_FFFF
 
 
+class TooManyElementsError(ProtocolError):
+    """A message whose arrays have more elements than the caller of its codec accepts."""
+
+
 def read_uvarint(view: memoryview, position: int, first: int) -> tuple[int, int]:
     """Reads the rest of a varint whose `first` byte has been read already."""
     byte = view[position]
@@ -39,17 +43,22 @@ def read_uvarint(view: memoryview, position: int, first: int) -> tuple[int, int]
     return value, position + 4
 
 
-def skip_tagged_fields(view: memoryview, position: int, count: int, size: int) -> int:
-    """Skips unknown tagged fields; returns where they end.
+def skip_tagged_fields(
+    view: memoryview, position: int, count: int, size: int, room: int
+) -> tuple[int, int]:
+    """Skips unknown tagged fields; returns where they end, and the room for further elements.
 
     `count` is the first byte of the number of fields; the rest of a longer varint is read here.
     """
     if count > 0x7F:
         count, position = read_uvarint(view, position, count)
+    room -= count
+    if room < 0:
+        raise too_many("an unknown tag section", count, room)
     for _ in range(count):
         _, length, position = read_tag(view, position, size)
         position += length
-    return position
+    return position, room
 
 
 def read_tag(view: memoryview, position: int, size: int) -> tuple[int, int, int]:
@@ -81,6 +90,13 @@ def bad_count(where: str, count: int, remaining: int) -> ProtocolError:
     if count < 0:
         return ProtocolError(f"{where} is null or its count is negative, which is not allowed")
     return ProtocolError(f"{where} claims {count} elements in the remaining {remaining} bytes")
+
+
+def too_many(where: str, count: int, room: int) -> TooManyElementsError:
+    """Returns the error for an array whose elements have made `room` negative."""
+    return TooManyElementsError(
+        f"{where} has {count} elements, but the message may have only {count + room} more"
+    )
 
 
 def long_string(where: str, length: int) -> ProtocolError:

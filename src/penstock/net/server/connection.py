@@ -124,6 +124,7 @@ class Connection:
         "_ending",
         "_eof",
         "_flush_due",
+        "_holds",
         "_limits",
         "_owner",
         "_pauses",
@@ -166,6 +167,7 @@ class Connection:
         self._pending: deque[PendingResponse] = deque()
         self._queued: deque[memoryview] = deque()
         self._pauses = 0
+        self._holds = 0
         self._throttles = 0
         self._delivering = False
         self._flush_due = False
@@ -198,12 +200,15 @@ class Connection:
                 self._flush()
 
     def hold(self) -> None:
-        """Delivers no further request until `release`."""
+        """Delivers no further request until each `hold` has had its `release`."""
+        self._holds += 1
         self._pauses |= _HELD
 
     def release(self) -> None:
-        self._pauses &= ~_HELD
-        self._resume()
+        self._holds -= 1
+        if not self._holds:
+            self._pauses &= ~_HELD
+            self._resume()
 
     def throttle(self, ms: int) -> None:
         """Delivers no request for that long, because a quota is exceeded."""

@@ -1,0 +1,125 @@
+"""The pacer: bounds how long requests with many elements occupy the event loop.
+
+A request that loops over elements runs in slices: after `SLICE_S` it pauses until the event loop
+has served everything else. All paced requests together take one slice in an iteration of the loop,
+however many there are. There are two forms, with the same effect:
+
+    async for topic in pacer.each(body.topics):     # in a coroutine
+        ...
+
+    def steps() -> Steps[Response]:                 # in a handler that usually needs no pause
+        for topic in body.topics:
+            yield
+            ...
+        return response
+
+    return pacer.run(steps())
+
+The state of the broker may change during a pause: a loop with pauses must not iterate over
+a dictionary of the broker, only over a copy of its keys.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterable
+from heapq import heappop, heappush
+from time import perf_counter
+from types import CoroutineType
+from typing import Any, Final, TypeAlias, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Steps: TypeAlias = Generator[None, None, R]
+"""A computation that yields between its elements, and returns its result."""
+
+SLICE_S: Final = 0.005
+
+
+class Pacer:
+    """Shares the time of one event loop between its long requests; see the module.
+
+    The request that has had the fewest slices goes first, so that a request of a few slices does
+    not wait for all of those that need hundreds.
+    """
+
+    def __init__(self) -> None:
+        self._deadline = 0.0
+        """When the slice of this iteration of the loop ends; 0 if it has not begun."""
+        self._is_scheduled = False
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        """A heap: slices used, a number that keeps the order of arrival, the waiting request."""
+        self._arrivals = 0
+
+    @property
+    def must_pause(self) -> bool:
+        """Whether the slice of this iteration of the loop is used up; begins it if necessary."""
+        now = perf_counter()
+        if now < self._deadline:
+            return False
+        if self._deadline:
+            return True
+        self._deadline = now + SLICE_S
+        self._schedule()
+        return False
+
+    async def pause(self, slices: int = 1) -> None:
+        """Waits for another slice; `slices` is how many the request has had."""
+        future = asyncio.get_running_loop().create_future()
+        self._arrivals += 1
+        heappush(self._waiting, (slices, self._arrivals, future))
+        self._schedule()
+        await future
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """Yields the items, with pauses between them when they take long."""
+        slices = 0
+        for item in items:
+            if self.must_pause:
+                slices += 1
+                await self.pause(slices)
+            yield item
+
+    def run(self, steps: Steps[R]) -> R | Coroutine[Any, Any, R]:
+        """Returns the result of `steps` if they need no pause, otherwise a coroutine for the rest.
+
+        If the result is a coroutine itself, the returned coroutine awaits it.
+        """
+        try:
+            while True:
+                next(steps)
+                if self.must_pause:
+                    return self.complete(steps)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+
+    async def complete(self, steps: Steps[R]) -> R:
+        """Runs the steps to their end, with pauses; awaits their result if it is a coroutine."""
+        slices = 0
+        try:
+            while True:
+                if self.must_pause:
+                    slices += 1
+                    await self.pause(slices)
+                next(steps)
+        except StopIteration as done:
+            result = done.value
+        if isinstance(result, CoroutineType):
+            result = await result
+        return result  # type: ignore[no-any-return]
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin_iteration)
+
+    def _begin_iteration(self) -> None:
+        """Allows another slice, and resumes one waiting request."""
+        self._deadline = 0.0
+        self._is_scheduled = False
+        while self._waiting:
+            _, _, future = heappop(self._waiting)
+            if not future.done():  # it is done if its request was cancelled
+                self._schedule()
+                future.set_result(None)
+                return
