@@ -35,6 +35,7 @@ from penstock.broker.metadata.features import (
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metadata.topic_rules import election_rules
+from penstock.broker.pacer import Pacer
 from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -220,6 +221,7 @@ class SimBroker:
             config=config,
             clock=clock,
             workers=workers,
+            pacer=Pacer(lambda: 0.0),
             image=image,
             controller=controller,
             topic_creator=TopicCreator(config, image, controller),

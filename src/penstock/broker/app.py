@@ -41,6 +41,7 @@ from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metadata.topic_rules import election_rules
+from penstock.broker.pacer import Pacer
 from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -93,6 +94,7 @@ class App:
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
         self._workers = Workers()
+        self._pacer = Pacer()
         self._closing = AsyncExitStack()
         self._logs = LogManager(
             self._disk,
@@ -251,6 +253,7 @@ class App:
             config=config,
             clock=clock,
             workers=workers,
+            pacer=self._pacer,
             image=image,
             controller=controller,
             topic_creator=TopicCreator(config, image, controller),

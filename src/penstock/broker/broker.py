@@ -16,6 +16,7 @@ from penstock.broker.coordinator.transaction_verification import TransactionVeri
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
+from penstock.broker.pacer import Pacer
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.log_mover import LogMover
@@ -37,6 +38,7 @@ class Broker:
     config: BrokerConfig
     clock: Clock
     workers: Workers
+    pacer: Pacer
     image: ClusterImage
     controller: ControllerHost
     topic_creator: TopicCreator

@@ -20,10 +20,17 @@ a dictionary of the broker, only over a copy of its keys.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Generator, Iterable
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from heapq import heappop, heappush
 from time import perf_counter
-from types import CoroutineType
 from typing import Any, Final, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -33,6 +40,14 @@ Steps: TypeAlias = Generator[None, None, R]
 """A computation that yields between its elements, and returns its result."""
 
 SLICE_S: Final = 0.005
+CHUNK: Final = 200
+"""Elements that a component handles at once which cannot pause between them."""
+
+
+def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
+    """Yields parts of a sequence that are small enough to be handled without a pause."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 class Pacer:
@@ -42,7 +57,8 @@ class Pacer:
     not wait for all of those that need hundreds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+        self._now = now
         self._deadline = 0.0
         """When the slice of this iteration of the loop ends; 0 if it has not begun."""
         self._is_scheduled = False
@@ -53,7 +69,7 @@ class Pacer:
     @property
     def must_pause(self) -> bool:
         """Whether the slice of this iteration of the loop is used up; begins it if necessary."""
-        now = perf_counter()
+        now = self._now()
         if now < self._deadline:
             return False
         if self._deadline:
@@ -79,7 +95,7 @@ class Pacer:
                 await self.pause(slices)
             yield item
 
-    def run(self, steps: Steps[R]) -> R | Coroutine[Any, Any, R]:
+    def run(self, steps: Steps[R | Coroutine[Any, Any, R]]) -> R | Coroutine[Any, Any, R]:
         """Returns the result of `steps` if they need no pause, otherwise a coroutine for the rest.
 
         If the result is a coroutine itself, the returned coroutine awaits it.
@@ -90,10 +106,10 @@ class Pacer:
                 if self.must_pause:
                     return self.complete(steps)
         except StopIteration as done:
-            result: R = done.value
+            result: R | Coroutine[Any, Any, R] = done.value
             return result
 
-    async def complete(self, steps: Steps[R]) -> R:
+    async def complete(self, steps: Steps[R | Coroutine[Any, Any, R]]) -> R:
         """Runs the steps to their end, with pauses; awaits their result if it is a coroutine."""
         slices = 0
         try:
@@ -103,10 +119,10 @@ class Pacer:
                     await self.pause(slices)
                 next(steps)
         except StopIteration as done:
-            result = done.value
-        if isinstance(result, CoroutineType):
-            result = await result
-        return result  # type: ignore[no-any-return]
+            result: R | Coroutine[Any, Any, R] = done.value
+        if isinstance(result, Coroutine):
+            return await result
+        return result
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

@@ -165,10 +165,10 @@ class AclAuthorizer:
         self._decisions.clear()
 
     def acls(self, acl_filter: AclFilter) -> Iterator[tuple[PatternKey, list[Entry]]]:
-        """Yields the ACLs that match a filter, by pattern."""
-        for resource_type, patterns in self._types.items():
+        """Yields the ACLs that match a filter, by pattern. They may change between two of them."""
+        for resource_type, patterns in list(self._types.items()):
             for pattern_type in ("LITERAL", "PREFIXED"):
-                for name, rules in patterns.of_type(pattern_type).items():
+                for name, rules in list(patterns.of_type(pattern_type).items()):
                     key = (resource_type, pattern_type, name)
                     if acl_filter.matches_pattern(key):
                         entries = [e for e in rules.entries if acl_filter.matches_entry(e)]

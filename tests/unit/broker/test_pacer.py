@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import pacer as pacer_module
 from penstock.broker.pacer import SLICE_S, Pacer, Steps
 
 PER_SLICE = 10
@@ -16,11 +15,11 @@ PER_SLICE = 10
 class Work:
     """Elements that take time on a clock of the test; `spans` counts them between iterations."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now = 1.0
+        self.pacer = Pacer(lambda: self.now)
         self.handled = 0
         self.spans: list[int] = []
-        monkeypatch.setattr(pacer_module, "perf_counter", lambda: self.now)
 
     def element(self) -> None:
         self.now += SLICE_S / PER_SLICE + 1e-9
@@ -35,8 +34,8 @@ class Work:
 
 
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Work:
-    return Work(monkeypatch)
+def work() -> Work:
+    return Work()
 
 
 def steps(work: Work, count: int) -> Steps[str]:
@@ -46,17 +45,18 @@ def steps(work: Work, count: int) -> Steps[str]:
     return "done"
 
 
-async def loop_over(pacer: Pacer, work: Work, count: int) -> str:
-    async for _ in pacer.each(range(count)):
+async def loop_over(work: Work, count: int) -> str:
+    async for _ in work.pacer.each(range(count)):
         work.element()
     return "done"
 
 
 def test_short_work_needs_no_pause(work: Work) -> None:
     async def main() -> None:
-        assert Pacer().run(steps(work, PER_SLICE)) == "done"
-        assert await loop_over(Pacer(), work, PER_SLICE) == "done"
-        assert Pacer().run(steps(work, 0)) == "done"
+        assert work.pacer.run(steps(work, 0)) == "done"
+        assert work.pacer.run(steps(work, PER_SLICE)) == "done"
+        work.pacer = Pacer(lambda: work.now)
+        assert await loop_over(work, PER_SLICE) == "done"
 
     asyncio.run(main())
 
@@ -64,15 +64,14 @@ def test_short_work_needs_no_pause(work: Work) -> None:
 @pytest.mark.parametrize("form", ["steps", "coroutine"])
 def test_long_work_runs_in_slices(work: Work, form: str) -> None:
     async def main() -> None:
-        pacer = Pacer()
         watch = asyncio.create_task(work.watch())
         if form == "steps":
-            rest = pacer.run(steps(work, 1000))
+            rest = work.pacer.run(steps(work, 1000))
             assert work.handled == PER_SLICE
             assert not isinstance(rest, str)
             assert await rest == "done"
         else:
-            assert await loop_over(pacer, work, 1000) == "done"
+            assert await loop_over(work, 1000) == "done"
         watch.cancel()
 
     asyncio.run(main())
@@ -82,9 +81,8 @@ def test_long_work_runs_in_slices(work: Work, form: str) -> None:
 
 def test_all_requests_share_one_slice_of_an_iteration(work: Work) -> None:
     async def main() -> None:
-        pacer = Pacer()
         watch = asyncio.create_task(work.watch())
-        results = await asyncio.gather(*(loop_over(pacer, work, 100) for _ in range(20)))
+        results = await asyncio.gather(*(loop_over(work, 100) for _ in range(20)))
         assert results == ["done"] * 20
         watch.cancel()
 
@@ -95,12 +93,11 @@ def test_all_requests_share_one_slice_of_an_iteration(work: Work) -> None:
 
 def test_a_short_request_overtakes_long_ones(work: Work) -> None:
     async def main() -> None:
-        pacer = Pacer()
-        long = [asyncio.create_task(loop_over(pacer, work, 10_000)) for _ in range(10)]
+        long = [asyncio.create_task(loop_over(work, 10_000)) for _ in range(10)]
         for _ in range(100):
             await asyncio.sleep(0)
         before = work.handled
-        await loop_over(pacer, work, 3 * PER_SLICE)
+        await loop_over(work, 3 * PER_SLICE)
         assert work.handled - before <= 12 * PER_SLICE
         for task in long:
             task.cancel()
@@ -111,9 +108,8 @@ def test_a_short_request_overtakes_long_ones(work: Work) -> None:
 
 def test_a_cancelled_request_does_not_stop_the_others(work: Work) -> None:
     async def main() -> None:
-        pacer = Pacer()
-        cancelled = asyncio.create_task(loop_over(pacer, work, 10_000))
-        other = asyncio.create_task(loop_over(pacer, work, 500))
+        cancelled = asyncio.create_task(loop_over(work, 10_000))
+        other = asyncio.create_task(loop_over(work, 500))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         cancelled.cancel()
@@ -131,7 +127,7 @@ def test_a_result_that_is_a_coroutine_is_awaited(work: Work) -> None:
         return later()
 
     async def main() -> None:
-        result: object = await Pacer().run(with_coroutine())
+        result: object = await work.pacer.run(with_coroutine())
         assert result == "later"
 
     asyncio.run(main())
@@ -143,7 +139,7 @@ def test_an_error_of_a_step_is_raised(work: Work) -> None:
         raise ValueError("at the end")
 
     async def main() -> None:
-        rest = Pacer().run(failing())
+        rest = work.pacer.run(failing())
         assert not isinstance(rest, str)
         with pytest.raises(ValueError, match="at the end"):
             await rest

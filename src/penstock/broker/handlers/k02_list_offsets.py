@@ -7,6 +7,7 @@ earliest local offset is the earliest offset, and tiered offsets do not exist.
 from collections import Counter
 from dataclasses import dataclass
 
+from penstock.broker.pacer import Pacer
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -44,6 +45,7 @@ _FIRST_WITH_EPOCH = 4
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     workers: Workers
     replicas: ReplicaManager
     authorizer: RequestAuthorizer
@@ -51,13 +53,13 @@ class Context:
 
 async def handle(context: Context, request: Request, body: ListOffsetsRequest) -> Response:
     topics = []
-    for topic in body.topics:
+    async for topic in context.pacer.each(body.topics):
         allowed = context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         )
         counts = Counter(partition.partition_index for partition in topic.partitions)
         partitions = []
-        for partition in topic.partitions:
+        async for partition in context.pacer.each(topic.partitions):
             index = partition.partition_index
             if counts[index] != 1:
                 # The client could not match several results: one error for all of them.

@@ -6,6 +6,7 @@ from uuid import UUID
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.metadata.topic_creator import TopicCreator
+from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
 from penstock.controller.image import ClusterImage
@@ -26,10 +27,12 @@ from penstock.protocol.messages.metadata import (
 from penstock.security.acl import AclOperation, ResourceType
 
 _FIRST_BY_TOPIC_ID = 12
+_PARTITIONS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     config: BrokerConfig
     image: ClusterImage
     topic_creator: TopicCreator
@@ -38,16 +41,20 @@ class Context:
 
 
 def handle(context: Context, request: Request, body: MetadataRequest) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(context: Context, request: Request, body: MetadataRequest) -> Steps[HandlerResult]:
     requested = body.topics
+    topics: list[MetadataResponseTopic] = []
     if requested is None or (request.version == 0 and not requested):
-        names = [
-            name
-            for name in context.image.topics
+        for name in list(context.image.topics):
+            yield
             if context.authorizer.allows(
                 request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
-            )
-        ]
-        return _response(context, request, body, [_topic(context, request, body, n) for n in names])
+            ):
+                topics.append((yield from _topic(context, request, body, name)))
+        return _response(context, request, body, topics)
     if request.version < _FIRST_BY_TOPIC_ID and any(map(_is_by_id, requested)):
         # Requests of versions 10 and 11 can have ids, but the responses need names.
         topics = [
@@ -55,25 +62,27 @@ def handle(context: Context, request: Request, body: MetadataRequest) -> Handler
             for topic in requested
         ]
         return _response(context, request, body, topics)
-    topics = []
     missing: list[str] = []
     for topic in {(topic.topic_id, topic.name): topic for topic in requested}.values():
+        yield
         if topic.name is None or _is_by_id(topic):
-            topics.append(_by_id(context, request, body, topic.topic_id))
+            topics.append((yield from _by_id(context, request, body, topic.topic_id)))
         elif not context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name
         ):
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             topics.append(MetadataResponseTopic(code, topic.name))
         elif topic.name in context.image.topics:
-            topics.append(_topic(context, request, body, topic.name))
+            topics.append((yield from _topic(context, request, body, topic.name)))
         else:
             missing.append(topic.name)
     if not missing:
         return _response(context, request, body, topics)
     create = body.allow_auto_topic_creation and context.config.bool("auto.create.topics.enable")
     if not create:
-        topics += [_unknown(name) for name in missing]
+        for name in missing:
+            yield
+            topics.append(_unknown(name))
         return _response(context, request, body, topics)
     return _with_new_topics(context, request, body, topics, missing)
 
@@ -98,7 +107,7 @@ async def _with_new_topics(
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 topics.append(MetadataResponseTopic(error.code, name))
                 continue
-        topics.append(_topic(context, request, body, name))
+        topics.append(await context.pacer.complete(_topic(context, request, body, name)))
     return _response(context, request, body, topics)
 
 
@@ -133,21 +142,20 @@ def _response(
 
 def _topic(
     context: Context, request: Request, body: MetadataRequest, name: str
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
     image = context.image
     record = image.topics.get(name)
     if record is None:
         return _unknown(name)
-    topic = MetadataResponseTopic(
-        0,
-        name,
-        record.topic_id,
-        name in INTERNAL_TOPICS,
-        [
-            _partition(context, image.partitions[TopicPartition(name, index)], assignment.replicas)
-            for index, assignment in record.assignments.items()
-        ],
-    )
+    partitions = []
+    for index, assignment in record.assignments.items():
+        state = image.partitions.get(TopicPartition(name, index))
+        if state is None:
+            return _unknown(name)  # it was deleted during a pause
+        partitions.append(_partition(context, state, assignment.replicas))
+        if not len(partitions) % _PARTITIONS_AT_ONCE:
+            yield
+    topic = MetadataResponseTopic(0, name, record.topic_id, name in INTERNAL_TOPICS, partitions)
     if body.include_topic_authorized_operations:
         topic.topic_authorized_operations = context.authorizer.authorized_operations(
             request.session, ResourceType.TOPIC, name
@@ -172,7 +180,7 @@ def _partition(
 
 def _by_id(
     context: Context, request: Request, body: MetadataRequest, topic_id: UUID
-) -> MetadataResponseTopic:
+) -> Steps[MetadataResponseTopic]:
     name = context.image.topic_names.get(topic_id)
     if name is None:
         return MetadataResponseTopic(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
@@ -181,7 +189,7 @@ def _by_id(
     ):
         # The client must not learn the name.
         return MetadataResponseTopic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id)
-    return _topic(context, request, body, name)
+    return (yield from _topic(context, request, body, name))
 
 
 def _is_by_id(topic: MetadataRequestTopic) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
@@ -27,6 +28,7 @@ _TOPIC_ID_VERSION = 10
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     image: ClusterImage
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
@@ -39,19 +41,19 @@ async def handle(context: Context, request: Request, body: OffsetCommitRequest) 
         return error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.authorizer.acl_authorizer is None:
         return await context.groups.send(request, body, body.group_id)
-    allowed = [topic for topic in body.topics if _can_read(context, request, topic)]
+    allowed: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitRequestTopic] = []
+    async for topic in context.pacer.each(body.topics):
+        (allowed if _can_read(context, request, topic) else refused).append(topic)
     response = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
     assert isinstance(response, OffsetCommitResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    for topic in body.topics:
-        if topic not in allowed:
-            partitions = [
-                OffsetCommitResponsePartition(partition.partition_index, code)
-                for partition in topic.partitions
-            ]
-            response.topics.append(
-                OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions)
-            )
+    async for topic in context.pacer.each(refused):
+        partitions = [
+            OffsetCommitResponsePartition(partition.partition_index, code)
+            for partition in topic.partitions
+        ]
+        response.topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
     return response
 
 

@@ -1,11 +1,11 @@
 """OffsetFetch (9): versions 0 to 10: committed offsets of one or more groups (C3)."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
@@ -13,6 +13,7 @@ from penstock.coordinator.group.multi_group_requests import merge
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseTopic,
@@ -25,6 +26,7 @@ _SEVERAL_GROUPS_VERSION = 8
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     image: ClusterImage
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
@@ -35,23 +37,27 @@ async def handle(context: Context, request: Request, body: OffsetFetchRequest) -
         return await context.groups.send_split(request, body)
     if request.version < _SEVERAL_GROUPS_VERSION:
         return await _fetch_one_group(context, request, body)
-    allowed = [
-        group for group in body.groups if _can_describe_group(context, request, group.group_id)
-    ]
+    allowed: list[OffsetFetchRequestGroup] = []
+    refused: list[OffsetFetchRequestGroup] = []
+    async for group in context.pacer.each(body.groups):
+        is_allowed = _can_describe_group(context, request, group.group_id)
+        (allowed if is_allowed else refused).append(group)
     response = await context.groups.send_split(request, replace(body, groups=allowed))
     assert isinstance(response, OffsetFetchResponse)
     all_topics = {group.group_id for group in allowed if group.topics is None}
-    for group in response.groups:
-        visible = [topic for topic in group.topics if _can_describe_topic(context, request, topic)]
-        if group.group_id not in all_topics:
-            _refuse(topic for topic in group.topics if topic not in visible)
-        else:
-            group.topics = visible
+    async for fetched in context.pacer.each(response.groups):
+        visible: list[OffsetFetchResponseTopics] = []
+        async for topic in context.pacer.each(fetched.topics):
+            if _can_describe_topic(context, request, topic):
+                visible.append(topic)
+            else:
+                _refuse(topic)
+        if fetched.group_id in all_topics:
+            fetched.topics = visible
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     response.groups += [
         OffsetFetchResponseGroup(group.group_id, error_code=code)
-        for group in body.groups
-        if group not in allowed
+        async for group in context.pacer.each(refused)
     ]
     return response
 
@@ -65,21 +71,23 @@ async def _fetch_one_group(
         return merge(body, request.version, [refused])
     response = await context.groups.send_split(request, body)
     assert isinstance(response, OffsetFetchResponse)
-    visible = [topic for topic in response.topics if _can_describe_topic(context, request, topic)]
-    if body.topics is not None:
-        _refuse(topic for topic in response.topics if topic not in visible)
-    else:
+    visible: list[OffsetFetchResponseTopic] = []
+    async for topic in context.pacer.each(response.topics):
+        if _can_describe_topic(context, request, topic):
+            visible.append(topic)
+        else:
+            _refuse(topic)
+    if body.topics is None:
         response.topics = visible
     return response
 
 
-def _refuse(topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics]) -> None:
-    """Hides the offsets of topics that the client named; other topics are not even named."""
-    for topic in topics:
-        for partition in topic.partitions:
-            partition.committed_offset = partition.committed_leader_epoch = -1
-            partition.metadata = ""
-            partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+def _refuse(topic: OffsetFetchResponseTopic | OffsetFetchResponseTopics) -> None:
+    """Hides the offsets of a topic that the client named; other topics are not even named."""
+    for partition in topic.partitions:
+        partition.committed_offset = partition.committed_leader_epoch = -1
+        partition.metadata = ""
+        partition.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _can_describe_group(context: Context, request: Request, group_id: str) -> bool:

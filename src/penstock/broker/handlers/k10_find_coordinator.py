@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
@@ -26,6 +27,7 @@ _SEVERAL_KEYS_VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     image: ClusterImage
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
@@ -35,7 +37,8 @@ class Context:
 async def handle(context: Context, request: Request, body: FindCoordinatorRequest) -> Response:
     if request.version >= _SEVERAL_KEYS_VERSION:
         coordinators = [
-            await _find(context, request, body.key_type, key) for key in body.coordinator_keys
+            await _find(context, request, body.key_type, key)
+            async for key in context.pacer.each(body.coordinator_keys)
         ]
         return FindCoordinatorResponse(coordinators=coordinators)
     coordinator = await _find(context, request, body.key_type, body.key)

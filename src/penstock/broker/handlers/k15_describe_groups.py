@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
@@ -18,22 +19,23 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
 
 
 async def handle(context: Context, request: Request, body: DescribeGroupsRequest) -> Response:
-    allowed = [
-        group_id
-        for group_id in body.groups
-        if context.authorizer.allows(
+    allowed: list[str] = []
+    refused: list[str] = []
+    async for group_id in context.pacer.each(body.groups):
+        is_allowed = context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.GROUP, group_id
         )
-    ]
+        (allowed if is_allowed else refused).append(group_id)
     response = await context.groups.send_split(request, replace(body, groups=allowed))
     assert isinstance(response, DescribeGroupsResponse)
     if body.include_authorized_operations:
-        for group in response.groups:
+        async for group in context.pacer.each(response.groups):
             if not group.error_code:
                 group.authorized_operations = context.authorizer.authorized_operations(
                     request.session, ResourceType.GROUP, group.group_id
@@ -41,7 +43,6 @@ async def handle(context: Context, request: Request, body: DescribeGroupsRequest
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     response.groups += [
         DescribeGroupsDescribedGroup(code, group_id=group_id)
-        for group_id in body.groups
-        if group_id not in allowed
+        async for group_id in context.pacer.each(refused)
     ]
     return response

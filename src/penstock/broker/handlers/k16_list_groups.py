@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
 from penstock.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
@@ -11,6 +12,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
 
@@ -24,7 +26,7 @@ async def handle(context: Context, request: Request, body: ListGroupsRequest) ->
     ):
         response.groups = [
             group
-            for group in response.groups
+            async for group in context.pacer.each(response.groups)
             if context.authorizer.allows(
                 session, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id
             )

@@ -8,6 +8,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import describe_topic
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.topic_rules import new_topic_rules
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
@@ -30,6 +31,7 @@ _FIRST_WITH_STRICT_QUOTA = 6
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     config: BrokerConfig
     clock: Clock
     controller: ControllerHost
@@ -44,7 +46,7 @@ async def handle(context: Context, request: Request, body: CreateTopicsRequest) 
     )
     errors: dict[str, CreatableTopicResult] = {}
     allowed = []
-    for topic in body.topics:
+    async for topic in context.pacer.each(body.topics):
         try:
             if not may_create_all:
                 context.authorizer.require(
@@ -63,7 +65,7 @@ async def handle(context: Context, request: Request, body: CreateTopicsRequest) 
     )
     if request.version >= _FIRST_WITH_CONFIGS:
         configs = {topic.name: topic for topic in allowed}
-        for result in response.topics:
+        async for result in context.pacer.each(response.topics):
             if not result.error_code:
                 _add_configs(context, request, result, configs[result.name])
     now_ms = context.clock.monotonic_ms()

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.pacer import Pacer
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
@@ -30,6 +31,7 @@ _FIRST_WITH_STRICT_QUOTA = 5
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     config: BrokerConfig
     clock: Clock
     image: ClusterImage
@@ -44,7 +46,7 @@ async def handle(context: Context, request: Request, body: DeleteTopicsRequest) 
     quota = context.quotas.mutation_quota(request, _FIRST_WITH_STRICT_QUOTA)
     allowed: list[DeleteTopicState] = []
     errors: list[DeletableTopicResult] = []
-    for topic in topics:
+    async for topic in context.pacer.each(topics):
         try:
             _check(context, request, topic, quota)
             allowed.append(topic)

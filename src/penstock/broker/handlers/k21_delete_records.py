@@ -5,8 +5,9 @@ The next retention check deletes the segments below it. Offset -1 is the high wa
 
 from dataclasses import dataclass
 
+from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.replica_manager import ReplicaManager
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.core.internal_topics import INTERNAL_TOPICS
@@ -25,15 +26,22 @@ _UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     replicas: ReplicaManager
     authorizer: RequestAuthorizer
 
 
 def handle(context: Context, request: Request, body: DeleteRecordsRequest) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(context: Context, request: Request, body: DeleteRecordsRequest) -> Steps[Response]:
     topics = []
     for topic in body.topics:
+        yield
         partitions = []
         for partition in topic.partitions:
+            yield
             index = partition.partition_index
             try:
                 context.authorizer.require(

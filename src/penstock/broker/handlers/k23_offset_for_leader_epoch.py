@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.replica_manager import ReplicaManager
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import KafkaError
 from penstock.protocol.messages.offset_for_leader_epoch import (
@@ -18,18 +19,27 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     replicas: ReplicaManager
     authorizer: RequestAuthorizer
 
 
 def handle(context: Context, request: Request, body: OffsetForLeaderEpochRequest) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(
+    context: Context, request: Request, body: OffsetForLeaderEpochRequest
+) -> Steps[Response]:
     topics = []
     for topic in body.topics:
+        yield
         allowed = context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic
         )
         partitions = []
         for partition in topic.partitions:
+            yield
             try:
                 if not allowed:
                     raise context.authorizer.error(

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator, errors_of
+from penstock.broker.pacer import Pacer, Steps, chunks
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
@@ -31,6 +32,7 @@ _BROKER_VERSION = 4
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     image: ClusterImage
     authorizer: RequestAuthorizer
     transactions: TransactionCoordinator
@@ -40,10 +42,12 @@ async def handle(context: Context, request: Request, body: AddPartitionsToTxnReq
     if request.version >= _BROKER_VERSION:
         if not context.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        results = await asyncio.gather(
-            *(_add(context, request, transaction) for transaction in body.transactions)
-        )
-        return AddPartitionsToTxnResponse(results_by_transaction=list(results))
+        results: list[AddPartitionsToTxnResult] = []
+        async for chunk in context.pacer.each(chunks(body.transactions)):
+            results += await asyncio.gather(
+                *(_add(context, request, transaction) for transaction in chunk)
+            )
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
     transaction = AddPartitionsToTxnTransaction(
         body.v3_and_below_transactional_id,
         body.v3_and_below_producer_id,
@@ -67,20 +71,21 @@ async def _add(
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         response = error_response(body, _BROKER_VERSION, code)
     else:
-        errors = _check_partitions(context, request, transaction)
+        errors = await context.pacer.complete(_check_partitions(context, request, transaction))
         if errors:
-            return _result(name, errors)
+            return await context.pacer.complete(_result(name, errors))
         response = await context.transactions.send(request, body, name)
     assert isinstance(response, AddPartitionsToTxnResponse)
-    return _result(name, errors_of(response))
+    return await context.pacer.complete(_result(name, errors_of(response)))
 
 
 def _check_partitions(
     context: Context, request: Request, transaction: AddPartitionsToTxnTransaction
-) -> dict[TopicPartition, ErrorCode]:
+) -> Steps[dict[TopicPartition, ErrorCode]]:
     """Returns an error for every partition if one of them cannot be added; else no errors."""
     errors: dict[TopicPartition, ErrorCode] = {}
     for topic in transaction.topics:
+        yield
         allowed = request.version >= _BROKER_VERSION or (
             topic.name not in INTERNAL_TOPICS
             and context.authorizer.allows(
@@ -88,6 +93,7 @@ def _check_partitions(
             )
         )
         for index in topic.partitions:
+            yield
             key = TopicPartition(topic.name, index)
             if not allowed:
                 errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -100,9 +106,12 @@ def _check_partitions(
     return errors
 
 
-def _result(name: str, errors: Mapping[TopicPartition, ErrorCode]) -> AddPartitionsToTxnResult:
+def _result(
+    name: str, errors: Mapping[TopicPartition, ErrorCode]
+) -> Steps[AddPartitionsToTxnResult]:
     topics: dict[str, AddPartitionsToTxnTopicResult] = {}
     for (topic, index), code in errors.items():
+        yield
         result = topics.setdefault(topic, AddPartitionsToTxnTopicResult(topic, []))
         result.results_by_partition.append(AddPartitionsToTxnPartitionResult(index, code))
     return AddPartitionsToTxnResult(name, list(topics.values()))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
+from penstock.broker.pacer import Pacer
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -26,6 +27,7 @@ from penstock.security.acl import AclOperation
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     replicas: ReplicaManager
     authorizer: RequestAuthorizer
     txn_markers: TransactionMarkers
@@ -37,7 +39,7 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
         session, AclOperation.CLUSTER_ACTION
     )
     by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
-    for marker in body.markers:
+    async for marker in context.pacer.each(body.markers):
         written = by_producer.setdefault(marker.producer_id, {})
         if allowed:
             written.update(await _write(context, marker))
@@ -45,14 +47,17 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             written.update(dict.fromkeys(_partitions(marker), code))
     return WriteTxnMarkersResponse(
-        [_result(producer_id, errors) for producer_id, errors in by_producer.items()]
+        [
+            _result(producer_id, errors)
+            async for producer_id, errors in context.pacer.each(by_producer.items())
+        ]
     )
 
 
 async def _write(context: Context, marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
     errors: dict[TopicPartition, ErrorCode] = {}
     hosted = []
-    for key in _partitions(marker):
+    async for key in context.pacer.each(_partitions(marker)):
         if _is_online(context, key):
             hosted.append(key)
         else:

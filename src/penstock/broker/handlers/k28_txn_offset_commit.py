@@ -15,6 +15,7 @@ from penstock.broker.coordinator.transaction_verification import (
     TransactionSupport,
     TransactionVerifier,
 )
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
@@ -43,6 +44,7 @@ _NO_SEQUENCE = -1
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     image: ClusterImage
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
@@ -60,7 +62,7 @@ async def handle(context: Context, request: Request, body: TxnOffsetCommitReques
     # Topics that cannot be committed are refused first: they must not begin a transaction.
     accepted: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
-    for topic in body.topics:
+    async for topic in context.pacer.each(body.topics):
         name = _name(context, request, topic)
         if name is None:
             refused.append(_topic(topic, topic.partitions, ErrorCode.UNKNOWN_TOPIC_ID))
@@ -70,7 +72,7 @@ async def handle(context: Context, request: Request, body: TxnOffsetCommitReques
             continue
         existing: list[TxnOffsetCommitRequestPartition] = []
         unknown: list[TxnOffsetCommitRequestPartition] = []
-        for partition in topic.partitions:
+        async for partition in context.pacer.each(topic.partitions):
             exists = TopicPartition(name, partition.partition_index) in context.image.partitions
             (existing if exists else unknown).append(partition)
         if existing:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.pacer import Pacer, Steps
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.acls import acl_filter, authorizer_for
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.protocol.messages.describe_acls import (
@@ -12,33 +13,36 @@ from penstock.protocol.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from penstock.security.acl import (
+    AclFilter,
     AclOperation,
     AclPermission,
     PatternType,
     ResourceType,
 )
+from penstock.security.acl_authorizer import AclAuthorizer
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
 
 
 def handle(context: Context, request: Request, body: DescribeAclsRequest) -> HandlerResult:
     authorizer = authorizer_for(context.authorizer, request.session, AclOperation.DESCRIBE)
-    return DescribeAclsResponse(
-        resources=[
-            DescribeAclsResource(
-                ResourceType[resource_type],
-                name,
-                PatternType[pattern_type],
-                [
-                    AclDescription(
-                        principal, host, AclOperation[operation], AclPermission[permission]
-                    )
-                    for principal, host, operation, permission in entries
-                ],
+    return context.pacer.run(_matching_acls(authorizer, acl_filter(body)))
+
+
+def _matching_acls(authorizer: AclAuthorizer, selected: AclFilter) -> Steps[Response]:
+    resources = []
+    for (resource_type, pattern_type, name), entries in authorizer.acls(selected):
+        acls = []
+        for principal, host, operation, permission in entries:
+            yield
+            acls.append(
+                AclDescription(principal, host, AclOperation[operation], AclPermission[permission])
             )
-            for (resource_type, pattern_type, name), entries in authorizer.acls(acl_filter(body))
-        ],
-    )
+        resources.append(
+            DescribeAclsResource(ResourceType[resource_type], name, PatternType[pattern_type], acls)
+        )
+    return DescribeAclsResponse(resources=resources)

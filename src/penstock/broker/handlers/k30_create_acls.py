@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.acls import authorizer_for
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -20,6 +21,7 @@ from penstock.security.acl import AclOperation, new_binding
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     controller: ControllerHost
     authorizer: RequestAuthorizer
 
@@ -32,7 +34,7 @@ async def handle(context: Context, request: Request, body: CreateAclsRequest) ->
         return CreateAclsResponse(results=[refusal for _ in body.creations])
     bindings = []
     results = []
-    for creation in body.creations:
+    async for creation in context.pacer.each(body.creations):
         try:
             pattern, entry = new_binding(
                 creation.resource_type,

@@ -8,7 +8,8 @@ are refused: the request must be sent to that broker.
 from penstock.broker.config.entry import ConfigEntry
 from penstock.broker.metadata.config_resources import ConfigContext as Context
 from penstock.broker.metadata.config_resources import check_access, describe
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.pacer import Steps
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.core.errors import KafkaError
 from penstock.protocol.enums import ConfigSource
 from penstock.protocol.messages.describe_configs import (
@@ -23,9 +24,15 @@ from penstock.security.acl import AclOperation
 
 
 def handle(context: Context, request: Request, body: DescribeConfigsRequest) -> HandlerResult:
-    return DescribeConfigsResponse(
-        results=[_resource(context, request, body, resource) for resource in body.resources]
-    )
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(context: Context, request: Request, body: DescribeConfigsRequest) -> Steps[Response]:
+    results = []
+    for resource in body.resources:
+        yield
+        results.append(_resource(context, request, body, resource))
+    return DescribeConfigsResponse(results=results)
 
 
 def _resource(

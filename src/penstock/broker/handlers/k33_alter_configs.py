@@ -30,7 +30,7 @@ class Context(ConfigContext):
 
 
 async def handle(context: Context, request: Request, body: AlterConfigsRequest) -> Response:
-    allowed, errors = check_alterations(context, request.session, body.resources)
+    allowed, errors = await check_alterations(context, request.session, body.resources)
     altered = replace(body, resources=[resource for _, resource in allowed])
     rules = config_rules(context)
     response = await context.controller.run(lambda image: alter_configs(image, altered, rules))

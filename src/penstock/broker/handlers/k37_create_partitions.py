@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.topic_rules import random_start
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -27,6 +28,7 @@ _FIRST_WITH_STRICT_QUOTA = 3
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     clock: Clock
     image: ClusterImage
     controller: ControllerHost
@@ -38,7 +40,7 @@ async def handle(context: Context, request: Request, body: CreatePartitionsReque
     quota = context.quotas.mutation_quota(request, _FIRST_WITH_STRICT_QUOTA)
     allowed = []
     errors = []
-    for topic in body.topics:
+    async for topic in context.pacer.each(body.topics):
         try:
             context.authorizer.require(
                 request.session, AclOperation.ALTER, ResourceType.TOPIC, topic.name

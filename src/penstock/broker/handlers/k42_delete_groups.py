@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
@@ -18,24 +19,23 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
 
 
 async def handle(context: Context, request: Request, body: DeleteGroupsRequest) -> Response:
-    allowed = [
-        group_id
-        for group_id in body.groups_names
-        if context.authorizer.allows(
+    allowed: list[str] = []
+    refused: list[str] = []
+    async for group_id in context.pacer.each(body.groups_names):
+        is_allowed = context.authorizer.allows(
             request.session, AclOperation.DELETE, ResourceType.GROUP, group_id
         )
-    ]
+        (allowed if is_allowed else refused).append(group_id)
     response = await context.groups.send_split(request, replace(body, groups_names=allowed))
     assert isinstance(response, DeleteGroupsResponse)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     response.results += [
-        DeletableGroupResult(group_id, code)
-        for group_id in body.groups_names
-        if group_id not in allowed
+        DeletableGroupResult(group_id, code) async for group_id in context.pacer.each(refused)
     ]
     return response

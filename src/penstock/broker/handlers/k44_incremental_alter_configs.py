@@ -37,10 +37,10 @@ class Context(ConfigContext):
 async def handle(
     context: Context, request: Request, body: IncrementalAlterConfigsRequest
 ) -> Response:
-    allowed, errors = check_alterations(context, request.session, body.resources)
+    allowed, errors = await check_alterations(context, request.session, body.resources)
     results = {}
     stored = []
-    for kind, resource in allowed:
+    async for kind, resource in context.pacer.each(allowed):
         if kind is not ConfigResourceType.BROKER_LOGGER:
             stored.append(resource)
             continue

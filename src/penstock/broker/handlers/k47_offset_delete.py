@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -19,6 +21,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
 
@@ -29,19 +32,20 @@ async def handle(context: Context, request: Request, body: OffsetDeleteRequest) 
         session, AclOperation.DELETE, ResourceType.GROUP, body.group_id
     ):
         return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    allowed = [
-        topic
-        for topic in body.topics
-        if context.authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic.name)
-    ]
+    allowed: list[OffsetDeleteRequestTopic] = []
+    refused: list[OffsetDeleteRequestTopic] = []
+    async for topic in context.pacer.each(body.topics):
+        is_allowed = context.authorizer.allows(
+            session, AclOperation.READ, ResourceType.TOPIC, topic.name
+        )
+        (allowed if is_allowed else refused).append(topic)
     response = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
     assert isinstance(response, OffsetDeleteResponse)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    for topic in body.topics:
-        if topic not in allowed:
-            partitions = [
-                OffsetDeleteResponsePartition(partition.partition_index, code)
-                for partition in topic.partitions
-            ]
-            response.topics.append(OffsetDeleteResponseTopic(topic.name, partitions))
+    async for topic in context.pacer.each(refused):
+        partitions = [
+            OffsetDeleteResponsePartition(partition.partition_index, code)
+            for partition in topic.partitions
+        ]
+        response.topics.append(OffsetDeleteResponseTopic(topic.name, partitions))
     return response

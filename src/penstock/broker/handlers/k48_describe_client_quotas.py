@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.pacer import Pacer, Steps
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
 from penstock.core.errors import KafkaError
@@ -19,6 +20,7 @@ from penstock.security.quota_entities import QuotaFilter, entity_to_wire, quota_
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     image: ClusterImage
     authorizer: RequestAuthorizer
 
@@ -37,8 +39,13 @@ def handle(context: Context, request: Request, body: DescribeClientQuotasRequest
         return DescribeClientQuotasResponse(
             error_code=error.code, error_message=error.message, entries=None
         )
+    return context.pacer.run(_matching_quotas(context, quota_filter))
+
+
+def _matching_quotas(context: Context, quota_filter: QuotaFilter) -> Steps[Response]:
     entries = []
-    for key, record in context.image.configs.items():
+    for key, record in list(context.image.configs.items()):
+        yield
         # A user may have configs other than quotas: credentials.
         values = quota_values(record.values) if quota_filter.matches(key.entity) else {}
         if values:

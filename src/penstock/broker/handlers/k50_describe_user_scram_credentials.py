@@ -3,7 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.pacer import Pacer, Steps
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
@@ -19,6 +20,7 @@ from penstock.security.scram_credential import ScramCredential, ScramMechanism
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     image: ClusterImage
     authorizer: RequestAuthorizer
 
@@ -27,13 +29,21 @@ def handle(
     context: Context, request: Request, body: DescribeUserScramCredentialsRequest
 ) -> HandlerResult:
     context.authorizer.require(request.session, AclOperation.DESCRIBE)
+    return context.pacer.run(_steps(context, body))
+
+
+def _steps(context: Context, body: DescribeUserScramCredentialsRequest) -> Steps[Response]:
     response = DescribeUserScramCredentialsResponse()
     if not body.users:
-        users = [key.entity[0][1] for key in context.image.configs if _is_user(key.entity)]
-        results = (_describe(context, user) for user in users)
-        response.results = [result for result in results if result.credential_infos]
+        for key in list(context.image.configs):
+            yield
+            if _is_user(key.entity):
+                result = _describe(context, key.entity[0][1])
+                if result.credential_infos:
+                    response.results.append(result)
         return response
     for user, count in Counter(user.name for user in body.users).items():
+        yield
         if count == 1:
             result = _describe(context, user)
         else:

@@ -33,19 +33,8 @@ class Context:
 async def handle(
     context: Context, request: Request, body: AlterUserScramCredentialsRequest
 ) -> Response:
-    deletions = [ScramDeletion(deletion.name, deletion.mechanism) for deletion in body.deletions]
-    upsertions = [
-        ScramUpsertion(
-            upsertion.name,
-            upsertion.mechanism,
-            upsertion.iterations,
-            upsertion.salt,
-            upsertion.salted_password,
-        )
-        for upsertion in body.upsertions
-    ]
     users = dict.fromkeys(
-        [*(deletion.user for deletion in deletions), *(change.user for change in upsertions)]
+        [*(deletion.name for deletion in body.deletions), *(item.name for item in body.upsertions)]
     )
     try:
         context.authorizer.require(request.session, AclOperation.ALTER)
@@ -53,6 +42,14 @@ async def handle(
         return _response(dict.fromkeys(users, error))
 
     def decide(image: ClusterImage) -> ControllerResult[AlterUserScramCredentialsResponse]:
+        deletions = [ScramDeletion(item.name, item.mechanism) for item in body.deletions]
+        upsertions = [
+            ScramUpsertion(
+                item.name, item.mechanism, item.iterations, item.salt, item.salted_password
+            )
+            for item in body.upsertions
+        ]
+
         def exists(user: str, mechanism: ScramMechanism) -> bool:
             return mechanism.mechanism_name in image.config("users", user)
 

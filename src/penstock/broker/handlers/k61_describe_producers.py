@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.replica_manager import ReplicaManager
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.topic_names import check_topic_name
 from penstock.core.errors import KafkaError
@@ -19,15 +20,22 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     replicas: ReplicaManager
     authorizer: RequestAuthorizer
 
 
 def handle(context: Context, request: Request, body: DescribeProducersRequest) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(context: Context, request: Request, body: DescribeProducersRequest) -> Steps[Response]:
     topics = []
     for topic in body.topics:
+        yield
         partitions = []
         for index in topic.partition_indexes:
+            yield
             try:
                 check_topic_name(topic.name)
                 context.authorizer.require(

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from penstock.broker.pacer import Pacer, chunks
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
@@ -17,15 +18,16 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     transactions: TransactionCoordinator
 
 
 async def handle(context: Context, request: Request, body: DescribeTransactionsRequest) -> Response:
-    states = await asyncio.gather(
-        *(_describe(context, request, name) for name in body.transactional_ids)
-    )
-    return DescribeTransactionsResponse(transaction_states=list(states))
+    states: list[DescribeTransactionsTransactionState] = []
+    async for names in context.pacer.each(chunks(body.transactional_ids)):
+        states += await asyncio.gather(*(_describe(context, request, name) for name in names))
+    return DescribeTransactionsResponse(transaction_states=states)
 
 
 async def _describe(

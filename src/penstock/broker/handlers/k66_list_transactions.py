@@ -6,6 +6,7 @@ from functools import partial
 
 from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
@@ -20,6 +21,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     workers: Workers
     transactions: TransactionCoordinator
@@ -41,7 +43,7 @@ async def handle(context: Context, request: Request, body: ListTransactionsReque
         states = await context.workers.run(context.workers.match, work)
     listed.transaction_states = [
         state
-        for state in states
+        async for state in context.pacer.each(states)
         if context.authorizer.allows(
             request.session,
             AclOperation.DESCRIBE,

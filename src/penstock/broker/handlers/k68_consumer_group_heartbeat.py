@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.topic_patterns import matcher
+from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.request import HandlerResult, Request
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import KafkaError
@@ -16,6 +17,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
 
@@ -23,18 +25,25 @@ class Context:
 def handle(
     context: Context, request: Request, body: ConsumerGroupHeartbeatRequest
 ) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(
+    context: Context, request: Request, body: ConsumerGroupHeartbeatRequest
+) -> Steps[HandlerResult]:
     try:
-        _check(context, request, body)
+        yield from _check(context, request, body)
     except KafkaError as error:
         return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
     return context.groups.send(request, body, body.group_id)
 
 
-def _check(context: Context, request: Request, body: ConsumerGroupHeartbeatRequest) -> None:
+def _check(context: Context, request: Request, body: ConsumerGroupHeartbeatRequest) -> Steps[None]:
     context.groups.require_consumer_groups()
     authorizer, session = context.authorizer, request.session
     authorizer.require(session, AclOperation.READ, ResourceType.GROUP, body.group_id)
     for topic in body.subscribed_topic_names or ():
+        yield
         authorizer.require(session, AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
     if body.subscribed_topic_regex:
         matcher(body.subscribed_topic_regex)

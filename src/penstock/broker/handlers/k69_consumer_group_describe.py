@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode, KafkaError
@@ -16,6 +17,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     authorizer: RequestAuthorizer
     groups: GroupCoordinator
 
@@ -27,11 +29,11 @@ async def handle(
         context.groups.require_consumer_groups()
     except KafkaError as error:
         return ConsumerGroupDescribeResponse(
-            groups=[_error(name, error) for name in body.group_ids]
+            groups=[_error(name, error) async for name in context.pacer.each(body.group_ids)]
         )
     refused = []
     allowed = []
-    for name in body.group_ids:
+    async for name in context.pacer.each(body.group_ids):
         try:
             context.authorizer.require(
                 request.session, AclOperation.DESCRIBE, ResourceType.GROUP, name
@@ -42,9 +44,12 @@ async def handle(
             allowed.append(name)
     response = await context.groups.send_split(request, ConsumerGroupDescribeRequest(allowed))
     assert isinstance(response, ConsumerGroupDescribeResponse)
-    described = [_check_topics(context, request, group) for group in response.groups]
+    described = [
+        _check_topics(context, request, group)
+        async for group in context.pacer.each(response.groups)
+    ]
     if body.include_authorized_operations:
-        for group in described:
+        async for group in context.pacer.each(described):
             if not group.error_code:
                 group.authorized_operations = context.authorizer.authorized_operations(
                     request.session, ResourceType.GROUP, group.group_id

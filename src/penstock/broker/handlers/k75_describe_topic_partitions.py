@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.pacer import Pacer, Steps
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
 from penstock.controller.topic_names import check_topic_name
@@ -23,6 +24,7 @@ from penstock.security.acl import AclOperation, ResourceType
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     config: BrokerConfig
     image: ClusterImage
     authorizer: RequestAuthorizer
@@ -31,6 +33,12 @@ class Context:
 def handle(
     context: Context, request: Request, body: DescribeTopicPartitionsRequest
 ) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(
+    context: Context, request: Request, body: DescribeTopicPartitionsRequest
+) -> Steps[Response]:
     cursor = body.cursor
     named = {topic.name for topic in body.topics}
     if cursor is not None and (
@@ -47,6 +55,7 @@ def handle(
     room = max(1, min(body.response_partition_limit, limit))
     response = DescribeTopicPartitionsResponse()
     for name in names:
+        yield
         if not context.authorizer.allows(
             request.session, AclOperation.DESCRIBE, ResourceType.TOPIC, name
         ):

@@ -30,6 +30,7 @@ from penstock.broker.config.topic_config import (
     validate_topic_configs,
 )
 from penstock.broker.loggers import describe_loggers
+from penstock.broker.pacer import Pacer
 from penstock.broker.request import Session
 from penstock.broker.security.request_authorizer import CLUSTER_NAME, RequestAuthorizer
 from penstock.controller.configs import ConfigRules
@@ -52,6 +53,7 @@ class ConfigContext:
     """The parts of the broker that have settings, and the authorizer for access to them."""
 
     broker_id: int
+    pacer: Pacer
     config: BrokerConfig
     image: ClusterImage
     authorizer: RequestAuthorizer
@@ -99,7 +101,7 @@ def check_name(context: ConfigContext, kind: ConfigResourceType, name: str) -> N
         )
 
 
-def check_alterations(
+async def check_alterations(
     context: ConfigContext, session: Session, resources: Sequence[Resource]
 ) -> tuple[list[tuple[ConfigResourceType, Resource]], dict[ResourceKey, KafkaError]]:
     """Returns the resources whose settings the client may alter, and the errors of the others.
@@ -109,7 +111,7 @@ def check_alterations(
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     allowed: list[tuple[ConfigResourceType, Resource]] = []
     errors: dict[ResourceKey, KafkaError] = {}
-    for resource in resources:
+    async for resource in context.pacer.each(resources):
         key = number, name = resource.resource_type, resource.resource_name
         try:
             if counts[key] > 1:

@@ -2,11 +2,11 @@
 
     response = await controller.run(lambda image: create_topics(image, …))
 
-A decision is a pure function from the cluster image to changes and a response. The host commits the
-changes to the metadata store on a thread. The store then delivers them, like the changes that other
-brokers committed, and the host publishes each delivery exactly once and in order of versions: the
-logs of new partitions are created on a thread, the image applies the changes, and the listeners
-(replicas, coordinators, authorizer, quotas, settings) are notified.
+A decision is a pure function from the cluster image to changes and a response. The host runs it and
+commits the changes to the metadata store on a thread. The store then delivers them, like the
+changes that other brokers committed, and the host publishes each delivery exactly once and in order
+of versions: the logs of new partitions are created on a thread, the image applies the changes, and
+the listeners (replicas, coordinators, authorizer, quotas, settings) are notified.
 
 If another broker changed the same metadata first, the store reports a conflict: the host reloads
 the image and runs the decision again on what it now contains.
@@ -94,14 +94,17 @@ class ControllerHost:
     async def run(self, decide: Decision[R]) -> R:
         """Runs a decision after all earlier ones; returns its response once it is published.
 
-        `decide` may be called several times, each time on a newer image. Raises what it raises,
+        `decide` runs on a thread, as it may take long. Nothing changes the image during that time.
+        It may be called several times, each time on a newer image. Raises what it raises,
         `KafkaStorageError` if the store failed, and REQUEST_TIMED_OUT, which clients retry, if
         other brokers changed the same metadata during `MAX_ATTEMPTS` attempts in a row.
         """
         async with self._lock:
             await self._publish_delivered()
             for _ in range(MAX_ATTEMPTS):
-                changes, response = decide(self.image)
+                changes, response = await self._workers.run(
+                    self._workers.store, lambda: decide(self.image)
+                )
                 if not changes:
                     return response
                 try:
