@@ -250,3 +250,33 @@ def test_quotas_survive_a_restart(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker, broker.connect() as client:
         assert quotas_of(client) == [({"user": None}, {"producer_byte_rate": 1000.0})]
         assert produce_throttle(client, 50_000) > 0
+
+
+def test_a_throttled_full_fetch_opens_no_fetch_session(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """Otherwise each retry would leave a session behind, until the cache is full (X5)."""
+    create_topic(client, "slow")
+    for _ in range(3):
+        produce(client, "slow", b"x" * 1000)
+    assert set_quota(client, {"client-id": "app"}, {"consumer_byte_rate": 1000.0}) is ErrorCode.NONE
+    partition = FetchPartition(0, fetch_offset=0, partition_max_bytes=2000)
+    full_fetch = FetchRequest(
+        max_wait_ms=0,
+        max_bytes=1 << 20,
+        session_id=0,
+        session_epoch=0,
+        topics=[FetchTopic("slow", partitions=[partition])],
+    )
+    opened: set[int] = set()
+    throttled = 0
+    for _ in range(30):
+        with broker.connect(client_id="app") as consumer:
+            response = consumer.request(full_fetch, 11)
+        if response.throttle_time_ms:
+            throttled += 1
+            assert (response.session_id, response.responses) == (0, [])
+        else:
+            opened.add(response.session_id)
+    assert throttled
+    assert broker.call(lambda inside: len(inside.fetch_sessions)) == len(opened)

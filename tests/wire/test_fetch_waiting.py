@@ -1,6 +1,7 @@
 """Long polls: events that end the wait of a fetch (C1)."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from penstock.protocol.messages.delete_records import (
 )
 from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.protocol.messages.fetch import FetchRequest
-from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.protocol.requests import (
     batch_of,
     fetch_request,
@@ -111,6 +112,29 @@ def test_a_full_response_does_not_wait_for_min_bytes(client: WireClient) -> None
     (data,) = partitions_of(client.request(request, 11)).values()
     assert values_in(data) == [b"x" * 1000]
     assert time.monotonic() - started < LONG_MS / 2000
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_min_bytes_above_the_brokers_fetch_max_bytes(tmp_path: Path, partitions: int) -> None:
+    """A response never has more than the broker's fetch.max.bytes: a full one does not wait."""
+    settings = {"fetch.max.bytes": "2000"}
+    with running_broker(tmp_path, settings) as broker, broker.connect() as client:
+        make_topic(client, "bounded", partitions)
+        offsets = dict.fromkeys(range(partitions), 0)
+        request = fetch_request({"bounded": offsets}, max_wait_ms=LONG_MS, min_bytes=100_000)
+        with broker.connect() as waiting:
+            send_waiting_fetch(broker, waiting, request, "bounded")
+            produce_values(client, "bounded", b"x" * 800)
+            assert waiting_fetches(broker, "bounded") == 1
+            for number in range(3):
+                partition = number % partitions
+                produce_values(client, "bounded", b"x" * 1000, partition=partition)
+            response = partitions_of(receive_response(waiting, request, 11))
+        assert sum(len(values_in(data)) for data in response.values()) == 2
+        started = time.monotonic()
+        response = partitions_of(client.request(request, 11))
+        assert sum(len(values_in(data)) for data in response.values()) >= 1
+        assert time.monotonic() - started < LONG_MS / 2000
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])

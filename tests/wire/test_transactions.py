@@ -180,6 +180,32 @@ def test_a_read_committed_long_poll_ends_with_the_marker(
     assert data.records
 
 
+@both_generations
+def test_a_read_committed_long_poll_counts_the_bytes_of_the_transaction(
+    broker: RunningBroker, client: WireClient, name: str, generation: Generation
+) -> None:
+    """C1: a record of 100,000 bytes becomes readable with a marker of less than 100."""
+    make_topic(client, name)
+    request = fetch_request(
+        {name: {0: 0}}, max_wait_ms=15_000, min_bytes=50_000, isolation=READ_COMMITTED
+    )
+    producer = TxnProducer.started(client, name, generation)
+    producer.write(name, b"x")
+    with broker.connect() as consumer:
+        consumer.send(request, 11)
+        wait_for_waiter(broker, name)
+        assert producer.end(commit=True) is ErrorCode.NONE
+        assert broker.call(lambda inside: has_committed_waiters(inside, name)), "too few bytes"
+        producer.write(name, b"x" * 100_000)
+        assert broker.call(lambda inside: has_committed_waiters(inside, name)), "still open"
+        started = time.monotonic()
+        assert producer.end(commit=True) is ErrorCode.NONE
+        data: Any = receive_response(consumer, request, 11).responses[0].partitions[0]
+        assert time.monotonic() - started < 5
+    assert data.last_stable_offset == 4
+    assert data.records.nbytes > 100_000
+
+
 def has_committed_waiters(inside: Broker, topic: str) -> bool:
     return bool(inside.replicas.find(topic, 0).delayed_committed_fetches)
 

@@ -44,6 +44,16 @@ CHUNK: Final = 200
 """Elements that a component handles at once which cannot pause between them."""
 
 
+def run_to_end(steps: Steps[R]) -> R:
+    """Runs steps without pauses, because there are few of them."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as done:
+        result: R = done.value
+        return result
+
+
 def chunks(items: Sequence[T], size: int = CHUNK) -> Iterator[Sequence[T]]:
     """Yields parts of a sequence that are small enough to be handled without a pause."""
     for start in range(0, len(items), size):
@@ -90,7 +100,7 @@ class Pacer:
         """Yields the items, with pauses between them when they take long."""
         slices = 0
         for item in items:
-            if self.must_pause:
+            while self.must_pause:
                 slices += 1
                 await self.pause(slices)
             yield item
@@ -104,25 +114,29 @@ class Pacer:
             while True:
                 next(steps)
                 if self.must_pause:
-                    return self.complete(steps)
+                    return self._continue(steps)
         except StopIteration as done:
             result: R | Coroutine[Any, Any, R] = done.value
             return result
 
-    async def complete(self, steps: Steps[R | Coroutine[Any, Any, R]]) -> R:
-        """Runs the steps to their end, with pauses; awaits their result if it is a coroutine."""
+    async def _continue(self, steps: Steps[R | Coroutine[Any, Any, R]]) -> R:
+        result = await self.complete(steps)
+        if isinstance(result, Coroutine):
+            return await result
+        return result
+
+    async def complete(self, steps: Steps[R]) -> R:
+        """Returns the result of `steps`, which run to their end with pauses."""
         slices = 0
         try:
             while True:
-                if self.must_pause:
+                while self.must_pause:
                     slices += 1
                     await self.pause(slices)
                 next(steps)
         except StopIteration as done:
-            result: R | Coroutine[Any, Any, R] = done.value
-        if isinstance(result, Coroutine):
-            return await result
-        return result
+            result: R = done.value
+            return result
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

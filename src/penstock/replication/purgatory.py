@@ -11,10 +11,17 @@ from collections.abc import Callable, Iterable
 class DelayedFetch:
     """One waiting request. `on_complete` is called at most once, when the wait ends."""
 
-    __slots__ = ("_missing_bytes", "_on_complete", "_watchers")
+    __slots__ = ("_count_missing", "_missing_bytes", "_on_complete", "_watchers")
 
-    def __init__(self, missing_bytes: int, on_complete: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        missing_bytes: int,
+        on_complete: Callable[[], None],
+        count_missing: Callable[[], int],
+    ) -> None:
+        """`count_missing` returns how many bytes are missing now."""
         self._missing_bytes = missing_bytes
+        self._count_missing = count_missing
         self._on_complete: Callable[[], None] | None = on_complete
         self._watchers: list[Watchers] = []
 
@@ -29,6 +36,13 @@ class DelayedFetch:
         self._missing_bytes -= size
         if self._missing_bytes <= 0:
             self.complete()
+
+    def recount(self) -> None:
+        """Counts anew how many bytes are missing; completes if there are enough."""
+        if self._on_complete is not None:
+            self._missing_bytes = self._count_missing()
+            if self._missing_bytes <= 0:
+                self.complete()
 
     def complete(self) -> None:
         """Ends the wait and calls `on_complete`, unless the wait has already ended."""
@@ -54,6 +68,11 @@ class Watchers(set[DelayedFetch]):
         """Reports `size` more readable bytes in this partition."""
         for fetch in tuple(self):
             fetch.add_bytes(size)
+
+    def recount(self) -> None:
+        """Reports that an unknown number of earlier bytes have become readable."""
+        for fetch in tuple(self):
+            fetch.recount()
 
     def complete_all(self) -> None:
         """Completes every fetch, because the state of the partition has changed."""

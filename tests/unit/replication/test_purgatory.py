@@ -18,7 +18,7 @@ class Completions:
 
 def delayed_fetch(missing_bytes: int, *watchers: Watchers) -> tuple[DelayedFetch, Completions]:
     completions = Completions()
-    fetch = DelayedFetch(missing_bytes, completions)
+    fetch = DelayedFetch(missing_bytes, completions, lambda: missing_bytes)
     fetch.watch(watchers)
     return fetch, completions
 
@@ -81,9 +81,9 @@ def test_a_completion_may_start_another_wait_for_the_same_partition() -> None:
 
     def complete_first() -> None:
         completed.append("first")
-        DelayedFetch(10, lambda: completed.append("second")).watch([watchers])
+        DelayedFetch(10, lambda: completed.append("second"), lambda: 10).watch([watchers])
 
-    DelayedFetch(10, complete_first).watch([watchers])
+    DelayedFetch(10, complete_first, lambda: 10).watch([watchers])
     watchers.add_bytes(10)
     assert completed == ["first"]
     assert len(watchers) == 1
@@ -113,3 +113,20 @@ def test_fetches_complete_exactly_when_their_bytes_are_there(
             assert completions.count == is_complete
             for partition in indexes:
                 assert (fetch in partitions[partition]) != is_complete
+
+
+def test_a_recount_replaces_the_number_of_missing_bytes() -> None:
+    """Bytes that were appended earlier can become readable, by the end of a transaction."""
+    watchers = Watchers()
+    completions = Completions()
+    missing = 5
+    DelayedFetch(100, completions, lambda: missing).watch([watchers])
+    watchers.recount()
+    assert completions.count == 0
+    watchers.add_bytes(5)
+    assert completions.count == 1
+    DelayedFetch(100, completions, lambda: missing).watch([watchers])
+    missing = 0
+    watchers.recount()
+    assert completions.count == 2
+    assert not watchers

@@ -6,15 +6,21 @@ older record formats, which `down_conversion` creates.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.pacer import Pacer, Steps, chunks, run_to_end
 from penstock.broker.replica import down_conversion
 from penstock.broker.replica.down_conversion import SEARCHED_BYTES, DownConversion
-from penstock.broker.replica.fetch_sessions import CachedPartition, FetchContext, FetchSessionCache
+from penstock.broker.replica.fetch_sessions import (
+    PARTITIONS_AT_ONCE,
+    CachedPartition,
+    FetchContext,
+    FetchSessionCache,
+)
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
@@ -32,11 +38,12 @@ from penstock.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from penstock.replication.purgatory import DelayedFetch, Watchers
+from penstock.replication.purgatory import DelayedFetch
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
 from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
+from penstock.storage.segment.log_segment import LogSlice
 
 _FIRST_WITH_LEADER = 12
 _FIRST_WITH_TOPIC_IDS = 13
@@ -59,6 +66,7 @@ class Context:
     config: BrokerConfig
     clock: Clock
     workers: Workers
+    pacer: Pacer
     image: ClusterImage
     replicas: ReplicaManager
     authorizer: RequestAuthorizer
@@ -73,7 +81,10 @@ class Ready(NamedTuple):
     size: int
     """Bytes of records in them."""
     must_respond: bool
-    """The response must not wait for more records: it has an error, or no partitions at all."""
+    """The response must not wait for more records: it is full, has an error, or no partitions."""
+
+
+NOTHING_READ = Ready([], 0, must_respond=False)
 
 
 class NeedsDisk(NamedTuple):
@@ -84,8 +95,12 @@ class NeedsDisk(NamedTuple):
 
 
 def handle(context: Context, request: Request, body: FetchRequest) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(context: Context, request: Request, body: FetchRequest) -> Steps[HandlerResult]:
     try:
-        fetch_context = context.fetch_sessions.open(
+        fetch_context = yield from context.fetch_sessions.open(
             body,
             uses_topic_ids=request.version >= _FIRST_WITH_TOPIC_IDS,
             name_of=lambda topic_id: context.image.topic_names.get(topic_id, ""),
@@ -96,10 +111,10 @@ def handle(context: Context, request: Request, body: FetchRequest) -> HandlerRes
     fetch = _Fetch(context, request, body, fetch_context)
     if request.version <= down_conversion.LAST_VERSION:
         return fetch.respond_converted()
-    result = fetch.read()
+    result = yield from fetch.read()
     if isinstance(result, NeedsDisk):
         return fetch.respond_from_disk(result)
-    return fetch.respond_or_wait(result)
+    return (yield from fetch.respond_or_wait(result))
 
 
 class _Fetch:
@@ -132,15 +147,26 @@ class _Fetch:
 
     # --- responses
 
-    def respond_or_wait(self, result: Ready) -> "FetchResponse | DelayedResponse":
-        # More than fits into the response is not worth waiting for.
-        min_bytes = min(self._body.min_bytes, self._body.max_bytes)
-        if result.must_respond or result.size >= min_bytes or self._body.max_wait_ms <= 0:
-            return self._response(result)
-        return self._wait(min_bytes - result.size)
+    def respond_or_wait(self, result: Ready) -> "Steps[FetchResponse | DelayedResponse]":
+        if self._body.max_wait_ms <= 0 or self._missing_bytes(result) <= 0:
+            return (yield from self._response(result))
+        return (yield from self._wait(result))
 
     async def respond_from_disk(self, needs: NeedsDisk) -> "Response | DelayedResponse":
-        return self.respond_or_wait(await self._read_from_disk(needs))
+        result = await self._read_from_disk(needs)
+        return await self._context.pacer.complete(self.respond_or_wait(result))
+
+    def _missing_bytes(self, result: Ready) -> int:
+        """Returns how many bytes more the response waits for: none if it must not wait."""
+        if result.must_respond:
+            return 0
+        # More than fits into the response is not worth waiting for.
+        return min(self._body.min_bytes, self._room()) - result.size
+
+    def _room(self) -> int:
+        """Returns the most bytes of records in the response, except for a larger first batch."""
+        room = min(self._body.max_bytes, self._context.config.int("fetch.max.bytes"))
+        return self._context.quotas.fetch_room(self._request, room)
 
     async def respond_converted(self) -> "Response | DelayedResponse":
         """Responds to a client that reads older formats than the log has."""
@@ -152,17 +178,18 @@ class _Fetch:
             body.max_bytes,
             self._fetch_context.partitions,
         )
-        result = self.read()
+        pacer = context.pacer
+        result = await pacer.complete(self.read())
         if isinstance(result, NeedsDisk):
             result = await self._read_from_disk(result)
-        delayed = self.respond_or_wait(result)
+        delayed = await pacer.complete(self.respond_or_wait(result))
         if isinstance(delayed, FetchResponse):
             response = delayed
             has_content = await conversion.convert(response)
             if has_content or min(body.min_bytes, body.max_wait_ms) <= 0:
                 return response
             try:
-                delayed = self._wait(body.min_bytes)
+                delayed = await pacer.complete(self._wait(NOTHING_READ))
             except KafkaError:
                 # A partition was removed during the conversion: the next fetch has the error.
                 return response
@@ -175,16 +202,18 @@ class _Fetch:
 
         return asyncio.get_running_loop().create_task(convert_delayed())
 
-    def _response(self, result: Ready) -> FetchResponse:
+    def _response(self, result: Ready) -> Steps[FetchResponse]:
         context = self._fetch_context
         throttle_ms = self._context.quotas.record_fetch(self._request, result.size)
         if throttle_ms > 0:
             # The records are not sent: the client fetches them again after the throttle time.
             return FetchResponse(throttle_ms, 0, context.session_id, [])
-        return FetchResponse(0, 0, context.session_id, context.responses(result.partitions))
+        context.open_session(self._context.clock.monotonic_ms())
+        topics = yield from context.responses(result.partitions)
+        return FetchResponse(0, 0, context.session_id, topics)
 
-    def _wait(self, missing: int) -> DelayedResponse:
-        """Delays the response until `missing` more bytes have been appended, or `max_wait_ms`."""
+    def _wait(self, result: Ready) -> Steps[DelayedResponse]:
+        """Delays the response until enough bytes can be read, or for `max_wait_ms`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Message] = loop.create_future()
         close_callbacks = self._request.session.close_callbacks
@@ -193,8 +222,22 @@ class _Fetch:
             timer.cancel()
             close_callbacks.discard(cancel)
             try:
-                future.set_result(self._response(self._read_now()))
+                response = self._context.pacer.run(self._read_and_respond())
             except Exception as error:  # noqa: BLE001 - the append that completes it must not fail
+                future.set_exception(error)
+                return
+            if isinstance(response, FetchResponse):
+                future.set_result(response)
+            else:
+                loop.create_task(response).add_done_callback(respond)
+
+        def respond(done: "asyncio.Task[FetchResponse]") -> None:
+            if done.cancelled() or future.done():
+                return
+            error = done.exception()
+            if error is None:
+                future.set_result(done.result())
+            else:
                 future.set_exception(error)
 
         def cancel() -> None:
@@ -202,26 +245,49 @@ class _Fetch:
             delayed_fetch.cancel()
             future.cancel()
 
-        delayed_fetch = DelayedFetch(missing, complete)
+        delayed_fetch = DelayedFetch(self._missing_bytes(result), complete, self._count_missing)
         timer = loop.call_later(self._body.max_wait_ms / 1000, delayed_fetch.complete)
         close_callbacks.add(cancel)
-        delayed_fetch.watch(self._watchers())
+        try:
+            yield from self._watch(delayed_fetch)
+        except KafkaError:
+            cancel()
+            raise
         return future
 
-    def _watchers(self) -> Iterable[Watchers]:
-        for partition in self._fetch_context.partitions.values():
-            replica = self._context.replicas.find(partition.topic, partition.index)
-            if self._isolation is FetchIsolation.TXN_COMMITTED:
-                yield replica.delayed_committed_fetches
-            else:
-                yield replica.delayed_fetches
+    def _read_and_respond(self) -> Steps[FetchResponse]:
+        return (yield from self._response((yield from self._read(None))))
+
+    def _watch(self, delayed_fetch: DelayedFetch) -> Steps[None]:
+        """Adds the fetch to the purgatories of its partitions."""
+        is_committed = self._isolation is FetchIsolation.TXN_COMMITTED
+        find = self._context.replicas.find
+        partitions = list(self._fetch_context.partitions.values())
+        for chunk in chunks(partitions, PARTITIONS_AT_ONCE):
+            replicas = [find(partition.topic, partition.index) for partition in chunk]
+            delayed_fetch.watch(
+                replica.delayed_committed_fetches if is_committed else replica.delayed_fetches
+                for replica in replicas
+            )
+            if len(partitions) > PARTITIONS_AT_ONCE:
+                yield
+        if len(partitions) > PARTITIONS_AT_ONCE:
+            # Records may have been appended during the pauses, while no partition was watched.
+            result = yield from self._read(None)
+            if self._missing_bytes(result) <= 0:
+                delayed_fetch.complete()
+
+    def _count_missing(self) -> int:
+        if len(self._fetch_context.partitions) > PARTITIONS_AT_ONCE:
+            return 0  # reading them all takes too long for the append that calls this
+        return self._missing_bytes(run_to_end(self._read(None)))
 
     # --- reading
 
-    def read(self) -> Ready | NeedsDisk:
+    def read(self) -> Steps[Ready | NeedsDisk]:
         """Reads all partitions unless that would block the event loop on a disk."""
         cold_reads: list[ReadAhead] = []
-        result = self._read(cold_reads)
+        result = yield from self._read(cold_reads)
         return NeedsDisk(cold_reads) if cold_reads else result
 
     async def _read_from_disk(self, needs: NeedsDisk) -> Ready:
@@ -234,28 +300,31 @@ class _Fetch:
             # A disk error shows again in the read itself, which reports it.
             with suppress(OSError):
                 await workers.run(workers.flush, read.run)
-        return self._read_now()
+        return await self._context.pacer.complete(self._read(None))
 
-    def _read_now(self) -> Ready:
-        """Reads all partitions; records that were just appended or loaded are in memory."""
-        return self._read(None)
-
-    def _read(self, cold_reads: list[ReadAhead] | None) -> Ready:
+    def _read(self, cold_reads: list[ReadAhead] | None) -> Steps[Ready]:
         """Reads all partitions; those that would block are added to `cold_reads` instead.
+
+        None reads them all: records that were just appended or loaded are in memory.
 
         In a session, partitions without anything new are left out. When the response is full, so
         are the partitions that follow: the next response begins with them.
         """
         results: PartitionResults = []
         incremental = self._fetch_context.incremental
-        room = min(self._body.max_bytes, self._context.config.int("fetch.max.bytes"))
-        room = self._context.quotas.fetch_room(self._request, room)
+        room = self._room()
         total = 0
+        until_pause = PARTITIONS_AT_ONCE
         must_respond = not self._fetch_context.partitions
         topic: str | None = None
         allowed = False
         hosted: Mapping[int, Replica] = {}
-        for partition in self._fetch_context.partitions.values():
+        for partition in list(self._fetch_context.partitions.values()):
+            until_pause -= 1
+            if not until_pause:
+                yield
+                until_pause = PARTITIONS_AT_ONCE
+                topic = None
             if partition.topic != topic:
                 topic = partition.topic
                 allowed = self._allows(topic)
@@ -282,13 +351,12 @@ class _Fetch:
                 must_respond = True
             elif size:
                 total += size
-            elif (
-                incremental
-                and total
-                and remaining < partition.max_bytes
-                and self._has_more(partition, data)
-            ):
-                break
+                if remaining < partition.max_bytes and _is_cut(data, hosted.get(partition.index)):
+                    must_respond = True
+            elif total and remaining < partition.max_bytes and self._has_more(partition, data):
+                must_respond = True
+                if incremental:
+                    break
             results.append((partition, data))
         return Ready(results, total, must_respond)
 
@@ -432,6 +500,15 @@ class _Fetch:
                 *self._context.image.leader_of(partition.topic, partition.index)
             )
         return data
+
+
+def _is_cut(data: FetchPartitionData, replica: Replica | None) -> bool:
+    """Whether the log has more records than those that were read."""
+    records = data.records
+    if replica is None or not isinstance(records, LogSlice):
+        return False
+    active = replica.log.local.segments.active
+    return records.file is not active.file or records.position + records.size < active.size
 
 
 def _divergence(log: Log, partition: CachedPartition) -> FetchEpochEndOffset | None:

@@ -6,22 +6,26 @@ partitions without anything new.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 from uuid import UUID
 
+from penstock.broker.pacer import Steps
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchPartitionData,
     FetchRequest,
-    FetchTopic,
 )
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 _MAX_EPOCH: Final = 2**31 - 1
+
+PARTITIONS_AT_ONCE: Final = 100
+"""Partitions of a fetch that are handled without a pause."""
 
 PartitionKey = tuple[str | int, int]
 """Topic and partition. The topic is its id as a number, which hashes faster, or its name."""
@@ -94,35 +98,53 @@ class FetchSession:
 class FetchContext:
     """The partitions that one request fetches, and how its response is put together."""
 
-    __slots__ = ("_session", "incremental", "partitions")
+    __slots__ = ("_create", "_session", "incremental", "partitions")
 
     def __init__(
         self,
         partitions: dict[PartitionKey, CachedPartition],
-        session: FetchSession | None,
-        incremental: bool,
+        session: FetchSession | None = None,
+        *,
+        create: "Callable[[int], FetchSession | None] | None" = None,
     ) -> None:
         self.partitions = partitions
         self._session = session
-        self.incremental = incremental
+        self._create = create
+        """Creates the session of a full fetch at a time; None if the client requests no session."""
+        self.incremental = create is None and session is not None
         """Whether the response may leave out unchanged partitions."""
 
     @property
     def session_id(self) -> int:
         return NO_SESSION if self._session is None else self._session.id
 
+    def open_session(self, now_ms: int) -> None:
+        """Opens the session that a full fetch requests, before its partitions are returned.
+
+        A throttled client gets no partitions and sends the full fetch again: it has no session.
+        """
+        if self._create is not None and self._session is None:
+            self._session = self._create(now_ms)
+            if self._session is not None:
+                self._session.partitions = self.partitions
+
     def responses(
         self, results: Iterable[tuple[CachedPartition, FetchPartitionData]]
-    ) -> list[FetchableTopicResponse]:
+    ) -> Steps[list[FetchableTopicResponse]]:
         """Returns the topics of the response; partitions with records move to the end of the queue.
 
         So every partition is read first at some time, even if each response holds only a few.
         """
+        remaining = PARTITIONS_AT_ONCE
         topics: list[FetchableTopicResponse] = []
         session = self._session
         with_records: list[CachedPartition] = []
         topic: str | int | None = None
         for partition, data in results:
+            remaining -= 1
+            if not remaining:
+                yield
+                remaining = PARTITIONS_AT_ONCE
             if (
                 session is not None
                 and not partition.update_response_data(data)
@@ -168,29 +190,41 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         name_of: Callable[[UUID], str],
         now_ms: int,
-    ) -> FetchContext:
-        """Returns what the request fetches; opens, continues or closes a session.
+    ) -> Steps[FetchContext]:
+        """Returns what the request fetches; continues or closes a session.
 
-        Raises KafkaError if the session does not exist or has another epoch.
+        A full fetch opens its session with the response: see `FetchContext.open_session`. Raises
+        KafkaError if the session does not exist or has another epoch.
         """
+        remaining = PARTITIONS_AT_ONCE
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(body.session_id, None)
-            partitions = {
-                partition.key: partition
-                for topic in body.topics
-                for partition in _partitions(topic.topic or name_of(topic.topic_id), topic)
-            }
-            session = None
+            partitions: dict[PartitionKey, CachedPartition] = {}
+            for topic in body.topics:
+                name = topic.topic or name_of(topic.topic_id)
+                for request in topic.partitions:
+                    partition = CachedPartition(name, topic.topic_id, request)
+                    partitions[partition.key] = partition
+                    remaining -= 1
+                    if not remaining:
+                        yield
+                        remaining = PARTITIONS_AT_ONCE
             if body.session_epoch == INITIAL_EPOCH and partitions:
-                session = self._create(uses_topic_ids, now_ms)
-            if session is not None:
-                session.partitions = partitions
-            return FetchContext(partitions, session, incremental=False)
+                return FetchContext(partitions, create=partial(self._create, uses_topic_ids))
+            return FetchContext(partitions)
         session = self._find(body, uses_topic_ids)
+        # Before any pause: another request for this epoch is refused.
+        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions[session.id] = self._sessions.pop(session.id)
         for topic in body.topics:
             name = topic.topic or name_of(topic.topic_id)
             key = _topic_key(topic.topic, topic.topic_id)
             for request in topic.partitions:
+                remaining -= 1
+                if not remaining:
+                    yield
+                    remaining = PARTITIONS_AT_ONCE
                 cached = session.partitions.get((key, request.partition))
                 if cached is not None:
                     cached.update(request)
@@ -200,14 +234,15 @@ class FetchSessionCache:
         for forgotten in body.forgotten_topics_data:
             key = _topic_key(forgotten.topic, forgotten.topic_id)
             for index in forgotten.partitions:
+                remaining -= 1
+                if not remaining:
+                    yield
+                    remaining = PARTITIONS_AT_ONCE
                 session.partitions.pop((key, index), None)
-        session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
-        session.last_used_ms = now_ms
-        self._sessions[session.id] = self._sessions.pop(session.id)
         if not session.partitions:
-            del self._sessions[session.id]
-            return FetchContext({}, None, incremental=True)
-        return FetchContext(session.partitions, session, incremental=True)
+            self._sessions.pop(session.id, None)
+            return FetchContext({})
+        return FetchContext(session.partitions, session)
 
     def _find(self, body: FetchRequest, uses_topic_ids: bool) -> FetchSession:
         session = self._sessions.get(body.session_id)
@@ -248,7 +283,3 @@ class FetchSessionCache:
 
 def _topic_key(name: str, topic_id: UUID) -> str | int:
     return topic_id.int or name
-
-
-def _partitions(name: str, topic: FetchTopic) -> Iterable[CachedPartition]:
-    return (CachedPartition(name, topic.topic_id, request) for request in topic.partitions)

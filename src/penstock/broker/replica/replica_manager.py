@@ -141,14 +141,18 @@ class Replica:
 
     def _advance(self, log: Log, size: int) -> None:
         committed = self.delayed_committed_fetches
-        stable = log.last_stable_offset if committed else 0
+        stable, high_watermark = (
+            (log.last_stable_offset, log.high_watermark) if committed else (0, 0)
+        )
         log.update_high_watermark(self.partition.high_watermark(log.log_end_offset))
         if self.delayed_fetches:
             self.delayed_fetches.add_bytes(size)
-        if committed:
-            moved = log.last_stable_offset - stable
-            if moved:
-                committed.add_bytes(max(size, moved))
+        if committed and log.last_stable_offset > stable:
+            if stable == high_watermark:
+                committed.add_bytes(size)
+            else:
+                # A transaction has ended: its records, and others after it, can be read now.
+                committed.recount()
 
     def complete_delayed_fetches(self) -> None:
         self.delayed_fetches.complete_all()

@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.replica.fetch_sessions import FetchContext, FetchSessionCache
+from penstock.broker.pacer import run_to_end
+from penstock.broker.replica.fetch_sessions import CachedPartition, FetchContext, FetchSessionCache
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.protocol.messages.fetch import FetchPartitionData, FetchRequest
+from penstock.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartitionData,
+    FetchRequest,
+)
 from tests.support.protocol.requests import fetch_request
 
 NAMES = {UUID(int=1): "a", UUID(int=2): "b"}
@@ -23,12 +28,23 @@ def counting() -> Callable[[], int]:
 def open_session(
     sessions: FetchSessionCache, request: FetchRequest, *, ids: bool = False, now_ms: int = 0
 ) -> FetchContext:
-    return sessions.open(
-        request,
-        uses_topic_ids=ids,
-        name_of=lambda topic_id: NAMES.get(topic_id, ""),
-        now_ms=now_ms,
+    """Opens the session as the response to a request does."""
+    context = run_to_end(
+        sessions.open(
+            request,
+            uses_topic_ids=ids,
+            name_of=lambda topic_id: NAMES.get(topic_id, ""),
+            now_ms=now_ms,
+        )
     )
+    context.open_session(now_ms)
+    return context
+
+
+def responses(
+    context: FetchContext, result: list[tuple[CachedPartition, FetchPartitionData]]
+) -> list[FetchableTopicResponse]:
+    return run_to_end(context.responses(result))
 
 
 def responded_partitions(
@@ -50,7 +66,7 @@ def responded_partitions(
     ]
     return {
         (topic.topic, partition.partition_index)
-        for topic in context.responses(result)
+        for topic in responses(context, result)
         for partition in topic.partitions
     }
 
@@ -171,10 +187,10 @@ def test_an_error_and_its_end_are_both_sent() -> None:
     (entry,) = context.partitions.values()
     good = FetchPartitionData(0, 0, 0, log_start_offset=0, records=b"")
     bad = FetchPartitionData(0, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, records=b"")
-    context.responses([(entry, good)])
+    responses(context, [(entry, good)])
     context = open_session(sessions, fetch_request({}, session=(1, 1)))
-    assert context.responses([(entry, good)]) == []
-    assert len(context.responses([(entry, bad)])) == 1
-    assert len(context.responses([(entry, bad)])) == 1
-    assert len(context.responses([(entry, good)])) == 1
-    assert context.responses([(entry, good)]) == []
+    assert responses(context, [(entry, good)]) == []
+    assert len(responses(context, [(entry, bad)])) == 1
+    assert len(responses(context, [(entry, bad)])) == 1
+    assert len(responses(context, [(entry, good)])) == 1
+    assert responses(context, [(entry, good)]) == []
