@@ -28,6 +28,7 @@ from penstock.broker.config.component_config import (
     set_limits,
     store_config,
 )
+from penstock.broker.config.memory_config import new_memory_budget
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.host import CoordinatorContext
@@ -93,7 +94,7 @@ class App:
         self._disk: Disk = disk or OsDisk()
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
-        self._workers = Workers()
+        self._workers = Workers(new_memory_budget(config))
         self._pacer = Pacer()
         self._closing = AsyncExitStack()
         self._logs = LogManager(
@@ -306,6 +307,7 @@ class App:
             clock=self._clock,
             executor=self._workers.flush,
             throttle=sessions.connection_quotas,
+            budget=self._workers.memory,
         )
 
     # --- registration

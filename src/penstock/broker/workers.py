@@ -5,15 +5,20 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from penstock.core.memory_budget import MemoryBudget, MemoryKind
 from penstock.storage.staged_operation import StagedOperation
 
 T = TypeVar("T")
+
+_UNLIMITED = 2**62
 
 
 class Workers:
     """One thread pool per purpose, so that a slow cleaning never delays a flush."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: MemoryBudget | None = None) -> None:
+        self.memory = memory or MemoryBudget(_UNLIMITED)
+        """The memory of requests in progress, including work on these threads."""
         self.flush = ThreadPoolExecutor(4, "penstock-flush")
         """fsync, and reads of files that are not in memory."""
         self.compute = ThreadPoolExecutor(1, "penstock-compute")
@@ -30,6 +35,20 @@ class Workers:
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    async def compute_with(self, size: int, work: Callable[[], T]) -> T:
+        """Runs `work` on the compute thread, once the `size` bytes that it may take are free."""
+        loop = asyncio.get_running_loop()
+        granted = loop.create_future()
+        reservation = self.memory.reserve(
+            size, MemoryKind.WORK, lambda: None if granted.done() else granted.set_result(None)
+        )
+        try:
+            if not reservation.is_granted:
+                await granted
+            return await loop.run_in_executor(self.compute, work)
+        finally:
+            reservation.release()
 
     def start(self, pool: ThreadPoolExecutor, operation: StagedOperation[T]) -> "asyncio.Task[T]":
         """Runs the first step of an operation now and the others as threads become available.

@@ -6,6 +6,7 @@ large one gets memory of its own, which the rest of it is received into, without
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from penstock.core.errors import ProtocolError
@@ -25,7 +26,7 @@ _length = struct.Struct(">i").unpack_from
 class FrameMemory:
     """Memory that connections of one event loop share: the receive buffer and spare frames."""
 
-    __slots__ = ("_spares", "_trusts", "head", "scratch", "view")
+    __slots__ = ("_spares", "_trusts", "head", "input", "scratch", "view")
 
     def __init__(self, *, trusts: bool = False) -> None:
         """With `trusts`, a frame gets all the memory that it says it needs at once."""
@@ -33,7 +34,13 @@ class FrameMemory:
         self.scratch = bytearray(SCRATCH_SIZE)
         self.view = memoryview(self.scratch)
         self.head = self.view[:SMALL_FRAME]
+        self.input = self.view
+        """The part of the receive buffer that is offered to connections."""
         self._spares: list[bytearray] = []
+
+    def set_pressure(self, is_tight: bool) -> None:
+        """While memory is tight, a connection receives little before its request is admitted."""
+        self.input = self.head if is_tight else self.view
 
     def take(self, size: int, came: int) -> bytearray:
         """Memory for a frame of `size` bytes of which `came` are there; it may be less."""
@@ -65,9 +72,14 @@ def _is_free(memory: bytearray) -> bool:
 
 
 class FrameReader:
-    """The frames of one connection. A frame is what follows the four bytes of its length."""
+    """The frames of one connection. A frame is what follows the four bytes of its length.
+
+    `admit` is called with the size of each frame that needs memory of its own. If it returns False,
+    the frame waits: nothing may be fed until `begin_waiting` was called.
+    """
 
     __slots__ = (
+        "_admit",
         "_after_large",
         "_came",
         "_memory",
@@ -75,11 +87,20 @@ class FrameReader:
         "_rest",
         "_size",
         "_tail",
+        "begun_frames",
         "max_size",
     )
 
-    def __init__(self, memory: FrameMemory, max_size: int) -> None:
+    def __init__(
+        self,
+        memory: FrameMemory,
+        max_size: int,
+        admit: Callable[[int], bool] = lambda size: True,
+    ) -> None:
         self.max_size = max_size
+        self.begun_frames = 0
+        """The number of frames that have got memory of their own."""
+        self._admit = admit
         self._memory = memory
         self._tail: bytes | None = None
         self._own: bytearray | None = None
@@ -103,6 +124,23 @@ class FrameReader:
         """Whether a frame with memory of its own is being received."""
         return self._own is not None
 
+    @property
+    def came(self) -> int:
+        """How many bytes of the current large frame have come."""
+        return self._came if self._own is not None else 0
+
+    @property
+    def size(self) -> int:
+        """The size of the current large frame."""
+        return self._size
+
+    def begin_waiting(self) -> None:
+        """Begins the frame for which `admit` returned False."""
+        tail = self._tail
+        assert tail is not None
+        self._tail = None
+        self._begin(_length(tail)[0], memoryview(tail)[4:])
+
     def release(self) -> None:
         """Lets go of a frame that will never be whole."""
         self._own = None
@@ -117,7 +155,7 @@ class FrameReader:
         if tail is None:
             # After a large frame comes another, as a rule: its start is enough to know, and the
             # rest need not be copied.
-            return self._memory.head if self._after_large else self._memory.view
+            return self._memory.head if self._after_large else self._memory.input
         view = self._memory.view
         view[: len(tail)] = tail
         return view[len(tail) :]
@@ -143,6 +181,8 @@ class FrameReader:
             end = position + 4 + size
             if end > count:
                 if size > SMALL_FRAME:
+                    if not self._admit(size):
+                        break
                     self._begin(size, scratch[position + 4 : count])
                     return self._cut(position, ends)
                 break
@@ -179,6 +219,7 @@ class FrameReader:
         own = self._memory.take(size, came)
         own[:came] = begun
         self._own = own
+        self.begun_frames += 1
         self._size = size
         self._came = came
         self._rest = memoryview(own)[came : min(size, len(own))]

@@ -80,6 +80,26 @@ class PreparedAppend:
         self._assigned: Assigned | None = None
         self._error: KafkaError | None = None
 
+    @property
+    def memory_bound(self) -> int:
+        """The bytes that `run` may take at most."""
+        data, policy = self.data, self.policy
+        size = len(data)
+        if data[MAGIC_AT] < MAGIC:
+            codec = data[legacy.ATTRIBUTES_AT] & CODEC_MASK
+            packed = memoryview(data)[legacy.ATTRIBUTES_AT :]
+            rewrites = True
+        else:
+            codec = data[FLAGS_AT] & CODEC_MASK
+            packed = memoryview(data)[HEADER_SIZE:]
+            rewrites = policy.compression is not None and policy.compression != codec
+        limit = policy.max_decompressed_bytes
+        unpacked = size
+        if codec != Compression.NONE:
+            unpacked = min(unpacked_bound(codec, packed, limit), limit)
+        # Records with wrong offsets are copied, and those with another codec compressed as well.
+        return size + unpacked * (3 if rewrites else 2)
+
     def run(self) -> None:
         """Validates, recompresses and converts. An error is raised by `assign`."""
         append = Append(0, NO_LEADER_EPOCH, self.now_ms, self.policy, self.origin)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.records.batch import TimestampType
-from penstock.records.compress import Compression
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression
 from penstock.records.validate import AppendPolicy
 
 HOUR_MS = 60 * 60 * 1000
@@ -53,6 +53,8 @@ class LogConfig:
     delete_retention_ms: int = 24 * HOUR_MS
 
     max_message_bytes: int = 1024 * 1024 + 12
+    max_decompressed_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
+    """The broker's `message.max.decompressed.bytes`; there is no such setting of a topic."""
     compression_type: str = "producer"
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
@@ -97,6 +99,7 @@ class LogConfig:
             timestamp_after_max_ms=self.message_timestamp_after_max_ms,
             compacted=self.compact,
             max_message_bytes=self.max_message_bytes,
+            max_decompressed_bytes=self.max_decompressed_bytes,
         )
 
     def with_overrides(self, properties: Mapping[str, str]) -> "LogConfig":
@@ -214,5 +217,6 @@ def _refuse(name: str, reason: str) -> NoReturn:
     raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}: {reason}")
 
 
-if {setting.name for setting in fields(LogConfig) if setting.init} != set(map(_field_of, SETTINGS)):
+_FIELDS = {setting.name for setting in fields(LogConfig) if setting.init}
+if _FIELDS - {"max_decompressed_bytes"} != set(map(_field_of, SETTINGS)):
     raise AssertionError("the fields of LogConfig and the table of parsers have different settings")

@@ -68,6 +68,11 @@ class Canary:
         if error is None and self._error is not None:
             raise self._error
 
+    def wait_for(self, count: int) -> None:
+        """Waits until so many pairs have been served."""
+        while len(self.seconds) < count and self._error is None:
+            time.sleep(0.01)
+
     def percentile(self, share: float) -> float:
         ordered = sorted(self.seconds)
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)]

@@ -50,8 +50,9 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_every_setting_is_a_field() -> None:
+    of_the_broker = {"max_decompressed_bytes"}
     assert sorted(name.replace(".", "_") for name in SETTINGS) == sorted(
-        field.name for field in fields(LogConfig) if field.init
+        {field.name for field in fields(LogConfig) if field.init} - of_the_broker
     )
 
 

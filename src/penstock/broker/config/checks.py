@@ -6,6 +6,7 @@ from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.security_posture import STANDARD_AUTHORIZER, check_security
 from penstock.broker.config.settings import ConfigError
 from penstock.broker.config.values import BrokerValues
+from penstock.core.memory_budget import MemoryBudget
 
 _MIB = 1024 * 1024
 
@@ -60,6 +61,15 @@ def _check_logs(values: BrokerValues) -> None:
 def _check_network(values: BrokerValues) -> None:
     if values.int("queued.max.request.bytes") > 0:
         _at_most(values, "socket.request.max.bytes", "queued.max.request.bytes")
+    budget = MemoryBudget(values.int("request.memory.max.bytes"))
+    largest = values.int("socket.request.max.bytes")
+    if budget.total > 0 and budget.largest_request < largest:
+        _reject(
+            "request.memory.max.bytes",
+            f"{budget.total} has room for requests of {budget.largest_request} bytes, and "
+            f"socket.request.max.bytes is {largest}",
+            "raise it, or lower socket.request.max.bytes",
+        )
     overrides = connection_overrides(values)
     if values.int("max.connections.per.ip") == 0 and not overrides:
         _reject(

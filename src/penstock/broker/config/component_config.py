@@ -41,6 +41,7 @@ def set_limits(limits: Limits, config: BrokerConfig) -> None:
     }
     limits.idle_ms = config.int("connections.max.idle.ms")
     limits.queued_max_requests = config.int("queued.max.requests")
+    limits.memory_wait_ms = config.int("request.timeout.ms")
     # Kafka's default of 100 KB would stop the kernel from adapting the buffers to the load, which
     # makes large Produce and Fetch requests a third slower: only configured values are used.
     limits.send_buffer = _buffer(config, "socket.send.buffer.bytes")

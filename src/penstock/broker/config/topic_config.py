@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.entry import ConfigEntry, Synonym
+from penstock.broker.config.memory_config import max_decompressed_bytes
 from penstock.broker.config.settings import ConfigError, Table, format_value, nearest
 from penstock.broker.config.tables import topic as table
 from penstock.broker.config.validators import Value
@@ -156,6 +157,7 @@ def _build(broker: BrokerConfig, overrides: Mapping[str, str]) -> TopicConfig:
     # The broker's lag may have changed since the topic's setting was validated.
     texts["min.compaction.lag.ms"] = str(min(_compaction_lags(broker, overrides)))
     log = LogConfig().with_overrides(texts)
+    log = replace(log, max_decompressed_bytes=max_decompressed_bytes(broker))
     segment_bytes = value("internal.segment.bytes")
     if isinstance(segment_bytes, int):
         log = replace(log, segment_bytes=segment_bytes)

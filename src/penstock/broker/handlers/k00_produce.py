@@ -161,7 +161,8 @@ async def _append_slowly(
     appends = _Appends(context, request, body)
     for batch in batches:
         if isinstance(batch, _Accepted) and batch.prepared is not None:
-            await context.workers.run(context.workers.compute, batch.prepared.run)
+            prepared = batch.prepared
+            await context.workers.compute_with(prepared.memory_bound, prepared.run)
         appends.add(batch)
     return appends.response()
 

@@ -20,7 +20,7 @@ from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import FetchPartitionData, FetchResponse
 from penstock.protocol.primitives import size_of
-from penstock.records.compress import Compression
+from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression
 from penstock.records.down_convert import down_convert
 from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
@@ -164,7 +164,9 @@ class DownConversion:
             work = partial(
                 piece.convert, self._magic, partition.fetch_offset, room, limit, may_skip
             )
-            messages, next_offset = await workers.run(workers.compute, work)
+            # The batches as stored; the largest of them decompressed, and as messages.
+            memory = slice_.size + 2 * DEFAULT_DECOMPRESSED_LIMIT
+            messages, next_offset = await workers.compute_with(memory, work)
             if messages or next_offset is None:
                 return messages
             slice_ = await self._read(partition, next_offset, min(room, partition.max_bytes))

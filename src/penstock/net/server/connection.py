@@ -9,6 +9,7 @@ nothing more is read:
     in flight   `Limits.max_pipelined` requests have no response yet
     unsent      the client does not read: more than `Limits.max_unsent` bytes are in memory
     queued      requests of the last receive are not delivered yet
+    memory      the request that is being received waits for memory; earlier ones are delivered
 
 At most `MAX_REQUESTS_PER_TURN` queued requests are delivered before other connections are served.
 """
@@ -18,9 +19,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.errors import ProtocolError
+from penstock.core.memory_budget import MemoryBudget, MemoryKind, Reservation, kind_of_request
 from penstock.net.framing import FrameMemory, FrameReader
 from penstock.net.server.limits import Backlog, Limits
-from penstock.net.server.send_queue import FileRange, Part, SendQueue
+from penstock.net.server.send_queue import FileRange, Part, SendQueue, bytes_in_memory
 
 __all__ = [
     "Connection",
@@ -38,6 +40,10 @@ _HELD: Final = 1
 _THROTTLED: Final = 2
 _ENDING: Final = 4
 _CLOSED: Final = 8
+# A reason to receive nothing.
+_NO_MEMORY: Final = 16
+
+_UNLIMITED: Final = 2**62
 
 _PROGRESS: Final = 4096
 """So many bytes at once count as activity on a large request; a slow-loris client sends fewer."""
@@ -92,11 +98,15 @@ class ConnectionOwner(Protocol):
 class PendingResponse:
     """The place of one response in the order of responses. Call one method, once."""
 
-    __slots__ = ("_connection", "parts")
+    __slots__ = ("_connection", "held_bytes", "parts", "reservation")
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "Connection", reservation: Reservation | None) -> None:
         self._connection = connection
         self.parts: Sequence[Part] | None = None
+        self.held_bytes = 0
+        """Bytes of `parts` while they wait for an earlier response."""
+        self.reservation = reservation
+        """The memory of the request, which is in use until its response is complete."""
 
     def send(self, parts: Sequence[Part]) -> None:
         """Sends these parts as soon as all earlier responses have been sent.
@@ -107,6 +117,9 @@ class PendingResponse:
         if self.parts is not None:
             raise RuntimeError("this request has its response already")
         self.parts = parts
+        if self.reservation is not None:
+            self.reservation.release()
+            self.reservation = None
         self._connection._complete(self)
 
     def skip(self) -> None:
@@ -120,16 +133,21 @@ class Connection:
     __slots__ = (
         "_authenticated",
         "_backlog",
+        "_budget",
         "_delivering",
         "_ending",
         "_eof",
         "_flush_due",
+        "_held_bytes",
         "_holds",
         "_limits",
         "_owner",
         "_pauses",
         "_pending",
         "_queued",
+        "_queued_bytes",
+        "_receiving",
+        "_request",
         "_throttles",
         "_transport",
         "active",
@@ -150,12 +168,13 @@ class Connection:
         backlog: Backlog,
         memory: FrameMemory,
         now_ms: int,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.peer = peer
         self.session: object = None
         """The service's own state for this connection."""
         self.closed = False
-        self.reader = FrameReader(memory, limits.max_frame_before_login)
+        self.reader = FrameReader(memory, limits.max_frame_before_login, self._admit)
         self.send_queue = SendQueue()
         self.active = False
         """Set by every request and other progress; the sweep for idle connections resets it."""
@@ -163,6 +182,13 @@ class Connection:
         self._owner = owner
         self._limits = limits
         self._backlog = backlog
+        self._budget = budget or MemoryBudget(_UNLIMITED)
+        self._receiving: Reservation | None = None
+        """The memory of the request that is being received, if it needs memory of its own."""
+        self._request: Reservation | None = None
+        """The memory of the next request to be delivered, until its response is begun."""
+        self._queued_bytes = 0
+        self._held_bytes = 0
         self._transport: Transport = _NO_TRANSPORT
         self._pending: deque[PendingResponse] = deque()
         self._queued: deque[memoryview] = deque()
@@ -183,7 +209,8 @@ class Connection:
 
     def begin_response(self) -> PendingResponse:
         """Returns the place of the current request's response; call it once for each request."""
-        response = PendingResponse(self)
+        response = PendingResponse(self, self._request)
+        self._request = None
         self._pending.append(response)
         return response
 
@@ -242,11 +269,10 @@ class Connection:
             return
         self.closed = True
         self._pauses |= _CLOSED
-        self._backlog.count -= len(self._queued)
-        self._queued.clear()
+        self._drop_requests()
         self._pending.clear()
+        self._held_bytes = 0
         self.send_queue.clear()
-        self.reader.release()
         self._transport.abort()
         self._owner.closed(self, reason, expected)
 
@@ -256,10 +282,20 @@ class Connection:
             return
         self._ending = reason
         self._pauses |= _ENDING
-        self._backlog.count -= len(self._queued)
-        self._queued.clear()
+        self._drop_requests()
         if not self._pending and not self.send_queue.parts:
             self.close(reason, expected=True)
+
+    def _drop_requests(self) -> None:
+        """Drops the requests that are being received or not delivered yet."""
+        self._backlog.count -= len(self._queued)
+        self._queued.clear()
+        self._forget_queued()
+        self.reader.release()
+        for reservation in (self._receiving, self._request):
+            if reservation is not None:
+                reservation.release()
+        self._receiving = self._request = None
 
     # --- for the transport
 
@@ -277,6 +313,16 @@ class Connection:
         return len(self._queued)
 
     @property
+    def unsent(self) -> int:
+        """Bytes of responses in memory."""
+        return self.send_queue.unsent + self._held_bytes
+
+    @property
+    def waits_for_memory(self) -> bool:
+        """Whether a request waits for memory and is not received any further."""
+        return self._pauses & _NO_MEMORY != 0
+
+    @property
     def ending(self) -> str | None:
         """Why the connection closes after the pending responses; None if it does not."""
         return self._ending
@@ -286,7 +332,7 @@ class Connection:
         """Whether the transport may read on."""
         if not (self._pending or self._queued or self._pauses or self.send_queue.parts):
             return True
-        if self._queued or not self._may_deliver():
+        if self._queued or self._pauses or not self._may_deliver():
             return False
         return not (self._pending and self._backlog.full)
 
@@ -299,6 +345,8 @@ class Connection:
             return
         if frames:
             self.active = True
+            if self._receiving is not None and not self.reader.begun:
+                self._request, self._receiving = self._receiving, None
             if len(frames) == 1 and not (
                 self._queued or self._pauses or self._pending or self.send_queue.parts
             ):
@@ -306,9 +354,45 @@ class Connection:
                 return
             self._queued.extend(frames)
             self._backlog.count += len(frames)
+            self._queued_bytes += count
+            self._budget.add(count)
             self._deliver()
         elif count >= _PROGRESS:
             self.active = True
+
+    def _admit(self, size: int) -> bool:
+        """Reserves memory for a request; returns whether it may be received now.
+
+        Raises ProtocolError if the request is larger than the whole budget.
+        """
+        budget = self._budget
+        if size > budget.largest_request:
+            raise ProtocolError(
+                f"a request has {size} bytes, but request.memory.max.bytes={budget.total} allows "
+                f"{budget.largest_request} for requests: send smaller requests or raise it"
+            )
+        kind = kind_of_request(size) if self._authenticated else MemoryKind.LOGIN
+        self._receiving = budget.reserve(size, kind, self._memory_granted)
+        if not self._receiving.is_granted:
+            self._pauses |= _NO_MEMORY
+            return False
+        return True
+
+    def _memory_granted(self) -> None:
+        # Later, because the memory is released in the middle of the work for another connection.
+        self._transport.call_soon(self._receive_waiting)
+
+    def _receive_waiting(self) -> None:
+        if self._receiving is not None and self.waits_for_memory:
+            self._pauses &= ~_NO_MEMORY
+            self.active = True
+            self.reader.begin_waiting()
+            self._resume()
+
+    def _forget_queued(self) -> None:
+        if self._queued_bytes:
+            self._budget.subtract(self._queued_bytes)
+            self._queued_bytes = 0
 
     def on_eof(self) -> None:
         """Notes that the peer has ended its stream. What it sent before is still delivered."""
@@ -332,14 +416,14 @@ class Connection:
     # --- delivery
 
     def _may_deliver(self) -> bool:
-        if self._pauses:
+        if self._pauses and self._pauses != _NO_MEMORY:
             return False
         send_queue = self.send_queue
         if not (self._pending or send_queue.parts):
             return True
         limits = self._limits
         return (
-            send_queue.unsent <= limits.max_unsent
+            send_queue.unsent + self._held_bytes <= limits.max_unsent
             and len(self._pending) < limits.max_pipelined
             and len(send_queue.parts) <= limits.max_pipelined
         )
@@ -357,6 +441,9 @@ class Connection:
         try:
             if frame is not None:
                 received(self, frame)
+                if self._request is not None:
+                    self._request.release()
+                    self._request = None
             while queued:
                 if not self._may_deliver():
                     if not self.send_queue.parts:
@@ -370,6 +457,11 @@ class Connection:
                 remaining -= 1
                 backlog.count -= 1
                 received(self, queued.popleft())
+                if self._request is not None:
+                    self._request.release()
+                    self._request = None
+            if not queued:
+                self._forget_queued()
             if self.send_queue.parts:
                 self._transport.flush()
         except ProtocolError as error:
@@ -395,11 +487,15 @@ class Connection:
 
     def _complete(self, response: PendingResponse) -> None:
         responses = self._pending
-        if self.closed or responses[0] is not response:
+        if self.closed:
+            return
+        if responses[0] is not response:
+            response.held_bytes = bytes_in_memory(response.parts or ())
+            self._held_bytes += response.held_bytes
             return
         while responses and (parts := responses[0].parts) is not None:
             self.send_queue.put(parts)
-            responses.popleft()
+            self._held_bytes -= responses.popleft().held_bytes
         if self._delivering:
             return
         if not responses:

@@ -37,6 +37,9 @@ class Limits:
     """Requests of one connection that were delivered and have no response."""
     max_unsent: int = 64 * 1024
     """Bytes in memory that a client may leave unread before its next requests are delayed."""
+    memory_wait_ms: int = 30_000
+    """`request.timeout.ms`: how long a request may wait for memory, and the time within which a
+    request that has memory must arrive if others wait."""
     send_buffer: int = -1
     """`socket.send.buffer.bytes`; -1 leaves it to the operating system, which is the fastest."""
     receive_buffer: int = -1

@@ -37,6 +37,11 @@ class FileRange(Protocol):
 Part: TypeAlias = Buffer | FileRange
 
 
+def bytes_in_memory(parts: Sequence[Part]) -> int:
+    """Returns the size of the parts that are not ranges of files."""
+    return sum(len(part) for part in parts if isinstance(part, MEMORY))
+
+
 class SendQueue:
     """Parts of responses. `unsent` counts the bytes in memory, not those in files."""
 

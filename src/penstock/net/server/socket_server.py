@@ -17,17 +17,20 @@ from typing import Final, NamedTuple, Protocol
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs
+from penstock.core.memory_budget import MemoryBudget
 from penstock.net.framing import FrameMemory
 from penstock.net.server.acceptor import Acceptor, ConnectionThrottle, NoThrottle
 from penstock.net.server.connection import Connection, Peer
 from penstock.net.server.file_ranges import FileLoader
 from penstock.net.server.host_names import overrides_by_name, resolve_overrides
 from penstock.net.server.limits import Admission, Backlog, Limits, LogRateLimiter
+from penstock.net.server.memory_watch import MemoryWatch
 from penstock.net.server.tls_transport import TlsTransport
 from penstock.net.server.transport import PlaintextTransport
 from penstock.net.tls.settings import TlsSettings, TlsSource
 
 _SWEEP_S: Final = 1.0
+_UNLIMITED_MEMORY: Final = 2**62
 
 
 class Service(Protocol):
@@ -97,6 +100,7 @@ class SocketServer:
         files: FileLoader | None = None,
         executor: ThreadPoolExecutor | None = None,
         throttle: ConnectionThrottle | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self.admission = Admission(self.limits)
@@ -109,6 +113,9 @@ class SocketServer:
         self._log = logger or logging.getLogger(__name__)
         self._files = files or FileLoader(executor)
         self._memory = FrameMemory()
+        self._budget = budget or MemoryBudget(_UNLIMITED_MEMORY)
+        self._budget.on_pressure = self._memory.set_pressure
+        self._memory_watch = MemoryWatch(self._budget, self.limits)
         self._log_limiter = LogRateLimiter()
         self._open: list[_OpenListener] = []
         self._connections: dict[Connection, bool] = {}
@@ -188,14 +195,18 @@ class SocketServer:
         self._files.close()
 
     def sweep(self) -> None:
-        """Closes connections that are idle or have not logged in in time. Called every second."""
+        """Closes connections that are idle or have not logged in in time. Called every second.
+
+        Connections that keep memory from others are closed, too: see `MemoryWatch`.
+        """
         self.limits_changed()
         now_ms = self._clock.monotonic_ms()
+        self._memory_watch.sweep(self.connections, now_ms)
         idle_ms = self.limits.idle_ms
         login_ms = self.limits.login_ms
         for connection in self.connections:
-            unread = len(connection.send_queue.parts)
-            if connection.active or (connection.in_flight and not unread):
+            is_busy = connection.in_flight and not connection.send_queue.parts
+            if connection.active or connection.waits_for_memory or is_busy:
                 connection.active = False
                 connection.last_active_ms = now_ms
             elif 0 <= idle_ms < now_ms - connection.last_active_ms:
@@ -269,6 +280,7 @@ class SocketServer:
             self.backlog,
             self._memory,
             self._clock.monotonic_ms(),
+            self._budget,
         )
         context = tls.context if isinstance(tls, TlsSource) else tls
         if context is None:

@@ -75,7 +75,7 @@ class TlsTransport(PlaintextTransport):
             self._pause()
             return
         try:
-            count = self._sock.recv_into(self._memory.view)
+            count = self._sock.recv_into(self._memory.input)
         except BlockingIOError:
             return
         except OSError as error:

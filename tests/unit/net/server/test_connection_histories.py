@@ -5,10 +5,13 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.net.framing import FrameMemory
+from penstock.core.memory_budget import MemoryBudget
+from penstock.net.framing import SCRATCH_SIZE, FrameMemory
 from penstock.net.server.connection import Connection, Peer, PendingResponse
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
+
+MIB = 2**20
 
 
 class Simulation:
@@ -18,7 +21,13 @@ class Simulation:
     the connection does not read, it waits for `resume`.
     """
 
-    def __init__(self, requests: list[bytes], limits: Limits) -> None:
+    def __init__(
+        self,
+        requests: list[bytes],
+        limits: Limits,
+        memory: FrameMemory | None = None,
+        budget: MemoryBudget | None = None,
+    ) -> None:
         self.socket = b"".join(map(framed, requests))
         self.reading = True
         self.window = 0
@@ -33,7 +42,10 @@ class Simulation:
         self.limits = limits
         self.backlog = Backlog(limits)
         peer = Peer("127.0.0.1", 1, "TEST", None)
-        self.connection = Connection(peer, self, limits, self.backlog, FrameMemory(), 0)
+        self.connection = Connection(
+            peer, self, limits, self.backlog, memory or FrameMemory(), 0, budget
+        )
+        self.connection.authenticated = True
         self.connection.attach(self)
 
     # --- the wire
@@ -185,3 +197,53 @@ def test_every_request_is_delivered_and_gets_its_response_in_order(
         0,
         [],
     )
+
+
+@settings(max_examples=150)
+@given(
+    sizes=st.lists(st.sampled_from([10, 17_000, 70_000, 300_000]), min_size=1, max_size=12),
+    plan=st.lists(st.sampled_from(["respond", "later", "hold"]), max_size=20),
+    history=st.lists(
+        st.tuples(st.integers(0, 3), st.one_of(steps, st.just(("close", 0)))), max_size=120
+    ),
+)
+def test_connections_that_share_little_memory_wait_for_each_other(
+    sizes: list[int], plan: list[str], history: list[tuple[int, tuple[str, int]]]
+) -> None:
+    """Requests wait for memory, none is lost, and all memory is returned at the end."""
+    requests = [b"%d:" % number + bytes(size) for number, size in enumerate(sizes)]
+    memory = FrameMemory()
+    budget = MemoryBudget(MIB, on_pressure=memory.set_pressure)
+    simulations = [Simulation(requests, Limits(), memory, budget) for _ in range(4)]
+    for simulation in simulations:
+        simulation.plan = list(plan)
+    for index, (name, value) in history:
+        simulation = simulations[index]
+        if simulation.connection.closed:
+            continue
+        if name == "run":
+            simulation.run_once(value)
+        elif name == "take":
+            simulation.window += value
+        elif name == "respond":
+            simulation.respond(value)
+        elif name == "release":
+            simulation.connection.release()
+        elif name == "close":
+            simulation.connection.close("closed by the test")
+        assert budget.used <= MIB + len(simulations) * SCRATCH_SIZE
+    for _ in range(2_000):
+        for simulation in simulations:
+            simulation.window = 2**40
+            simulation.plan = []
+            while simulation.open:
+                simulation.respond(0)
+            if not simulation.connection.closed:
+                simulation.connection.release()
+                simulation.run_once(100_000)
+    for simulation in simulations:
+        if not simulation.connection.closed:
+            assert simulation.delivered == requests
+            assert simulation.sent == b"".join(map(framed, requests))
+            simulation.connection.close("closed by the test")
+    assert (budget.used, budget.waiting) == (0, 0)

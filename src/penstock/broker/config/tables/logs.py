@@ -29,6 +29,8 @@ min.insync.replicas INT Hc* 1.. 1
     The number of in-sync replicas that a write with acks=all needs.
 message.max.bytes INT Hc* 0.. 1048588
     The maximum size of a record batch, after compression.
+message.max.decompressed.bytes INT M-*i 1024.. 134217728
+    The maximum size of the records of a compressed batch, before compression.
 compression.type STRING Hc* {uncompressed,zstd,lz4,snappy,gzip,producer} producer
     The compression type of stored batches; producer keeps the producer's compression.
 compression.gzip.level INT Mc* 1..9|-1 -1

@@ -44,8 +44,10 @@ connection.failed.authentication.delay.ms INT L-* 0.. 100
     The delay of the response to a failed authentication.
 queued.max.requests INT H-* 1.. 500
     The number of requests in progress above which the broker stops reading requests.
-queued.max.request.bytes LONG M-- . -1
+queued.max.request.bytes LONG M-* . -1
     The size of requests in progress above which the broker stops reading; -1 for no limit.
+request.memory.max.bytes LONG H-*i 16777216..|-1 -1
+    The memory of all requests in progress; -1 for a quarter of the machine's, at most 1 GiB.
 num.network.threads INT Hc- 1.. 3
     The number of network threads; Penstock uses one event loop.
 num.io.threads INT Hc- 1.. 8
