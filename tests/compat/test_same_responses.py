@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -22,9 +23,11 @@ from penstock.records.batch import compute_crc, write_crc
 from penstock.records.compress import Compression
 from tests.support.broker.in_process import WireClient, running_broker
 from tests.support.kafka.broker import KafkaBroker, KafkaParts, wait_until
+from tests.support.kafka.odd_batches import send_odd_batches
 from tests.support.kafka.once import once_per_run
 from tests.support.kafka.transaction_requests import transactions
 from tests.support.protocol.requests import NOW, batch_of, make_topic, new_producer, send_batch
+from tests.support.storage.batches import iter_records
 
 Results = dict[str, object]
 TOPIC, BROKER = 2, 4
@@ -145,12 +148,38 @@ def recent() -> int:
     return time.time_ns() // 1_000_000
 
 
+_CODECS = ("none", "gzip", "zstd")
+CORRECTED = {
+    f"odd: {codec}, {oddity}"
+    for codec in _CODECS
+    for oddity in (
+        "offset deltas 0 5",
+        "offset deltas 1 2",
+        "offset deltas 0 0",
+        "offset deltas 1 0",
+        "a negative offset delta",
+    )
+}
+STRICTER = {
+    "odd: gzip, a record shorter than it says",
+    "odd: gzip, a record longer than it says",
+    "odd: zstd, a record shorter than it says",
+    "odd: zstd, a record longer than it says",
+    "odd: codec 5",
+    "odd: codec 6",
+    "odd: codec 7",
+    "odd: codec gzip, records not compressed",
+    "odd: producer id without an epoch",
+    "odd: epoch -2",
+}
+
 SCENARIOS: tuple[Callable[[WireClient], Results], ...] = (
     invalid_batches,
     sequences,
     duplicate,
     named_twice,
     transactions,
+    send_odd_batches,
 )
 
 
@@ -194,4 +223,22 @@ def test_results_are_kafkas(results: tuple[Results, Results]) -> None:
     """P2, P7: including the log start offset in error responses."""
     theirs, ours = results
     assert recent() - 60_000 > NOW, "a batch of batch_of() must be old"
-    assert ours == theirs
+    differing = {name for name in theirs if ours[name] != theirs[name]}
+    assert ours.keys() == theirs.keys()
+    assert differing == STRICTER | CORRECTED
+
+
+def test_batches_that_would_break_consumers_are_refused(results: tuple[Results, Results]) -> None:
+    """Kafka stores some of them, and has an unknown error for the others."""
+    for name in STRICTER:
+        assert results[1][name] == [ErrorCode.INVALID_RECORD, -1, []]
+
+
+def test_wrong_offset_deltas_are_corrected(results: tuple[Results, Results]) -> None:
+    """Kafka stores them, with offsets that are not those of the response, or does not respond."""
+    for name in CORRECTED:
+        result = results[1][name]
+        assert isinstance(result, list)
+        assert result[:5] == [0, 0, [], 0, 2]
+        stored = iter_records(bytes.fromhex(result[5]))
+        assert [record.offset for record in stored] == [0, 1]
