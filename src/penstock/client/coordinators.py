@@ -1,5 +1,6 @@
 """Finds the coordinators of groups and transactional ids."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
 
@@ -8,6 +9,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.client.cluster import Node
 from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.find_coordinator import (
+    Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
@@ -61,30 +63,39 @@ class Coordinators:
         network = self._network
         response = await network.request(
             network.least_loaded_node(),
-            partial(find_coordinator_request, kind, key),
+            partial(find_coordinators_request, kind, [key]),
             FindCoordinatorResponse,
             min_version=1 if kind is CoordinatorKind.TRANSACTION else 0,
         )
-        node, code, message = coordinator_of(response)
+        coordinator = coordinators_of(response, key)[0]
+        code = coordinator.error_code
         if code:
-            raise error_of(code, _error_message(kind, key, code, message))
-        network.add_node(node)
-        return node.id
+            raise error_of(code, _error_message(kind, key, code, coordinator.error_message))
+        network.add_node(Node(coordinator.node_id, coordinator.host, coordinator.port))
+        return coordinator.node_id
 
 
-def find_coordinator_request(
-    kind: CoordinatorKind, key: str, version: int
+def find_coordinators_request(
+    kind: CoordinatorKind, keys: Sequence[str], version: int
 ) -> FindCoordinatorRequest:
-    """Returns the request for one coordinator, in the form of this version."""
+    """Returns the request for all keys; before version 4 (Kafka 3.0) for the first of them."""
     if version >= 4:
-        return FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-    return FindCoordinatorRequest(key_type=kind, key=key)
+        return FindCoordinatorRequest(key_type=kind, coordinator_keys=list(keys))
+    return FindCoordinatorRequest(key_type=kind if version else 0, key=keys[0])
 
 
-def coordinator_of(response: FindCoordinatorResponse) -> tuple[Node, int, str | None]:
-    """Returns the only coordinator of a response of any version, its error code and message."""
-    entry = response.coordinators[0] if response.coordinators else response
-    return Node(entry.node_id, entry.host, entry.port), entry.error_code, entry.error_message
+def coordinators_of(response: FindCoordinatorResponse, first_key: str) -> list[Coordinator]:
+    """Returns the coordinators in a response of any version to a request for these keys."""
+    return response.coordinators or [
+        Coordinator(
+            first_key,
+            response.node_id,
+            response.host,
+            response.port,
+            response.error_code,
+            response.error_message,
+        )
+    ]
 
 
 def _error_message(kind: CoordinatorKind, key: str, code: int, message: str | None) -> str:

@@ -218,17 +218,20 @@ class AdminCall:
             ]
             if pending and not await self._wait_before_retry(attempts):
                 break
-        if not failures:
-            return {key: results[key] for key in requested}
-        if len(failures) == len(requested) and all(
-            failure.is_lost for failure in failures.values()
-        ):
-            raise self._retries_exhausted(attempts, next(iter(failures.values())).error)
-        raise AdminError(
-            self.name,
-            {key: failures[key].error for key in requested if key in failures},
-            {key: results[key] for key in requested if key in results},
+        lost = [failure.error for failure in failures.values() if failure.is_lost]
+        if lost and len(lost) == len(requested):
+            raise self._retries_exhausted(attempts, lost[0])
+        return self.checked(
+            {key: failures[key].error if key in failures else results[key] for key in requested}
         )
+
+    def checked(self, results: Results[K, V]) -> dict[K, V]:
+        """Returns the results; raises AdminError if some of them are errors."""
+        errors = {key: value for key, value in results.items() if isinstance(value, KafkaError)}
+        values = {key: value for key, value in results.items() if not isinstance(value, KafkaError)}
+        if errors:
+            raise AdminError(self.name, errors, values)
+        return values
 
     async def _attempt(
         self,

@@ -1,6 +1,7 @@
 """Lookup strategies of admin calls: which brokers the keys of a call are sent to."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from penstock.client.admin.advice import broker_error, response_error
@@ -11,15 +12,15 @@ from penstock.client.admin.api_driver import (
     NodeProvider,
     Results,
 )
-from penstock.client.coordinators import CoordinatorKind
+from penstock.client.coordinators import (
+    CoordinatorKind,
+    coordinators_of,
+    find_coordinators_request,
+)
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Node
-from penstock.protocol.messages.find_coordinator import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
+from penstock.protocol.messages.find_coordinator import FindCoordinatorResponse
 from penstock.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -147,7 +148,14 @@ def coordinators(call: AdminCall, kind: CoordinatorKind) -> LookupStrategy[str]:
         node_ids: dict[str, int | KafkaError] = {}
         while len(node_ids) < len(keys):
             remaining = [key for key in keys if key not in node_ids]
-            for coordinator in await _find_coordinators(call, kind, remaining):
+            response = await call.request_until_done(
+                NodeProvider.ANY,
+                partial(find_coordinators_request, kind, remaining),
+                FindCoordinatorResponse,
+                required=(kind.value, "0.11"),
+                check_error=False,
+            )
+            for coordinator in coordinators_of(response, remaining[0]):
                 node = Node(coordinator.node_id, coordinator.host, coordinator.port)
                 error = response_error(coordinator, f"the coordinator of {coordinator.key!r}")
                 if error is None:
@@ -166,39 +174,3 @@ def group_coordinator(call: AdminCall, group_id: str) -> LookupStrategy[Any]:
         return dict.fromkeys(keys, (await groups.find([group_id]))[group_id])
 
     return LookupStrategy(find, groups.retriable)
-
-
-async def _find_coordinators(
-    call: AdminCall, kind: CoordinatorKind, keys: Sequence[str]
-) -> list[Coordinator]:
-    """Returns the coordinators of all keys; of the first from brokers before Kafka 3.0."""
-
-    def build(version: int) -> FindCoordinatorRequest:
-        request = FindCoordinatorRequest()
-        if version >= 1:
-            request.key_type = kind.value
-        if version >= 4:
-            request.coordinator_keys = list(keys)
-        else:
-            request.key = keys[0]
-        return request
-
-    response = await call.request_until_done(
-        NodeProvider.ANY,
-        build,
-        FindCoordinatorResponse,
-        required=(kind.value, "0.11"),
-        check_error=False,
-    )
-    if response.coordinators:
-        return response.coordinators
-    return [
-        Coordinator(
-            keys[0],
-            response.node_id,
-            response.host,
-            response.port,
-            response.error_code,
-            response.error_message,
-        )
-    ]

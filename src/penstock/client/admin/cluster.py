@@ -11,7 +11,6 @@ from penstock.client.admin.api_driver import (
     check_node,
     gather_all,
 )
-from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_cluster import (
     ApiVersionRange,
     BrokerApiVersions,
@@ -161,13 +160,11 @@ async def update_features(
         UpdateFeaturesResponse,
         required=(1, "3.3") if validate_only else None,
     )
-    errors: dict[str, KafkaError] = {
-        result.feature: error
+    errors = {
+        result.feature: response_error(result, f"feature {result.feature}")
         for result in response.results
-        if (error := response_error(result, f"feature {result.feature}")) is not None
     }
-    if errors:
-        raise AdminError(call.name, errors, {name: None for name in updates if name not in errors})
+    call.checked({**dict.fromkeys(updates), **errors})
 
 
 async def describe_quorum(admin: AdminApiDriver, *, timeout_ms: int | None = None) -> QuorumInfo:

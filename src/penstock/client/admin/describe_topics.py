@@ -6,7 +6,6 @@ from uuid import UUID
 from penstock.client.admin.advice import broker_error, response_error
 from penstock.client.admin.api_driver import AdminApiDriver, AdminCall, NodeProvider, unique_keys
 from penstock.client.admin.api_lookup import fetch_metadata
-from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_topics import PartitionDescription, TopicDescription
 from penstock.client.admin.results import number_or_none, operations_of
 from penstock.core.errors import ErrorCode, KafkaError, UnsupportedVersionError
@@ -62,21 +61,16 @@ async def describe_topics(
             required=(12, "3.0"),
         )
         descriptions.update({topic.topic_id: _from_metadata(topic) for topic in response.topics})
-    results: dict[str | UUID, TopicDescription] = {}
-    errors: dict[str | UUID, KafkaError] = {}
-    for key in requested:
-        description = descriptions.get(key)
-        if description is None:
-            errors[key] = broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key}")
-        elif isinstance(description, KafkaError):
-            errors[key] = description
-        elif include_authorized_operations:
-            results[key] = description
-        else:
-            results[key] = description._replace(authorized_operations=None)
-    if errors:
-        raise AdminError(call.name, errors, results)
-    return results
+    for key, description in descriptions.items():
+        if isinstance(description, TopicDescription) and not include_authorized_operations:
+            descriptions[key] = description._replace(authorized_operations=None)
+    return call.checked(
+        {
+            key: descriptions.get(key)
+            or broker_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {key}")
+            for key in requested
+        }
+    )
 
 
 async def _describe_pages(

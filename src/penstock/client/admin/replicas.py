@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from penstock.client.admin.advice import BrokerTooOldError, response_error
 from penstock.client.admin.api_driver import AdminApiDriver, AdminCall, NodeProvider, Results
 from penstock.client.admin.api_lookup import CONTROLLER_CODES, single_node
-from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_topics import ElectionType, PartitionReassignment
 from penstock.client.admin.results import group_by_topic, no_value, partition_results
 from penstock.core.errors import ErrorCode, KafkaError
@@ -57,19 +56,14 @@ async def elect_leaders(
         return ElectLeadersRequest(int(election_type), topics, call.remaining_ms())
 
     response = await call.request_until_done(NodeProvider.CONTROLLER, build, ElectLeadersResponse)
-    results: dict[TopicPartition, bool] = {}
-    errors: dict[TopicPartition, KafkaError] = {}
+    results: dict[TopicPartition, bool | KafkaError] = {}
     for topic in response.replica_election_results:
         for item in topic.partition_result:
             partition = TopicPartition(topic.topic, item.partition_id)
-            error = response_error(item, f"partition {partition}")
-            if error is None or error.code is ErrorCode.ELECTION_NOT_NEEDED:
-                results[partition] = error is None
-            else:
-                errors[partition] = error
-    if errors:
-        raise AdminError(call.name, errors, results)
-    return results
+            is_needed = item.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            error = response_error(item, f"partition {partition}") if is_needed else None
+            results[partition] = is_needed if error is None else error
+    return call.checked(results)
 
 
 async def alter_partition_reassignments(

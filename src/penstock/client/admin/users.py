@@ -50,21 +50,15 @@ async def describe_user_scram_credentials(
         DescribeUserScramCredentialsRequest(names),
         DescribeUserScramCredentialsResponse,
     )
-    results: dict[str, tuple[ScramCredentialInfo, ...]] = {}
-    errors: dict[str, KafkaError] = {}
+    results: dict[str, tuple[ScramCredentialInfo, ...] | KafkaError] = {}
     for result in sorted(response.results, key=lambda result: result.user):
-        error = response_error(result, f"user {result.user}")
-        if error is not None:
-            errors[result.user] = error
-            continue
-        results[result.user] = tuple(
+        infos = tuple(
             ScramCredentialInfo(ScramMechanism(info.mechanism), info.iterations)
             for info in sorted(result.credential_infos, key=lambda info: info.mechanism)
             if info.mechanism in ScramMechanism._value2member_map_
         )
-    if errors:
-        raise AdminError(call.name, errors, results)
-    return results
+        results[result.user] = response_error(result, f"user {result.user}") or infos
+    return call.checked(results)
 
 
 async def alter_user_scram_credentials(
@@ -96,8 +90,7 @@ async def alter_user_scram_credentials(
             for user, remaining in pending.items()
             if remaining and user not in errors
         }
-    if errors:
-        raise AdminError(call.name, errors, {user: None for user in users if user not in errors})
+    call.checked({user: errors.get(user) for user in users})
 
 
 async def _alter_users(

@@ -5,6 +5,7 @@ cannot be read stays the next one: neither it nor anything after it is returned.
 """
 
 from collections import deque
+from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING, Final, cast
 
@@ -41,23 +42,14 @@ _ENTRY: Final = Struct(">qiib").unpack_from
 _NO_LIMIT: Final = 2**63 - 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FetchConfig:
     """The settings for decoding records."""
 
-    __slots__ = ("check_crcs", "key", "read_committed", "value")
-
-    def __init__(
-        self,
-        *,
-        check_crcs: bool = True,
-        read_committed: bool = False,
-        key: Deserialize | None = None,
-        value: Deserialize | None = None,
-    ) -> None:
-        self.check_crcs = check_crcs
-        self.read_committed = read_committed
-        self.key = key
-        self.value = value
+    check_crcs: bool = True
+    read_committed: bool = False
+    key: Deserialize | None = None
+    value: Deserialize | None = None
 
 
 class CompletedFetch:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
 from penstock.client.coordinators import (
     CoordinatorKind,
-    coordinator_of,
-    find_coordinator_request,
+    coordinators_of,
+    find_coordinators_request,
 )
 from penstock.client.errors import error_code_of, error_of
 from penstock.client.producer.sequences import NO_PRODUCER, ProducerIdAndEpoch
@@ -23,6 +23,7 @@ from penstock.client.producer.transaction_request import (
 )
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
+from penstock.net.client.cluster import Node
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -206,13 +207,15 @@ class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
         self.key = key
 
     def build(self, version: int) -> Message:
-        return find_coordinator_request(self._kind, self.key, version)
+        return find_coordinators_request(self._kind, [self.key], version)
 
     def handle(self, response: FindCoordinatorResponse) -> None:
-        node, code, message = coordinator_of(response)
-        error = error_code_of(code)
+        coordinator = coordinators_of(response, self.key)[0]
+        error = error_code_of(coordinator.error_code)
         if error is ErrorCode.NONE:
-            self.manager.coordinators[self._kind, self.key] = node
+            self.manager.coordinators[self._kind, self.key] = Node(
+                coordinator.node_id, coordinator.host, coordinator.port
+            )
             self.result.complete()
         elif error.retriable:
             self.retry()
@@ -227,7 +230,7 @@ class FindCoordinator(TxnRequest[FindCoordinatorResponse]):
                 error_of(
                     error,
                     f"could not find the coordinator of {self._kind.name.lower()} "
-                    f"{self.key!r}: {message or error.name}",
+                    f"{self.key!r}: {coordinator.error_message or error.name}",
                 )
             )
 

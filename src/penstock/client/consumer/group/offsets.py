@@ -1,7 +1,7 @@
 """Commits and lookups of a group's offsets, with retries until a deadline (C3)."""
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from penstock.client.consumer.group.actions import Identity
 from penstock.client.consumer.group.commits import (
@@ -18,9 +18,12 @@ from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.errors import CommitFailedError, error_of
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.net.client.network_client import NetworkClient
+from penstock.net.client.network_client import NetworkClient, Request
+from penstock.protocol.fields import Message
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.offset_fetch import OffsetFetchResponse
+
+R = TypeVar("R", bound=Message)
 
 _STALE_MEMBER_ERRORS = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 """Errors of an OffsetFetch: the next heartbeat fails with the same, and the member rejoins."""
@@ -92,20 +95,7 @@ class GroupOffsets:
     ) -> None:
         identity = self._committer.commit_identity()
         request = commit_request(self._group_id, identity, offsets)
-        node_id = await self._find(deadline_ms)
-        try:
-            response = await self._network.within(
-                deadline_ms,
-                lambda: self._network.request(
-                    self._committer.connection(node_id),
-                    request,
-                    OffsetCommitResponse,
-                    max_version=NEWEST_VERSION,
-                ),
-            )
-        except KafkaError:
-            self._forget(node_id)
-            raise
+        node_id, response = await self._request(request, OffsetCommitResponse, deadline_ms)
         errors = commit_errors(response)
         denied_topics = sorted(
             {
@@ -157,21 +147,8 @@ class GroupOffsets:
     async def _fetch_once(
         self, partitions: Collection[TopicPartition], deadline_ms: int
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        make = fetch_request(self._group_id, partitions, self._committer.fetch_identity())
-        node_id = await self._find(deadline_ms)
-        try:
-            response = await self._network.within(
-                deadline_ms,
-                lambda: self._network.request(
-                    self._committer.connection(node_id),
-                    make,
-                    OffsetFetchResponse,
-                    max_version=NEWEST_VERSION,
-                ),
-            )
-        except KafkaError:
-            self._forget(node_id)
-            raise
+        request = fetch_request(self._group_id, partitions, self._committer.fetch_identity())
+        node_id, response = await self._request(request, OffsetFetchResponse, deadline_ms)
         result = read_offset_fetch(response)
         errors = [result.error] if result.error else list(result.errors.values())
         for code in sorted(errors, key=lambda code: code in _RETRIED_ERRORS):
@@ -199,8 +176,26 @@ class GroupOffsets:
             return f"{text}; the user of this client needs the ACL DESCRIBE on the group"
         return text
 
-    async def _find(self, deadline_ms: int) -> int:
-        return await self._coordinators.find(CoordinatorKind.GROUP, self._group_id, deadline_ms)
+    async def _request(
+        self, request: Request, response_type: type[R], deadline_ms: int
+    ) -> tuple[int, R]:
+        """Returns the coordinator's id and its response."""
+        find = self._coordinators.find
+        node_id = await find(CoordinatorKind.GROUP, self._group_id, deadline_ms)
+        try:
+            response = await self._network.within(
+                deadline_ms,
+                lambda: self._network.request(
+                    self._committer.connection(node_id),
+                    request,
+                    response_type,
+                    max_version=NEWEST_VERSION,
+                ),
+            )
+        except KafkaError:
+            self._forget(node_id)
+            raise
+        return node_id, response
 
     def _forget(self, node_id: int) -> None:
         self._coordinators.forget(CoordinatorKind.GROUP, self._group_id, node_id)
