@@ -13,12 +13,14 @@ from penstock.client.metrics import (
     Count,
     LinearBins,
     Max,
+    MetricGroup,
     MetricName,
     Metrics,
     Percentile,
     Rate,
     Stat,
     Total,
+    meter,
 )
 from penstock.core.clock import ManualClock
 
@@ -211,10 +213,10 @@ def test_a_name_is_used_once() -> None:
 
 def test_a_meter_counts_events_or_adds_them_up() -> None:
     metrics, _ = new_metrics()
-    sensor = metrics.sensor("s")
-    names = [metrics.name(name, "g") for name in ("byte-rate", "byte-total", "rate", "total")]
-    sensor.add_meter(names[0], names[1])
-    sensor.add_meter(names[2], names[3], of_count=True)
+    names = [metrics.name(f"{name}-{kind}", "g") for name in "ab" for kind in ("rate", "total")]
+    sensor = MetricGroup(metrics, "g").sensor(
+        "s", {**meter("a", "Bytes"), **meter("b", "Sends", of_count=True)}
+    )
     sensor.record(300)
     sensor.record(100)
     assert [metrics.snapshot()[name] for name in names] == [400.0, 400.0, 2.0, 2.0]

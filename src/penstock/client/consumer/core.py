@@ -235,7 +235,7 @@ class ConsumerCore:
         records = self.driver.buffer.collect(limit)
         if not records:
             return None
-        self.driver.fetch_metrics.record_poll(len(records))
+        self.driver.fetch_metrics.records.record(len(records))
         if self.interceptors:
             records = self.interceptors.on_consume(records)
         return records
@@ -246,7 +246,7 @@ class ConsumerCore:
 
         batch = take_arrow(self.driver.buffer, limit)
         if batch is not None:
-            self.driver.fetch_metrics.record_poll(batch.num_rows)
+            self.driver.fetch_metrics.records.record(batch.num_rows)
         return batch
 
     def _drop_buffered(self, partitions: Collection[TopicPartition]) -> None:

@@ -209,7 +209,8 @@ class Fetcher:
                 max_version=None if request.uses_topic_ids else _LAST_VERSION_WITH_NAMES,
             )
             now_ms = clock.monotonic_ms()
-            self._metrics.record_fetch(now_ms - started_ms, response.throttle_time_ms)
+            self._metrics.latency.record(now_ms - started_ms)
+            self._metrics.throttle.record(response.throttle_time_ms)
             data = session.handle_response(response)
             if data is None:
                 self._handle_invalid_session(node, response, now_ms)
@@ -269,7 +270,7 @@ class Fetcher:
                 size += fetch.size
                 has_result = True
         if size:
-            self._metrics.record_bytes(size)
+            self._metrics.bytes.record(size)
         return has_result
 
     def _add_to_buffer(

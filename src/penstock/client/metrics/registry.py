@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final
+from typing import Final, TypeAlias
 
 from penstock.client.metrics.histogram import LinearBins
-from penstock.client.metrics.stats import Count, Percentile, Rate, Stat, Total
+from penstock.client.metrics.stats import Avg, Count, Max, Percentile, Rate, Stat, Total
 from penstock.client.metrics.windows import Windows
 from penstock.core.clock import Clock
 
@@ -65,19 +65,57 @@ class Sensor:
             self._registry.register(name, measure)
             self._metric_names.add(name)
 
-    def add_meter(self, rate: MetricName, total: MetricName, *, of_count: bool = False) -> None:
-        """Registers a rate per second and a total, which Kafka calls a meter.
-
-        They are those of the values, or of the number of values with `of_count`.
-        """
-        self.add(rate, Rate(of_count=of_count))
-        self.add(total, Count() if of_count else Total())
-
     def add_percentiles(self, percentiles: Mapping[float, MetricName], *, max_value: float) -> None:
         """Registers metrics by their percentage (50, 99, 99.9), for values up to `max_value`."""
         bins = LinearBins(_PERCENTILE_BINS, max_value)
         for percent, name in percentiles.items():
             self.add(name, Percentile(percent, bins))
+
+
+Stats: TypeAlias = Mapping[str, tuple[Stat, str]]
+"""The metrics of a sensor by name: how each is computed, and its description."""
+
+
+def meter(name: str, subject: str, *, of_count: bool = False) -> Stats:
+    """Returns a rate per second and a total, which Kafka calls a meter.
+
+    They are those of the values, or of the number of values with `of_count`.
+    """
+    return {
+        f"{name}-rate": (Rate(of_count=of_count), f"{subject} per second"),
+        f"{name}-total": (Count() if of_count else Total(), f"{subject} so far"),
+    }
+
+
+def average(name: str, subject: str) -> Stats:
+    """Returns the average and the maximum of the values."""
+    return {
+        f"{name}-avg": (Avg(), f"{subject}, on average"),
+        f"{name}-max": (Max(), f"{subject}, at most"),
+    }
+
+
+class MetricGroup:
+    """The sensors and gauges of one group, declared as tables of their metrics."""
+
+    def __init__(
+        self, metrics: "Metrics", name: str, tags: Mapping[str, str] | None = None
+    ) -> None:
+        self._metrics = metrics
+        self._name = name
+        self._tags = tags
+
+    def sensor(self, name: str, stats: Stats) -> Sensor:
+        sensor = self._metrics.sensor(name)
+        for metric, (stat, description) in stats.items():
+            sensor.add(self.metric_name(metric, description), stat)
+        return sensor
+
+    def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
+        self._metrics.gauge(self.metric_name(name, description), read)
+
+    def metric_name(self, name: str, description: str) -> MetricName:
+        return self._metrics.name(name, self._name, description, self._tags)
 
 
 class Metrics:

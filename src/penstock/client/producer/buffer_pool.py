@@ -5,14 +5,12 @@ from collections import deque
 from collections.abc import Callable
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from penstock.client.errors import BufferExhaustedError, IllegalStateError, RecordTooLargeError
 
 if TYPE_CHECKING:
     from penstock.client.metrics import Metrics
-
-_GROUP: Final = "producer-metrics"
 
 
 class ReservedBuffer:
@@ -219,42 +217,27 @@ class BufferPool:
             self._notify_waiters()
 
     def _register(self, metrics: "Metrics") -> None:
-        from penstock.client.metrics import Rate, Total
+        from penstock.client.metrics import MetricGroup, Rate, Total, meter
 
-        ratio = metrics.sensor("bufferpool-wait-time")
-        ratio.add(
-            metrics.name(
-                "bufferpool-wait-ratio", _GROUP, "Fraction of time that appends wait for memory."
-            ),
-            Rate(),
+        group = MetricGroup(metrics, "producer-metrics")
+        ratio = group.sensor(
+            "bufferpool-wait-time",
+            {"bufferpool-wait-ratio": (Rate(), "Fraction of time that appends wait for memory")},
         )
-        total = metrics.sensor("bufferpool-wait-time-total")
-        total.add(
-            metrics.name(
-                "bufferpool-wait-time-ns-total",
-                _GROUP,
-                "Nanoseconds that appends waited for memory.",
-            ),
-            Total(),
+        description = "Nanoseconds that appends waited for memory"
+        total = group.sensor(
+            "bufferpool-wait-time-total",
+            {"bufferpool-wait-time-ns-total": (Total(), description)},
         )
-        exhausted = metrics.sensor("buffer-exhausted-records")
-        exhausted.add_meter(
-            metrics.name(
-                "buffer-exhausted-rate", _GROUP, "Records per second that found no memory."
-            ),
-            metrics.name("buffer-exhausted-total", _GROUP, "Records that found no memory."),
+        exhausted = group.sensor(
+            "buffer-exhausted-records", meter("buffer-exhausted", "Records that found no memory")
         )
-        metrics.gauge(
-            metrics.name("waiting-threads", _GROUP, "Threads and tasks that wait for memory."),
-            lambda: self.waiting,
+        group.gauge(
+            "waiting-threads", "Threads and tasks that wait for memory", lambda: self.waiting
         )
-        metrics.gauge(
-            metrics.name("buffer-total-bytes", _GROUP, "The total buffer memory in bytes."),
-            lambda: self.total_memory,
-        )
-        metrics.gauge(
-            metrics.name("buffer-available-bytes", _GROUP, "The bytes that no batch holds."),
-            lambda: self.available_memory,
+        group.gauge("buffer-total-bytes", "All of the memory", lambda: self.total_memory)
+        group.gauge(
+            "buffer-available-bytes", "Bytes that no batch holds", lambda: self.available_memory
         )
 
         def record_wait(seconds: float) -> None:

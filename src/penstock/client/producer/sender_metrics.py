@@ -1,13 +1,22 @@
 """Metrics of a producer, under Kafka's names. Recorded per batch and per request."""
 
-from collections.abc import Callable
 from typing import Final
 
-from penstock.client.metrics import Avg, Max, MetricName, Metrics, Sensor, Total
+from penstock.client.metrics import (
+    Avg,
+    MetricGroup,
+    Metrics,
+    Sensor,
+    Stats,
+    Total,
+    average,
+    meter,
+)
 from penstock.client.producer.batch import ProducerBatch
 
 GROUP: Final = "producer-metrics"
 TOPIC_GROUP: Final = "producer-topic-metrics"
+_COMPRESSION_RATE: Final = "Compressed by uncompressed size, on average"
 _TOTAL_TIMES: Final = {
     "flush": "flush",
     "txn-init": "init_transactions",
@@ -23,28 +32,17 @@ class _TopicSensors:
     __slots__ = ("bytes", "compression", "errors", "records", "retries")
 
     def __init__(self, metrics: Metrics, topic: str) -> None:
-        def meter(what: str, metric: str, of: str) -> Sensor:
-            sensor = metrics.sensor(f"topic.{topic}.{what}")
-            sensor.add_meter(
-                metrics.name(f"{metric}-rate", TOPIC_GROUP, f"{of} per second", tags),
-                metrics.name(f"{metric}-total", TOPIC_GROUP, f"All {of.lower()}", tags),
-            )
-            return sensor
+        group = MetricGroup(metrics, TOPIC_GROUP, {"topic": topic})
 
-        tags = {"topic": topic}
-        self.records = meter("records-per-batch", "record-send", "Records sent")
-        self.bytes = meter("bytes", "byte", "Bytes sent")
-        self.retries = meter("record-retries", "record-retry", "Records retried")
-        self.errors = meter("record-errors", "record-error", "Records that failed")
-        self.compression = metrics.sensor(f"topic.{topic}.compression-rate")
-        self.compression.add(
-            metrics.name(
-                "compression-rate",
-                TOPIC_GROUP,
-                "Compressed by uncompressed size",
-                tags,
-            ),
-            Avg(),
+        def sensor(name: str, stats: Stats) -> Sensor:
+            return group.sensor(f"topic.{topic}.{name}", stats)
+
+        self.records = sensor("records-per-batch", meter("record-send", "Records sent"))
+        self.bytes = sensor("bytes", meter("byte", "Bytes sent"))
+        self.retries = sensor("record-retries", meter("record-retry", "Records retried"))
+        self.errors = sensor("record-errors", meter("record-error", "Records that failed"))
+        self.compression = sensor(
+            "compression-rate", {"compression-rate": (Avg(), _COMPRESSION_RATE)}
         )
 
 
@@ -54,40 +52,47 @@ class SenderMetrics:
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self._topics: dict[str, _TopicSensors] = {}
-        self._batch_size = self._sensor("batch-size", "Bytes of a batch", maximum=True)
-        self._compression = self._sensor("compression-rate", "Compressed by uncompressed size")
-        self._queue_time = self._sensor(
-            "record-queue-time", "Milliseconds that batches wait in the accumulator", maximum=True
+        group = MetricGroup(metrics, GROUP)
+        self.gauge = group.gauge
+
+        def average_of(name: str, subject: str) -> Sensor:
+            return group.sensor(name, average(name, subject))
+
+        self._batch_size = average_of("batch-size", "Bytes of a batch")
+        self._compression = group.sensor(
+            "compression-rate", {"compression-rate-avg": (Avg(), _COMPRESSION_RATE)}
         )
-        self._latency = self._sensor("request-latency", "Milliseconds of requests", maximum=True)
+        self._queue_time = average_of(
+            "record-queue-time", "Milliseconds that batches wait in the accumulator"
+        )
+        self._latency = average_of("request-latency", "Milliseconds of requests")
         self._latency.add_percentiles(
             {
-                percent: self._name(f"request-latency-p{percent}", "Milliseconds of requests")
+                percent: group.metric_name(
+                    f"request-latency-p{percent}", "Milliseconds of requests"
+                )
                 for percent in (50, 95, 99)
             },
             max_value=30_000.0,
         )
-        self._record_size = self._sensor(
-            "record-size", "Bytes per record, averaged over a batch", maximum=True
+        self._record_size = average_of("record-size", "Bytes per record, averaged over a batch")
+        self._throttle = average_of(
+            "produce-throttle-time", "Milliseconds that brokers throttled requests"
         )
-        self._throttle = self._sensor(
-            "produce-throttle-time",
-            "Milliseconds that brokers throttled requests",
-            maximum=True,
+        self._records = group.sensor(
+            "records-per-request",
+            {
+                "records-per-request-avg": (Avg(), "Records of a request, on average"),
+                **meter("record-send", "Records sent"),
+            },
         )
-        self._records = metrics.sensor("records-per-request")
-        self._records.add(self._name("records-per-request-avg", "Records of a request"), Avg())
-        self._meter(self._records, "record-send", "Records sent")
-        self._retries = self._meter(metrics.sensor("record-retries"), "record-retry", "Retries")
-        self._errors = self._meter(metrics.sensor("errors"), "record-error", "Failed records")
-        self._splits = self._meter(metrics.sensor("batch-split"), "batch-split", "Split batches")
-        self._times: dict[str, Sensor] = {}
-        for name, what in _TOTAL_TIMES.items():
-            self._times[name] = sensor = metrics.sensor(name)
-            sensor.add(self._name(f"{name}-time-ns-total", f"Nanoseconds of {what}"), Total())
-
-    def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
-        self.metrics.gauge(self._name(name, description), read)
+        self._retries = group.sensor("record-retries", meter("record-retry", "Retries"))
+        self._errors = group.sensor("errors", meter("record-error", "Failed records"))
+        self._splits = group.sensor("batch-split", meter("batch-split", "Split batches"))
+        self._times = {
+            name: group.sensor(name, {f"{name}-time-ns-total": (Total(), f"Nanoseconds of {call}")})
+            for name, call in _TOTAL_TIMES.items()
+        }
 
     def request_sent(self, batches: list[ProducerBatch], now_ms: int) -> None:
         records = 0
@@ -130,19 +135,3 @@ class SenderMetrics:
         if sensors is None:
             sensors = self._topics[name] = _TopicSensors(self.metrics, name)
         return sensors
-
-    def _name(self, name: str, description: str) -> MetricName:
-        return self.metrics.name(name, GROUP, description)
-
-    def _sensor(self, name: str, of: str, *, maximum: bool = False) -> Sensor:
-        sensor = self.metrics.sensor(name)
-        sensor.add(self._name(f"{name}-avg", f"{of}, on average"), Avg())
-        if maximum:
-            sensor.add(self._name(f"{name}-max", f"{of}, at most"), Max())
-        return sensor
-
-    def _meter(self, sensor: Sensor, name: str, of: str) -> Sensor:
-        sensor.add_meter(
-            self._name(f"{name}-rate", f"{of} per second"), self._name(f"{name}-total", f"All {of}")
-        )
-        return sensor

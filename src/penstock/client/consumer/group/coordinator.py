@@ -247,7 +247,7 @@ class ConsumerCoordinator:
         started_ms = self._now()
         await self._offsets.commit(offsets, deadline_ms, retry=retry)
         if self._metrics is not None:
-            self._metrics.record_commit(self._now() - started_ms)
+            self._metrics.commit.record(self._now() - started_ms)
 
     async def committed(
         self, partitions: Collection[TopicPartition], deadline_ms: int

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from penstock.client.metrics import Avg, Max, Metrics, Sensor
+from penstock.client.metrics import Max, MetricGroup, Metrics, Sensor, Stats, average, meter
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from penstock.protocol.messages.heartbeat import HeartbeatRequest
@@ -17,37 +17,24 @@ class GroupMetrics:
     """Sensors of the latency of requests to the coordinator."""
 
     def __init__(self, metrics: Metrics, assigned: Callable[[], int]) -> None:
-        self._metrics = metrics
-        heartbeat = self._latency("heartbeat", "heartbeat-response-time-max", with_average=False)
+        group = MetricGroup(metrics, GROUP)
+
+        def latency(request: str, stats: Stats) -> Sensor:
+            counts = meter(request, f"{request.capitalize()} requests", of_count=True)
+            return group.sensor(f"{request}-latency", {**stats, **counts})
+
+        slowest = {"heartbeat-response-time-max": (Max(), "Longest time of a heartbeat in ms")}
+        heartbeat = latency("heartbeat", slowest)
         self._by_request: dict[type[Message], Sensor] = {
             HeartbeatRequest: heartbeat,
             ConsumerGroupHeartbeatRequest: heartbeat,
-            JoinGroupRequest: self._latency("join", "join-time-max"),
-            SyncGroupRequest: self._latency("sync", "sync-time-max"),
+            JoinGroupRequest: latency("join", average("join-time", "Time of a join in ms")),
+            SyncGroupRequest: latency("sync", average("sync-time", "Time of a sync in ms")),
         }
-        self._commit = self._latency("commit", "commit-latency-max")
-        metrics.gauge(
-            metrics.name("assigned-partitions", GROUP, "Partitions assigned now."), assigned
-        )
-
-    def _latency(self, request: str, max_name: str, *, with_average: bool = True) -> Sensor:
-        name = self._metrics.name
-        sensor = self._metrics.sensor(f"{request}-latency")
-        sensor.add(name(max_name, GROUP, f"Longest time of a {request}, ms."), Max())
-        if with_average:
-            average_name = max_name.replace("-max", "-avg")
-            sensor.add(name(average_name, GROUP, f"Time of a {request}, ms."), Avg())
-        sensor.add_meter(
-            name(f"{request}-rate", GROUP, f"{request} requests per second."),
-            name(f"{request}-total", GROUP, f"{request} requests."),
-            of_count=True,
-        )
-        return sensor
+        self.commit = latency("commit", average("commit-latency", "Time of a commit in ms"))
+        group.gauge("assigned-partitions", "Partitions assigned now", assigned)
 
     def record_request(self, request: Message, latency_ms: int) -> None:
         sensor = self._by_request.get(type(request))
         if sensor is not None:
             sensor.record(latency_ms)
-
-    def record_commit(self, latency_ms: int) -> None:
-        self._commit.record(latency_ms)
