@@ -181,7 +181,7 @@ def count_of(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def and_more(items: Sequence[object], at_most: int = 10) -> str:
+def and_more(values: Sequence[object], at_most: int = 10) -> str:
     """Returns the items for a sentence; of many only the first ones."""
-    text = ", ".join(map(str, items[:at_most]))
-    return text if len(items) <= at_most else f"{text} and {len(items) - at_most} more"
+    text = ", ".join(map(str, values[:at_most]))
+    return text if len(values) <= at_most else f"{text} and {len(values) - at_most} more"

@@ -208,7 +208,7 @@ def shown(value: object) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, list | tuple | set | frozenset) and type(value).__str__ is object.__str__:
-        return ",".join(shown(item) for item in value) or "-"
+        return ",".join(shown(element) for element in value) or "-"
     return _escaped(str(value))
 
 
@@ -241,12 +241,12 @@ def plain(value: object) -> object:
     if isinstance(value, KafkaError):
         return {"error": value.code.name, "message": value.message}
     if isinstance(value, Mapping):
-        return {_key(key): plain(item) for key, item in value.items()}
+        return {_key(key): plain(element) for key, element in value.items()}
     as_dict = getattr(value, "_asdict", None)
     if as_dict is not None:
-        return {name: plain(item) for name, item in as_dict().items()}
+        return {name: plain(element) for name, element in as_dict().items()}
     if isinstance(value, Iterable):
-        return [plain(item) for item in value]
+        return [plain(element) for element in value]
     return str(value)
 
 
@@ -278,7 +278,9 @@ def fail_many(
     """Ends the program with the code and text of each failure; `done` lists what succeeded."""
     if as_json:
         code, message = next(iter(reasons.values()))
-        errors = {item: {"error": code, "message": text} for item, (code, text) in reasons.items()}
+        errors = {
+            subject: {"error": code, "message": text} for subject, (code, text) in reasons.items()
+        }
         document = {"error": code, "message": message, "errors": errors, "done": list(done)}
         print(json.dumps(document, ensure_ascii=False), file=sys.stderr)
     else:

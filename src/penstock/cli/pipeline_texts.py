@@ -82,10 +82,10 @@ def _document(status: "Status") -> object:
     names = ("query", "lag", "last_batch", "rows", "stored_at", "owner", "since")
     queries = []
     for query in status.queries:
-        result = dict(zip(names, _query_row(query), strict=True))
+        document = dict(zip(names, _query_row(query), strict=True))
         if query.state is None:
-            result["last_batch"] = None
-        result["partitions"] = [
+            document["last_batch"] = None
+        document["partitions"] = [
             {
                 "source": partition.source,
                 "topic": partition.partition.topic,
@@ -96,8 +96,8 @@ def _document(status: "Status") -> object:
             }
             for partition in query.partitions
         ]
-        result["problems"] = list(query.problems)
-        queries.append(result)
+        document["problems"] = list(query.problems)
+        queries.append(document)
     return {"pipeline": status.pipeline, "lag": status.lag, "queries": queries}
 
 

@@ -132,20 +132,20 @@ class Session:
         """
         from penstock.client.settings import from_properties
 
-        result: dict[str, Any] = {"client_id": "penstock-cli"}
-        known, unknown = from_properties(kind, self._properties())
-        result |= known
+        options: dict[str, Any] = {"client_id": "penstock-cli"}
+        settings, unknown = from_properties(kind, self._properties())
+        options |= settings
         if unknown:
             self.out.note(f"penstock: not used here: {', '.join(sorted(unknown))}")
         if self._timeout is not None:
             timeout_ms = max(1, int(self._timeout * 1000))
-            result["default_api_timeout_ms"] = timeout_ms
-            result.setdefault("request_timeout_ms", min(30_000, timeout_ms))
-        result.setdefault("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)
-        result |= {name: value for name, value in overrides.items() if value is not None}
-        if "bootstrap_servers" not in result or self.bootstrap_server != DEFAULT_SERVER:
-            result["bootstrap_servers"] = self.bootstrap_server
-        return result
+            options["default_api_timeout_ms"] = timeout_ms
+            options.setdefault("request_timeout_ms", min(30_000, timeout_ms))
+        options.setdefault("default_api_timeout_ms", DEFAULT_TIMEOUT_MS)
+        options |= {name: value for name, value in overrides.items() if value is not None}
+        if "bootstrap_servers" not in options or self.bootstrap_server != DEFAULT_SERVER:
+            options["bootstrap_servers"] = self.bootstrap_server
+        return options
 
     def admin(self) -> "Admin":
         """Returns an admin client, which the caller closes (it is a context manager)."""
@@ -186,7 +186,7 @@ class Session:
     def _properties(self) -> dict[str, str]:
         from penstock.core.java_properties import PropertiesSyntaxError, parse_properties
 
-        result: dict[str, str] = {}
+        properties: dict[str, str] = {}
         if self._config_file is not None:
             try:
                 text = self._config_file.read_text(encoding="utf-8")
@@ -195,7 +195,7 @@ class Session:
                     f"{error.strerror}: {self._config_file}", subject="--command-config"
                 ) from None
             try:
-                result |= {name: prop.value for name, prop in parse_properties(text).items()}
+                properties |= {name: prop.value for name, prop in parse_properties(text).items()}
             except PropertiesSyntaxError as error:
                 raise UsageError(
                     f"{self._config_file}:{error.line}: {error}", subject="--command-config"
@@ -206,8 +206,8 @@ class Session:
                 raise UsageError(
                     "it must be KEY=VALUE, such as client.id=mine", subject=f"-X {setting}"
                 )
-            result[name.strip()] = value
-        return result
+            properties[name.strip()] = value
+        return properties
 
 
 def command(
@@ -252,7 +252,8 @@ def with_session(function: Callable[..., None]) -> Callable[..., None]:
         with_errors(session.out.as_json, lambda: function(session, **values))
 
     parameters = [
-        item.replace(kind=inspect.Parameter.KEYWORD_ONLY) for item in (*own, *common.values())
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in (*own, *common.values())
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -279,10 +280,10 @@ def with_errors(as_json: bool, work: Callable[[], None]) -> None:
         errors: dict[object, KafkaError] = getattr(error, "errors", {})
         if errors:
             reasons = {
-                str(item): (error.code.name, describe_error(error))
-                for item, error in errors.items()
+                str(subject): (error.code.name, describe_error(error))
+                for subject, error in errors.items()
             }
-            done = [str(item) for item in getattr(error, "results", {})]
+            done = [str(subject) for subject in getattr(error, "results", {})]
             fail_many(reasons, done, as_json=as_json)
         fail(describe_error(error), code=error.code.name, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):  # the second: at a question

@@ -31,16 +31,16 @@ def create_topic(
     configs = [CreatableTopicConfig(*pair) for pair in config.items()]
     topic = CreatableTopic(name, partitions, 1, configs=configs)
     request = CreateTopicsRequest([topic], int(SECONDS * 1000))
-    (result,) = _request(address, request, CreateTopicsResponse).topics
-    _check(f"topic {name} was not created", result.error_code, result.error_message)
+    (created,) = _request(address, request, CreateTopicsResponse).topics
+    _check(f"topic {name} was not created", created.error_code, created.error_message)
 
 
 def delete_topic(address: tuple[str, int], name: str, *, missing_ok: bool) -> None:
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=int(SECONDS * 1000))
-    (result,) = _request(address, request, DeleteTopicsResponse).responses
-    if result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and missing_ok:
+    (deleted,) = _request(address, request, DeleteTopicsResponse).responses
+    if deleted.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and missing_ok:
         return
-    _check(f"topic {name} was not deleted", result.error_code, result.error_message)
+    _check(f"topic {name} was not deleted", deleted.error_code, deleted.error_message)
 
 
 def _check(what: str, code: int, message: str | None) -> None:

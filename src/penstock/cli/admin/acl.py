@@ -149,7 +149,9 @@ def remove(
 
 def _describe(admin: "Admin", acl_filters: "list[AclBindingFilter]") -> "list[AclBinding]":
     """Returns the ACLs that match any of the filters, each once."""
-    return list(dict.fromkeys(acl for item in acl_filters for acl in admin.describe_acls(item)))
+    return list(
+        dict.fromkeys(acl for acl_filter in acl_filters for acl in admin.describe_acls(acl_filter))
+    )
 
 
 def _operations(options: list[Operation] | None) -> "list[AclOperation]":

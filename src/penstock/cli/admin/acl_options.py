@@ -130,7 +130,7 @@ def _permitted_operations(
 
     op = AclOperation
     named = resources.named()
-    result: list[tuple[ResourceType, str, AclOperation]] = []
+    permissions: list[tuple[ResourceType, str, AclOperation]] = []
     if not roles.producer and not roles.consumer:
         if roles.idempotent:
             raise UsageError("--idempotent goes with --producer")
@@ -140,7 +140,9 @@ def _permitted_operations(
                 "--delegation-token or --user-principal"
             )
         _check_operations(named, operations)
-        result = [(*item, operation) for item in named for operation in operations or (op.ALL,)]
+        permissions = [
+            (*resource, operation) for resource in named for operation in operations or (op.ALL,)
+        ]
     elif operations:
         raise UsageError(
             "--producer and --consumer set the operations", remedy="leave out --operation"
@@ -152,20 +154,22 @@ def _permitted_operations(
             raise UsageError("--producer needs --topic")
         for kind, name in named:
             if kind is ResourceType.TOPIC:
-                result += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE, op.CREATE)]
+                permissions += [
+                    (kind, name, operation) for operation in (op.WRITE, op.DESCRIBE, op.CREATE)
+                ]
             elif kind is ResourceType.TRANSACTIONAL_ID:
-                result += [(kind, name, item) for item in (op.WRITE, op.DESCRIBE)]
+                permissions += [(kind, name, operation) for operation in (op.WRITE, op.DESCRIBE)]
         if roles.idempotent:
-            result.append((ResourceType.CLUSTER, CLUSTER, op.IDEMPOTENT_WRITE))
+            permissions.append((ResourceType.CLUSTER, CLUSTER, op.IDEMPOTENT_WRITE))
     if roles.consumer:
         if not resources.topics or not resources.groups:
             raise UsageError("--consumer needs --topic and --group")
         for kind, name in named:
             if kind is ResourceType.TOPIC:
-                result += [(kind, name, item) for item in (op.READ, op.DESCRIBE)]
+                permissions += [(kind, name, operation) for operation in (op.READ, op.DESCRIBE)]
             elif kind is ResourceType.GROUP:
-                result.append((kind, name, op.READ))
-    return list(dict.fromkeys(result))
+                permissions.append((kind, name, op.READ))
+    return list(dict.fromkeys(permissions))
 
 
 def _check_operations(
@@ -178,7 +182,9 @@ def _check_operations(
         possible = (*SUPPORTED_OPERATIONS.get(kind, ()), AclOperation.ALL)
         for operation in operations:
             if operation not in possible:
-                supported = ", ".join(sorted(option_value(item) for item in possible))
+                supported = ", ".join(
+                    sorted(option_value(supported_operation) for supported_operation in possible)
+                )
                 raise UsageError(
                     f"a {option_value(kind)} has no operation {option_value(operation)}: it has "
                     f"{supported}"
@@ -200,12 +206,12 @@ def bindings(
     entries = principals.entries()
     if not entries:
         raise UsageError("name a principal: --allow-principal or --deny-principal")
-    result = []
+    acls = []
     for kind, name, operation in _permitted_operations(resources, operations, roles):
         of_kind = PatternType.LITERAL if name in (CLUSTER, WILDCARD) else pattern
         for principal, host, permission in entries:
-            result.append(AclBinding(kind, name, of_kind, principal, host, operation, permission))
-    return result
+            acls.append(AclBinding(kind, name, of_kind, principal, host, operation, permission))
+    return acls
 
 
 def filters(
@@ -232,7 +238,7 @@ def filters(
         ]
     else:
         raise UsageError("name the ACLs to remove: --topic, --group, --cluster, … or a principal")
-    result = []
+    acl_filters = []
     for kind, name, operation in triples:
         is_literal = kind is ResourceType.CLUSTER or (name, pattern) == (
             WILDCARD,
@@ -240,11 +246,11 @@ def filters(
         )
         of_kind = PatternType.LITERAL if is_literal else pattern
         base = AclBindingFilter(kind, name, of_kind, operation=operation)
-        result += [
+        acl_filters += [
             base._replace(principal=principal, host=host, permission=permission)
             for principal, host, permission in entries
         ] or [base]
-    return result
+    return acl_filters
 
 
 def option_value(value: "ResourceType | AclOperation | PatternType | AclPermission") -> str:

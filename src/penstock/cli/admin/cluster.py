@@ -66,9 +66,13 @@ def versions(
         ["Broker", "Key", "Api", "Min", "Max", "Used"],
         rows,
         document=[
-            {"broker": number, "host": item.node.host, "port": item.node.port}
-            | {"error": item.error, "apis": item.apis}
-            for number, item in sorted(served.items())
+            {
+                "broker": number,
+                "host": node_versions.node.host,
+                "port": node_versions.node.port,
+            }
+            | {"error": node_versions.error, "apis": node_versions.apis}
+            for number, node_versions in sorted(served.items())
         ],
     )
 
@@ -80,12 +84,12 @@ def features(
 ) -> None:
     """Show feature levels: the finalized ones, and those that the broker supports."""
     with session.admin() as admin:
-        result = admin.describe_features(node_id=node)
+        feature_set = admin.describe_features(node_id=node)
     rows = []
-    for name in sorted({*result.supported, *result.finalized}):
-        low, high = result.supported.get(name, (None, None))
-        level = result.finalized[name].max_version if name in result.finalized else 0
-        rows.append((name, low, high, level, result.finalized_epoch))
+    for name in sorted({*feature_set.supported, *feature_set.finalized}):
+        low, high = feature_set.supported.get(name, (None, None))
+        level = feature_set.finalized[name].max_version if name in feature_set.finalized else 0
+        rows.append((name, low, high, level, feature_set.finalized_epoch))
     session.out.table(
         ["Feature", "Supported min", "Supported max", "Finalized level", "Epoch"],
         rows,
@@ -111,8 +115,8 @@ def upgrade(
             described = [admin.describe_features(node_id=node.id) for node in nodes]
             highest = {
                 name: min(
-                    item.supported[name].max_version if name in item.supported else 0
-                    for item in described
+                    feature_set.supported[name].max_version if name in feature_set.supported else 0
+                    for feature_set in described
                 )
                 for name in described[0].supported
             }
@@ -157,25 +161,25 @@ def downgrade(
 def quorum(session: Session) -> None:
     """Show the KRaft quorum that stores the metadata: kafka-metadata-quorum.sh."""
     with session.admin() as admin:
-        result = admin.describe_quorum()
+        quorum_info = admin.describe_quorum()
     if not session.out.as_json:
         session.out.fields(
             {
-                "Leader": result.leader_id,
-                "Leader epoch": result.leader_epoch,
-                "High watermark": result.high_watermark,
+                "Leader": quorum_info.leader_id,
+                "Leader epoch": quorum_info.leader_epoch,
+                "High watermark": quorum_info.high_watermark,
             }
         )
     rows = []
-    for role, replicas in (("follower", result.voters), ("observer", result.observers)):
+    for role, replicas in (("follower", quorum_info.voters), ("observer", quorum_info.observers)):
         for replica in replicas:
             last = replica.last_caught_up_timestamp
             rows.append(
                 (
                     replica.replica_id,
-                    "leader" if replica.replica_id == result.leader_id else role,
+                    "leader" if replica.replica_id == quorum_info.leader_id else role,
                     replica.log_end_offset,
-                    result.high_watermark - replica.log_end_offset,
+                    quorum_info.high_watermark - replica.log_end_offset,
                     None if last is None else moment(last),
                     replica.directory_id,
                 )
@@ -183,7 +187,7 @@ def quorum(session: Session) -> None:
     session.out.table(
         ["Node", "Role", "Log end offset", "Lag", "Last caught up", "Directory"],
         rows,
-        document=result,
+        document=quorum_info,
     )
 
 
@@ -203,12 +207,12 @@ def unregister(
 
 
 def _levels(options: list[str]) -> dict[str, int]:
-    result = {}
+    levels = {}
     for name, text in key_values(options, "--feature").items():
         if not text.isdecimal():
             raise UsageError("the level must be a whole number", subject=f"--feature {name}={text}")
-        result[name] = int(text)
-    return result
+        levels[name] = int(text)
+    return levels
 
 
 def _print_levels(session: Session, levels: dict[str, int], dry_run: bool) -> None:

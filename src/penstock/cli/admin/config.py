@@ -54,11 +54,11 @@ def list_resources(
 
     with session.admin() as admin:
         resources = admin.list_config_resources(
-            [ConfigResourceType[item.name] for item in kind or []]
+            [ConfigResourceType[chosen_kind.name] for chosen_kind in kind or []]
         )
     session.out.table(
         ["Kind", "Name"],
-        [(_kind_name(item), item.name or DEFAULT) for item in resources],
+        [(_kind_name(resource), resource.name or DEFAULT) for resource in resources],
         empty="no resource has settings of its own",
     )
 
@@ -163,7 +163,7 @@ def alter(
         admin.incremental_alter_configs(dict.fromkeys(resources, ops), validate_only=dry_run)
     what = "could be changed" if dry_run else "changed"
     session.out.done(
-        f"{what}: {kind} {and_more(names)}: {', '.join(item.name for item in ops)}",
+        f"{what}: {kind} {and_more(names)}: {', '.join(op.name for op in ops)}",
         [
             {
                 "kind": kind,
@@ -197,7 +197,7 @@ def changes(
             for key, value in key_values([change], option_name).items():
                 values.setdefault(key, []).append(value)
         ops += [ConfigOp(key, ",".join(items), kind) for key, items in values.items()]
-    keys = [item.name for item in ops]
+    keys = [op.name for op in ops]
     twice = [key for key in dict.fromkeys(keys) if keys.count(key) > 1]
     if twice:
         raise UsageError(
@@ -213,7 +213,7 @@ def _properties(path: Path) -> dict[str, str]:
         properties = parse_properties(read_text(path))
     except PropertiesSyntaxError as error:
         raise UsageError(f"{path}:{error.line}: {error}") from None
-    return {name: item.value for name, item in properties.items()}
+    return {name: prop.value for name, prop in properties.items()}
 
 
 def _resources(admin: "Admin", kind: Kind, names: list[str] | None) -> "list[ConfigResource]":
@@ -223,13 +223,13 @@ def _resources(admin: "Admin", kind: Kind, names: list[str] | None) -> "list[Con
     if names:
         return [ConfigResource(kind_of, _resource_name(kind, name)) for name in names]
     if kind is Kind.TOPIC:
-        result = sorted(admin.list_topics())
+        names_of_kind = sorted(admin.list_topics())
     elif kind in (Kind.BROKER, Kind.BROKER_LOGGER):
-        result = [str(node.id) for node in admin.describe_cluster().nodes]
-        result += [""] if kind is Kind.BROKER else []
+        names_of_kind = [str(node.id) for node in admin.describe_cluster().nodes]
+        names_of_kind += [""] if kind is Kind.BROKER else []
     else:
-        result = [resource.name for resource in admin.list_config_resources([kind_of])]
-    return [ConfigResource(kind_of, name) for name in result]
+        names_of_kind = [resource.name for resource in admin.list_config_resources([kind_of])]
+    return [ConfigResource(kind_of, name) for name in names_of_kind]
 
 
 def _resource_name(kind: Kind, name: str) -> str:

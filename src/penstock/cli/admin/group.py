@@ -62,20 +62,23 @@ def list_groups(
 
     with session.admin() as admin:
         listed = admin.list_groups(
-            states=[GroupState[item.name] for item in state or []],
-            types=[GroupType[item.name] for item in kind or []],
+            states=[GroupState[chosen_state.name] for chosen_state in state or []],
+            types=[GroupType[chosen_type.name] for chosen_type in kind or []],
         )
     matches = pattern(match) if match is not None else lambda name: True
-    listed = [item for item in listed if matches(item.group_id)]
+    listed = [group for group in listed if matches(group.group_id)]
     if names_only:
         if session.out.as_json:
-            session.out.document([item.group_id for item in listed])
+            session.out.document([group.group_id for group in listed])
         for entry in listed:
             session.out.line(entry.group_id)
         return
     session.out.table(
         ["Group", "Type", "Protocol", "State"],
-        [(item.group_id, item.type, item.protocol_type or None, item.state) for item in listed],
+        [
+            (group.group_id, group.type, group.protocol_type or None, group.state)
+            for group in listed
+        ],
         empty="there are no groups",
     )
 
@@ -100,7 +103,7 @@ def describe(
             offsets = rows_of_groups(admin, described)
     if session.out.as_json:
         session.out.document(
-            [item._asdict() | {"offsets": offsets[name]} for name, item in described.items()]
+            [group._asdict() | {"offsets": offsets[name]} for name, group in described.items()]
         )
     elif state:
         _print_states(session.out, described, verbose)
@@ -175,8 +178,8 @@ def remove_members(
     """Remove members from a group; those that still run rejoin automatically."""
     from penstock.client.admin import MemberToRemove
 
-    to_remove = [MemberToRemove(group_instance_id=item) for item in instance or []]
-    to_remove += [MemberToRemove(member_id=item) for item in member or []]
+    to_remove = [MemberToRemove(group_instance_id=instance_id) for instance_id in instance or []]
+    to_remove += [MemberToRemove(member_id=member_id) for member_id in member or []]
     if bool(to_remove) == every:
         raise UsageError("name the members: --instance, --member or --all")
     how_many = count_of(len(to_remove), "member") if to_remove else "all members"
@@ -187,7 +190,7 @@ def remove_members(
         f"removed {how_many} of {group}",
         {
             "group_id": group,
-            "removed": [item.group_instance_id or item.member_id for item in to_remove],
+            "removed": [member.group_instance_id or member.member_id for member in to_remove],
         },
     )
 

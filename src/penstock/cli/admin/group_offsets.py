@@ -81,7 +81,7 @@ def rows_of_groups(
     committed = admin.list_group_offsets(list(groups)) if groups else {}
     partitions = {offset for offsets in committed.values() for offset in offsets}
     for group in groups.values():
-        partitions.update(item for member in group.members for item in member.assignment)
+        partitions.update(partition for member in group.members for partition in member.assignment)
     ends = offsets_at(admin, partitions, OffsetSpec.LATEST)
     return {
         name: offset_rows(group.members, committed.get(name, {}), ends)
@@ -99,7 +99,11 @@ def offsets_at(
     if not specs:
         return {}
     try:
-        result = admin.list_offsets(specs)
+        listed_offsets = admin.list_offsets(specs)
     except AdminError as error:
-        result = error.results
-    return {item: listed.offset for item, listed in result.items() if listed.offset >= 0}
+        listed_offsets = error.results
+    return {
+        partition: listed.offset
+        for partition, listed in listed_offsets.items()
+        if listed.offset >= 0
+    }

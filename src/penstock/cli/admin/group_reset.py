@@ -134,15 +134,15 @@ def reset_offsets(
     plan: dict[str, list[Reset]] = {}
     with session.admin() as admin:
         active_states = _active_states(admin, groups or None)
-        names = groups or [item for item, state in active_states.items() if state is None]
+        names = groups or [group for group, state in active_states.items() if state is None]
         files = {}
         if from_file is not None:
             files = parse_csv(read_text(from_file), names, str(from_file))
             names = [name for name in names if name in files]
         with session.out.progress("looking", len(names)) as step:
             for name in names:
-                this = rule._replace(offsets=files.get(name))
-                plan[name] = _plan(admin, name, topic, this)
+                group_rule = rule._replace(offsets=files.get(name))
+                plan[name] = _plan(admin, name, topic, group_rule)
                 step(1)
         active = {
             name: active_states[name] for name in names if active_states.get(name) is not None
@@ -194,23 +194,26 @@ def _active_states(admin: "Admin", groups: list[str] | None) -> dict[str, str | 
     try:
         described = admin.describe_groups(groups) if groups else {}
     except AdminError as error:
-        if any(item.code is not ErrorCode.GROUP_ID_NOT_FOUND for item in error.errors.values()):
+        if any(
+            group_error.code is not ErrorCode.GROUP_ID_NOT_FOUND
+            for group_error in error.errors.values()
+        ):
             raise
         described = error.results
     idle = (GroupState.EMPTY, GroupState.DEAD)
-    result: dict[str, str | None] = dict.fromkeys(groups)
+    states: dict[str, str | None] = dict.fromkeys(groups)
     for name, value in described.items():
         if value.state not in idle:
-            result[name] = value.state.value
-    return result
+            states[name] = value.state.value
+    return states
 
 
 def _plan(admin: "Admin", group: str, topics: list[str] | None, rule: Rule) -> list[Reset]:
     from penstock.client.admin import OffsetSpec
 
     committed = {
-        item: offset.offset
-        for item, offset in admin.list_group_offsets([group])[group].items()
+        partition: offset.offset
+        for partition, offset in admin.list_group_offsets([group])[group].items()
         if offset is not None
     }
     partitions: list[TopicPartition]

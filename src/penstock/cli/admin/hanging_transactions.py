@@ -39,9 +39,9 @@ def hanging(
 ) -> list[OpenTransaction]:
     """Returns those whose coordinator does not list the partition in the transaction."""
     hanging_transactions = []
-    for item in transactions:
-        name = transactional_ids.get(item.producer.producer_id)
+    for transaction in transactions:
+        name = transactional_ids.get(transaction.producer.producer_id)
         described = descriptions.get(name) if name is not None else None
-        if described is None or item.partition not in described.partitions:
-            hanging_transactions.append(item)
+        if described is None or transaction.partition not in described.partitions:
+            hanging_transactions.append(transaction)
     return hanging_transactions

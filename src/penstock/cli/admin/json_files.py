@@ -44,14 +44,14 @@ def partitions_in(path: Path) -> list[TopicPartition]:
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
     """Reads the file of kafka-delete-records.sh: an offset for each partition."""
-    result: dict[TopicPartition, int] = {}
-    for item in _entries(path, "partitions"):
-        entry = _Entry(path, item)
+    offsets: dict[TopicPartition, int] = {}
+    for value in _entries(path, "partitions"):
+        entry = _Entry(path, value)
         partition = entry.partition()
-        if partition in result:
+        if partition in offsets:
             raise UsageError(f"it names {partition} twice", subject=str(path))
-        result[partition] = entry.number("offset")
-    return result
+        offsets[partition] = entry.number("offset")
+    return offsets
 
 
 def topics_in(path: Path) -> list[str]:
@@ -61,11 +61,11 @@ def topics_in(path: Path) -> list[str]:
 
 def moves_in(path: Path) -> dict[TopicPartition, Move]:
     """Reads the file of kafka-reassign-partitions.sh: the brokers of each partition."""
-    result: dict[TopicPartition, Move] = {}
-    for item in _entries(path, "partitions"):
-        entry = _Entry(path, item)
+    moves: dict[TopicPartition, Move] = {}
+    for value in _entries(path, "partitions"):
+        entry = _Entry(path, value)
         partition = entry.partition()
-        if partition in result:
+        if partition in moves:
             raise UsageError(f"it names {partition} twice", subject=str(path))
         replicas = tuple(entry.numbers("replicas"))
         if len(set(replicas)) < len(replicas):
@@ -77,8 +77,8 @@ def moves_in(path: Path) -> dict[TopicPartition, Move]:
             raise UsageError(
                 f"{partition}: log_dirs needs one for each of its replicas", subject=str(path)
             )
-        result[partition] = Move(replicas, tuple(dirs))
-    return result
+        moves[partition] = Move(replicas, tuple(dirs))
+    return moves
 
 
 def moves_document(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
@@ -124,7 +124,11 @@ class _Entry:
 
     def numbers(self, name: str) -> list[int]:
         value = self._value.get(name)
-        if not isinstance(value, list) or not all(type(item) is int for item in value) or not value:
+        if (
+            not isinstance(value, list)
+            or not all(type(number) is int for number in value)
+            or not value
+        ):
             self._reject(name, "a list of whole numbers")
             return []
         return value
@@ -132,7 +136,7 @@ class _Entry:
     def texts(self, name: str) -> list[str]:
         """Returns a list of texts; an empty one if it is missing."""
         value = self._value.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             self._reject(name, "a list of texts")
             return []
         return value

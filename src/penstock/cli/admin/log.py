@@ -29,21 +29,29 @@ def dirs(
 ) -> None:
     """Show the log directories of brokers and the partitions in them: kafka-log-dirs.sh."""
     with session.admin() as admin:
-        result = admin.describe_log_dirs(broker or None, topics=topic or None)
+        log_dirs = admin.describe_log_dirs(broker or None, topics=topic or None)
     directories = []
     rows = []
-    for number, described in sorted(result.items()):
-        for path, item in sorted(described.items()):
+    for number, described in sorted(log_dirs.items()):
+        for path, log_dir in sorted(described.items()):
             state: object = "ok"
-            if item.error is not None:
-                state = Marked(item.error.message, "bold red")
-            elif item.is_cordoned:
+            if log_dir.error is not None:
+                state = Marked(log_dir.error.message, "bold red")
+            elif log_dir.is_cordoned:
                 state = Marked("cordoned", "yellow")
-            size = sum(replica.size for replica in item.replicas.values())
+            size = sum(replica.size for replica in log_dir.replicas.values())
             directories.append(
-                (number, path, state, len(item.replicas), size, item.usable_bytes, item.total_bytes)
+                (
+                    number,
+                    path,
+                    state,
+                    len(log_dir.replicas),
+                    size,
+                    log_dir.usable_bytes,
+                    log_dir.total_bytes,
+                )
             )
-            for partition, replica in sorted(item.replicas.items()):
+            for partition, replica in sorted(log_dir.replicas.items()):
                 lag = Marked(replica.offset_lag, "yellow") if replica.offset_lag else 0
                 rows.append((number, path, *partition, replica.size, lag, replica.is_future))
     if session.out.as_json:
@@ -52,17 +60,17 @@ def dirs(
                 {
                     "broker": number,
                     "log_dir": path,
-                    "error": item.error,
-                    "total_bytes": item.total_bytes,
-                    "usable_bytes": item.usable_bytes,
-                    "is_cordoned": item.is_cordoned,
+                    "error": log_dir.error,
+                    "total_bytes": log_dir.total_bytes,
+                    "usable_bytes": log_dir.usable_bytes,
+                    "is_cordoned": log_dir.is_cordoned,
                     "partitions": [
                         partition._asdict() | replica._asdict()
-                        for partition, replica in sorted(item.replicas.items())
+                        for partition, replica in sorted(log_dir.replicas.items())
                     ],
                 }
-                for number, described in sorted(result.items())
-                for path, item in sorted(described.items())
+                for number, described in sorted(log_dirs.items())
+                for path, log_dir in sorted(described.items())
             ]
         )
         return
@@ -104,17 +112,17 @@ def delete_records(
         low = admin.delete_records(offsets)
     session.out.table(
         ["Topic", "Partition", "Low watermark"],
-        [(*item, offset) for item, offset in sorted(low.items())],
+        [(*partition, offset) for partition, offset in sorted(low.items())],
     )
 
 
 def _offsets(targets: list[str]) -> dict[TopicPartition, int]:
-    result = {}
+    offsets = {}
     for target in targets:
         partition, _, offset = target.rpartition("=")
         if not partition or not offset.removeprefix("-").isdecimal():
             raise UsageError(
                 f"'{target}'", remedy="write TOPIC:PARTITION=OFFSET, such as orders:0=42"
             )
-        result[one_partition(partition)] = int(offset)
-    return result
+        offsets[one_partition(partition)] = int(offset)
+    return offsets

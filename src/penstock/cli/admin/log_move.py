@@ -75,18 +75,18 @@ def generate(
     racks = {node.id: None if no_racks else node.rack for node in cluster.nodes}
     if brokers:
         broker_ids = _broker_ids(brokers)
-        if unknown := [item for item in broker_ids if item not in racks]:
+        if unknown := [broker_id for broker_id in broker_ids if broker_id not in racks]:
             raise KafkaError(
                 ErrorCode.BROKER_ID_NOT_REGISTERED,
                 f"there is no broker {unknown[0]} now",
                 remedy="penstock cluster describe shows them",
             )
-        racks = {item: racks[item] for item in broker_ids}
+        racks = {broker_id: racks[broker_id] for broker_id in broker_ids}
     current = {
         partition: cluster_topics.replicas[partition] for partition in cluster_topics.choose(names)
     }
     proposed = propose(current, racks, replication_factor)
-    changed = [item for item in proposed if proposed[item] != current[item]]
+    changed = [partition for partition in proposed if proposed[partition] != current[partition]]
     session.out.note(f"{count_of(len(changed), 'partition')} of {len(proposed)} would change")
     document = moves_document(proposed)
     if output is not None:
@@ -123,10 +123,10 @@ def execute(
 ) -> None:
     """Start the moves of a plan."""
     moves = moves_in(plan)
-    target = {item: move.replicas for item, move in moves.items()}
+    target = {partition: move.replicas for partition, move in moves.items()}
     with session.admin() as admin:
         current = ClusterTopics.read(admin).replicas
-        if unknown := [item for item in target if item not in current]:
+        if unknown := [partition for partition in target if partition not in current]:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"there is no partition {unknown[0]}",
@@ -139,11 +139,13 @@ def execute(
                 f"{count_of(len(moving), 'partition')} are being moved",
                 remedy="wait (penstock log move list), or add --additional",
             )
-        before = {item: current[item] for item in target}
+        before = {partition: current[partition] for partition in target}
         if rollback is not None:
             text = json.dumps(moves_document(before), indent=1)
             rollback.write_text(text + "\n", encoding="utf-8")
-        changed = {item: new for item, new in target.items() if tuple(new) != before[item]}
+        changed = {
+            partition: new for partition, new in target.items() if tuple(new) != before[partition]
+        }
         directories = log_dir_moves(moves)
         what = f"Move {count_of(len(changed), 'partition')}"
         what += (
@@ -168,7 +170,7 @@ def execute(
         session.out.note("run penstock log move verify when it is done: it removes the throttle")
     session.out.table(
         ["Topic", "Partition", "From", "To"],
-        [(*item, before[item], new) for item, new in sorted(changed.items())],
+        [(*partition, before[partition], new) for partition, new in sorted(changed.items())],
         empty="all partitions are on the brokers of the plan",
     )
 
@@ -184,7 +186,7 @@ def verify(
     The exit code is 1 if a partition is neither moving nor on the brokers of the plan.
     """
     moves = moves_in(plan)
-    target = {item: move.replicas for item, move in moves.items()}
+    target = {partition: move.replicas for partition, move in moves.items()}
     with session.admin() as admin:
         current = ClusterTopics.read(admin).replicas
         moving = admin.list_partition_reassignments()
@@ -192,11 +194,19 @@ def verify(
         directories = log_dir_states(admin, log_dir_moves(moves))
         all_states = {*states.values(), *(state for _, _, state in directories)}
         if "in progress" not in all_states and not keep:
-            remove_throttles(admin, {item.topic for item in target if item in current})
+            remove_throttles(
+                admin, {partition.topic for partition in target if partition in current}
+            )
     styles = {"complete": "green", "in progress": "cyan"}
     rows: list[tuple[object, ...]] = [
-        (*item, current.get(item), target[item], None, Marked(state, styles.get(state, "red")))
-        for item, state in states.items()
+        (
+            *partition,
+            current.get(partition),
+            target[partition],
+            None,
+            Marked(state, styles.get(state, "red")),
+        )
+        for partition, state in states.items()
     ]
     rows += [
         (*directory[:2], None, directory.broker_id, path, Marked(state, styles.get(state, "red")))
@@ -217,7 +227,7 @@ def list_moves(session: Session) -> None:
         reassignments = admin.list_partition_reassignments()
     session.out.table(
         ["Topic", "Partition", "Replicas", "Adding", "Removing"],
-        [(*item, *move) for item, move in sorted(reassignments.items())],
+        [(*partition, *move) for partition, move in sorted(reassignments.items())],
         empty="nothing moves",
     )
 
@@ -240,10 +250,10 @@ def cancel(
         if partitions:
             session.confirm(f"Stop moving {count_of(len(partitions), 'partition')}?", yes=yes)
             admin.alter_partition_reassignments(dict.fromkeys(partitions))
-            remove_throttles(admin, {item.topic for item in partitions})
+            remove_throttles(admin, {partition.topic for partition in partitions})
     session.out.table(
         ["Topic", "Partition", "Cancelled"],
-        [(*item, True) for item in partitions],
+        [(*partition, True) for partition in partitions],
         empty="nothing moves",
     )
 

@@ -63,22 +63,24 @@ def offsets(
     with session.admin() as admin:
         partitions = _partitions(admin, topics, internal)
         if spec is not None:
-            result = admin.list_offsets(dict.fromkeys(partitions, spec), isolation_level=level)
+            listed_offsets = admin.list_offsets(
+                dict.fromkeys(partitions, spec), isolation_level=level
+            )
             session.out.table(
                 ["Topic", "Partition", "Offset", "Timestamp"],
                 [
-                    (*item, _offset(at.offset), moment(at.timestamp))
-                    for item, at in sorted(result.items())
+                    (*partition, _offset(at.offset), moment(at.timestamp))
+                    for partition, at in sorted(listed_offsets.items())
                 ],
                 document=[
                     {
-                        "topic": item.topic,
-                        "partition": item.partition,
+                        "topic": partition.topic,
+                        "partition": partition.partition,
                         "offset": _offset(at.offset),
                         "timestamp": _offset(at.timestamp),
                         "leader_epoch": at.leader_epoch,
                     }
-                    for item, at in sorted(result.items())
+                    for partition, at in sorted(listed_offsets.items())
                 ],
                 empty="there are no such partitions",
             )

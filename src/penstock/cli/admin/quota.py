@@ -68,9 +68,9 @@ def describe(
 
     target = entity.resolve()
     with session.admin() as admin:
-        result = admin.describe_client_quotas(ClientQuotaFilter(*target, strict=strict))
+        quotas_by_entity = admin.describe_client_quotas(ClientQuotaFilter(*target, strict=strict))
     rows = []
-    for entry, quotas in sorted(result.items(), key=lambda item: str(item[0])):
+    for entry, quotas in sorted(quotas_by_entity.items(), key=lambda entry: str(entry[0])):
         for name, value in sorted(quotas.items()):
             rows.append((entry.user, entry.client_id, entry.ip, name, _number(value)))
     session.out.table(

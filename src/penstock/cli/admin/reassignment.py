@@ -91,7 +91,9 @@ def _next_move(
             ]
             if candidates:
                 # Leaders are moved last, because their clients have to follow.
-                first = min(candidates, key=lambda item: (-plan[item].index(source), item))
+                first = min(
+                    candidates, key=lambda partition: (-plan[partition].index(source), partition)
+                )
                 return first, source, target
     return None
 
@@ -158,14 +160,14 @@ def progress_of(
 ) -> dict[TopicPartition, str]:
     """Returns the state of each partition: `complete`, `in progress`, `different` or `unknown`."""
     in_progress = set(moving)
-    result: dict[TopicPartition, str] = {}
+    states: dict[TopicPartition, str] = {}
     for partition, replicas in sorted(target.items()):
         if partition in in_progress:
-            result[partition] = "in progress"
+            states[partition] = "in progress"
         elif partition not in current:
-            result[partition] = "unknown"
+            states[partition] = "unknown"
         elif tuple(current[partition]) == tuple(replicas):
-            result[partition] = "complete"
+            states[partition] = "complete"
         else:
-            result[partition] = "different"
-    return result
+            states[partition] = "different"
+    return states

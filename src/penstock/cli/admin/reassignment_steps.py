@@ -25,8 +25,8 @@ def log_dir_moves(moves: Mapping[TopicPartition, Move]) -> "dict[TopicPartitionR
     from penstock.client.admin import TopicPartitionReplica
 
     return {
-        TopicPartitionReplica(item.topic, item.partition, broker): path
-        for item, move in moves.items()
+        TopicPartitionReplica(partition.topic, partition.partition, broker): path
+        for partition, move in moves.items()
         for broker, path in zip(move.replicas, move.log_dirs, strict=True)
         if path != ANY_DIR
     }
@@ -54,7 +54,7 @@ def set_log_dirs(
         admin.alter_replica_log_dirs(some)
     except AdminError as error:
         # For a replica that it does not have yet, a broker remembers the directory and responds so.
-        codes = {item.code for item in error.errors.values()}
+        codes = {replica_error.code for replica_error in error.errors.values()}
         if not is_new or codes != {ErrorCode.REPLICA_NOT_AVAILABLE}:
             raise
 

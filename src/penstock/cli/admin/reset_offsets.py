@@ -138,7 +138,7 @@ def parse_csv(text: str, groups: list[str], source: str) -> dict[str, dict[Topic
 
     Lines without a group are for the only group in `groups`.
     """
-    result: dict[str, dict[TopicPartition, int]] = {}
+    offsets: dict[str, dict[TopicPartition, int]] = {}
     for number, row in enumerate(csv.reader(StringIO(text)), 1):
         if not row or row in (["topic", "partition", "offset"], _LONG_HEAD):
             continue
@@ -151,11 +151,11 @@ def parse_csv(text: str, groups: list[str], source: str) -> dict[str, dict[Topic
             )
         group, topic, partition, offset = row if len(row) == 4 else (groups[0], *row)
         try:
-            of_group = result.setdefault(group, {})
+            of_group = offsets.setdefault(group, {})
             of_group[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
             raise UsageError("partition and offset must be whole numbers", subject=place) from None
-    return result
+    return offsets
 
 
 _LONG_HEAD = ["group", "topic", "partition", "offset"]

@@ -68,9 +68,11 @@ def list_topics(
             return
         described = admin.describe_topics(listed)
     rows = []
-    for item in described.values():
-        replicas = len(item.partitions[0].replicas) if item.partitions else 0
-        rows.append((item.name, len(item.partitions), replicas, item.is_internal, item.topic_id))
+    for topic in described.values():
+        replicas = len(topic.partitions[0].replicas) if topic.partitions else 0
+        rows.append(
+            (topic.name, len(topic.partitions), replicas, topic.is_internal, topic.topic_id)
+        )
     session.out.table(
         ["Topic", "Partitions", "Replication factor", "Internal", "Topic id"],
         rows,
@@ -126,8 +128,8 @@ def create(
         except AdminError as error:
             existing = [
                 name
-                for name, item in error.errors.items()
-                if if_not_exists and item.code is ErrorCode.TOPIC_ALREADY_EXISTS
+                for name, topic_error in error.errors.items()
+                if if_not_exists and topic_error.code is ErrorCode.TOPIC_ALREADY_EXISTS
             ]
             if len(existing) < len(error.errors):
                 for name in existing:
@@ -137,19 +139,19 @@ def create(
     rows = [
         {
             "topic": name,
-            "topic_id": item.topic_id,
-            "partitions": item.num_partitions,
-            "replication_factor": item.replication_factor,
+            "topic_id": topic.topic_id,
+            "partitions": topic.num_partitions,
+            "replication_factor": topic.replication_factor,
             "created": not dry_run,
         }
-        for name, item in made.items()
+        for name, topic in made.items()
     ]
     rows += [{"topic": name, "created": False} for name in existing]
     for name in existing:
         session.out.note(f"topic {name} exists already")
-    for name, item in made.items():
+    for name, topic in made.items():
         what = "could be created" if dry_run else "created"
-        numbers = f"partitions: {item.num_partitions}, replicas: {item.replication_factor}"
+        numbers = f"partitions: {topic.num_partitions}, replicas: {topic.replication_factor}"
         session.out.line(f"{what}: {name} ({numbers})")
     if session.out.as_json:
         session.out.document(rows)
@@ -298,7 +300,7 @@ def elect(
         elected = admin.elect_leaders(kind, chosen)
     session.out.table(
         ["Topic", "Partition", "Elected"],
-        [(item.topic, item.partition, was) for item, was in sorted(elected.items())],
+        [(partition.topic, partition.partition, was) for partition, was in sorted(elected.items())],
         empty="no partition needed an election",
     )
 
@@ -308,7 +310,7 @@ def chosen_topics(
 ) -> "dict[str, TopicListing | None]":
     """Returns the topics that names or patterns select; None for names of unknown topics."""
     listed = admin.list_topics(include_internal=True)
-    hidden = [] if internal else [name for name, item in listed.items() if item.is_internal]
+    hidden = [] if internal else [name for name, topic in listed.items() if topic.is_internal]
     visible = sorted(set(listed) - set(hidden))
     if patterns:
         names = choose_topics(patterns, visible, hidden, must_match=must_match)

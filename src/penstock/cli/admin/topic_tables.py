@@ -47,10 +47,10 @@ def configs_of(admin: "Admin", topics: Sequence[str]) -> Configs:
     if not resources:
         return {}
     try:
-        result = admin.describe_configs(resources)
+        configs = admin.describe_configs(resources)
     except AdminError as error:
-        result = error.results
-    return {resource.name: settings for resource, settings in result.items()}
+        configs = error.results
+    return {resource.name: settings for resource, settings in configs.items()}
 
 
 def overrides_of(settings: "Mapping[str, ConfigEntry]") -> dict[str, str | None]:
@@ -92,7 +92,7 @@ def print_descriptions(
     if need is not None:
         out.table(
             ["Topic", *COLUMNS],
-            [(topic.name, *_row(item)) for topic, some in chosen for item in some],
+            [(topic.name, *_row(partition)) for topic, some in chosen for partition in some],
             empty=f"no partition is {need.value}",
         )
         return

@@ -53,15 +53,15 @@ def list_transactions(
 
     with session.admin() as admin:
         transactions = admin.list_transactions(
-            states=[TransactionState[item.name] for item in state or []],
+            states=[TransactionState[chosen_state.name] for chosen_state in state or []],
             producer_ids=producer_id or [],
             running_longer_than_ms=duration,
             transactional_id_pattern=match,
         )
     rows = [
-        (item.transactional_id, coordinator, item.producer_id, item.state)
+        (transaction.transactional_id, coordinator, transaction.producer_id, transaction.state)
         for coordinator, listed in transactions.items()
-        for item in listed
+        for transaction in listed
     ]
     session.out.table(
         ["Transactional id", "Coordinator", "Producer id", "State"],
@@ -84,22 +84,35 @@ def describe(
     columns = ["Transactional id", "Coordinator", "Producer id", "Epoch", "State", "Timeout ms"]
     session.out.table(
         [*columns, "Started", "Duration ms", "Partitions"],
-        [(name, *_description(item, now_ms)) for name, item in transactions.items()],
+        [(name, *_description(transaction, now_ms)) for name, transaction in transactions.items()],
         document=[
-            {"transactional_id": name} | item._asdict() | {"duration_ms": _duration(item, now_ms)}
-            for name, item in transactions.items()
+            {"transactional_id": name}
+            | transaction._asdict()
+            | {"duration_ms": _duration(transaction, now_ms)}
+            for name, transaction in transactions.items()
         ],
     )
 
 
-def _description(each: "TransactionDescription", now_ms: int) -> tuple[object, ...]:
-    started = None if each.start_time_ms is None else moment(each.start_time_ms)
-    state = (each.coordinator_id, each.producer_id, each.producer_epoch, each.state)
-    return (*state, each.timeout_ms, started, _duration(each, now_ms), each.partitions)
+def _description(transaction: "TransactionDescription", now_ms: int) -> tuple[object, ...]:
+    started = None if transaction.start_time_ms is None else moment(transaction.start_time_ms)
+    state = (
+        transaction.coordinator_id,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.state,
+    )
+    return (
+        *state,
+        transaction.timeout_ms,
+        started,
+        _duration(transaction, now_ms),
+        transaction.partitions,
+    )
 
 
-def _duration(each: "TransactionDescription", now_ms: int) -> int | None:
-    return None if each.start_time_ms is None else now_ms - each.start_time_ms
+def _duration(transaction: "TransactionDescription", now_ms: int) -> int | None:
+    return None if transaction.start_time_ms is None else now_ms - transaction.start_time_ms
 
 
 @command(app, "producers")
@@ -113,18 +126,18 @@ def producers(
     """Show the producers of a partition: kafka-transactions.sh describe-producers."""
     with session.admin() as admin:
         chosen = _partitions(admin, partitions, None)
-        result = admin.describe_producers(chosen, broker_id=broker)
+        producers_by_partition = admin.describe_producers(chosen, broker_id=broker)
     columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Last sequence"]
     session.out.table(
         [*columns, "Last timestamp", "Coordinator epoch", "Transaction start offset"],
         [
-            (*item, *_producer(state, moment(state.last_timestamp)))
-            for item, states in sorted(result.items())
+            (*partition, *_producer(state, moment(state.last_timestamp)))
+            for partition, states in sorted(producers_by_partition.items())
             for state in states
         ],
         document=[
-            {"topic": item.topic, "partition": item.partition} | state._asdict()
-            for item, states in sorted(result.items())
+            {"topic": partition.topic, "partition": partition.partition} | state._asdict()
+            for partition, states in sorted(producers_by_partition.items())
             for state in states
         ],
         empty="the partitions have no producers",
@@ -183,7 +196,7 @@ def abort(
             )
         else:
             target = (producer_id, producer_epoch, max(0, coordinator_epoch))
-        if start_offset is not None and any(item is not None for item in by_hand):
+        if start_offset is not None and any(number is not None for number in by_hand):
             raise UsageError("--start-offset is sufficient", remedy="leave out the other numbers")
         what = f"Abort the transaction of producer {target[0]} (epoch {target[1]}) in {at}?"
         session.confirm(what, yes=yes)
@@ -236,28 +249,32 @@ def find_hanging(
     now_ms = int(time.time() * 1000)
     with session.admin() as admin:
         chosen = _partitions(admin, partitions, broker)
-        result: list[OpenTransaction] = []
+        open_transactions: list[OpenTransaction] = []
         with session.out.progress("looking", len(chosen)) as step:
             for start in range(0, len(chosen), _BATCH):
                 some = chosen[start : start + _BATCH]
                 states = admin.describe_producers(some, broker_id=broker)
-                result += candidates(states, now_ms, max_timeout * 60_000)
+                open_transactions += candidates(states, now_ms, max_timeout * 60_000)
                 step(len(some))
-        if result:
-            producer_ids = {item.producer.producer_id for item in result}
+        if open_transactions:
+            producer_ids = {transaction.producer.producer_id for transaction in open_transactions}
             listed = admin.list_transactions(producer_ids=producer_ids).values()
-            ids = {item.producer_id: item.transactional_id for some in listed for item in some}
+            ids = {
+                listing.producer_id: listing.transactional_id
+                for listings in listed
+                for listing in listings
+            }
             try:
                 described = admin.describe_transactions(ids.values()) if ids else {}
             except AdminError as error:
-                others = [item.code for item in error.errors.values()]
-                if any(code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for code in others):
+                codes = [failure.code for failure in error.errors.values()]
+                if any(code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND for code in codes):
                     raise
                 described = error.results
-            result = hanging(result, ids, described)
+            open_transactions = hanging(open_transactions, ids, described)
     columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Coordinator epoch"]
     rows = []
-    for entry in result:
+    for entry in open_transactions:
         state = entry.producer
         producer = (
             *entry.partition,

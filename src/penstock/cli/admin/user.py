@@ -64,11 +64,12 @@ def create(
     password = _password(user, from_stdin=password_stdin)
     with session.admin() as admin:
         admin.alter_user_scram_credentials(
-            ScramUpsertion(user, ScramMechanism[item.name], password, iterations) for item in chosen
+            ScramUpsertion(user, ScramMechanism[choice.name], password, iterations)
+            for choice in chosen
         )
     session.out.done(
         f"user {user} can log in with {' and '.join(chosen)}",
-        [{"user": user, "mechanism": item, "iterations": iterations} for item in chosen],
+        [{"user": user, "mechanism": choice, "iterations": iterations} for choice in chosen],
     )
 
 
@@ -86,16 +87,16 @@ def delete(
 
     with session.admin() as admin:
         if mechanism:
-            chosen = [ScramMechanism[item.name] for item in dict.fromkeys(mechanism)]
+            chosen = [ScramMechanism[choice.name] for choice in dict.fromkeys(mechanism)]
         else:
             credentials = admin.describe_user_scram_credentials([user])
-            chosen = [item.mechanism for item in credentials[user]]
-        names = [item.mechanism_name for item in chosen]
+            chosen = [credential.mechanism for credential in credentials[user]]
+        names = [choice.mechanism_name for choice in chosen]
         session.confirm(
             f"Remove {count_of(len(names), 'login')} of user {user}: {', '.join(names)}?",
             yes=yes,
         )
-        admin.alter_user_scram_credentials(ScramDeletion(user, item) for item in chosen)
+        admin.alter_user_scram_credentials(ScramDeletion(user, choice) for choice in chosen)
     session.out.done(
         f"user {user} cannot log in with {' or '.join(names)} any more",
         [{"user": user, "mechanism": name, "deleted": True} for name in names],

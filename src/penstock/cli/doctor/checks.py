@@ -353,8 +353,13 @@ def check_metadata(metadata: MetadataResponse) -> Success:
             "cluster_id": metadata.cluster_id,
             "controller_id": metadata.controller_id,
             "brokers": [
-                {"id": item.node_id, "host": item.host, "port": item.port, "rack": item.rack}
-                for item in metadata.brokers
+                {
+                    "id": broker.node_id,
+                    "host": broker.host,
+                    "port": broker.port,
+                    "rack": broker.rack,
+                }
+                for broker in metadata.brokers
             ],
             "offline": offline,
             "under_replicated": under_replicated,

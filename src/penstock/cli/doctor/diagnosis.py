@@ -311,7 +311,9 @@ class Diagnosis:
         brokers = sorted(self._metadata.brokers, key=lambda broker: broker.node_id)
         return Success(
             "reached "
-            + _list([f"broker {item.node_id} at {item.host}:{item.port}" for item in brokers])
+            + _list(
+                [f"broker {broker.node_id} at {broker.host}:{broker.port}" for broker in brokers]
+            )
         )
 
     # --- produce and fetch
@@ -486,8 +488,8 @@ def _select_options(kind: Hashable, options: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in options.items() if name in names}
 
 
-def _list(items: list[str]) -> str:
-    return ", ".join(dict.fromkeys(items))
+def _list(names: list[str]) -> str:
+    return ", ".join(dict.fromkeys(names))
 
 
 def run_diagnosis(diagnosis: Diagnosis) -> bool:

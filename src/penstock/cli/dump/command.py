@@ -112,20 +112,20 @@ def dump_log(
 
 
 def _one_decoder(choices: dict[str, tuple[bool, Decoder]]) -> Decoder | None:
-    chosen = [name for name, (wanted, _) in choices.items() if wanted]
+    chosen = [name for name, (is_chosen, _) in choices.items() if is_chosen]
     if len(chosen) > 1:
         raise typer.BadParameter(f"{' and '.join(chosen)} exclude each other")
     return choices[chosen[0]][1] if chosen else None
 
 
-def _print_all(result: Iterable[FileItem], *, as_json: bool) -> int:
+def _print_all(items: Iterable[FileItem], *, as_json: bool) -> int:
     if isinstance(sys.stdout, TextIOWrapper):
         # A key may have characters that the terminal's encoding lacks.
         sys.stdout.reconfigure(errors="backslashreplace")
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     style = _coloured if colour else plain
     code = 0
-    for path, item in result:
+    for path, item in items:
         if item.kind == ERROR:
             code = EXIT_ERROR
             reason = escape(str(item.fields["error"]))

@@ -94,7 +94,7 @@ def _text(value: Value) -> str:
     if isinstance(value, Mapping):
         return _JSON.encode(value)
     if isinstance(value, Sequence):
-        return f"[{','.join([_text(item) for item in value])}]"
+        return f"[{','.join([_text(element) for element in value])}]"
     return "none"
 
 

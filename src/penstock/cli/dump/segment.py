@@ -56,29 +56,29 @@ def dump_segment(file: File, base_offset: int, options: SegmentOptions) -> Itera
     batches = scan_batches(file, 0, size)
     while True:
         try:
-            result = next(batches, None)
+            batch = next(batches, None)
         except CorruptRecordError as error:
             if walk.end + HEADER_SIZE <= limit or limit == size:
                 yield _broken_off(file, walk.end, size, error)
                 walk.problems += 1
             break
-        if result is None or result.position + result.header.size > limit:
+        if batch is None or batch.position + batch.header.size > limit:
             break
-        yield from walk.batch(result, options)
+        yield from walk.batch(batch, options)
     if limit < size:
         yield note(f"stopped before byte {limit} (--max-bytes); the file has {size} bytes")
     yield walk.summary()
 
 
 def _broken_off(file: File, position: int, size: int, error: CorruptRecordError) -> Item:
-    left = size - position
+    remaining = size - position
     if _only_zeros(file, position, size):
         reason = (
             "only zeros from here on: space that was allocated in advance, or bytes that were lost"
         )
     else:
         reason = f"no batch can be read here: {error.message}"
-    return problem(reason, position=position, remainingBytes=left)
+    return problem(reason, position=position, remainingBytes=remaining)
 
 
 def _only_zeros(file: File, position: int, size: int) -> bool:
@@ -104,32 +104,32 @@ class _SegmentDump:
         self._counted = True
         self._gaps = 0
 
-    def batch(self, result: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
-        header = result.header
+    def batch(self, batch: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
+        header = batch.header
         reason = ""
         try:
-            verify_at(result.data, result.start, header)
+            verify_at(batch.data, batch.start, header)
             codec = header.compression.codec_name
         except CorruptRecordError as error:
             reason = error.message
             codec = _codec_name(header)
-        yield Item(BATCH, _batch_fields(result, codec, is_valid=not reason))
+        yield Item(BATCH, _batch_fields(batch, codec, is_valid=not reason))
         if reason:
-            yield self._problem(f"corrupt batch: {reason}", result)
+            yield self._problem(f"corrupt batch: {reason}", batch)
         elif header.last_offset < (self._next_offset or self._base_offset):
             yield self._problem(
                 f"the batch ends at offset {header.last_offset}, where offsets from "
                 f"{self._next_offset or self._base_offset} on are due",
-                result,
+                batch,
             )
         if options.records and not reason:
-            yield from self._deep(result, options)
+            yield from self._deep(batch, options)
         else:
             self._shallow(header)
         self._next_offset = header.next_offset
         self._last_offset = header.last_offset
         self._batches += 1
-        self.end = result.position + header.size
+        self.end = batch.position + header.size
 
     def _shallow(self, header: BatchHeader) -> None:
         if header.magic < MAGIC and header.attributes & CODEC_MASK:
@@ -140,15 +140,15 @@ class _SegmentDump:
         if self._next_offset not in (None, header.base_offset):
             self._gaps += 1
 
-    def _deep(self, result: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
-        header = result.header
+    def _deep(self, batch: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
+        header = batch.header
         try:
             # Only v2 batches have the header that read_records wants to be spared.
             records = read_records(
-                result.data, result.start, header if header.magic == MAGIC else None
+                batch.data, batch.start, header if header.magic == MAGIC else None
             )
         except KafkaError as error:
-            yield self._problem(f"its records cannot be read: {error.message}", result)
+            yield self._problem(f"its records cannot be read: {error.message}", batch)
             return
         self._records += len(records)
         due = self._next_offset
@@ -156,19 +156,19 @@ class _SegmentDump:
             if due is not None and record.offset != due:
                 self._gaps += 1
             due = record.offset + 1
-            yield from self._record(result, record, options)
+            yield from self._record(batch, record, options)
 
     def _record(
-        self, result: ScannedBatch, record: Record, options: SegmentOptions
+        self, batch: ScannedBatch, record: Record, options: SegmentOptions
     ) -> Iterator[Item]:
-        header = result.header
+        header = batch.header
         fields: dict[str, Value] = {}
         failure = ""
         if options.metadata:
             fields |= _record_fields(header, record)
             if header.is_control:
                 try:
-                    fields |= _control_fields(result, record)
+                    fields |= _control_fields(batch, record)
                 except KafkaError as error:
                     failure = f"no control record: {error.message}"
         if options.data and not header.is_control:
@@ -187,9 +187,9 @@ class _SegmentDump:
             self.problems += 1
             yield problem(failure, offset=record.offset)
 
-    def _problem(self, reason: str, result: ScannedBatch) -> Item:
+    def _problem(self, reason: str, batch: ScannedBatch) -> Item:
         self.problems += 1
-        return problem(reason, position=result.position, size=result.header.size)
+        return problem(reason, position=batch.position, size=batch.header.size)
 
     def summary(self) -> Item:
         return Item(
@@ -205,8 +205,8 @@ class _SegmentDump:
         )
 
 
-def _batch_fields(result: ScannedBatch, codec: str, *, is_valid: bool) -> dict[str, Value]:
-    header = result.header
+def _batch_fields(batch: ScannedBatch, codec: str, *, is_valid: bool) -> dict[str, Value]:
+    header = batch.header
     fields: dict[str, Value]
     if header.magic >= MAGIC:
         fields = {
@@ -225,19 +225,19 @@ def _batch_fields(result: ScannedBatch, codec: str, *, is_valid: bool) -> dict[s
     else:
         fields = {"offset": header.last_offset}
     return fields | {
-        "position": result.position,
+        "position": batch.position,
         "timestampType": _timestamp_type(header),
         "maxTimestamp": header.max_timestamp,
         "size": header.size,
         "magic": header.magic,
         "compresscodec": codec,
-        "crc": header.crc if header.magic >= MAGIC else _old_crc(result),
+        "crc": header.crc if header.magic >= MAGIC else _old_crc(batch),
         "isvalid": is_valid,
     }
 
 
-def _old_crc(result: ScannedBatch) -> int:
-    return int.from_bytes(result.bytes[LOG_OVERHEAD : LOG_OVERHEAD + 4], "big")
+def _old_crc(batch: ScannedBatch) -> int:
+    return int.from_bytes(batch.bytes[LOG_OVERHEAD : LOG_OVERHEAD + 4], "big")
 
 
 def _record_fields(header: BatchHeader, record: Record) -> dict[str, Value]:
@@ -257,9 +257,9 @@ def _record_fields(header: BatchHeader, record: Record) -> dict[str, Value]:
     return fields
 
 
-def _control_fields(result: ScannedBatch, record: Record) -> dict[str, Value]:
+def _control_fields(batch: ScannedBatch, record: Record) -> dict[str, Value]:
     control_type = read_control_type(record.key)
-    marker = read_end_txn_marker(result.data, result.start, result.header)
+    marker = read_end_txn_marker(batch.data, batch.start, batch.header)
     if marker.ends_transaction:
         return {"endTxnMarker": control_type.name, "coordinatorEpoch": marker.coordinator_epoch}
     return {"controlType": f"{control_type.name}({control_type.value})"}

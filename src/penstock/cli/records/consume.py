@@ -125,8 +125,8 @@ def consume(
 
 
 def _one_pattern(patterns: list[str]) -> re.Pattern[str]:
-    for item in patterns:
-        name_pattern(item)
+    for word in patterns:
+        name_pattern(word)
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
@@ -183,28 +183,30 @@ def _printer(
             how[name] = rest
         else:
             how = {"key": entry, "value": entry}
-    decoders = {name: decoder_of(item) for name, item in how.items()}
+    decoders = {name: decoder_of(decoder_name) for name, decoder_name in how.items()}
     nothing = b"NULL" if null else b""
     if session.out.as_json:
         if text is not None:
             raise UsageError("-f and --json exclude each other", remedy="choose one")
-        one = json_printer(how["key"], how["value"])
+        print_record = json_printer(how["key"], how["value"])
     elif text is None and key_separator is None and decoders["value"] is None:
         return Values(unescaped(delimiter), nothing)
     else:
         if text is None:
             keys = "" if key_separator is None else f"%k{_literal(key_separator)}"
             text = f"{keys}%s{_literal(delimiter)}"
-        one = compile_format(text, key=decoders["key"], value=decoders["value"], null=nothing)
+        print_record = compile_format(
+            text, key=decoders["key"], value=decoders["value"], null=nothing
+        )
 
     def show(records: Sequence["ConsumerRecord"], errors: list[KafkaError]) -> bytes:
         try:
-            return b"".join(map(one, records))
+            return b"".join(map(print_record, records))
         except ValueError:
             printed = []
             for record in records:
                 try:
-                    printed.append(one(record))
+                    printed.append(print_record(record))
                 except ValueError as error:
                     errors.append(undecodable(record, error))
             return b"".join(printed)

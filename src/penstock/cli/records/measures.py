@@ -34,21 +34,21 @@ class Latencies:
     def largest(self) -> float:
         return max(self._times, default=math.nan)
 
-    def percentiles(self, wanted: Iterable[float] = PERCENTILES) -> dict[float, float]:
+    def percentiles(self, percents: Iterable[float] = PERCENTILES) -> dict[float, float]:
         """For each, the time that so many percent of the records have taken at most."""
         pairs = sorted(zip(self._times, self._counts, strict=True))
         total = self.records
-        result = {}
-        for percent in wanted:
+        times = {}
+        for percent in percents:
             rank = math.ceil(total * percent / 100)
-            seen = 0
-            result[percent] = math.nan
+            counted = 0
+            times[percent] = math.nan
             for pair, count in pairs:
-                seen += count
-                if seen >= rank:
-                    result[percent] = pair
+                counted += count
+                if counted >= rank:
+                    times[percent] = pair
                     break
-        return result
+        return times
 
 
 class Pace:
@@ -79,10 +79,10 @@ def rates(records: int, size: int, seconds: float) -> dict[str, float]:
 
 def latency_fields(latencies: Latencies) -> dict[str, float | None]:
     """Average, largest and percentiles under the names that are printed; None for no records."""
-    result = {"average": latencies.average(), "max": latencies.largest()}
+    values = {"average": latencies.average(), "max": latencies.largest()}
     for percent, percentile in latencies.percentiles().items():
-        result[f"p{percent:g}"] = percentile
-    return {f"latency_ms_{name}": _or_none(item) for name, item in result.items()}
+        values[f"p{percent:g}"] = percentile
+    return {f"latency_ms_{name}": _or_none(value) for name, value in values.items()}
 
 
 def _or_none(value: float) -> float | None:

@@ -154,7 +154,7 @@ class _Producing:
             self._producer.send(self._topic, values[0], on_delivery=lambda _, error: done(error))
         else:
             future = self._producer.send_many(self._topic, values)
-            future.add_done_callback(lambda each: done(each.exception(0)))
+            future.add_done_callback(lambda batch: done(batch.exception(0)))
 
 
 @command(app, "consume")
@@ -227,7 +227,7 @@ def _read(
             break
         last = time.perf_counter()
         count += len(polled)
-        size += sum([len(item[5] or b"") + len(item[6] or b"") for item in polled])
+        size += sum([len(record[5] or b"") + len(record[6] or b"") for record in polled])
         advance(len(polled))
     return count, size, first, last
 
@@ -274,7 +274,7 @@ def _await(consumer: "Consumer", value: bytes, timeout_s: float) -> None:
     """Until the record is polled; those of others are passed over."""
     deadline = time.monotonic() + timeout_s
     while (remaining_s := deadline - time.monotonic()) > 0:
-        if any(item.value == value for item in consumer.poll(remaining_s)):
+        if any(record.value == value for record in consumer.poll(remaining_s)):
             return
     raise KafkaError(
         ErrorCode.REQUEST_TIMED_OUT,

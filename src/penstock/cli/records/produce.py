@@ -137,8 +137,8 @@ def produce(
         value_encoding=value_encoding,
         headers=tuple(_header(header) for header in headers or ()),
     )
-    for name, item in (("-D", reading.delimiter), ("-K", reading.key_separator)):
-        if item == b"":
+    for name, text in (("-D", reading.delimiter), ("-K", reading.key_separator)):
+        if text == b"":
             raise UsageError(f"{name} is empty: it needs at least one character")
     bulks = _bulks(kind, files or [], reading)
     is_typed = not files and sys.stdin.isatty()

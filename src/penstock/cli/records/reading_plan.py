@@ -90,7 +90,7 @@ def start_offsets(
     at_time: Mapping[TopicPartition, int | None],
 ) -> dict[TopicPartition, int]:
     """Returns the first offset to read of each partition, always within its log."""
-    result = {}
+    offsets = {}
     for partition, low in beginnings.items():
         high = ends[partition]
         match start.kind:
@@ -105,13 +105,13 @@ def start_offsets(
                 offset = high if later is None else later
             case _:
                 offset = high
-        result[partition] = min(max(offset, low), high)
-    return result
+        offsets[partition] = min(max(offset, low), high)
+    return offsets
 
 
 def parse_partitions(values: Iterable[str]) -> set[int]:
     """Parses partitions such as 0, 2-4 or 0,2-4."""
-    result: set[int] = set()
+    numbers: set[int] = set()
     for value in ",".join(values).split(","):
         low, dash, high = value.strip().partition("-")
         if not (low.isdecimal() and low.isascii()) or (dash and not high.isdecimal()):
@@ -121,15 +121,15 @@ def parse_partitions(values: Iterable[str]) -> set[int]:
         last = int(high) if dash else int(low)
         if last < int(low) or last - int(low) > 100_000:
             raise UsageError("the range is not valid", subject=f"-p {value}")
-        result.update(range(int(low), last + 1))
-    return result
+        numbers.update(range(int(low), last + 1))
+    return numbers
 
 
 def chosen_partitions(
     counts: Mapping[str, int], numbers: Collection[int] | None
 ) -> list[TopicPartition]:
     """Returns the chosen partitions of all topics. Raises UsageError if a topic lacks one."""
-    result = []
+    partitions = []
     for topic, count in counts.items():
         missing = [number for number in numbers or () if number >= count]
         if missing:
@@ -138,5 +138,5 @@ def chosen_partitions(
                 f"{min(missing)}"
             )
         chosen = range(count) if numbers is None else sorted(numbers)
-        result += [TopicPartition(topic, item) for item in chosen]
-    return result
+        partitions += [TopicPartition(topic, number) for number in chosen]
+    return partitions

@@ -39,14 +39,14 @@ def unescaped(text: str) -> bytes:
     return _ESCAPE.sub(_escape, text.encode(errors="surrogateescape"))
 
 
-def _escape(result: re.Match[bytes]) -> bytes:
-    if result["hex"] is not None:
-        return bytes([int(result["hex"], 16)])
-    if result["octal"] is not None:
-        return bytes([int(result["octal"], 8) & 0xFF])
-    if result["number"] is not None:
-        return bytes([int(result["number"]) & 0xFF])
-    return _LETTERS.get(result["one"], result["one"])
+def _escape(match: re.Match[bytes]) -> bytes:
+    if match["hex"] is not None:
+        return bytes([int(match["hex"], 16)])
+    if match["octal"] is not None:
+        return bytes([int(match["octal"], 8) & 0xFF])
+    if match["number"] is not None:
+        return bytes([int(match["number"]) & 0xFF])
+    return _LETTERS.get(match["one"], match["one"])
 
 
 # --- format strings
@@ -230,8 +230,8 @@ def _unpacker(letters: str) -> Decoder:
                 size = struct.calcsize(letter)
                 if size > remaining:
                     raise ValueError(f"{remaining} bytes are left, but {letter} needs {size}")
-                (result,) = struct.unpack_from(order + letter, data, position)
-                out.append(result if isinstance(result, bytes) else b"%d" % result)
+                (value,) = struct.unpack_from(order + letter, data, position)
+                out.append(value if isinstance(value, bytes) else b"%d" % value)
                 position += size
         return b"".join(out)
 

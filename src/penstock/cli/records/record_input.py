@@ -138,8 +138,8 @@ def _of_lines(source: str, first: int, lines: list[bytes], reading: Reading) -> 
     keys: list[bytes | None] = []
     values: list[bytes] = []
     for index, line in enumerate(lines):
-        key, result, value = line.partition(separator)
-        if result:
+        key, separated, value = line.partition(separator)
+        if separated:
             keys.append(key)
             values.append(value)
         elif reading.key_optional or reading.key is not None:
@@ -187,16 +187,16 @@ def _decoded(
     if encoding is Encoding.RAW:
         return data
     decode = decoding(encoding)
-    result: list[bytes | None] = []
-    for item in data:
+    decoded: list[bytes | None] = []
+    for field in data:
         try:
-            result.append(None if item is None else decode(item))
+            decoded.append(None if field is None else decode(field))
         except ValueError as error:
             raise InputError(
                 f"the {what} is not {encoding.value}: {error}",
-                subject=f"{source}, {unit} {first + len(result)}",
+                subject=f"{source}, {unit} {first + len(decoded)}",
             ) from None
-    return result
+    return decoded
 
 
 # --- sizes
@@ -293,12 +293,12 @@ def _of_json(source: str, first: int, lines: list[bytes], reading: Reading) -> I
                 '"headers": [["name", "value"]], "partition": 0}',
             ) from None
         timestamp = record.ts if record.timestamp is None else record.timestamp
-        this = (record.topic, record.partition, headers, timestamp is None)
-        if pending and shared is not None and this != shared:
+        key_of_bulk = (record.topic, record.partition, headers, timestamp is None)
+        if pending and shared is not None and key_of_bulk != shared:
             yield _bulk_of(source, start, pending, shared)
             pending = []
         if not pending:
-            shared, start = this, number
+            shared, start = key_of_bulk, number
         pending.append((key, value, timestamp))
     if pending and shared is not None:
         yield _bulk_of(source, start, pending, shared)
@@ -360,16 +360,16 @@ def _headers(headers: object) -> Headers:
     if isinstance(headers, dict):
         pairs: list[tuple[object, object]] = list(headers.items())
     elif isinstance(headers, list) and all(
-        isinstance(item, list) and len(item) == 2 for item in headers
+        isinstance(pair, list) and len(pair) == 2 for pair in headers
     ):
-        pairs = [(item[0], item[1]) for item in headers]
+        pairs = [(pair[0], pair[1]) for pair in headers]
     elif isinstance(headers, list) and len(headers) % 2 == 0:
         pairs = list(zip(headers[::2], headers[1::2], strict=True))
     else:
         raise ValueError('"headers" are pairs: [["name", "value"]], or an object')
-    result: list[tuple[str, bytes | None]] = []
+    parsed: list[tuple[str, bytes | None]] = []
     for name, value in pairs:
         if not isinstance(name, str):
             raise ValueError(f"a header's name is text, not {name!r}")
-        result.append((name, json_bytes(value)))
-    return tuple(result)
+        parsed.append((name, json_bytes(value)))
+    return tuple(parsed)

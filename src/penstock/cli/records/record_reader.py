@@ -71,7 +71,9 @@ class Stop:
 @contextmanager
 def interruptible() -> Iterator[Stop]:
     stop = Stop()
-    before = {item: signal.signal(item, stop.request) for item in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, stop.request) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:
@@ -125,14 +127,17 @@ class Reader:
         ends = consumer.end_offsets(partitions)
         times = {}
         if start.kind is StartKind.TIME:
-            result = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
-            times = {item: None if at is None else at.offset for item, at in result.items()}
+            offsets_at_time = consumer.offsets_for_times(dict.fromkeys(partitions, start.number))
+            times = {
+                partition: None if at is None else at.offset
+                for partition, at in offsets_at_time.items()
+            }
         offsets = start_offsets(start, beginnings, ends, times)
         consumer.assign(partitions)
         for partition, at in offsets.items():
             consumer.seek(partition, at)
         self._known = set(partitions)
-        self._ends = {item: end for item, end in ends.items() if offsets[item] < end}
+        self._ends = {partition: end for partition, end in ends.items() if offsets[partition] < end}
 
     def run(self) -> None:
         self._stop.is_patient = True
@@ -238,4 +243,6 @@ class Reader:
         if self.commits and self._printed:
             printed, self._printed = self._printed, {}
             assigned = self._consumer.assignment()
-            self._consumer.commit({item: at for item, at in printed.items() if item in assigned})
+            self._consumer.commit(
+                {partition: at for partition, at in printed.items() if partition in assigned}
+            )
