@@ -3,10 +3,10 @@
 import struct
 from collections.abc import Iterator, Sequence
 
-from penstock.core.errors import ErrorCode
 from penstock.records.batch import HEADER_SIZE, compute_crc, write_crc
 from penstock.records.compress import Compression, compress
 from tests.support.broker.in_process import WireClient
+from tests.support.kafka.broker import wait_until
 from tests.support.protocol.requests import fetch_partition, make_topic, send_batch
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -172,23 +172,28 @@ def odd_batches() -> Iterator[tuple[str, bytes]]:
 
 
 def send_odd_batches(client: WireClient) -> dict[str, object]:
-    """Sends each batch to a topic of its own; returns the error, or the stored bytes."""
+    """Sends each batch to a partition of its own; returns the error, or the stored bytes."""
     results: dict[str, object] = {}
-    for number, (name, data) in enumerate(odd_batches()):
-        topic = f"odd-{number}"
-        make_topic(client, topic)
-        response = send_batch(client, topic, data)
-        while response.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:  # created just now
-            response = send_batch(client, topic, data)
+    batches = list(odd_batches())
+    make_topic(client, "odd", len(batches))
+    wait_until(
+        lambda: all(
+            fetch_partition(client, "odd", partition=partition).error_code == 0
+            for partition in range(len(batches))
+        ),
+        "the partitions",
+    )
+    for partition, (name, data) in enumerate(batches):
+        response = send_batch(client, "odd", data, partition=partition)
         result: list[object] = [
             response.error_code,
             response.base_offset,
             [error.batch_index for error in response.record_errors],
         ]
         if not response.error_code:
-            stored = fetch_partition(client, topic)
+            stored = fetch_partition(client, "odd", partition=partition)
             result += [stored.error_code, stored.high_watermark, bytes(stored.records or b"").hex()]
-            following = send_batch(client, topic, batch([record(0)]))
+            following = send_batch(client, "odd", batch([record(0)]), partition=partition)
             result += [following.error_code, following.base_offset]
         results[f"odd: {name}"] = result
     return results
