@@ -31,6 +31,7 @@ from penstock.core.errors import (
     ProtocolError,
     UnsupportedVersionError,
 )
+from penstock.core.memory_budget import MemoryKind
 from penstock.net.server.connection import Connection, FileRange, PendingResponse
 from penstock.net.server.limits import LogRateLimiter
 from penstock.protocol.api import api
@@ -50,6 +51,8 @@ take some 2 ms."""
 
 _HEAD = struct.Struct(">hhih")
 _PRODUCE = ApiKey.PRODUCE.value
+_ELEMENT_BYTES = 400
+"""The memory of a decoded element, about."""
 
 
 class Route(NamedTuple):
@@ -164,6 +167,14 @@ class Dispatcher:
     ) -> "Response | DelayedResponse":
         """Decodes a request with many elements on a thread, then handles it."""
         max_elements = self._broker.config.int("socket.request.max.elements")
+        memory = min(max_elements, len(frame)) * _ELEMENT_BYTES
+        async with self._broker.workers.reserved(memory, MemoryKind.DECODED):
+            result = await self._decode_and_handle(route, request, frame, position, max_elements)
+            return await result if isinstance(result, Coroutine) else result
+
+    async def _decode_and_handle(
+        self, route: Route, request: Request, frame: memoryview, position: int, max_elements: int
+    ) -> HandlerResult:
         workers = self._broker.workers
         try:
             body, _ = await workers.run(
@@ -178,10 +189,7 @@ class Dispatcher:
             ) from None
         except ProtocolError as error:
             raise CloseConnectionError(f"not a valid request: {error.message}") from None
-        result = self._handle(route, request, body)
-        if isinstance(result, Coroutine):
-            result = await result
-        return result
+        return self._handle(route, request, body)
 
     def _handle(self, route: Route, request: Request, body: Message) -> HandlerResult:
         """Calls the handler, and counts its time for the request quota."""

@@ -1,8 +1,9 @@
 """Thread pools for work that would block the event loop: disk I/O and long computations."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from penstock.core.memory_budget import MemoryBudget, MemoryKind
@@ -38,15 +39,20 @@ class Workers:
 
     async def compute_with(self, size: int, work: Callable[[], T]) -> T:
         """Runs `work` on the compute thread, once the `size` bytes that it may take are free."""
-        loop = asyncio.get_running_loop()
-        granted = loop.create_future()
+        async with self.reserved(size, MemoryKind.WORK):
+            return await self.run(self.compute, work)
+
+    @asynccontextmanager
+    async def reserved(self, size: int, kind: MemoryKind) -> AsyncIterator[None]:
+        """Waits until `size` bytes are free, and reserves them for the time of the block."""
+        granted = asyncio.get_running_loop().create_future()
         reservation = self.memory.reserve(
-            size, MemoryKind.WORK, lambda: None if granted.done() else granted.set_result(None)
+            size, kind, lambda: None if granted.done() else granted.set_result(None)
         )
         try:
             if not reservation.is_granted:
                 await granted
-            return await loop.run_in_executor(self.compute, work)
+            yield
         finally:
             reservation.release()
 

@@ -34,14 +34,17 @@ class MemoryKind(IntEnum):
     LARGE = 3
     WORK = 4
     """Decompression, recompression and down-conversion on a thread."""
+    DECODED = 5
+    """The body of a request with many elements, which takes far more than its bytes."""
 
 
 _LIMITS: Final = {
     MemoryKind.LOGIN: 1,
-    MemoryKind.SMALL: 10,
-    MemoryKind.MEDIUM: 9,
-    MemoryKind.LARGE: 7,
+    MemoryKind.SMALL: 9,
+    MemoryKind.MEDIUM: 8,
+    MemoryKind.LARGE: 6,
     MemoryKind.WORK: 4,
+    MemoryKind.DECODED: 1,
 }
 """Sixteenths of the budget. Those of medium requests include the large ones, those of small
 requests both. One sixteenth is left for responses."""
@@ -53,6 +56,7 @@ _SHARED: Final = {
     MemoryKind.MEDIUM: (MemoryKind.MEDIUM, MemoryKind.LARGE),
     MemoryKind.LARGE: (MemoryKind.LARGE,),
     MemoryKind.WORK: (MemoryKind.WORK,),
+    MemoryKind.DECODED: (MemoryKind.DECODED,),
 }
 """The kinds that count against the limit of each kind."""
 
@@ -183,7 +187,7 @@ class MemoryBudget:
         kind, size = reservation.kind, reservation.size
         shared = sum(self._used[other] for other in _SHARED[kind])
         is_within_limit = shared + size <= self._limits[kind]
-        if kind is MemoryKind.WORK:
+        if kind in (MemoryKind.WORK, MemoryKind.DECODED):
             return is_within_limit or not shared
         if kind is MemoryKind.LOGIN:
             return is_within_limit
