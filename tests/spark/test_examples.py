@@ -4,7 +4,6 @@ import json
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -16,13 +15,12 @@ import pytest
 from examples.change_data import generate as change_data
 from examples.clickstream import generate as clickstream
 from examples.payments import generate as payments
-from penstock.client import Consumer
-from penstock.core.ids import TopicPartition
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.pipeline.yaml_file import load
 from penstock.spark.run.run import RunResult, run
 from penstock.testing import Broker
 from tests.support.spark.databases import PostgreSqlServer, engine_for
+from tests.support.spark.topic_sinks import committed, values_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,24 +36,6 @@ def _broker_of_the_examples(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> 
 def run_once(spark: "SparkSession", name: str) -> tuple[PipelineSpec, RunResult]:
     spec = load(EXAMPLES / name / "pipeline.yml")
     return spec, run(spec, once=True, spark=spark)
-
-
-def read_all(broker: Broker, *topics: str) -> Iterator[tuple[str, bytes | None]]:
-    """Returns all committed records of these topics."""
-    with Consumer(
-        bootstrap_servers=broker.bootstrap_servers, isolation_level="read_committed"
-    ) as consumer:
-        partitions = [
-            TopicPartition(topic, info.partition)
-            for topic in topics
-            for info in consumer.partitions_for(topic)
-        ]
-        consumer.assign(partitions)
-        consumer.seek_to_beginning()
-        ends = consumer.end_offsets(partitions)
-        while any(consumer.position(partition) < ends[partition] for partition in partitions):
-            for record in consumer.poll(timeout=5.0):
-                yield record.topic, record.value
 
 
 def test_clickstream(
@@ -78,7 +58,12 @@ def test_clickstream(
     with closing(sqlite3.connect(database)) as connection:
         rows = connection.execute("SELECT minute, segment, views FROM views_per_minute").fetchall()
     assert {(minute[:16], segment): views for minute, segment, views in rows} == dict(expected)
-    assert dead_letters == broken == len(list(read_all(broker, "clicks.dead-letters"))) == 2
+    assert (
+        dead_letters
+        == broken
+        == len(committed(broker.bootstrap_servers, "clicks.dead-letters"))
+        == 2
+    )
 
 
 def test_change_data(
@@ -118,9 +103,9 @@ def test_payments(
         _, result = run_once(spark, "payments")
         assert result.dead_letters == sent.broken == 1
     ids: dict[str, list[str]] = {}
-    for topic, value in read_all(broker, "payments.approved", "payments.suspicious"):
-        assert value is not None
-        ids.setdefault(topic, []).append(json.loads(value)["id"])
+    for topic in ("payments.approved", "payments.suspicious"):
+        values = values_of(broker.bootstrap_servers, topic)
+        ids[topic] = [json.loads(value)["id"] for value in values]
     assert sorted(ids["payments.approved"]) == sorted(approved)
     assert sorted(ids["payments.suspicious"]) == sorted(suspicious)
     assert "examples.payments.steps" not in sys.modules  # it was loaded from the file

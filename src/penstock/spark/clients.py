@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.errors import ErrorCode, KafkaError
+
 if TYPE_CHECKING:
     from penstock.client.admin.admin import Admin
+    from penstock.client.admin.model_topics import TopicDescription
     from penstock.client.consumer.consumer import Consumer
     from penstock.client.producer.producer import Producer
 
@@ -34,6 +37,22 @@ def new_producer(client: Mapping[str, str], **more: object) -> "Producer":
     from penstock.client.settings import ProducerOptions
 
     return Producer(**_options(ProducerOptions, client, more))
+
+
+def describe_topic(client: "Mapping[str, str] | Admin", topic: str) -> "TopicDescription | None":
+    """Returns None if the topic does not exist; unlike a producer, it never creates one.
+
+    Raises `KafkaError`. Uses an admin client, or creates one with the settings of `client`.
+    """
+    if isinstance(client, Mapping):
+        with new_admin(client) as admin:
+            return describe_topic(admin, topic)
+    try:
+        return client.describe_topics([topic])[topic]
+    except KafkaError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return None
 
 
 def _options(

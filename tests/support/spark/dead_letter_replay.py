@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from penstock.client import Consumer, Producer
-from penstock.client.consumer.record import ConsumerRecord
-from penstock.core.ids import TopicPartition
+from penstock.client import Producer
 from penstock.spark.decode.dead_letters import SCHEMA, to_records
 from penstock.spark.decode.replay import ReplayResult, replay
 from penstock.spark.pipeline.model import (
@@ -93,23 +91,6 @@ def put_in_table(spec: PipelineSpec, sink: int, letters: pa.Table) -> None:
     with engine.begin() as connection:
         table.write(connection, letters)
     engine.dispose()
-
-
-def read_all(servers: str, topic: str) -> list[ConsumerRecord]:
-    """Returns the records that read_committed consumers see."""
-    with Consumer(
-        bootstrap_servers=servers, isolation_level="read_committed", auto_offset_reset="earliest"
-    ) as consumer:
-        places = [
-            TopicPartition(topic, partition.partition)
-            for partition in consumer.partitions_for(topic)
-        ]
-        ends = consumer.end_offsets(places)
-        consumer.assign(places)
-        result: list[ConsumerRecord] = []
-        while any(consumer.position(place) < ends[place] for place in places):
-            result += consumer.poll(1)
-        return result
 
 
 def replay_and_die(spec: PipelineSpec, step: str, time: int) -> int:

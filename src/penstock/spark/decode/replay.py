@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import ErrorCode, KafkaError
-from penstock.spark.clients import new_admin
+from penstock.spark.clients import describe_topic
 from penstock.spark.decode.dead_letters import DeadLetter
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
@@ -134,17 +133,11 @@ class ReplayTargets:
 
     def _partition_count(self, topic: str) -> int:
         if topic not in self._partition_counts:
-            admin = new_admin(self._client)
-            try:
-                description = admin.describe_topics([topic])[topic]
-            except KafkaError as error:
-                if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise
+            description = describe_topic(self._client, topic)
+            if description is None:
                 raise PipelineError(
                     f"dead letters cannot be sent to the topic {topic}, because it does not "
                     "exist: create it, or name another one with --to"
-                ) from error
-            finally:
-                admin.close()
+                )
             self._partition_counts[topic] = len(description.partitions)
         return self._partition_counts[topic]

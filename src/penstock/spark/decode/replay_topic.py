@@ -5,13 +5,12 @@ them as lag. Dead letters before these offsets were sent. A later one with the s
 same record, reported by another sink of the pipeline, and is not sent again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.spark.clients import new_admin, new_consumer
+from penstock.spark.clients import describe_topic
 from penstock.spark.decode.dead_letters import DeadLetter, Origin, from_record
 from penstock.spark.decode.replay import (
     CHUNK_BYTES,
@@ -24,7 +23,12 @@ from penstock.spark.decode.replay import (
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.progress import SourceOffsets, StoredProgress
-from penstock.spark.sinks.topic.ledger import Ledger, LedgerEntry
+from penstock.spark.sinks.topic.ledger import (
+    Ledger,
+    LedgerEntry,
+    committed_consumer,
+    committed_records,
+)
 from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions
 from penstock.spark.source.topic_ids import to_text
 
@@ -33,8 +37,6 @@ if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer
 
 _DEAD_LETTERS = "dead-letters"
-_POLL_S = 0.5
-_MAX_EMPTY_POLLS = 240
 
 
 @dataclass
@@ -54,7 +56,12 @@ def replay_topic(spec: PipelineSpec, topic: str, options: ReplayOptions) -> Repl
     """Sends the dead letters of the topic: see `replay`."""
     key = replay_key(spec)
     client = spec.client_settings
-    topic_id = _topic_id(client, topic)
+    description = describe_topic(client, topic)
+    if description is None:
+        raise PipelineError(
+            f"there is no dead-letter topic {topic}: no record was ever written to it"
+        )
+    topic_id = to_text(description.topic_id)
     if options.dry_run:
         with Ledger(client) as ledger:
             entry = ledger.read(key)
@@ -153,13 +160,7 @@ class _TopicReplay:
 
         Their origins must be known before the others are read, to recognize repeated ones.
         """
-        with new_consumer(
-            self._spec.client_settings,
-            group_id=None,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        ) as consumer:
+        with committed_consumer(self._spec.client_settings) as consumer:
             partitions = [
                 TopicPartition(self._topic, info.partition)
                 for info in consumer.partitions_for(self._topic)
@@ -169,36 +170,8 @@ class _TopicReplay:
             replayed = {p: min(self._replayed_offsets.get(p, 0), ends[p]) for p in partitions}
             for first_offsets, end_offsets in ((starts, replayed), (replayed, ends)):
                 for partition in partitions:
-                    end = end_offsets[partition]
-                    start = max(first_offsets[partition], starts[partition])
-                    if start >= end:
-                        continue
-                    consumer.assign([partition])
-                    consumer.seek(partition, start)
-                    empty_polls = 0
-                    while consumer.position(partition) < end:
-                        records = consumer.poll(_POLL_S)
-                        empty_polls = 0 if records else empty_polls + 1
-                        if empty_polls > _MAX_EMPTY_POLLS:
-                            raise PipelineError(
-                                f"{partition} could not be read up to offset {end}: does the "
-                                "broker respond?"
-                            )
-                        yield from (record for record in records if record.offset < end)
-
-
-def _topic_id(client: Mapping[str, str], topic: str) -> str:
-    admin = new_admin(client)
-    try:
-        return to_text(admin.describe_topics([topic])[topic].topic_id)
-    except KafkaError as error:
-        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        raise PipelineError(
-            f"there is no dead-letter topic {topic}: no record was ever written to it"
-        ) from error
-    finally:
-        admin.close()
+                    first = max(first_offsets[partition], starts[partition])
+                    yield from committed_records(consumer, partition, first, end_offsets[partition])
 
 
 def _replayed_offsets(entry: LedgerEntry, topic_id: str, topic: str) -> dict[TopicPartition, int]:

@@ -22,11 +22,11 @@ from tests.support.spark.dead_letter_replay import (
     dead_letters,
     put_in_table,
     put_in_topic,
-    read_all,
     replay_and_die,
     table_pipeline,
     topic_pipeline,
 )
+from tests.support.spark.topic_sinks import committed, values_of
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def address(database_url: URL) -> str:
 
 
 def values(broker: Broker, topic: str) -> list[str]:
-    return [record.value.decode() for record in read_all(broker.bootstrap_servers, topic)]
+    return values_of(broker.bootstrap_servers, topic)
 
 
 def sqlite(directory: Path, name: str = "results") -> str:
@@ -83,10 +83,10 @@ def test_records_are_sent_again_unchanged(
     spec = topic_pipeline(broker.bootstrap_servers, name, dead)
     put_in_topic(broker.bootstrap_servers, dead, dead_letters(origin, [4, 7], partition=1), name)
     assert replay(spec, dry_run=True).by_reason == {"even": 1, "odd": 1}
-    assert read_all(broker.bootstrap_servers, origin) == []
+    assert committed(broker.bootstrap_servers, origin) == []
     result = replay(spec)
     assert (result.replayed, result.by_topic) == (2, {origin: 2})
-    records = read_all(broker.bootstrap_servers, origin)
+    records = committed(broker.bootstrap_servers, origin)
     assert [record.value.decode() for record in records] == [f"{origin}-1@4", f"{origin}-1@7"]
     for record, offset in zip(records, (4, 7), strict=True):
         assert record.key == b"key"
@@ -97,8 +97,8 @@ def test_records_are_sent_again_unchanged(
     assert replay(spec).replayed == 0
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         group = f"{name}.replay-dlq"
-        committed = admin.list_group_offsets([group])[group]
-    assert sum(offset.offset for offset in committed.values() if offset is not None) == 2
+        group_offsets = admin.list_group_offsets([group])[group]
+    assert sum(offset.offset for offset in group_offsets.values() if offset is not None) == 2
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -229,7 +229,7 @@ def test_tables_are_replayed_in_chunks_each_record_once(
     assert result.by_reason == {"even": 2, "odd": 3}
     expected = [*(f"{origin}-0@{at}" for at in range(8)), f"{origin}-1@3"]
     assert sorted(values(broker, origin)) == sorted(expected)
-    records = read_all(broker.bootstrap_servers, origin)
+    records = committed(broker.bootstrap_servers, origin)
     assert {record.headers[0] for record in records} == {("trace", b"7")}
     assert {record.timestamp for record in records} == {round(TIME.timestamp() * 1000)}
     assert replayed_rows(address) == {True: 13}
@@ -276,7 +276,7 @@ def test_a_table_preserves_all_bytes(broker: Broker, name: str, origin: str, add
     letters[2]["timestamp"] = TIME.replace(microsecond=123_000)
     put_in_table(spec, 0, pa.Table.from_pylist(letters, schema=SCHEMA))
     assert replay(spec).replayed == 3
-    records = read_all(broker.bootstrap_servers, origin)
+    records = committed(broker.bootstrap_servers, origin)
     headers = [[h for h in record.headers if h[0] != REPLAYED_FROM] for record in records]
     assert headers == [[], [("é", None)], [("", every)]]
     assert [(record.key, record.value) for record in records] == [

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.spark.clients import new_admin
+from penstock.spark.clients import describe_topic, new_admin
 from penstock.spark.errors import PipelineError
 from penstock.spark.exactly_once import recreated_topics
 from penstock.spark.progress import Batch, SourceOffsets, StoredProgress
@@ -35,52 +35,86 @@ WrittenDeadLetters: TypeAlias = Callable[[], Collection[Origin]]
 """Returns the origins of the pipeline's dead letters that are in their topic."""
 
 
+class DeadLetterLog:
+    """The dead letters that a query has written to a topic, to write only new ones.
+
+    `key` is the key of the query, `client` has Kafka's settings by their dotted names. The caller
+    must have fenced other writers of the query.
+    """
+
+    def __init__(
+        self, topic: str, key: str, client: Mapping[str, str], entry: LedgerEntry | None, owner: str
+    ) -> None:
+        self._topic = topic
+        self._pipeline = key.rpartition(".")[0] or key
+        self._entry = entry
+        self._owner = owner
+        self._written = _written_dead_letters(client, topic, self._pipeline)
+
+    def select_new(
+        self, dead_letters: "pa.Table | None", batch: Batch
+    ) -> "tuple[pa.Table, LedgerEntry] | None":
+        """Returns the new dead letters of a batch and their ledger entry; None without any."""
+        if dead_letters is None:
+            return None
+        new_letters = drop_written(dead_letters, self._entry, self._written)
+        if not new_letters.num_rows:
+            return None
+        return new_letters, advance_entry(self._entry, batch, self._owner, new_letters.num_rows)
+
+    def send(self, producer: "Producer", dead_letters: "pa.Table") -> None:
+        """Sends dead letters with their own key and value; headers have origin and reason."""
+        from penstock.spark.decode.dead_letters import to_records
+
+        number = dead_letters.schema.get_field_index("timestamp")
+        times = in_years(dead_letters.column(number))
+        dead_letters = dead_letters.set_column(number, "timestamp", times)
+        for key, value, headers in to_records(dead_letters, self._pipeline):
+            producer.send(self._topic, value, key=key, headers=headers)
+
+    def advance(self, entry: LedgerEntry) -> None:
+        """Continues from an entry, after its transaction was committed."""
+        self._entry = entry
+
+
 class DeadLetterTopic:
     """The dead-letter topic of a query whose sink cannot store dead letters with its results.
 
     Results and dead letters are two transactions then, dead letters first. After a crash in between
     Spark repeats the batch, and its dead letters are found in the topic.
-
-    `key` is the key of the query, `client` has Kafka's settings by their dotted names.
     """
 
     def __init__(self, topic: str, key: str, client: Mapping[str, str]) -> None:
         self._topic = topic
+        self._key = key
         self._client = client
-        self._pipeline = pipeline_of(key)
         self._transactions = Transactions(client, key + SUFFIX)
-        self._owner = ""
-        self._entry: LedgerEntry | None = None
-        self._written: WrittenDeadLetters = frozenset
+        self._log: DeadLetterLog | None = None
 
     def open(self, owner: str) -> None:
         """Takes the topic over for this query; the previous owner now gets `FencedError`."""
-        self._owner = owner
-        self._entry = self._transactions.open()
-        self._written = written_dead_letters(self._client, self._topic, self._pipeline)
+        entry = self._transactions.open()
+        self._log = DeadLetterLog(self._topic, self._key, self._client, entry, owner)
 
     def write(self, dead_letters: "pa.Table", batch: Batch) -> int:
         """Writes the dead letters that are new, in one transaction, and returns their number."""
-        new_letters = drop_written(dead_letters, self._entry, self._written)
-        if new_letters.num_rows == 0:
+        assert self._log is not None
+        log = self._log
+        new = log.select_new(dead_letters, batch)
+        if new is None:
             return 0
-        entry = advance_entry(self._entry, batch, self._owner, new_letters.num_rows)
+        new_letters, entry = new
 
         def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
-            send_dead_letters(producer, new_letters, self._topic, self._pipeline)
+            log.send(producer, new_letters)
             check_deadline()
 
         self._transactions.run(work, {self._transactions.key: entry})
-        self._entry = entry
+        log.advance(entry)
         return int(new_letters.num_rows)
 
     def close(self) -> None:
         self._transactions.close()
-
-
-def pipeline_of(key: str) -> str:
-    """Returns the pipeline's name from the key of a query."""
-    return key.rpartition(".")[0] or key
 
 
 def advance_entry(entry: LedgerEntry | None, batch: Batch, owner: str, rows: int) -> LedgerEntry:
@@ -105,7 +139,7 @@ def advance_entry(entry: LedgerEntry | None, batch: Batch, owner: str, rows: int
     return LedgerEntry(StoredProgress(progress, batch.query_id, batch.batch_id), owner, rows)
 
 
-def written_dead_letters(
+def _written_dead_letters(
     client: Mapping[str, str], topic: str, pipeline: str
 ) -> WrittenDeadLetters:
     """Returns a function that reads the topic at its first call. Fence other writers first."""
@@ -128,13 +162,12 @@ def _read_origins(client: Mapping[str, str], topic: str, pipeline: str) -> Itera
     from penstock.spark.decode.dead_letters import from_record
 
     with new_admin(client) as admin:
-        try:
-            partitions = admin.describe_topics([topic])[topic].partitions
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
+        description = describe_topic(admin, topic)
+        if description is None:
             return
-        topic_partitions = [TopicPartition(topic, info.partition) for info in partitions]
+        topic_partitions = [
+            TopicPartition(topic, info.partition) for info in description.partitions
+        ]
         starts = admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(topic_partitions, OffsetSpec.LATEST))
     with committed_consumer(client) as consumer:
@@ -173,19 +206,6 @@ def drop_written(
         )
         keep.append(is_other_topic or row["offset"] >= stored or origin not in written())
     return dead_letters.filter(pa.array(keep, pa.bool_()))
-
-
-def send_dead_letters(
-    producer: "Producer", dead_letters: "pa.Table", topic: str, pipeline: str
-) -> None:
-    """Sends dead letters with their own key and value; headers have their origin and the reason."""
-    from penstock.spark.decode.dead_letters import to_records
-
-    number = dead_letters.schema.get_field_index("timestamp")
-    times = in_years(dead_letters.column(number))
-    dead_letters = dead_letters.set_column(number, "timestamp", times)
-    for key, value, headers in to_records(dead_letters, pipeline):
-        producer.send(topic, value, key=key, headers=headers)
 
 
 def in_years(times: "pa.ChunkedArray") -> "pa.ChunkedArray":

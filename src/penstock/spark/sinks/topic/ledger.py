@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.spark.clients import new_admin, new_consumer
+from penstock.spark.clients import describe_topic, new_admin, new_consumer
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.progress import Json, SourceOffsets, StoredProgress
 
@@ -108,11 +108,8 @@ class Ledger:
         Raises `PipelineError` if the topic has other settings: retention would delete progress, and
         pipelines would start from scratch.
         """
-        try:
-            topic = self._connect().describe_topics([TOPIC])[TOPIC]
-        except KafkaError as error:
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
+        topic = describe_topic(self._connect(), TOPIC)
+        if topic is None:
             self._exists = not self._create()
         else:
             _check_partitions(len(topic.partitions))

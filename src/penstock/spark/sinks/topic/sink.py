@@ -13,15 +13,7 @@ from penstock.spark.clients import new_admin
 from penstock.spark.errors import OptionError, PipelineError
 from penstock.spark.progress import Batch, Progress, StoredProgress
 from penstock.spark.sinks.port import DeadLetters, Sink, WriteResult
-from penstock.spark.sinks.topic.dead_letters import (
-    SUFFIX,
-    WrittenDeadLetters,
-    advance_entry,
-    drop_written,
-    pipeline_of,
-    send_dead_letters,
-    written_dead_letters,
-)
+from penstock.spark.sinks.topic.dead_letters import SUFFIX, DeadLetterLog
 from penstock.spark.sinks.topic.kind import TopicSinkSpec
 from penstock.spark.sinks.topic.ledger import LedgerEntry
 from penstock.spark.sinks.topic.options import TopicSinkOptions
@@ -58,16 +50,15 @@ class TopicSink(Sink):
         self._dead_letter_topic = dead_letter_topic
         self._transactions = Transactions(self._client, key)
         self._owner = ""
-        self._dead_letters: LedgerEntry | None = None
-        self._written: WrittenDeadLetters = frozenset
+        self._dead_letters: DeadLetterLog | None = None
 
     def open(self, owner: str) -> StoredProgress | None:
         self._owner = owner
         entry = self._transactions.open()
         if self._dead_letter_topic is not None:
-            self._dead_letters = self._transactions.ledger.read(self._key + SUFFIX)
-            self._written = written_dead_letters(
-                self._client, self._dead_letter_topic, pipeline_of(self._key)
+            letters = self._transactions.ledger.read(self._key + SUFFIX)
+            self._dead_letters = DeadLetterLog(
+                self._dead_letter_topic, self._key, self._client, letters, owner
             )
         if entry is not None and entry.clearing:
             # A query whose records cannot be deleted must be able to run again.
@@ -98,26 +89,22 @@ class TopicSink(Sink):
         entries: dict[str, LedgerEntry | None] = {
             self._key: LedgerEntry(stored, self._owner, rows.num_rows)
         }
-        new_letters: pa.Table | None = None
-        if dead_letters is not None and dead_letters.num_rows:
-            if self._dead_letter_topic is None:
-                raise OptionError(f"{self._key} has no dead-letter topic: name one")
-            new_letters = drop_written(dead_letters, self._dead_letters, self._written)
-        count = 0 if new_letters is None else new_letters.num_rows
-        letters = self._dead_letters
-        if count:
-            letters = advance_entry(letters, batch, self._owner, count)
-            entries[self._key + SUFFIX] = letters
+        log = self._dead_letters
+        if log is None and dead_letters is not None and dead_letters.num_rows:
+            raise OptionError(f"{self._key} has no dead-letter topic: name one")
+        new = None if log is None else log.select_new(dead_letters, batch)
+        if new is not None:
+            entries[self._key + SUFFIX] = new[1]
 
         def work(producer: "Producer", check_deadline: CheckDeadline) -> None:
             RecordSender(producer).send(record_chunks(rows, self._spec.topic), check_deadline)
-            if new_letters is not None and self._dead_letter_topic is not None:
-                pipeline = pipeline_of(self._key)
-                send_dead_letters(producer, new_letters, self._dead_letter_topic, pipeline)
+            if log is not None and new is not None:
+                log.send(producer, new[0])
 
         self._transactions.run(work, entries)
-        self._dead_letters = letters
-        return WriteResult(rows.num_rows, count)
+        if log is not None and new is not None:
+            log.advance(new[1])
+        return WriteResult(rows.num_rows, 0 if new is None else new[0].num_rows)
 
     def clear(self) -> None:
         """Removes the progress; deletes or keeps the records, as the option `onRebuild` says.
