@@ -1,1 +1,1 @@
-"""Measurements: `make bench` runs them all and prints each figure beside its target."""
+"""Measurements: `make bench` runs them all and prints each figure with its target."""

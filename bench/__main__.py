@@ -1,4 +1,4 @@
-"""`python -m bench [NAME…]`: the measurements named, or all. Exits 1 where a target is missed."""
+"""`python -m bench [NAME…]`: runs these measurements, or all. Exits with 1 for a missed target."""
 
 import importlib
 import platform

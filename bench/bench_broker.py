@@ -1,6 +1,6 @@
 """The broker in its own process, compared with bare loops that do only the I/O.
 
-Bare loop and broker take turns, and each one's least time counts: a noisy moment hits both alike.
+Bare loop and broker alternate, and the shortest time of each counts: noise affects both alike.
 """
 
 import tempfile
@@ -29,13 +29,13 @@ DEPTH = 50
 DELETE_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
 
 
-def start(folder: Path) -> list[Row]:
+def start(directory: Path) -> list[Row]:
     """Time until a record is acknowledged, with an empty directory, and the idle broker."""
     produce = produce_frame("first", {0: batch(1, 100)}, acks=-1)
     seconds = []
     for attempt in range(5):
         begun = time.perf_counter()
-        with start_broker(folder / f"start{attempt}") as broker:
+        with start_broker(directory / f"start{attempt}") as broker:
             with Client(broker.address) as client:
                 client.api_versions()
                 client.metadata("first", create=True)
@@ -51,15 +51,18 @@ def start(folder: Path) -> list[Row]:
     ]
 
 
-def large_produce(folder: Path) -> list[Row]:
+def large_produce(directory: Path) -> list[Row]:
     """Batches of 1 MB to one partition, compared with a loop that writes its input to a file."""
     records = batch(1000, 1000)
     request = produce_frame("large", {0: records})
-    with start_broker(folder / "large", DELETE_AT_ONCE) as broker, Client(broker.address) as client:
+    with (
+        start_broker(directory / "large", DELETE_AT_ONCE) as broker,
+        Client(broker.address) as client,
+    ):
         client.create_topic("large")
         response = client.produced(request)
         client.delete_topic("large")
-        bare_file = str(folder / "received")
+        bare_file = str(directory / "received")
         sizes = str(len(request)), str(response)
 
         def load(to: Client) -> None:
@@ -72,7 +75,7 @@ def large_produce(folder: Path) -> list[Row]:
                 raise RuntimeError("records are missing")
             client.delete_topic("large")
             # Its pages go with its files: that must not fall into the next round.
-            while any((folder / "large" / "data").glob("large-0*")):
+            while any((directory / "large" / "data").glob("large-0*")):
                 time.sleep(0.01)
             return measured
 
@@ -83,25 +86,25 @@ def large_produce(folder: Path) -> list[Row]:
                 time.sleep(0.01)
             return measured
 
-        with start_bare(folder / "bare-large", "receive", *sizes, bare_file) as bare:
+        with start_bare(directory / "bare-large", "receive", *sizes, bare_file) as bare:
             least, ours = in_turns(ROUNDS, through_bare, through_broker)
     gigabytes = len(request) * LARGE_REQUESTS / 1e9
     return [
-        *beside("produce, 1 MB batches", "receive and write", gigabytes, ours, least),
+        *compared_rows("produce, 1 MB batches", "receive and write", gigabytes, ours, least),
         at_least("  produce / receive and write", least.seconds / ours.seconds * 100, "%", 60),
     ]
 
 
-def consume(folder: Path) -> list[Row]:
+def consume(directory: Path) -> list[Row]:
     """Records of 1 KB in batches of 16 KB from the page cache, compared with `os.sendfile`."""
     records = batch(15, 1024)
     batches = 128 * 1024 * 1024 // len(records)
-    with start_broker(folder / "consume") as broker, Client(broker.address) as client:
+    with start_broker(directory / "consume") as broker, Client(broker.address) as client:
         topic_id = client.create_topic("consume")
         request = produce_frame("consume", {0: records})
         response = client.produced(request)
         client.pipelined([request], [response], batches - 1, DEPTH)
-        log = folder / "consume" / "data" / "consume-0" / f"{0:020}.log"
+        log = directory / "consume" / "data" / "consume-0" / f"{0:020}.log"
         size = log.stat().st_size
 
         def offsets(fetch_bytes: int) -> list[int]:
@@ -129,7 +132,7 @@ def consume(folder: Path) -> list[Row]:
             with Client(bare.address) as plain:
                 return cost(bare, lambda: plain.read_all(ranges, depth))
 
-        with start_bare(folder / "bare-consume", "sendfile", str(log)) as bare:
+        with start_bare(directory / "bare-consume", "sendfile", str(log)) as bare:
             least, ours, least_default, ours_default = in_turns(
                 ROUNDS,
                 lambda: bare_load(FETCH_BYTES, 2),
@@ -139,9 +142,9 @@ def consume(folder: Path) -> list[Row]:
             )
     default_share = least_default.seconds / ours_default.seconds * 100
     return [
-        *beside("consume, 1 KB records", "os.sendfile", size / 1e9, ours, least),
+        *compared_rows("consume, 1 KB records", "os.sendfile", size / 1e9, ours, least),
         at_least("  consume / os.sendfile", least.seconds / ours.seconds * 100, "%", 60),
-        *beside(
+        *compared_rows(
             "consume, 1 MB per fetch, one at a time",
             "os.sendfile",
             size / 1e9,
@@ -152,10 +155,10 @@ def consume(folder: Path) -> list[Row]:
     ]
 
 
-def small_produce(folder: Path) -> list[Row]:
+def small_produce(directory: Path) -> list[Row]:
     """Requests of one record: one at a time, compared with an echo, then many in flight."""
     request = produce_frame("small", {0: batch(1, 100)})
-    with start_broker(folder / "small") as broker, Client(broker.address) as client:
+    with start_broker(directory / "small") as broker, Client(broker.address) as client:
         client.create_topic("small")
         response = client.produced(request)
 
@@ -165,7 +168,7 @@ def small_produce(folder: Path) -> list[Row]:
         def pipelined() -> Cost:
             return cost(broker, lambda: client.pipelined([request], [response], PIPELINED, DEPTH))
 
-        echo = start_bare(folder / "echo", "echo", str(len(request)), str(response))
+        echo = start_bare(directory / "echo", "echo", str(len(request)), str(response))
         with echo, Client(echo.address) as plain:
             least, ours, many = in_turns(
                 SHORT_ROUNDS,
@@ -186,7 +189,7 @@ def small_produce(folder: Path) -> list[Row]:
     ]
 
 
-def beside(name: str, bare_name: str, gigabytes: float, ours: Cost, bare: Cost) -> list[Row]:
+def compared_rows(name: str, bare_name: str, gigabytes: float, ours: Cost, bare: Cost) -> list[Row]:
     return [
         *throughput(f"bare {bare_name}", bare, gigabytes, ""),
         *throughput(name, ours, gigabytes),

@@ -1,4 +1,4 @@
-"""The log cleaner: how fast it compacts, what a key costs, and how long others wait for it (S5)."""
+"""The log cleaner: throughput, memory per key, and delays of other threads (S5)."""
 
 import random
 import tempfile
@@ -75,7 +75,7 @@ def clean(value_bytes: int, compression: Compression) -> list[Row]:
 
 
 def wait_of_another_thread() -> list[Row]:
-    """How late a thread is that wants to run every millisecond, while a log is cleaned."""
+    """Returns the delays of a thread that runs every millisecond while a log is cleaned."""
     clock = SystemClock()
     late: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
@@ -97,7 +97,7 @@ def wait_of_another_thread() -> list[Row]:
     late.sort()
     return [
         Row(
-            f"wait of another thread meanwhile, {share} %",
+            f"wait of another thread while it runs, {share} %",
             late[len(late) * share // 100] * 1e3,
             "ms",
         )

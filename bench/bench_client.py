@@ -1,4 +1,4 @@
-"""The clients, side by side in one run: ours, kafka-python, aiokafka and confluent-kafka.
+"""The clients compared in one run: Penstock, kafka-python, aiokafka and confluent-kafka.
 
 Each runs in a process of its own against the same broker, in turns, so that a disturbance of the
 machine affects all of them. A client's figure is that of its median round; compare the ratios.

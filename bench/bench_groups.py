@@ -48,13 +48,13 @@ def run() -> list[Row]:
         ]
 
 
-def loading(folder: Path, *, groups: int, rounds: int) -> list[Row]:
-    """Groups that read 100 partitions have committed them all, so often."""
+def loading(directory: Path, *, groups: int, rounds: int) -> list[Row]:
+    """Measures the start of a broker after groups committed 100 partitions each, `rounds` times."""
     names = [f"group-{number}" for number in range(groups)]
-    fill(folder / "data", names, rounds)
+    fill(directory / "data", names, rounds)
     spread = {partition_for(name, PARTITIONS): name for name in names}
     start = time.perf_counter()
-    with start_broker(folder) as broker:
+    with start_broker(directory) as broker:
         ready = time.perf_counter()
         with Client(broker.address) as client:
             wait_until_loaded(client, list(spread.values()))
@@ -68,9 +68,9 @@ def loading(folder: Path, *, groups: int, rounds: int) -> list[Row]:
     ]
 
 
-def fill(folder: Path, groups: list[str], rounds: int) -> None:
+def fill(directory: Path, groups: list[str], rounds: int) -> None:
     """Writes the logs of the topic as a broker would have left them."""
-    manager = LogManager(OsDisk(), [str(folder)], SystemClock())
+    manager = LogManager(OsDisk(), [str(directory)], SystemClock())
     manager.open(node_id=0, cluster_id="bench-of-the-groups-00")
     manager.load(lambda _: LogConfig(), lambda *_: True)
     logs = [
@@ -96,13 +96,13 @@ def commits(group: str, number: int) -> Iterator[bytearray]:
 
 
 def wait_until_loaded(client: Client, groups: list[str]) -> None:
-    """Asks for what groups of all partitions have committed, until all are answered."""
+    """Requests committed offsets of groups of all partitions until every request succeeds."""
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequestGroup(name, topics=None) for name in groups]
     )
     loading_codes = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR}
     while True:
-        response = client.ask(request, 9, OffsetFetchResponse)
+        response = client.send_request(request, 9, OffsetFetchResponse)
         errors = {group.error_code for group in response.groups}
         if not errors & loading_codes:
             break

@@ -1,4 +1,4 @@
-"""The log: append beside a bare write loop, finding an offset in 10 GB, recovery (S2, S6, S7)."""
+"""The log: append and a bare write loop, finding an offset in 10 GB, recovery (S2, S6, S7)."""
 
 import os
 import random
@@ -39,7 +39,7 @@ def open_log(directory: str) -> Log:
 
 
 def bare_write(directory: str, batches: list[bytearray]) -> float:
-    """Seconds for the batches, with nothing but writes."""
+    """Returns the seconds that only writing the batches takes."""
     path = f"{directory}/bare"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT)
     start = time.perf_counter()
@@ -52,7 +52,7 @@ def bare_write(directory: str, batches: list[bytearray]) -> float:
 
 
 def leader_append(directory: str, batches: list[bytearray]) -> float:
-    """Seconds for the batches as producers send them."""
+    """Returns the seconds that appends of batches from producers take."""
     for data in batches:
         set_base_offset(data, 0, 0)
     log = open_log(f"{directory}/log")
@@ -63,7 +63,7 @@ def leader_append(directory: str, batches: list[bytearray]) -> float:
 
 
 def follower_append(directory: str, batches: list[bytearray]) -> float:
-    """Seconds for the batches as a leader hands them on, with the offsets it gave them."""
+    """Returns the seconds that appends of batches from a leader take, which have offsets."""
     log = open_log(f"{directory}/log")
     start = time.perf_counter()
     for data in batches:
@@ -111,7 +111,7 @@ def find_offset(directory: str) -> float:
 
 
 def recover(directory: str, batches: list[bytearray]) -> float:
-    """GB/s of a recovery that reads every batch."""
+    """Returns the GB/s of a recovery that reads every batch."""
     log = open_log(directory)
     for _ in range(16):
         for data in batches:

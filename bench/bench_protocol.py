@@ -1,4 +1,4 @@
-"""The wire protocol: Produce and Fetch on their way through a broker, Metadata, compiling."""
+"""The wire protocol: codecs of Produce, Fetch and Metadata, and their compilation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ def fetch_response(partitions: int) -> FetchResponse:
 
 
 def microseconds(action: Callable[[], object], calls: int) -> float:
-    """Time of one call, from short bursts: one of them falls into a quiet moment."""
+    """Returns the time of one call: the shortest of several bursts, to avoid noise."""
 
     def repeatedly() -> None:
         for _ in range(calls):
@@ -136,10 +136,10 @@ def run() -> list[Row]:
         part for part in encode_request(produce_request(12), 12, 1, "c") if isinstance(part, bytes)
     )[4:]
     row("Produce request v12, header and body, decode", whole_request(frame), None, 2000)
-    answer = produce_response(12)
+    response = produce_response(12)
     row(
         "Produce response v12, framed, encode",
-        partial(encode_response, answer, 12, 1),
+        partial(encode_response, response, 12, 1),
         None,
         2000,
     )

@@ -1,7 +1,7 @@
 """The simulations of `tests/sim`, with thousands of seeds instead of a few dozen.
 
 `PENSTOCK_SIM_SEEDS=20000` runs so many of each; `PENSTOCK_SIM_SEEDS=7000:9000` runs these. The
-processes share the work. A seed that fails is told with the command that replays it.
+processes share the work. A seed that fails is printed with the command that replays it.
 """
 
 import multiprocessing
@@ -19,11 +19,11 @@ from bench.report import Row, at_most
 SEEDS = "2000"
 _CHUNK = 10
 _SHOWN = 3
-"""How many failures are told in full."""
+"""How many failures are printed in full."""
 
 
 class Simulation(NamedTuple):
-    """A function that takes a seed, and raises where something is wrong."""
+    """A function that takes a seed, and raises an exception if the simulation fails."""
 
     module: str
     function: str
@@ -37,7 +37,7 @@ SIMULATIONS = {
 
 
 def run_simulation(simulation: Simulation, seed: int) -> str | None:
-    """What went wrong with a seed, and how to see it again; None where nothing did."""
+    """Returns the failure of a seed and the command that replays it; None if it succeeds."""
     run: Callable[[int], object] = getattr(import_module(simulation.module), simulation.function)
     try:
         run(seed)

@@ -1,4 +1,4 @@
-"""Half a minute of everything at once: no error, and the broker needs no more at the end."""
+"""Half a minute of mixed load: no errors, and no growth of the broker's memory and open files."""
 
 import statistics
 import tempfile
@@ -16,13 +16,13 @@ from bench.report import Row, at_least, at_most
 
 SECONDS = 30.0
 WARM_UP_SECONDS = 10.0
-"""Before the clock: buffers reach their size, retention has its first segments to delete."""
+"""Not measured: buffers reach their size, and retention gets its first segments to delete."""
 CONNECTIONS = 1000
 MEMORY_LIMIT_PERCENT = 5
-"""What the median of the last seconds may lie above that of the first ones. Fragments of memory and
-mapped indexes come and go with segments, by 1 to 2 %; a leak of 100 bytes per request is 60 %."""
+"""How much the median of the last seconds may exceed that of the first. Segments that are added and
+removed change memory by 1 to 2 %; a leak of 100 bytes per request is 60 %."""
 FILES_LIMIT_PERCENT = 10
-"""Segments come and go, so the count swings by a few."""
+"""Segments are added and removed, so the count varies a little."""
 SAMPLES = 5
 VISIT_SECONDS = 2.0
 LIBRDKAFKA = {"log_level": 4}
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 class Load:
-    """Threads that do something over and over until `stop`; what went wrong is remembered."""
+    """Threads that repeat their actions until `stop`, and the errors that occurred."""
 
     def __init__(self, broker: Server) -> None:
         self.address = broker.address
@@ -58,7 +58,7 @@ class Load:
         return not self._stopping.is_set()
 
     def running_for(self, seconds: float) -> Callable[[], bool]:
-        """Asked again and again: whether that time is not over yet."""
+        """Returns a function that tells whether the time has not passed yet."""
         until = time.monotonic() + seconds
         return lambda: self.running and time.monotonic() < until
 
@@ -168,7 +168,7 @@ def large_producer(load: Load) -> None:
 
 
 def long_polls(load: Load) -> None:
-    """Fetches that wait for records which never come, on twenty connections."""
+    """Fetches that wait for records that never arrive, on twenty connections."""
     clients = [Client(load.address) for _ in range(20)]
     request = fetch_frame(
         clients[0].metadata("silent"), {0: 0}, max_bytes=1000, partition_bytes=1000, max_wait_ms=300
@@ -177,14 +177,14 @@ def long_polls(load: Load) -> None:
         for client in clients:
             client.sock.sendall(request)
         for client in clients:
-            client.answer()
+            client.read_response()
         load.count("long polls", len(clients))
     for client in clients:
         client.sock.close()
 
 
 def metadata(load: Load) -> None:
-    """Clients that come, ask and go."""
+    """Clients that connect, send a request and disconnect."""
     while load.running:
         with Client(load.address) as client:
             client.api_versions()
@@ -194,7 +194,7 @@ def metadata(load: Load) -> None:
 
 
 def topics(load: Load) -> None:
-    """Topics that are made, used once, and deleted."""
+    """Topics that are created, used once, and deleted."""
     with Client(load.address) as client:
         while load.running:
             client.create_topic("passing", 2)
@@ -205,7 +205,7 @@ def topics(load: Load) -> None:
 
 
 def crowd(load: Load) -> None:
-    """Connections that stay open; each asks for something now and then."""
+    """Connections that stay open and send a request occasionally."""
     clients = [Client(load.address) for _ in range(CONNECTIONS)]
     load.count("connections open at the same time", len(clients))
     while load.running:
@@ -234,8 +234,8 @@ LOADS = (
 )
 
 
-def soak(folder: Path) -> list[Row]:
-    with start_broker(folder / "soak", SETTINGS) as broker:
+def soak(directory: Path) -> list[Row]:
+    with start_broker(directory / "soak", SETTINGS) as broker:
         with Client(broker.address) as client:
             for topic in ("shared", "raw", "large", "silent"):
                 client.create_topic(topic, 4 if topic == "shared" else 1)
@@ -271,7 +271,7 @@ def soak(folder: Path) -> list[Row]:
 
 
 def rows_of(samples: list[Sample]) -> list[Row]:
-    """How memory and open files at the end compare to those at the start."""
+    """Compares memory and open files at the end with those at the start."""
     first, last = samples[:SAMPLES], samples[-SAMPLES:]
     memory = [statistics.median(item.memory.resident for item in part) for part in (first, last)]
     files = [statistics.median(item.files for item in part) for part in (first, last)]

@@ -34,9 +34,9 @@ KEYS: Final = 8
 LIST: Final = 10_000
 FORMATS: Final = ("penstock", "kafka")
 WRITTEN: Final = 200_000
-"""Rows of 100 bytes that are written in one go."""
+"""The number of rows of 100 bytes in one write."""
 SMALL: Final = 100
-"""Records of a topic whose reading is all overhead."""
+"""The number of records of a small topic, to measure overhead."""
 CONNECTOR: Final = Path(__file__).resolve().parents[1] / ".parts" / "spark-kafka" / "libs"
 SETTINGS: Final = {
     "spark.ui.enabled": "false",

@@ -1,4 +1,4 @@
-"""A broker for a test: how long it takes from asking for it to the first acknowledged record."""
+"""A broker for a test: the time from its start to the first acknowledged record."""
 
 import statistics
 import subprocess

@@ -1,11 +1,11 @@
 """`python -m bench.broker_bare KIND …`: the servers that a broker is compared with.
 
-    receive REQUEST ANSWER FILE   receives, writes to the file, answers ANSWER bytes per REQUEST
-    echo REQUEST ANSWER           answers ANSWER bytes per REQUEST bytes, nothing else
-    sendfile FILE                 sends the range that each request names, with its length before
+    receive REQUEST RESPONSE FILE   receives, writes to the file, sends RESPONSE bytes per REQUEST
+    echo REQUEST RESPONSE           sends RESPONSE bytes per REQUEST bytes
+    sendfile FILE                 sends the range that each request names, preceded by its length
 
-The first two run on the event loop that the broker runs on. Each connection of `receive` starts a
-file anew, which is gone when the connection is.
+The first two run on the event loop that the broker runs on. Each connection of `receive` writes
+a new file, which is removed at its end.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def on_loop(connected: "Callable[[asyncio.AbstractEventLoop, socket.socket], Non
     loop.run_forever()
 
 
-class Answering:
+class Responder:
     """One connection: counts bytes and responds when a request is complete."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Answering:
         self._loop = loop
         self._connection = connection
         self._request = request
-        self._answer = bytes(response)
+        self._response = bytes(response)
         self._came = 0
         self._buffer = memoryview(bytearray(_RECEIVE_BYTES))
         loop.add_reader(connection.fileno(), self._readable)
@@ -83,14 +83,14 @@ class Answering:
         self._came += count
         if self._came >= self._request:
             whole, self._came = divmod(self._came, self._request)
-            self._connection.send(self._answer * whole)
+            self._connection.send(self._response * whole)
 
     def received(self, data: memoryview) -> None: ...
 
     def ended(self) -> None: ...
 
 
-class Writing(Answering):
+class FileWriter(Responder):
     """Writes everything that it receives to a file."""
 
     def __init__(
@@ -132,17 +132,19 @@ def sendfile(path: str) -> None:
 
 def main(kind: str, *arguments: str) -> None:
     match kind, arguments:
-        case "receive", [request, answer, path]:
-            on_loop(lambda loop, sock: _keep(Writing(loop, sock, int(request), int(answer), path)))
-        case "echo", [request, answer]:
-            on_loop(lambda loop, sock: _keep(Answering(loop, sock, int(request), int(answer))))
+        case "receive", [request, response, path]:
+            on_loop(
+                lambda loop, sock: _keep(FileWriter(loop, sock, int(request), int(response), path))
+            )
+        case "echo", [request, response]:
+            on_loop(lambda loop, sock: _keep(Responder(loop, sock, int(request), int(response))))
         case "sendfile", [path]:
             sendfile(path)
         case _:
             raise SystemExit(__doc__)
 
 
-def _keep(connection: Answering) -> None:
+def _keep(connection: Responder) -> None:
     """The event loop keeps a reference: its reader is a bound method."""
 
 

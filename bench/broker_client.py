@@ -1,7 +1,7 @@
 """A client with little overhead: requests are encoded before the measurement starts.
 
-It does not decode answers while the clock runs. What they said is checked before, on the first,
-and afterwards, on the end offsets of the logs.
+It does not decode responses during the measurement. The first response is checked before it, the
+end offsets of the logs afterwards.
 """
 
 import socket
@@ -115,36 +115,36 @@ class Client:
     def __exit__(self, *raised: object) -> None:
         self.sock.close()
 
-    # --- under the clock
+    # --- during the measurement
 
-    def round_trips(self, request: bytes, answer_bytes: int, count: int) -> None:
+    def round_trips(self, request: bytes, response_bytes: int, count: int) -> None:
         """Sends requests one at a time."""
         send, receive, buffer = self.sock.send, self.sock.recv_into, self._buffer
         for _ in range(count):
             send(request)
-            left = answer_bytes
+            left = response_bytes
             while left:
                 left -= _some(receive(buffer, left))
 
     def pipelined(
-        self, requests: Sequence[bytes], answer_bytes: Sequence[int], count: int, depth: int
+        self, requests: Sequence[bytes], response_bytes: Sequence[int], count: int, depth: int
     ) -> None:
         """Sends `count` requests, repeating these, with up to `depth` in flight."""
         sock, buffer = self.sock, self._buffer
-        coming = cycle(answer_bytes)
+        coming = cycle(response_bytes)
         going = cycle(requests)
         sent = min(depth, count)
         sock.sendall(b"".join(islice(going, sent)))
-        answered = came = 0
+        completed = came = 0
         due = next(coming)
-        while answered < count:
+        while completed < count:
             came += _some(sock.recv_into(buffer))
             whole = 0
             while came >= due:
                 came -= due
                 due = next(coming)
                 whole += 1
-            answered += whole
+            completed += whole
             more = min(whole, count - sent)
             if more:
                 sock.sendall(next(going) if more == 1 else b"".join(islice(going, more)))
@@ -157,13 +157,13 @@ class Client:
             self.sock.sendall(request)
         total = 0
         for _ in requests:
-            total += self.drop_answer()
+            total += self.drop_response()
             following = next(going, None)
             if following is not None:
                 self.sock.sendall(following)
         return total
 
-    def drop_answer(self) -> int:
+    def drop_response(self) -> int:
         """Receives a response, discards it and returns its size."""
         receive, buffer = self.sock.recv_into, self._buffer
         size: int = struct.unpack(">i", self.exactly(4))[0]
@@ -172,7 +172,7 @@ class Client:
             left -= _some(receive(buffer, min(left, _BUFFER)))
         return size
 
-    # --- beside the clock
+    # --- before and after
 
     def exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -182,35 +182,35 @@ class Client:
             data += received
         return bytes(data)
 
-    def answer(self) -> bytes:
+    def read_response(self) -> bytes:
         """Returns the next response without its length."""
         return self.exactly(struct.unpack(">i", self.exactly(4))[0])
 
-    def ask(self, message: Message, version: int, cls: type[M]) -> M:
+    def send_request(self, message: Message, version: int, cls: type[M]) -> M:
         key = type(message).INFO.key
         assert key is not None
         assert api(key).response is cls
         self.sock.sendall(frame(message, version))
-        return decode_response(cls, version, self.answer())[1]
+        return decode_response(cls, version, self.read_response())[1]
 
     def produced(self, request: bytes) -> int:
         """Sends a Produce request that must succeed; returns the size of its response."""
         self.sock.sendall(request)
-        answer = self.answer()
-        response = decode_response(ProduceResponse, PRODUCE_VERSION, answer)[1]
+        payload = self.read_response()
+        response = decode_response(ProduceResponse, PRODUCE_VERSION, payload)[1]
         for topic in response.responses:
             for partition in topic.partition_responses:
                 if partition.error_code:
                     raise RuntimeError(f"error {partition.error_code}: {partition.error_message}")
-        return 4 + len(answer)
+        return 4 + len(payload)
 
     def api_versions(self) -> None:
-        self.ask(ApiVersionsRequest("bench", "1"), 3, ApiVersionsResponse)
+        self.send_request(ApiVersionsRequest("bench", "1"), 3, ApiVersionsResponse)
 
     def metadata(self, topic: str, *, create: bool = False) -> UUID:
         """Requests metadata until a topic exists; returns its id."""
         while True:
-            response = self.ask(
+            response = self.send_request(
                 MetadataRequest([MetadataRequestTopic(name=topic)], create), 12, MetadataResponse
             )
             if not response.topics[0].error_code:
@@ -224,14 +224,14 @@ class Client:
             CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()
         ]
         wanted = CreatableTopic(name, partitions, 1, configs=configs)
-        response = self.ask(CreateTopicsRequest([wanted], 30_000), 7, CreateTopicsResponse)
+        response = self.send_request(CreateTopicsRequest([wanted], 30_000), 7, CreateTopicsResponse)
         if response.topics[0].error_code:
             raise RuntimeError(f"{name}: {response.topics[0].error_message}")
         return self.metadata(name)
 
     def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest([DeleteTopicState(name)], timeout_ms=30_000)
-        response = self.ask(request, 6, DeleteTopicsResponse)
+        response = self.send_request(request, 6, DeleteTopicsResponse)
         if response.responses[0].error_code:
             raise RuntimeError(f"{name}: {response.responses[0].error_message}")
 
@@ -239,7 +239,7 @@ class Client:
         """Returns the sum of the end offsets of all partitions."""
         wanted = [ListOffsetsPartition(n, -1, _LATEST) for n in range(partitions)]
         request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
-        response = self.ask(request, 8, ListOffsetsResponse)
+        response = self.send_request(request, 8, ListOffsetsResponse)
         return sum(partition.offset for partition in response.topics[0].partitions)
 
 

@@ -23,9 +23,9 @@ def cost(server: Server, action: Callable[[], object]) -> Cost:
 
 
 def in_turns(rounds: int, *measures: Callable[[], Cost]) -> list[Cost]:
-    """Least time of each, and its mean processor time, which the kernel counts in 10 ms.
+    """Returns the shortest time of each, and its mean processor time (in steps of 10 ms).
 
-    A noisy moment hits all of them alike, and each gets a quiet one.
+    Noise affects all of them alike.
     """
     return [least(costs) for costs in rounds_of(rounds, *measures)]
 
@@ -42,7 +42,7 @@ def least(costs: Sequence[Cost]) -> Cost:
 
 
 def typical_ratio(costs: Sequence[Cost], others: Sequence[Cost]) -> float:
-    """How long one takes beside another in the same round: the median over the rounds.
+    """Returns the ratio of two times in the same round: the median over the rounds.
 
     For two that differ little: the least time of each comes from different moments, and the luck
     of one of them would be most of the difference.

@@ -30,11 +30,11 @@ SMALL_SHARE_BYTES = 256 * 1024
 CONSUMED = 10_000 * RECORDS
 LIMIT = 20
 _SOME_SESSION = 0x7A7B7C7D
-"""Stands for the id that the broker will choose."""
+"""A placeholder for the id that the broker will choose."""
 
 
-def partitions(folder: Path) -> list[Row]:
-    with start_broker(folder / "partitions") as broker, Client(broker.address) as client:
+def partitions(directory: Path) -> list[Row]:
+    with start_broker(directory / "partitions") as broker, Client(broker.address) as client:
         client.create_topic("one")
         client.create_topic("wide", PARTITIONS)
         return produce(broker, client) + consume(broker, client)
@@ -82,7 +82,7 @@ def produce(broker: Server, client: Client) -> list[Row]:
 
 
 def consume(broker: Server, client: Client) -> list[Row]:
-    """160 MB of what `produce` left, in one fetch session."""
+    """Reads 160 MB of the records of `produce` in one fetch session."""
     per_partition = RECORDS * (BATCHES // PARTITIONS * 2 * ROUNDS + 3)
     if client.end_offsets("wide", PARTITIONS) != per_partition * PARTITIONS:
         raise RuntimeError("records are missing")
@@ -112,14 +112,14 @@ def consume(broker: Server, client: Client) -> list[Row]:
 
 def lost(speed: float) -> Row:
     """`speed` is that with 1,000 partitions, as a share of that with one."""
-    return at_most("  lost to 1,000 partitions", (1 - speed) * 100, "%", LIMIT)
+    return at_most("  loss with 1,000 partitions", (1 - speed) * 100, "%", LIMIT)
 
 
 class SessionReader:
     """Reads a topic from start to end in one fetch session, as consumers do: it sends only changes.
 
-    It reads once to learn what a consumer asks for. After that it repeats the requests without
-    looking at the answers, so that the client costs nothing.
+    It reads once to find out the requests of a consumer. Then it repeats them without decoding the
+    responses, so that the client has no overhead.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class SessionReader:
     def _ask(self, request: bytes) -> tuple[dict[int, int], int]:
         """Returns the received records by partition, and the id of the session."""
         self._client.sock.sendall(request)
-        response = decode_response(FetchResponse, FETCH_VERSION, self._client.answer())[1]
+        response = decode_response(FetchResponse, FETCH_VERSION, self._client.read_response())[1]
         came = {
             partition.partition_index: len(partition.records) // len(BATCH) * RECORDS
             for topic in response.responses

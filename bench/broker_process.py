@@ -33,7 +33,7 @@ CORES: Final = sorted(os.sched_getaffinity(0))
 def clients_on_a_core() -> Iterator[None]:
     """Clients, which run in this process, keep to one core; servers have another (`Server`).
 
-    Otherwise a good part of what is measured is how the scheduler moves them about.
+    Otherwise the measurement would include how the scheduler moves them.
     """
     os.sched_setaffinity(0, CORES[:1])
     try:
@@ -120,21 +120,21 @@ class Server:
         raise RuntimeError(f"the server was not ready within {READY_SECONDS} s:\n{self.said}")
 
 
-def start_broker(folder: Path, settings: Mapping[str, str] | None = None) -> Server:
-    """`penstock serve` with its data in `folder` and a free port; Kafka's defaults otherwise."""
-    folder.mkdir(exist_ok=True)
+def start_broker(directory: Path, settings: Mapping[str, str] | None = None) -> Server:
+    """`penstock serve` with its data in `directory` and a free port; Kafka's defaults otherwise."""
+    directory.mkdir(exist_ok=True)
     all_settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0",
-        "log.dirs": str(folder / "data"),
+        "log.dirs": str(directory / "data"),
         **(settings or {}),
     }
     arguments = ["penstock", "serve"]
     for name, value in all_settings.items():
         arguments += ["--set", f"{name}={value}"]
-    return Server(arguments, folder / "broker.log")
+    return Server(arguments, directory / "broker.log")
 
 
-def start_bare(folder: Path, kind: str, *arguments: str) -> Server:
+def start_bare(directory: Path, kind: str, *arguments: str) -> Server:
     """A bare loop of `bench.broker_bare`."""
-    folder.mkdir()
-    return Server(["bench.broker_bare", kind, *arguments], folder / "bare.log")
+    directory.mkdir()
+    return Server(["bench.broker_bare", kind, *arguments], directory / "bare.log")

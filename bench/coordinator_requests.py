@@ -1,4 +1,4 @@
-"""What requests to the coordinators cost a broker: commits, heartbeats, transactions."""
+"""The cost of requests to the coordinators: commits, heartbeats, transactions."""
 
 from pathlib import Path
 
@@ -44,12 +44,12 @@ _TOPIC = "read"
 _MEMBER = "a-member"
 
 
-def requests(folder: Path) -> list[Row]:
-    with start_broker(folder / "requests") as broker, Client(broker.address) as client:
+def requests(directory: Path) -> list[Row]:
+    with start_broker(directory / "requests") as broker, Client(broker.address) as client:
         topic_id = client.create_topic(_TOPIC, PARTITIONS)
         for key_type, name in ((0, "group"), (1, "transactions")):
             find = FindCoordinatorRequest(name, key_type)
-            if client.ask(find, 3, FindCoordinatorResponse).error_code:
+            if client.send_request(find, 3, FindCoordinatorResponse).error_code:
                 raise RuntimeError(f"no coordinator of {name}")
         joined = join(client)
         if joined.error_code:
@@ -81,11 +81,11 @@ def join(client: Client) -> ConsumerGroupHeartbeatResponse:
         subscribed_topic_names=[_TOPIC],
         topic_partitions=[],
     )
-    return client.ask(request, 1, ConsumerGroupHeartbeatResponse)
+    return client.send_request(request, 1, ConsumerGroupHeartbeatResponse)
 
 
 class Load:
-    """The same request many times; its first answer is looked at, the others must be as long."""
+    """Repeats a request; its first response is checked, the others must be as long."""
 
     def __init__(
         self,
@@ -98,11 +98,11 @@ class Load:
         self._broker = broker
         self._client = client
         self._request = frame(message, version)
-        answer = client.ask(message, version, response)
-        if getattr(answer, "error_code", 0):
-            raise RuntimeError(f"{answer}")
+        decoded = client.send_request(message, version, response)
+        if getattr(decoded, "error_code", 0):
+            raise RuntimeError(f"{decoded}")
         client.sock.sendall(self._request)
-        self._size = len(client.answer()) + 4
+        self._size = len(client.read_response()) + 4
 
     def __call__(self) -> Cost:
         return cost(
@@ -118,10 +118,10 @@ class Transactions:
         self._client = client
         client.create_topic("written")
         init = InitProducerIdRequest("transactions", 60_000)
-        answer = client.ask(init, 5, InitProducerIdResponse)
-        if answer.error_code:
-            raise RuntimeError(f"InitProducerId: error {answer.error_code}")
-        self._producer = answer.producer_id, answer.producer_epoch
+        decoded = client.send_request(init, 5, InitProducerIdResponse)
+        if decoded.error_code:
+            raise RuntimeError(f"InitProducerId: error {decoded.error_code}")
+        self._producer = decoded.producer_id, decoded.producer_epoch
 
     def run(self) -> None:
         for _ in range(TRANSACTIONS):
@@ -141,14 +141,14 @@ class Transactions:
             "written", partition_data=[PartitionProduceData(0, memoryview(bytes(batch)))]
         )
         request = ProduceRequest("transactions", -1, 30_000, [data])
-        response = self._client.ask(request, PRODUCE_VERSION, ProduceResponse)
+        response = self._client.send_request(request, PRODUCE_VERSION, ProduceResponse)
         error = response.responses[0].partition_responses[0].error_code
         if error:
             raise RuntimeError(f"Produce: error {error}")
 
     def _commit(self) -> None:
         request = EndTxnRequest("transactions", *self._producer, True)
-        response = self._client.ask(request, 5, EndTxnResponse)
+        response = self._client.send_request(request, 5, EndTxnResponse)
         if response.error_code:
             raise RuntimeError(f"EndTxn: error {response.error_code}")
         self._producer = response.producer_id, response.producer_epoch

@@ -1,4 +1,4 @@
-"""What a measurement gives back, and how it is measured."""
+"""The result of a measurement, and functions that measure time."""
 
 import gc
 import statistics
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """One figure. `met` is None where there is no target."""
+    """One figure. `met` is None if there is no target."""
 
     name: str
     figure: float
@@ -26,7 +26,7 @@ def at_least(name: str, figure: float, unit: str, limit: float) -> Row:
 
 
 def seconds(action: Callable[[], object], repeats: int = 5) -> float:
-    """Median time of one call. The machine may be noisy: figures compare within one run."""
+    """Returns the median time of one call. Compare only figures of the same run."""
     taken = []
     gc.collect()
     for _ in range(repeats):
@@ -37,5 +37,5 @@ def seconds(action: Callable[[], object], repeats: int = 5) -> float:
 
 
 def best_seconds(action: Callable[[], object], repeats: int = 5) -> float:
-    """Least time of one call: what the code costs where nothing else runs."""
+    """Returns the shortest time of one call, which is the least affected by other programs."""
     return min(seconds(action, 1) for _ in range(repeats))

@@ -2,7 +2,7 @@
 
     make demo
 
-The client is confluent-kafka, which knows nothing of Penstock: any Kafka client would do.
+The client is confluent-kafka, which does not know Penstock: any Kafka client works.
 """
 
 import subprocess

@@ -4,8 +4,8 @@
 
 Page views come in while a pipeline on Spark joins them with customers from SQLite, counts them in
 windows of a minute, and keeps the counts in SQLite, exactly once. What is shown while it runs: how
-much was sent, how far the pipeline is, and the table as it grows. It ends by itself, and its exit
-code is 0 only if every view that was sent was counted exactly once; Ctrl-C ends it sooner.
+much was sent, how far the pipeline is, and the table as it grows. It ends automatically, and its
+exit code is 0 only if every view that was sent was counted exactly once; Ctrl-C ends it sooner.
 
 The pipeline is the file examples/clickstream/pipeline.yml.
 """
