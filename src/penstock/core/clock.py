@@ -18,16 +18,21 @@ class Clock(Protocol):
 
 
 class ManualClock:
-    """A clock that only moves when `advance` is called."""
+    """A clock that only moves when `advance` or `step` is called."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
-        self._now_ms = now_ms
+        self._monotonic_ms = now_ms
+        self._step_ms = 0
 
     def now_ms(self) -> TimestampMs:
-        return TimestampMs(self._now_ms)
+        return TimestampMs(self._monotonic_ms + self._step_ms)
 
     def monotonic_ms(self) -> int:
-        return self._now_ms
+        return self._monotonic_ms
 
     def advance(self, ms: int) -> None:
-        self._now_ms += ms
+        self._monotonic_ms += ms
+
+    def step(self, ms: int) -> None:
+        """Sets the wall clock forward or back, as an administrator or NTP does."""
+        self._step_ms += ms

@@ -153,13 +153,13 @@ class TransactionVerifier:
             self._config.int("add.partitions.to.txn.retry.backoff.max.ms"),
             self._config.int("request.timeout.ms"),
         )
-        deadline_ms = self._clock.now_ms() + timeout_ms
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
             errors = await self._transactions.add_partitions(
                 transactional_id, producer_id, producer_epoch, partitions, verify_only=not adds
             )
             retries = adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
-            if not retries or self._clock.now_ms() >= deadline_ms:
+            if not retries or self._clock.monotonic_ms() >= deadline_ms:
                 return errors
             backoff_ms = self._config.int("add.partitions.to.txn.retry.backoff.ms")
             await asyncio.sleep(backoff_ms / 1000)

@@ -81,7 +81,7 @@ class Log:
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
         self.high_watermark = log_start_offset
-        self.last_flush_ms = clock.now_ms()
+        self._last_flush_ms = clock.monotonic_ms()
         self.verify_transactions = verify_transactions
         """`transaction.partition.verification.enable`; it may change."""
         self.successor: Log | None = None
@@ -449,7 +449,7 @@ class Log:
             self.guard.fail(error)
         if failure is not None:
             raise failure
-        self.last_flush_ms = self.clock.now_ms()
+        self._last_flush_ms = self.clock.monotonic_ms()
 
     def flush(self) -> None:
         """Makes everything that was appended durable, on this thread."""
@@ -470,7 +470,7 @@ class Log:
         return (
             self.local.has_unflushed_sealed_segment
             or self.local.unflushed >= self.config.flush_messages
-            or self.clock.now_ms() - self.last_flush_ms >= self.config.flush_ms
+            or self.clock.monotonic_ms() - self._last_flush_ms >= self.config.flush_ms
         )
 
     def close(self) -> None:

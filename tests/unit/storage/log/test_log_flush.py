@@ -347,3 +347,16 @@ def test_closing_flushes_everything(tmp_path: Path) -> None:
         assert offsets(opened) == list(range(26))
         assert opened.recovery_point == 26
         assert opened.append_as_leader(batch(b"p", producer_id=7, sequence=0), 0).is_duplicate
+
+
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_flush_ms_does_not_follow_steps_of_the_wall_clock(tmp_path: Path, step_ms: int) -> None:
+    """S7: a clock that is set back must not postpone durability."""
+    with LogDirectory(tmp_path, LogConfig(flush_ms=1000)) as directory:
+        log = directory.open()
+        log.append_as_leader(batch(b"a"), 0)
+        directory.clock.step(step_ms)
+        directory.clock.advance(999)
+        assert not log.is_flush_due
+        directory.clock.advance(1)
+        assert log.is_flush_due
