@@ -5,7 +5,7 @@ from enum import IntEnum
 from functools import partial
 
 from penstock.client.errors import error_of
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode
 from penstock.net.client.cluster import Node
 from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.find_coordinator import (
@@ -37,16 +37,9 @@ class Coordinators:
         cached = self._node_ids.get((kind, key))
         if cached is not None:
             return cached
-        attempts = 0
-        while True:
-            try:
-                node_id = await self._network.within(deadline_ms, lambda: self._look_up(kind, key))
-            except KafkaError as error:
-                await self._network.wait_before_retry(error, attempts, deadline_ms)
-                attempts += 1
-                continue
-            self._node_ids[kind, key] = node_id
-            return node_id
+        node_id = await self._network.retry(deadline_ms, lambda: self._look_up(kind, key))
+        self._node_ids[kind, key] = node_id
+        return node_id
 
     def cached(self, kind: CoordinatorKind, key: str) -> int | None:
         return self._node_ids.get((kind, key))

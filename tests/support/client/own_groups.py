@@ -123,11 +123,11 @@ class OwnMember:
 
     async def commit(self, offsets: dict[tuple[str, int], int]) -> None:
         positions = {TopicPartition(*p): OffsetAndMetadata(o, "note") for p, o in offsets.items()}
-        await self.group.commit(positions, soon())
+        await self.group.offsets.commit(positions, soon())
 
     async def committed(self, *partitions: tuple[str, int]) -> list[int | None]:
         requested = [TopicPartition(*p) for p in partitions]
-        results = await self.group.committed(requested, soon())
+        results = await self.group.offsets.committed(requested, soon())
         offsets = [results[p] for p in requested]
         return [None if offset is None else offset.offset for offset in offsets]
 

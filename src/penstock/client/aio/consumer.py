@@ -342,7 +342,8 @@ class Consumer:
             # An earlier asynchronous commit must not arrive after this one.
             await self._caller_loop.run(self._driver.wait_for_background(deadline_ms))
             await self._run_commit_callbacks()
-            await self._caller_loop.run(self._driver.commit(positions, deadline_ms))
+            offsets_of_group = self._driver.require_group().offsets
+            await self._caller_loop.run(offsets_of_group.commit(positions, deadline_ms))
             self._core.interceptors.on_commit(positions)
 
     def commit_async(
@@ -445,7 +446,8 @@ class Consumer:
         if not positions:
             return
         try:
-            await self._caller_loop.run(self._driver.commit(positions, deadline_ms))
+            offsets_of_group = self._driver.require_group().offsets
+            await self._caller_loop.run(offsets_of_group.commit(positions, deadline_ms))
         except KafkaError as error:
             logger.warning("offsets were not committed: %s", error.message)
         else:

@@ -305,7 +305,8 @@ class Consumer:
             # An earlier asynchronous commit must not arrive after this one.
             self._loop_thread.run(self._driver.wait_for_background(deadline_ms))
             self._run_commit_callbacks()
-            self._loop_thread.run(self._driver.commit(positions, deadline_ms))
+            offsets_of_group = self._driver.require_group().offsets
+            self._loop_thread.run(offsets_of_group.commit(positions, deadline_ms))
             self._core.interceptors.on_commit(positions)
 
     def commit_async(
@@ -404,7 +405,8 @@ class Consumer:
         if not positions:
             return
         try:
-            self._loop_thread.run(self._driver.commit(positions, deadline_ms))
+            offsets_of_group = self._driver.require_group().offsets
+            self._loop_thread.run(offsets_of_group.commit(positions, deadline_ms))
         except KafkaError as error:
             logger.warning("offsets were not committed: %s", error.message)
         else:

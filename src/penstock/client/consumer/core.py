@@ -319,7 +319,8 @@ class ConsumerCore:
         """Commits once, without retries: a second attempt could overwrite a later commit."""
         failure: KafkaError | None = None
         try:
-            await self.driver.commit(offsets, self.driver.deadline(None), retry=False)
+            group = self.driver.require_group()
+            await group.offsets.commit(offsets, self.driver.deadline(None), retry=False)
         except KafkaError as error:
             failure = error
         finally:

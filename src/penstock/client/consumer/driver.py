@@ -343,16 +343,9 @@ class ConsumerDriver:
         self, partitions: Iterable[TopicPartition], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Returns the group's committed offsets, None for partitions without one."""
-        return await self.require_group().committed(list(partitions), self.deadline(timeout))
-
-    async def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        deadline_ms: int,
-        *,
-        retry: bool = True,
-    ) -> None:
-        await self.require_group().commit(dict(offsets), deadline_ms, retry=retry)
+        return await self.require_group().offsets.committed(
+            list(partitions), self.deadline(timeout)
+        )
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None

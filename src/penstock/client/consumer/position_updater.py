@@ -84,7 +84,7 @@ class PositionUpdater:
                 self._network.clock.monotonic_ms() + self._settings["default_api_timeout_ms"]
             )
             try:
-                committed = await self._group.committed(list(partitions), deadline_ms)
+                committed = await self._group.offsets.committed(list(partitions), deadline_ms)
             except KafkaError as error:
                 if not error.code.retriable:
                     raise

@@ -267,11 +267,7 @@ class Sender:
         self._metrics.response_received(
             now_ms - request.started_ms, response.throttle_time_ms, now_ms
         )
-        if len(request.batches) == 1:
-            batch = request.batches[0]
-            batches = {batch.topic_partition: batch}
-        else:
-            batches = {batch.topic_partition: batch for batch in request.batches}
+        batches = {batch.topic_partition: batch for batch in request.batches}
         names = {topic_id: name for name, topic_id in request.topic_ids.items()}
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         for topic in response.responses:
@@ -447,10 +443,7 @@ class Sender:
         if self._retry_reasons:
             self._retry_reasons.pop(batch, None)
         batches = self._in_flight.get(batch.topic_partition)
-        if batches is not None:
-            for index, candidate in enumerate(batches):
-                if candidate is batch:
-                    del batches[index]
-                    break
+        if batches is not None and batch in batches:
+            batches.remove(batch)
             if not batches:
                 del self._in_flight[batch.topic_partition]

@@ -85,10 +85,8 @@ class PartitionSequences:
         self.in_flight.insert(at, batch)
 
     def remove_in_flight(self, batch: "ProducerBatch") -> None:
-        for index, candidate in enumerate(self.in_flight):
-            if candidate is batch:
-                del self.in_flight[index]
-                break
+        if batch in self.in_flight:
+            self.in_flight.remove(batch)
         self.unacknowledged.discard(batch)
 
     def restart(self, owner: ProducerIdAndEpoch) -> None:

@@ -194,15 +194,19 @@ class NetworkClient:
         min_version: int = 0,
     ) -> R:
         """Sends a request to any broker, and to others if it fails, until the deadline."""
+        return await self.retry(
+            deadline_ms,
+            lambda: self.request(
+                self.least_loaded_node(), message, response_type, min_version=min_version
+            ),
+        )
+
+    async def retry(self, deadline_ms: int, call: Callable[[], Awaitable[Result]]) -> Result:
+        """Awaits `call()` until it succeeds. Raises its last error if there is no time left."""
         attempts = 0
         while True:
             try:
-                return await self.within(
-                    deadline_ms,
-                    lambda: self.request(
-                        self.least_loaded_node(), message, response_type, min_version=min_version
-                    ),
-                )
+                return await self.within(deadline_ms, call)
             except KafkaError as error:
                 await self.wait_before_retry(error, attempts, deadline_ms)
             attempts += 1

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 
@@ -49,6 +49,10 @@ class Commits:
 
     def __init__(self, result: dict[TopicPartition, OffsetAndMetadata] | KafkaError) -> None:
         self.result = result
+
+    @property
+    def offsets(self) -> Self:
+        return self
 
     async def committed(
         self, partitions: list[TopicPartition], deadline_ms: int

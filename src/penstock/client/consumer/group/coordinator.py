@@ -11,7 +11,7 @@ import asyncio
 import logging
 from base64 import urlsafe_b64encode
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -36,7 +36,7 @@ from penstock.client.consumer.group.consumer_protocol import ConsumerMember
 from penstock.client.consumer.group.group_metrics import GroupMetrics
 from penstock.client.consumer.group.member import Member
 from penstock.client.consumer.group.offsets import GroupOffsets
-from penstock.client.consumer.record import ConsumerGroupMetadata, OffsetAndMetadata
+from penstock.client.consumer.record import ConsumerGroupMetadata
 from penstock.client.consumer.subscription import SubscriptionKind
 from penstock.client.consumer.subscription_state import SubscriptionState
 from penstock.client.coordinators import CoordinatorKind, Coordinators
@@ -45,7 +45,6 @@ from penstock.client.metrics import Metrics
 from penstock.client.settings import ConsumerOptions
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.core.ids import TopicPartition
 from penstock.net.client.cluster import Cluster
 from penstock.net.client.network_client import NetworkClient
 from penstock.protocol.messages.join_group import JoinGroupRequest
@@ -105,7 +104,13 @@ class ConsumerCoordinator:
         self._metrics = (
             None if metrics is None else GroupMetrics(metrics, lambda: len(subscriptions.assigned))
         )
-        self._offsets = GroupOffsets(network, coordinators, self._settings.group_id, self)
+        self.offsets = GroupOffsets(
+            network,
+            coordinators,
+            self._settings.group_id,
+            self,
+            latency=None if self._metrics is None else self._metrics.commit,
+        )
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -235,24 +240,6 @@ class ConsumerCoordinator:
         )
 
     # --- offsets
-
-    async def commit(
-        self,
-        offsets: Mapping[TopicPartition, OffsetAndMetadata],
-        deadline_ms: int,
-        *,
-        retry: bool = True,
-    ) -> None:
-        """Commits; with `retry`, repeats retriable failures until the deadline."""
-        started_ms = self._now()
-        await self._offsets.commit(offsets, deadline_ms, retry=retry)
-        if self._metrics is not None:
-            self._metrics.commit.record(self._now() - started_ms)
-
-    async def committed(
-        self, partitions: Collection[TopicPartition], deadline_ms: int
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        return await self._offsets.committed(partitions, deadline_ms)
 
     def commit_identity(self) -> Identity:
         """Returns the member that commits; none for partitions that the user has assigned."""
@@ -394,19 +381,13 @@ class ConsumerCoordinator:
         self._watch_topics(action.topics)
         is_new = metadata.add_topics(action.topics, self._now())
         deadline_ms = self._now() + self._settings.max_poll_interval_ms
-        attempts = 0
-        while is_new or metadata.age_ms(self._now()) is None:
+        if is_new or metadata.age_ms(self._now()) is None:
             try:
-                await self._network.within(deadline_ms, self._network.update_metadata)
-                break
+                await self._network.retry(deadline_ms, self._network.update_metadata)
             except KafkaError as error:
-                try:
-                    await self._network.wait_before_retry(error, attempts, deadline_ms)
-                except KafkaError as timeout:
-                    self._machine.handle_failure(action.number, timeout, self._now())
-                    self._perform_actions()
-                    return
-            attempts += 1
+                self._machine.handle_failure(action.number, error, self._now())
+                self._perform_actions()
+                return
         self._machine.topics_fetched(action.number, racks_of(metadata.cluster), self._now())
         self._perform_actions()
 

@@ -16,6 +16,7 @@ from penstock.client.consumer.group.commits import (
 from penstock.client.consumer.record import OffsetAndMetadata
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.errors import CommitFailedError, error_of
+from penstock.client.metrics import Sensor
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.network_client import NetworkClient, Request
@@ -59,7 +60,11 @@ class GroupOffsets:
         coordinators: Coordinators,
         group_id: str,
         committer: Committer,
+        *,
+        latency: Sensor | None = None,
     ) -> None:
+        """`latency` records the time of commits in ms."""
+        self._latency = latency
         self._network = network
         self._coordinators = coordinators
         self._group_id = group_id
@@ -77,18 +82,19 @@ class GroupOffsets:
         Raises CommitFailedError if the consumer is not a member any more, RebalanceInProgressError
         if it may succeed after a poll, AuthorizationError, KafkaTimeoutError and others.
         """
-        if not offsets:
-            return
+        started_ms = self._network.clock.monotonic_ms()
         attempts = 0
-        while True:
+        while offsets:
             try:
                 await self._commit_once(offsets, deadline_ms)
-                return
+                break
             except KafkaError as error:
                 if not retry or not _may_retry(error):
                     raise
                 await self._network.wait_before_retry(error, attempts, deadline_ms)
             attempts += 1
+        if self._latency is not None:
+            self._latency.record(self._network.clock.monotonic_ms() - started_ms)
 
     async def _commit_once(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], deadline_ms: int
