@@ -227,14 +227,14 @@ def test_facts_of_plans(spark: "SparkSession", broker: Broker, tmp_path: Path) -
     both = "SELECT id FROM clicks UNION ALL SELECT id + 1 FROM clicks"
     spec = pipeline(broker, tmp_path, "any", (StepSpec(name="both", sql=both),), "both")
     twice = compiled(spark, spec)
-    assert (twice.sources, twice.stateful) == (("clicks", "clicks#2"), False)
+    assert (twice.plan.sources, twice.plan.stateful) == (("clicks", "clicks#2"), False)
 
     sums = StepSpec(name="sums", function=lambda views: views["clicks"].groupBy("page").count())
     upsert = DatabaseSinkSpec(
         name="out", view="sums", database="sqlite:///x", table="t", mode="upsert", key=("page",)
     )
     summed = compiled(spark, replace(spec, tables=(), steps=(sums,), sinks=(upsert,)))
-    assert (summed.sources, summed.stateful) == (("clicks",), True)
+    assert (summed.plan.sources, summed.plan.stateful) == (("clicks",), True)
     assert summed.output_mode == "update"
 
 

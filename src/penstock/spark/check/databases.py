@@ -66,8 +66,7 @@ def table_columns(
             columns = _columns(table, databases)
         except (SparkPartError, ImportError) as error:
             key = "database" if table.path is None else "path"
-            line = table.line_of(key)
-            problems.append(Problem(line, f"tables.{table.name}.{key}", str(error)))
+            problems.append(table.problem(key, str(error)))
             continue
         if columns is not None:
             columns_by_view[table.name] = columns

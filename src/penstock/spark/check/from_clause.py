@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
@@ -19,32 +19,14 @@ from penstock.spark.check.relations import (
 )
 from penstock.spark.check.scope import FromItem, Scope
 
-
-class QueryChecker(Protocol):
-    """Checks queries, tables and columns on behalf of a FROM clause."""
-
-    @property
-    def step_name(self) -> str: ...
-
-    def query(
-        self, node: exp.Expr, ctes: Mapping[str, Relation], outer: Scope | None
-    ) -> Relation: ...
-
-    def table(self, node: exp.Table, ctes: Mapping[str, Relation]) -> Relation: ...
-
-    def add(self, node: exp.Expr, message: str) -> None: ...
-
-    def columns(self, node: exp.Expr, scope: Scope) -> None: ...
-
-    def keep_state(
-        self, relation: Relation, node: exp.Expr, state: State, why: str
-    ) -> Relation: ...
+if TYPE_CHECKING:
+    from penstock.spark.check.sql_check import QueryChecker
 
 
 class FromClause:
     """The FROM clause of a SELECT; reading it fills the SELECT's scope."""
 
-    def __init__(self, checker: QueryChecker, ctes: Mapping[str, Relation], scope: Scope) -> None:
+    def __init__(self, checker: "QueryChecker", ctes: Mapping[str, Relation], scope: Scope) -> None:
         self._checker = checker
         self._ctes = ctes
         self._scope = scope
@@ -71,7 +53,7 @@ class FromClause:
             if sample.args.get("percent") is not None:
                 self._checker.add(node, "TABLESAMPLE is not possible on a stream: leave it out")
             relation = relation.with_state(
-                State(kind=StateKind.LIMIT, step=self._checker.step_name)
+                State(kind=StateKind.LIMIT, step=self._checker.step.name)
             )
         for pivot in node.args.get("pivots") or ():
             self._pivot(pivot, FromItem(node.alias_or_name, relation))
@@ -149,7 +131,7 @@ class FromClause:
             self._checker.add(join.this, check.refusal)
         state = State(
             kind=StateKind.JOIN,
-            step=self._checker.step_name,
+            step=self._checker.step.name,
             keys=(kind.value,),
             is_bounded=check.unbounded is None,
             is_outer_join=kind in (JoinType.LEFT, JoinType.RIGHT, JoinType.FULL),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import get_args
 
 from penstock.spark.check.query_shape import append_obstacle, output_mode, update_obstacle
@@ -26,12 +27,11 @@ def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
     """Yields the problems of every sink, and of the dead letters."""
     names: set[str] = set()
     for sink in spec.sinks:
-        where = f"sinks.{sink.name}"
         if not _NAME.fullmatch(sink.name):
             message = f"{sink.name!r} is not a name: use letters, digits, `_`, `-` and `.` only"
-            yield Problem(sink.line, where, message)
+            yield sink.problem("", message)
         if sink.name.lower() in names:
-            yield Problem(sink.line, where, f"there are two sinks {sink.name}: rename one of them")
+            yield sink.problem("", f"there are two sinks {sink.name}: rename one of them")
         names.add(sink.name.lower())
         relation = analysis.view(sink.view)
         yield from _check_choices(sink)
@@ -50,47 +50,42 @@ def _check_choices(sink: SinkSpec) -> Iterator[Problem]:
     ]
     for key, value, allowed in choices:
         if value is not None and value not in allowed:
-            message = f"{value!r} is not one of {', '.join(allowed)}"
-            yield Problem(sink.line_of(key), f"sinks.{sink.name}.{key}", message)
+            yield sink.problem(key, f"{value!r} is not one of {', '.join(allowed)}")
 
 
 def _check_view(sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
-    where = f"sinks.{sink.name}.from"
-    line = sink.line_of("from")
     if not sink.view:
         return
     if sink.view not in analysis.views:
         message = f"there is no view {sink.view}{suggestion(sink.view, analysis.views)}"
-        yield Problem(line, where, message)
+        yield sink.problem("from", message)
     elif analysis.view(sink.view).is_streaming is False:
         message = f"{sink.view} reads no topic, so it never gets new rows: use a view of a source"
-        yield Problem(line, where, message)
+        yield sink.problem("from", message)
 
 
 def _check_repeated_columns(sink: SinkSpec, relation: Relation) -> Iterator[Problem]:
     names = [name.lower() for name in relation.names]
     for name in sorted({name for name in names if names.count(name) > 1}):
         message = f"{sink.view} has several columns {name}: give them different names (AS)"
-        yield Problem(sink.line_of("from"), f"sinks.{sink.name}.from", message)
+        yield sink.problem("from", message)
 
 
 def _check_output_mode(spec: PipelineSpec, sink: SinkSpec, analysis: Analysis) -> Iterator[Problem]:
     relation = analysis.view(sink.view)
-    where = f"sinks.{sink.name}.output_mode"
-    line = sink.line_of("output_mode")
+    problem = partial(sink.problem, "output_mode")
     mode = output_mode(spec, sink, analysis=analysis)
     kind = kind_of(sink)
     if mode == "update" and kind.update_refusal is not None:
-        yield Problem(line, where, kind.update_refusal)
+        yield problem(kind.update_refusal)
     elif mode == "update":
         obstacle = update_obstacle(relation)
         if obstacle is not None:
-            yield Problem(line, where, f"update is not possible: {obstacle}. Use append")
+            yield problem(f"update is not possible: {obstacle}. Use append")
     elif mode == "append":
         obstacle = append_obstacle(relation)
         if obstacle is not None and not _has_reported_state(spec, relation):
-            advice = kind.append_advice(sink)
-            yield Problem(line, where, f"append is not possible: {obstacle}. {advice}")
+            yield problem(f"append is not possible: {obstacle}. {kind.append_advice(sink)}")
 
 
 def _has_reported_state(spec: PipelineSpec, relation: Relation) -> bool:
@@ -105,13 +100,10 @@ def _check_dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
     dead_letters = spec.dead_letters
     if dead_letters is None:
         return
-
-    def problem(key: str, message: str) -> Problem:
-        return Problem(dead_letters.line_of(key), f"dead_letters.{key}", message)
-
+    problem = dead_letters.problem
     if (dead_letters.topic is None) == (dead_letters.table is None):
         message = "the destination is missing or ambiguous: set either topic or table"
-        yield Problem(dead_letters.line, "dead_letters", message)
+        yield problem("", message)
     topic = dead_letters.topic
     if topic is not None:
         name_problem = topic_name_problem(topic)

@@ -11,6 +11,7 @@ from penstock.spark.decode.fields import misplaced_keys
 from penstock.spark.decode.formats.registry import FORMATS
 from penstock.spark.errors import SparkPartError
 from penstock.spark.pipeline.model import (
+    NamedPart,
     PipelineSpec,
     Problem,
     SourceSpec,
@@ -47,9 +48,7 @@ def topic_name_problem(topic: str) -> str | None:
 
 
 def _check_settings(spec: PipelineSpec) -> Iterator[Problem]:
-    def problem(key: str, message: str) -> Problem:
-        return Problem(spec.line_of(key), f"pipeline.{key}", message)
-
+    problem = spec.problem
     if not _NAME.fullmatch(spec.name) or len(spec.name) > 100:
         message = (
             f"{spec.name!r} is not a name for a pipeline: use letters, digits, `_`, `-` and `.` "
@@ -89,48 +88,41 @@ def _check_producer_settings(spec: PipelineSpec) -> Iterator[Problem]:
         if options:
             resolve(ProducerOptions, {**options, "bootstrap_servers": spec.bootstrap_servers})
     except KafkaError as error:
-        yield Problem(spec.line_of("kafka"), "pipeline.kafka", error.message)
+        yield spec.problem("kafka", error.message)
 
 
 def _check_names(spec: PipelineSpec) -> Iterator[Problem]:
     """Checks that names of views are unique; like Spark, it ignores case."""
-    first_uses: dict[str, str] = {}
-    parts: list[tuple[str, SourceSpec | TableSpec | StepSpec]] = [
-        *(("sources", source) for source in spec.sources),
-        *(("tables", table) for table in spec.tables),
-        *(("steps", step) for step in spec.steps),
-    ]
-    for group, part in parts:
-        where = f"{group}.{part.name}"
+    first_parts: dict[str, NamedPart] = {}
+    for part in (*spec.sources, *spec.tables, *spec.steps):
         if not _VIEW.fullmatch(part.name):
             message = (
                 f"{part.name!r} is not a name that SQL can use: use letters, digits and `_` only, "
                 "and no digit first"
             )
-            yield Problem(part.line, where, message)
-        first_use = first_uses.setdefault(part.name.lower(), where)
-        if first_use is not where:
-            message = f"the name {part.name} is already used by {first_use}: rename one of them"
-            yield Problem(part.line, where, message)
+            yield part.problem("", message)
+        first_part = first_parts.setdefault(part.name.lower(), part)
+        if first_part is not part:
+            other = first_part.where
+            message = f"the name {part.name} is already used by {other}: rename one of them"
+            yield part.problem("", message)
 
 
 def _check_source(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
-    where = f"sources.{source.name}"
     if bool(source.topics) == (source.pattern is not None):
         message = "the topics are missing or ambiguous: set either topic (or topics) or pattern"
-        yield Problem(source.line, where, message)
+        yield source.problem("", message)
         return
     for topic in source.topics:
         name_problem = topic_name_problem(topic)
         if name_problem is not None:
-            yield Problem(source.line_of_topic(topic), f"{where}.topic", name_problem)
+            yield source.topic_problem(topic, name_problem)
     if source.format not in FORMATS:
-        message = f"{source.format!r} is not one of {', '.join(FORMATS)}"
-        yield Problem(source.line_of("format"), f"{where}.format", message)
+        yield source.problem("format", f"{source.format!r} is not one of {', '.join(FORMATS)}")
         return
     for key, message in misplaced_keys(source).items():
-        yield Problem(source.line_of(key), f"{where}.{key}", message)
-    yield from _check_delay(source.watermark, where)
+        yield source.problem(key, message)
+    yield from _check_delay(source.watermark, source.where)
     yield from _check_required(source)
     yield from _check_options(spec, source)
 
@@ -151,8 +143,7 @@ def _check_required(source: SourceSpec) -> Iterator[Problem]:
     for name in source.required:
         if name not in names:
             message = f"the required field {name} is not in the schema{suggestion(name, names)}"
-            line = source.line_of(f"required.{name}", "required")
-            yield Problem(line, f"sources.{source.name}.required", message)
+            yield source.problem("required", message, name)
 
 
 def _check_options(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
@@ -164,26 +155,24 @@ def _check_options(spec: PipelineSpec, source: SourceSpec) -> Iterator[Problem]:
         format_options(source)
         stream_options(starting_options_of(spec, source))
     except KafkaError as error:
-        yield Problem(spec.line_of("kafka"), "pipeline.kafka", error.message)
+        yield spec.problem("kafka", error.message)
     except (SparkPartError, ValueError) as error:
         message = str(error).removeprefix(f"source {source.name}: ")
         keys = {"starting": "starting", "subscribePattern": "pattern"}
         key = next((keys[option] for option in keys if message.startswith(option)), "options")
-        yield Problem(source.line_of(key), f"sources.{source.name}.{key}", message)
+        yield source.problem(key, message)
 
 
 def _check_table(table: TableSpec) -> Iterator[Problem]:
-    where = f"tables.{table.name}"
     if (table.path is None) == (table.database is None and table.table is None):
         message = "the location is missing or ambiguous: set either database and table, or path"
-        yield Problem(table.line, where, message)
+        yield table.problem("", message)
     elif table.path is None and (table.database is None or table.table is None):
         missing = "table" if table.table is None else "database"
-        yield Problem(table.line, where, f"{missing} is missing")
+        yield table.problem("", f"{missing} is missing")
 
 
 def _check_step(spec: PipelineSpec, step: StepSpec) -> Iterator[Problem]:
-    where = f"steps.{step.name}"
     kinds = {
         "sql": step.sql is not None,
         "function": step.function is not None,
@@ -192,12 +181,11 @@ def _check_step(spec: PipelineSpec, step: StepSpec) -> Iterator[Problem]:
     used_kinds = [kind for kind, is_used in kinds.items() if is_used]
     if len(used_kinds) != 1:
         actual = f", not {' and '.join(used_kinds)}" if used_kinds else ""
-        message = f"a step has one of sql, function or deduplicate{actual}"
-        yield Problem(step.line, where, message)
+        yield step.problem("", f"a step has one of sql, function or deduplicate{actual}")
     if step.deduplicate and step.source is None:
-        yield Problem(step.line, where, "from is missing: the view to deduplicate")
+        yield step.problem("", "from is missing: the view to deduplicate")
     if step.source is not None and not step.deduplicate:
         message = "from goes with deduplicate only: SQL names the views that it reads itself"
-        yield Problem(step.line_of("from"), f"{where}.from", message)
-    yield from _check_delay(step.watermark, where)
+        yield step.problem("from", message)
+    yield from _check_delay(step.watermark, step.where)
     yield from check_function(spec, step)

@@ -57,22 +57,20 @@ class Step:
 
 def check_query(tree: exp.Query, views: Views, step: Step) -> tuple[Relation, list[Finding]]:
     """Returns the result of the query as far as it is known, and the query's mistakes."""
-    checker = _Checker(views, step)
+    checker = QueryChecker(views, step)
     relation = checker.query(tree, {}, None)
     return relation, sorted(set(checker.findings), key=lambda f: (f.line, f.column or 0))
 
 
-class _Checker:
+class QueryChecker:
+    """Checks one query; `FromClause` calls it for the parts of a FROM clause."""
+
     def __init__(self, views: Views, step: Step) -> None:
         self.views = views
         self.step = step
         self.findings: list[Finding] = []
 
-    # --- QueryChecker, for FromClause
-
-    @property
-    def step_name(self) -> str:
-        return self.step.name
+    # --- called by FromClause, too
 
     def query(self, node: exp.Expr, ctes: Mapping[str, Relation], outer: Scope | None) -> Relation:
         """Checks a query, or a part of one in brackets."""

@@ -14,9 +14,7 @@ def check_function(spec: PipelineSpec, step: StepSpec) -> list[Problem]:
     if not isinstance(step.function, str):
         return []
     message = _function_problem(spec, step.function)
-    if message is None:
-        return []
-    return [Problem(step.line_of("function"), f"steps.{step.name}.function", message)]
+    return [] if message is None else [step.problem("function", message)]
 
 
 def _function_problem(spec: PipelineSpec, function: str) -> str | None:

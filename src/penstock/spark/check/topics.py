@@ -87,9 +87,8 @@ def check_topics(spec: PipelineSpec, topics: Topics) -> list[Problem]:
         existing = topics.names()
         counts = topics.partitions(used_topics)
     except KafkaError as error:
-        where = "pipeline.bootstrap_servers"
-        line = spec.line_of("bootstrap_servers")
-        return [Problem(line, where, f"the broker cannot be reached: {error.message}")]
+        message = f"the broker cannot be reached: {error.message}"
+        return [spec.problem("bootstrap_servers", message)]
     problems: list[Problem] = []
     for source in spec.sources:
         problems += _check_source(source, existing, counts)
@@ -98,8 +97,8 @@ def check_topics(spec: PipelineSpec, topics: Topics) -> list[Problem]:
             count = counts.get(topic)
             if _is_missing(count) and topics.creates_missing():
                 continue
-            line = sink.line_of("topic")
-            problems += _check_topic(topic, count, existing, f"sinks.{sink.name}.topic", line)
+            problem = _topic_problem(topic, count, existing)
+            problems += [] if problem is None else [sink.problem("topic", problem)]
     return problems
 
 
@@ -111,7 +110,6 @@ def matching_topics(pattern: str, names: Sequence[str]) -> list[str]:
 def _check_source(
     source: SourceSpec, existing: Sequence[str], counts: Mapping[str, int | KafkaError]
 ) -> list[Problem]:
-    where = f"sources.{source.name}"
     if source.pattern is not None:
         try:
             if matching_topics(source.pattern, existing):
@@ -120,31 +118,23 @@ def _check_source(
             return []
         names = ", ".join(existing[:8]) or "none"
         message = f"no topic matches {source.pattern} (topics: {names})"
-        return [Problem(source.line_of("pattern"), f"{where}.pattern", message)]
+        return [source.problem("pattern", message)]
     return [
-        problem
+        source.topic_problem(topic, problem)
         for topic in source.topics
-        for problem in _check_topic(
-            topic, counts.get(topic), existing, f"{where}.topic", source.line_of_topic(topic)
-        )
+        if (problem := _topic_problem(topic, counts.get(topic), existing)) is not None
     ]
 
 
-def _check_topic(
-    topic: str,
-    count: int | KafkaError | None,
-    existing: Sequence[str],
-    where: str,
-    line: int | None,
-) -> list[Problem]:
+def _topic_problem(
+    topic: str, count: int | KafkaError | None, existing: Sequence[str]
+) -> str | None:
     if _is_missing(count):
         advice = suggestion(topic, existing)
         if not advice.startswith(":"):
             advice = f": create it (`penstock topic create {topic}`){advice}"
-        return [Problem(line, where, f"unknown topic {topic}{advice}")]
-    if isinstance(count, KafkaError):
-        return [Problem(line, where, f"topic {topic}: {count.message}")]
-    return []
+        return f"unknown topic {topic}{advice}"
+    return f"topic {topic}: {count.message}" if isinstance(count, KafkaError) else None
 
 
 def _is_missing(count: int | KafkaError | None) -> bool:

@@ -50,5 +50,5 @@ def validate_online(spec: PipelineSpec) -> list[Problem]:
                 return problems
             reason = error.message if isinstance(error, KafkaError) else str(error)
             message = f"the broker cannot be reached: {reason}"
-            return [Problem(spec.line_of(key), f"pipeline.{key}", message), *problems]
+            return [spec.problem(key, message), *problems]
         return validate(spec, topics=topics, databases=databases)

@@ -84,7 +84,6 @@ class _ViewAnalyzer:
     def source(self, source: SourceSpec) -> Relation:
         columns: list[Column] = []
         is_complete = True
-        where = f"sources.{source.name}"
         try:
             columns += [Column(f.name, f.type) for f in source_fields(source)]
         except (SparkPartError, OSError, ImportError) as error:
@@ -93,11 +92,11 @@ class _ViewAnalyzer:
             if source.format in FORMATS and not misplaced_keys(source):
                 key = next(iter(FORMATS[source.format].keys), "format")
                 message = str(error).removeprefix(f"source {source.name}: ")
-                self.add(source.line_of(key), f"{where}.{key}", message)
+                self.problems.append(source.problem(key, message))
         origin = [*_ORIGIN_COLUMNS, _HEADERS] if source.headers else _ORIGIN_COLUMNS
         columns += [Column(name, parse_type(type_name)) for name, type_name in origin]
         relation = Relation(tuple(columns), is_complete, sources=frozenset([source.name]))
-        return self._with_watermark(relation, source.watermark, where, source.line)
+        return self._with_watermark(relation, source.watermark, source)
 
     def table(self, table: TableSpec) -> Relation:
         columns = self.tables.get(table.name)
@@ -105,7 +104,7 @@ class _ViewAnalyzer:
             try:
                 columns = [Column(f.name, f.type) for f in parse_ddl(table.schema)]
             except OptionError as error:
-                self.add(table.line_of("schema"), f"tables.{table.name}.schema", str(error))
+                self.problems.append(table.problem("schema", str(error)))
         return Relation(
             columns=tuple(columns or ()),
             is_complete=columns is not None,
@@ -122,16 +121,16 @@ class _ViewAnalyzer:
             relation = self._deduplicate(index, step)
         else:
             relation = UNKNOWN
-        return self._with_watermark(relation, step.watermark, f"steps.{step.name}", step.line)
+        return self._with_watermark(relation, step.watermark, step)
 
     def _with_watermark(
-        self, relation: Relation, watermark: Watermark | None, where: str, line: int | None
+        self, relation: Relation, watermark: Watermark | None, part: SourceSpec | StepSpec
     ) -> Relation:
         """Returns the relation with event time on the watermark's column, and on no other."""
         if watermark is None:
             return relation
-        line = watermark.line_of("column") or line
-        where = f"{where}.watermark"
+        line = watermark.line_of("column") or part.line
+        where = f"{part.where}.watermark"
         name = watermark.column
         matches = relation.find(name)
         if not matches and relation.is_complete:
@@ -187,7 +186,6 @@ class _ViewAnalyzer:
         return names
 
     def _deduplicate(self, index: int, step: StepSpec) -> Relation:
-        where = f"steps.{step.name}"
         source = self.views.get(step.source or "")
         if source is None:
             if step.source in [later.name for later in self.spec.steps[index:]]:
@@ -196,16 +194,15 @@ class _ViewAnalyzer:
                 advice = suggestion(step.source or "", self.views)
                 message = f"there is no view {step.source}{advice}"
             if step.source is not None:
-                self.add(step.line_of("from"), f"{where}.from", message)
+                self.problems.append(step.problem("from", message))
             return UNKNOWN
         for name in step.deduplicate:
             if source.is_complete and not source.find(name):
                 message = f"{step.source} has no column {name}{suggestion(name, source.names)}"
-                line = step.line_of(f"deduplicate.{name}", "deduplicate")
-                self.add(line, f"{where}.deduplicate", message)
+                self.problems.append(step.problem("deduplicate", message, name))
         if source.is_streaming is False:
             message = f"{step.source} is a table: use SELECT DISTINCT for it"
-            self.add(step.line_of("deduplicate"), f"{where}.deduplicate", message)
+            self.problems.append(step.problem("deduplicate", message))
         if not source.is_streaming:
             return source
         has_watermark = source.has_watermark or not source.is_complete
@@ -214,7 +211,7 @@ class _ViewAnalyzer:
                 f"state without a watermark: {step.source} has none, so every key would be kept "
                 f"forever. Give the source (or an earlier step) a `watermark`. {UNBOUNDED_ADVICE}"
             )
-            self.add(step.line_of("deduplicate"), f"{where}.deduplicate", message)
+            self.problems.append(step.problem("deduplicate", message))
         return source.with_state(
             State(
                 kind=StateKind.DEDUPLICATION,

@@ -3,10 +3,10 @@
 In a topic they keep their key, value and headers, and get more headers that state their origin.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -150,22 +150,20 @@ def to_records(
 
 def from_table(table: pa.Table, pipeline: str = "") -> Iterator[DeadLetter]:
     """Yields the dead letters of a table with `SCHEMA`."""
-    for row in table.to_pylist():
-        row_headers = cast("list[dict[str, object]]", row["headers"] or [])
-        headers = [(str(h["key"]), cast("bytes | None", h["value"])) for h in row_headers]
-        yield DeadLetter(
-            source=row["source"],
-            topic=row["topic"],
-            topic_id=row["topic_id"] or "",
-            partition=row["partition"],
-            offset=row["offset"],
-            timestamp=row["timestamp"],
-            key=row["key"],
-            value=row["value"],
-            headers=headers,
-            reason=row["reason"],
-            pipeline=pipeline,
-        )
+    return (from_row(row, row["headers"], pipeline) for row in table.to_pylist())
+
+
+def from_row(
+    row: Mapping[Any, Any], headers: Iterable[Mapping[str, Any]] | None, pipeline: str
+) -> DeadLetter:
+    """Returns the dead letter of a row with the columns of `SCHEMA`."""
+    names = ("source", "topic", "partition", "offset", "timestamp", "key", "value", "reason")
+    return DeadLetter(
+        **{name: row[name] for name in names},
+        topic_id=row["topic_id"] or "",
+        headers=[(str(header["key"]), header["value"]) for header in headers or ()],
+        pipeline=pipeline,
+    )
 
 
 def from_record(record: "ConsumerRecord") -> DeadLetter | None:

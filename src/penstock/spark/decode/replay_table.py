@@ -10,13 +10,24 @@ its rows are marked, in all databases.
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Engine, RowMapping, Select, Table, and_, bindparam, inspect, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Engine,
+    RowMapping,
+    Select,
+    Table,
+    bindparam,
+    inspect,
+    select,
+    update,
+)
 from sqlalchemy.exc import DBAPIError
 
-from penstock.spark.decode.dead_letters import DeadLetter
+from penstock.spark.decode.dead_letters import DeadLetter, from_row
 from penstock.spark.decode.replay import (
     CHUNK_BYTES,
     CHUNK_RECORDS,
@@ -162,9 +173,11 @@ class _DeadLetterTables:
     def pending(self) -> dict[OriginPartition, list[int]]:
         """Returns the offsets that are not marked as replayed, in order."""
         columns = self._table.c
-        query = self._own_rows(
+        query = (
             select(columns.topic, columns.topic_id, columns.partition, columns.offset)
-        ).where(columns.replayed_at.is_(None))
+            .where(columns.pipeline.in_(self._keys))
+            .where(columns.replayed_at.is_(None))
+        )
         offsets: dict[OriginPartition, set[int]] = {}
         for row in self._rows(query):
             origin = OriginPartition(row["topic"], row["topic_id"], row["partition"])
@@ -174,8 +187,8 @@ class _DeadLetterTables:
     def replayed(self, origin: OriginPartition) -> set[int]:
         """Returns the offsets that are marked as replayed."""
         columns = self._table.c
-        query = self._rows_from(origin, select(columns.offset)).where(
-            columns.replayed_at.is_not(None)
+        query = select(columns.offset).where(
+            *self._conditions(origin), columns.replayed_at.is_not(None)
         )
         return {row["offset"] for row in self._rows(query)}
 
@@ -201,16 +214,8 @@ class _DeadLetterTables:
         columns = self._table.c
         change = (
             update(self._table)
-            .where(
-                and_(
-                    columns.pipeline.in_(self._keys),
-                    columns.topic == origin.topic,
-                    columns.topic_id == origin.topic_id,
-                    columns.partition == origin.partition,
-                    columns.offset == bindparam("at_offset"),
-                    columns.replayed_at.is_(None),
-                )
-            )
+            .where(*self._conditions(origin))
+            .where(columns.offset == bindparam("at_offset"), columns.replayed_at.is_(None))
             .values(replayed_at=datetime.now(UTC))
         )
         marked = 0
@@ -222,29 +227,16 @@ class _DeadLetterTables:
 
     def _letters(self, origin: OriginPartition, offsets: Sequence[int]) -> list[DeadLetter]:
         """Returns one dead letter for each offset, in order."""
-        query = self._rows_from(origin, select(self._table)).where(
-            self._table.c.offset.in_(offsets)
+        query = select(self._table).where(
+            *self._conditions(origin), self._table.c.offset.in_(offsets)
         )
         letters: dict[int, DeadLetter] = {}
         for row in self._rows(query):
-            headers = headers_from_json(row["headers"]) or []
-            time: datetime | None = row["timestamp"]
+            letter = from_row(row, headers_from_json(row["headers"]), self._pipeline)
+            time = letter.timestamp
             if time is not None and time.tzinfo is None:
-                time = time.replace(tzinfo=UTC)
-            letters[row["offset"]] = DeadLetter(
-                source=row["source"],
-                **origin._asdict(),
-                offset=row["offset"],
-                timestamp=time,
-                key=row["key"],
-                value=row["value"],
-                headers=[
-                    (str(header["key"]), cast("bytes | None", header["value"]))
-                    for header in headers
-                ],
-                reason=row["reason"],
-                pipeline=self._pipeline,
-            )
+                letter = replace(letter, timestamp=time.replace(tzinfo=UTC))
+            letters[letter.offset] = letter
         return [letters[offset] for offset in sorted(letters)]
 
     def _rows(self, query: Select[tuple[object, ...]]) -> Iterator[RowMapping]:
@@ -252,15 +244,10 @@ class _DeadLetterTables:
             with engine.connect() as connection:
                 yield from connection.execute(query).mappings()
 
-    def _own_rows(self, query: Select[tuple[object, ...]]) -> Select[tuple[object, ...]]:
-        return query.where(self._table.c.pipeline.in_(self._keys))
-
-    def _rows_from(
-        self, origin: OriginPartition, query: Select[tuple[object, ...]]
-    ) -> Select[tuple[object, ...]]:
+    def _conditions(self, origin: OriginPartition) -> list[ColumnElement[bool]]:
+        """Returns the conditions for the pipeline's rows of a partition."""
         columns = self._table.c
-        return self._own_rows(query).where(
-            columns.topic == origin.topic,
-            columns.topic_id == origin.topic_id,
-            columns.partition == origin.partition,
-        )
+        return [
+            columns.pipeline.in_(self._keys),
+            *(columns[name] == value for name, value in origin._asdict().items()),
+        ]

@@ -14,11 +14,12 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from penstock.spark.pipeline.model import (
     DEFAULT_BATCH_RECORDS,
     DeadLetterSpec,
+    NamedPart,
     OutputMode,
     PipelineSpec,
     Problem,
@@ -103,7 +104,7 @@ class Pipeline:
 
         `watermark` is a column and the time by which its rows may be late: `("at", "10 minutes")`.
         """
-        self._add_source(
+        return self._add(
             SourceSpec(
                 name=name,
                 topics=_names(topic),
@@ -119,7 +120,6 @@ class Pipeline:
                 options=dict(options or {}),
             )
         )
-        return name
 
     def table(
         self,
@@ -131,10 +131,9 @@ class Pipeline:
         schema: str | None = None,
     ) -> str:
         """Adds a view of a database table, or of files, which every batch reads again."""
-        self._add_table(
+        return self._add(
             TableSpec(name=name, database=database, table=table, path=path, schema=_text(schema))
         )
-        return name
 
     def sql(
         self,
@@ -145,7 +144,7 @@ class Pipeline:
         unbounded_state: bool = False,
     ) -> str:
         """Adds a view that a SELECT makes from earlier views."""
-        self._add_step(
+        return self._add(
             StepSpec(
                 name=name,
                 sql=textwrap.dedent(sql).strip(),
@@ -153,7 +152,6 @@ class Pipeline:
                 unbounded_state=unbounded_state,
             )
         )
-        return name
 
     def deduplicate(
         self,
@@ -165,7 +163,7 @@ class Pipeline:
         unbounded_state: bool = False,
     ) -> str:
         """Adds a view without the rows whose columns appeared before, within the watermark."""
-        self._add_step(
+        return self._add(
             StepSpec(
                 name=name,
                 source=view,
@@ -174,7 +172,6 @@ class Pipeline:
                 unbounded_state=unbounded_state,
             )
         )
-        return name
 
     @overload
     def step(
@@ -204,8 +201,7 @@ class Pipeline:
         """
 
         def add(step_function: "StepFunction | str") -> None:
-            spec = StepSpec(name=name, function=step_function, watermark=_watermark(watermark))
-            self._add_step(spec)
+            self._add(StepSpec(name=name, function=step_function, watermark=_watermark(watermark)))
 
         if function is not None:
             add(function)
@@ -219,7 +215,7 @@ class Pipeline:
 
     def add_sink(self, sink: SinkSpec) -> None:
         """Adds a sink of any kind; the methods `to_…` are shorter."""
-        self._spec = replace(self._spec, sinks=(*self._spec.sinks, sink))
+        self._add(sink)
 
     def to_database(
         self,
@@ -357,14 +353,11 @@ class Pipeline:
             raise PipelineError(f"the pipeline {self._spec.name} cannot run:\n{lines}")
         return run(self.spec, once=once, master=master, spark=spark, listeners=listeners)
 
-    def _add_source(self, source: SourceSpec) -> None:
-        self._spec = replace(self._spec, sources=(*self._spec.sources, source))
-
-    def _add_table(self, table: TableSpec) -> None:
-        self._spec = replace(self._spec, tables=(*self._spec.tables, table))
-
-    def _add_step(self, step: StepSpec) -> None:
-        self._spec = replace(self._spec, steps=(*self._spec.steps, step))
+    def _add(self, part: NamedPart) -> str:
+        """Adds a part to its section, and returns its name."""
+        section: dict[str, Any] = {part.section: (*getattr(self._spec, part.section), part)}
+        self._spec = replace(self._spec, **section)
+        return part.name
 
 
 def _names(names: str | Sequence[str]) -> tuple[str, ...]:

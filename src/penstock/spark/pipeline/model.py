@@ -6,7 +6,7 @@ a problem can be reported with its position.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,6 +23,8 @@ DEFAULT_BATCH_RECORDS = 500_000
 class _Part:
     """A part of a pipeline, with its position if it was read from a file."""
 
+    section: ClassVar[str] = ""
+    """The key of the file that it belongs to."""
     line: int | None = None
     lines: Mapping[str, int] = field(default_factory=dict, compare=False, repr=False)
     """The lines of its keys, and of the texts in lists: `required.user`."""
@@ -30,6 +32,31 @@ class _Part:
     def line_of(self, *keys: str) -> int | None:
         """Returns the line of the first of these keys that the file has, else of the part."""
         return next((self.lines[key] for key in keys if key in self.lines), self.line)
+
+    @property
+    def where(self) -> str:
+        """Its name in problems."""
+        return self.section
+
+    def problem(self, key: str, message: str, item: str = "") -> "Problem":
+        """Returns a problem of one of its keys, or of the whole part if `key` is empty.
+
+        `item` is the text in the list of this key that the problem is about.
+        """
+        if not key:
+            return Problem(self.line, self.where, message)
+        return Problem(self.line_of(f"{key}.{item}", key), f"{self.where}.{key}", message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedPart(_Part):
+    """One of several parts of a section, such as `sources.clicks`."""
+
+    name: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.section}.{self.name}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +69,14 @@ class Watermark(_Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceSpec(_Part):
+class SourceSpec(NamedPart):
     """A topic, or several of one format, decoded into a view of this name.
 
     Besides its fields the view has `_key`, `_topic`, `_partition`, `_offset`, `_timestamp`, and
     `_headers` if `headers` is set. The format `raw` has the binary fields `key` and `value`.
     """
 
-    name: str
+    section = "sources"
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     """A regular expression, instead of `topics`."""
@@ -70,16 +97,17 @@ class SourceSpec(_Part):
     options: Mapping[str, str] = field(default_factory=dict)
     """Options of the data source (`minPartitions`, `kafka.…`), or of the format (CSV's `sep`)."""
 
-    def line_of_topic(self, topic: str) -> int | None:
-        """Returns the line of a topic in `topics` or `topic`."""
-        return self.line_of(f"topics.{topic}", "topics", f"topic.{topic}", "topic")
+    def topic_problem(self, topic: str, message: str) -> "Problem":
+        """Returns a problem of a topic in `topics` or `topic`."""
+        line = self.line_of(f"topics.{topic}", "topics", f"topic.{topic}", "topic")
+        return Problem(line, f"{self.where}.topic", message)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableSpec(_Part):
+class TableSpec(NamedPart):
     """A static table to join with, which every batch reads again."""
 
-    name: str
+    section = "tables"
     database: str | None = None
     """The address of the database, as SQLAlchemy reads it."""
     table: str | None = None
@@ -89,10 +117,10 @@ class TableSpec(_Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepSpec(_Part):
+class StepSpec(NamedPart):
     """A view made from earlier views: by SQL, by a function, or by dropping repeated rows."""
 
-    name: str
+    section = "steps"
     sql: str | None = None
     function: "StepFunction | str | None" = None
     """In a file: `module:function`, or `path/to/file.py:function`."""
@@ -111,10 +139,10 @@ class StepSpec(_Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkSpec(_Part):
+class SinkSpec(NamedPart):
     """Where the rows of a view go; each kind of sink has a subclass (see `sinks/kind.py`)."""
 
-    name: str
+    section = "sinks"
     view: str
     output_mode: OutputMode | None = None
     """None: `update` for upserts of aggregates, else `append`."""
@@ -124,6 +152,7 @@ class SinkSpec(_Part):
 class DeadLetterSpec(_Part):
     """Where records go that cannot be read: a topic, or a table in the database of the sink."""
 
+    section = "dead_letters"
     topic: str | None = None
     table: str | None = None
     max_count: int | None = None
@@ -136,6 +165,7 @@ class DeadLetterSpec(_Part):
 class PipelineSpec(_Part):
     """A whole pipeline."""
 
+    section = "pipeline"
     name: str
     bootstrap_servers: str
     sources: tuple[SourceSpec, ...]

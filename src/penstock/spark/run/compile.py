@@ -36,15 +36,6 @@ class CompiledQuery:
     plan: QueryPlan
     output_mode: OutputMode
 
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The unique names of the sources, in the order of Spark's offset log."""
-        return self.plan.sources
-
-    @property
-    def stateful(self) -> bool:
-        return self.plan.stateful
-
 
 def compile_query(
     spark: "SparkSession",

@@ -158,7 +158,9 @@ class Query:
 
         compiled = compile_query(self._spark, self._spec, self._sink_spec, start)
         if stored is None:
-            stored = StoredProgress({name: starts[source_of(name)] for name in compiled.sources})
+            stored = StoredProgress(
+                {name: starts[source_of(name)] for name in compiled.plan.sources}
+            )
             self._sink.begin_at(stored.progress)
             self._at("begun")
         begin = resume_position(self.key, stored, checkpoint, compiled.plan)
@@ -218,7 +220,7 @@ class Query:
 
     def _apply(self, compiled: CompiledQuery, frame: "DataFrame", batch: Batch) -> None:
         if decide(self._stored, batch) is Decision.SKIP:
-            if compiled.stateful:
+            if compiled.plan.stateful:
                 # Running the plan writes the state, which Spark expects in the next batch.
                 frame.write.format("noop").mode("append").save()
             self._result = replace(self._result, skipped=self._result.skipped + 1)

@@ -51,7 +51,7 @@ class QueryPlan:
     """The sources and the state of a query, taken from its plan."""
 
     sources: tuple[str, ...]
-    """A source that the query reads twice is `clicks`, then `clicks#2`."""
+    """In the order of Spark's offset log; one that is read twice is `clicks`, then `clicks#2`."""
     stateful: bool
     patterns: frozenset[str] = frozenset()
     """Sources that read topics by a pattern: no topic may match it yet."""

@@ -160,5 +160,4 @@ def missing_columns(
     for name in names:
         if not relation.find(name):
             message = f"{sink.view} has no column {name}{suggestion(name, relation.names)}"
-            line = sink.line_of(f"{key}.{name}", key)
-            yield Problem(line, f"sinks.{sink.name}.{key}", message)
+            yield sink.problem(key, message, name)

@@ -31,21 +31,20 @@ class Metrics(RunListener):
         self._pipeline = pipeline
         self._server: tuple[WSGIServer, Thread] | None = None
         labels = ("pipeline", "query")
-        by_partition = (*labels, "source", "topic", "partition")
 
         def name(suffix: str) -> str:
             return f"penstock_pipeline_{suffix}"
 
-        self._records = Counter(
-            name("records"), "Records read from the topics", labels, registry=registry
-        )
-        self._rows = Counter(name("rows"), "Rows stored by the sink", labels, registry=registry)
-        self._dead = Counter(
-            name("dead_letters"), "Records that could not be read", labels, registry=registry
-        )
-        self._late = Counter(
-            name("late_rows"), "Rows behind the watermark, left out", labels, registry=registry
-        )
+        def counter(suffix: str, description: str) -> Counter:
+            return Counter(name(suffix), description, labels, registry=registry)
+
+        def gauge(suffix: str, description: str, *more_labels: str) -> Gauge:
+            return Gauge(name(suffix), description, (*labels, *more_labels), registry=registry)
+
+        self._records = counter("records", "Records read from the topics")
+        self._rows = counter("rows", "Rows stored by the sink")
+        self._dead = counter("dead_letters", "Records that could not be read")
+        self._late = counter("late_rows", "Rows behind the watermark, left out")
         self._batches = Histogram(
             name("batch_seconds"),
             "Time of a micro-batch",
@@ -53,17 +52,10 @@ class Metrics(RunListener):
             buckets=_SECONDS,
             registry=registry,
         )
-        self._state = Gauge(name("state_rows"), "Rows in the state", labels, registry=registry)
-        self._batch_id = Gauge(name("batch_id"), "The last micro-batch", labels, registry=registry)
-        self._watermark = Gauge(
-            name("watermark_timestamp_seconds"),
-            "The watermark, as Unix time",
-            labels,
-            registry=registry,
-        )
-        self._lag = Gauge(
-            name("lag_records"), "Records not read yet", by_partition, registry=registry
-        )
+        self._state = gauge("state_rows", "Rows in the state")
+        self._batch_id = gauge("batch_id", "The last micro-batch")
+        self._watermark = gauge("watermark_timestamp_seconds", "The watermark, as Unix time")
+        self._lag = gauge("lag_records", "Records not read yet", "source", "topic", "partition")
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ It uses the databases' error codes, not their messages, which may be translated.
 
 import re
 import sqlite3
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final
 
@@ -25,37 +26,50 @@ class ErrorKind(Enum):
     OTHER = "other"
 
 
-_PG_RETRIABLE: Final = {
-    "40001",  # serialization failure
-    "40P01",  # deadlock
-    "57P01",  # the server is stopped
-    "57P02",  # crash of another server process
-    "57P03",  # the server is starting
-    "53300",  # too many connections
-    "25006",  # a standby, which was the primary or becomes it
+_PG_STATES: Final[Mapping[str, ErrorKind]] = {
+    "08": ErrorKind.RETRIABLE,  # connection
+    "40001": ErrorKind.RETRIABLE,  # serialization failure
+    "40P01": ErrorKind.RETRIABLE,  # deadlock
+    "57P01": ErrorKind.RETRIABLE,  # the server is stopped
+    "57P02": ErrorKind.RETRIABLE,  # crash of another server process
+    "57P03": ErrorKind.RETRIABLE,  # the server is starting
+    "53300": ErrorKind.RETRIABLE,  # too many connections
+    "25006": ErrorKind.RETRIABLE,  # a standby, which was the primary or becomes it
+    "55P03": ErrorKind.LOCK_TIMEOUT,
+    "23505": ErrorKind.DUPLICATE,
+    "21000": ErrorKind.DUPLICATE,
+    "22": ErrorKind.BAD_VALUE,
+    "23": ErrorKind.BAD_VALUE,
+    "42501": ErrorKind.DENIED,
+    "28": ErrorKind.DENIED,
 }
-_PG_DUPLICATE: Final = {"23505", "21000"}
-_MY_RETRIABLE: Final = {
-    1020,  # a row is newer than the snapshot
-    1040,  # too many connections
-    1053,  # the server is stopped
-    1213,  # deadlock
-    1290,  # read-only: a replica, which was the primary or becomes it
-    1792,  # the same, for a transaction
-    1836,
-    1927,  # the connection was killed
-    2002,  # cannot connect
-    2003,
-    2006,  # the server has gone away
-    2013,  # lost connection
-    2055,
-    4031,  # disconnected for being idle
+"""By PostgreSQL's state, or by its class, which is its first two characters."""
+
+_MY_CODES: Final[Mapping[ErrorKind, Collection[int]]] = {
+    ErrorKind.RETRIABLE: {
+        1020,  # a row is newer than the snapshot
+        1040,  # too many connections
+        1053,  # the server is stopped
+        1213,  # deadlock
+        1290,  # read-only: a replica, which was the primary or becomes it
+        1792,  # the same, for a transaction
+        1836,
+        1927,  # the connection was killed
+        2002,  # cannot connect
+        2003,
+        2006,  # the server has gone away
+        2013,  # lost connection
+        2055,
+        4031,  # disconnected for being idle
+    },
+    ErrorKind.LOCK_TIMEOUT: {1205},
+    ErrorKind.DUPLICATE: {1062, 1586},
+    ErrorKind.BAD_VALUE: {
+        *(1048, 1153, 1216, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1425, 1426, 1452),
+        *(1690, 3140, 3141, 3156, 3819, 3988, 4025, 1977, 1300),
+    },
+    ErrorKind.DENIED: {1044, 1045, 1142, 1143, 1227, 1698, 1370},
 }
-_MY_BAD_VALUE: Final = {
-    *(1048, 1153, 1216, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1425, 1426, 1452),
-    *(1690, 3140, 3141, 3156, 3819, 3988, 4025, 1977, 1300),
-}
-_MY_DENIED: Final = {1044, 1045, 1142, 1143, 1227, 1698, 1370}
 
 
 def classify_error(error: Exception, engine: Engine) -> ErrorKind:
@@ -106,17 +120,7 @@ def _of_postgresql(cause: BaseException) -> ErrorKind:
     state: str | None = getattr(cause, "sqlstate", None)
     if state is None:
         return _of_no_connection(str(cause)) if _is_operational(cause) else ErrorKind.OTHER
-    if state in _PG_RETRIABLE or state.startswith("08"):
-        return ErrorKind.RETRIABLE
-    if state == "55P03":
-        return ErrorKind.LOCK_TIMEOUT
-    if state in _PG_DUPLICATE:
-        return ErrorKind.DUPLICATE
-    if state[:2] in ("22", "23"):
-        return ErrorKind.BAD_VALUE
-    if state == "42501" or state[:2] == "28":
-        return ErrorKind.DENIED
-    return ErrorKind.OTHER
+    return _PG_STATES.get(state) or _PG_STATES.get(state[:2], ErrorKind.OTHER)
 
 
 def _is_operational(cause: BaseException) -> bool:
@@ -136,17 +140,7 @@ def _of_no_connection(text: str) -> ErrorKind:
 
 def _of_mysql(cause: BaseException) -> ErrorKind:
     code = cause.args[0] if cause.args else None
-    if code in _MY_RETRIABLE:
-        return ErrorKind.RETRIABLE
-    if code == 1205:
-        return ErrorKind.LOCK_TIMEOUT
-    if code in (1062, 1586):
-        return ErrorKind.DUPLICATE
-    if code in _MY_BAD_VALUE:
-        return ErrorKind.BAD_VALUE
-    if code in _MY_DENIED:
-        return ErrorKind.DENIED
-    return ErrorKind.OTHER
+    return next((kind for kind, codes in _MY_CODES.items() if code in codes), ErrorKind.OTHER)
 
 
 def explain(error: Exception, kind: ErrorKind, operation: str, table: str) -> PipelineError:

@@ -95,17 +95,17 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
                 f"{sink.database!r} is not the address of a database, such as "
                 "sqlite:///results.db or postgresql://user:password@host/database"
             )
-            yield _problem(sink, "database", message)
+            yield sink.problem("database", message)
         elif url[1].lower() == "sqlite" and sink.writing == "staged":
             message = "SQLite is written by the driver only: leave writing out"
-            yield _problem(sink, "writing", message)
+            yield sink.problem("writing", message)
         if sink.mode == "upsert" and not sink.key:
             message = "upsert needs key: the columns by which a row is found again"
-            yield _problem(sink, "key", message)
+            yield sink.problem("key", message)
         if sink.mode == "append":
             for key, value in (("order_by", sink.order_by), ("delete_when", sink.delete_when)):
                 if value:
-                    yield _problem(sink, key, f"{key} goes with `mode: upsert` only")
+                    yield sink.problem(key, f"{key} goes with `mode: upsert` only")
         yield from missing_columns(sink, "key", sink.key, relation)
         yield from missing_columns(sink, "order_by", sink.order_by, relation)
         if sink.delete_when is not None:
@@ -113,7 +113,7 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
             names = {name.lower() for name in relation.names}
             condition = f"SELECT * FROM rows WHERE {sink.delete_when}"
             if messages and not may_use_keyword_as_column(condition, names):
-                yield from (_problem(sink, "delete_when", message) for message in messages)
+                yield from (sink.problem("delete_when", message) for message in messages)
 
     def check_tables(
         self, sink: DatabaseSinkSpec, relation: "Relation", databases: "Databases"
@@ -123,12 +123,12 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
         try:
             columns = databases.columns(sink.database, sink.table)
         except (SparkPartError, ImportError) as error:
-            yield _problem(sink, "database", str(error))
+            yield sink.problem("database", str(error))
             return
         if columns is None:
             if not sink.create_table:
                 message = f"there is no table {sink.table}, and create_table is false: create it"
-                yield _problem(sink, "table", message)
+                yield sink.problem("table", message)
             return
         names = [column.name for column in columns]
         folded_names = {name.lower() for name in names}
@@ -138,7 +138,7 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
                     f"the table {sink.table} has no column {name}, which {sink.view} has"
                     f"{suggestion(name, names)}"
                 )
-                yield _problem(sink, "table", message)
+                yield sink.problem("table", message)
 
     def prefers_update(self, sink: DatabaseSinkSpec) -> bool:
         return sink.mode == "upsert"
@@ -192,10 +192,6 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
             raise PipelineError(f"{shown} cannot be read: {error}") from error
         finally:
             engine.dispose()
-
-
-def _problem(sink: DatabaseSinkSpec, key: str, message: str) -> Problem:
-    return Problem(sink.line_of(key), f"sinks.{sink.name}.{key}", message)
 
 
 def _condition_problems(sql: str, relation: "Relation") -> Iterator[str]:

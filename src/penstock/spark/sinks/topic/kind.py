@@ -54,19 +54,17 @@ class TopicSinkKind(SinkKind[TopicSinkSpec]):
     def check(self, sink: TopicSinkSpec, relation: "Relation") -> Iterator[Problem]:
         from penstock.spark.check.spec_check import topic_name_problem
 
-        where = f"sinks.{sink.name}"
         if sink.topic is None:
             if relation.is_complete and not relation.find("topic"):
                 message = f"say the topic: {sink.view} has no column topic to name it row by row"
-                yield Problem(sink.line_of("topic"), f"{where}.topic", message)
+                yield sink.problem("topic", message)
         else:
             name_problem = topic_name_problem(sink.topic)
             if name_problem is not None:
-                yield Problem(sink.line_of("topic"), f"{where}.topic", name_problem)
+                yield sink.problem("topic", name_problem)
         yield from missing_columns(sink, "key", sink.key, relation)
         if relation.is_complete and not relation.columns:
-            message = f"{sink.view} has no columns to write"
-            yield Problem(sink.line_of("from"), f"{where}.from", message)
+            yield sink.problem("from", f"{sink.view} has no columns to write")
 
     def topics(self, sink: TopicSinkSpec) -> Sequence[str]:
         return (sink.topic,) if sink.topic else ()
