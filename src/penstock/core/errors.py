@@ -323,7 +323,7 @@ class OffsetOutOfRangeError(KafkaError):
 
 
 class KafkaStorageError(KafkaError):
-    """The disk of a partition failed or is full; the partition is offline until it is repaired."""
+    """The disk of a partition failed, or has no room: the partition refuses what needs it."""
 
     def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, cause, **details)

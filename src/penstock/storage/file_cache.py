@@ -63,6 +63,7 @@ class FileCache:
                 if len(self._entries) >= self.limit and not self._release(1):
                     return False
                 self._entries[entry] = None
+                self._is_exhausted = False
         return True
 
     def discard(self, entry: CacheEntry) -> None:

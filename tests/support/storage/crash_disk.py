@@ -80,6 +80,7 @@ class SmallFileCache(FileCache):
         if not super().add(entry):
             with self._lock:
                 self._entries[entry] = None
+                self._is_exhausted = False
         return True
 
 

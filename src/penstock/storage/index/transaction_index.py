@@ -9,6 +9,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from penstock.storage.disk import Disk
+from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.file_cache import CachedFile
 from penstock.storage.index.mapped_index import CorruptIndexError
 
@@ -26,7 +27,7 @@ class AbortedTxn(NamedTuple):
 class TransactionIndex:
     """The `.txnindex` file of one segment. The first append creates it."""
 
-    __slots__ = ("_disk", "_file", "_last_offset", "_size", "base_offset", "path")
+    __slots__ = ("_disk", "_file", "_last_offset", "_size", "_unwritten", "base_offset", "path")
 
     def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
         self._disk = disk
@@ -35,19 +36,36 @@ class TransactionIndex:
         self._file: CachedFile | None = None
         self._size = disk.size(path) if disk.exists(path) else -1
         self._last_offset: int | None = None
+        self._unwritten: list[AbortedTxn] = []
+        """Entries for which the disk has no room yet. Their markers are in the log."""
 
     def append(self, txn: AbortedTxn) -> None:
-        """Adds an entry. The last offset must be larger than that of the last entry."""
+        """Adds an entry. The last offset must be larger than that of the last entry.
+
+        Without room on the disk the entry is kept in memory, and written with the next one or by
+        `flush`.
+        """
         if self._last_offset is not None and txn.last_offset <= self._last_offset:
             raise ValueError(
                 f"aborted transaction ends at offset {txn.last_offset}, which is not after "
                 f"{self._last_offset}, the last one in {self.path}"
             )
+        self._unwritten.append(txn)
+        self._last_offset = txn.last_offset
+        try:
+            self._write()
+        except OSError as error:
+            if not is_lack_of_room(error):
+                raise
+
+    def _write(self) -> None:
         # A torn entry at the end is overwritten; otherwise all later entries would be misread.
         at = max(self._size - self._size % _ENTRY.size, 0)
-        self._open_file().write_at(_ENTRY.pack(_VERSION, *txn), at)
-        self._size = at + _ENTRY.size
-        self._last_offset = txn.last_offset
+        data = b"".join(_ENTRY.pack(_VERSION, *txn) for txn in self._unwritten)
+        self._open_file().write_at(data, at)
+        # In this order: the event loop may read while a flush writes, and must not miss an entry.
+        self._size = at + len(data)
+        self._unwritten = []
 
     def collect_aborted(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTxn], bool]:
         """Returns the aborted transactions that overlap `fetch_offset <= offset < upper_bound`.
@@ -71,8 +89,10 @@ class TransactionIndex:
         for n, txn in enumerate(self._read()):
             if txn.last_offset >= offset:
                 size = n * _ENTRY.size
-                self._open_file().truncate(size)
-                self._size = size
+                if self._size > size:
+                    self._open_file().truncate(size)
+                    self._size = size
+                self._unwritten = [txn for txn in self._unwritten if txn.last_offset < offset]
                 self._last_offset = last
                 return
             last = txn.last_offset
@@ -82,6 +102,7 @@ class TransactionIndex:
         if self._size > 0:
             self._open_file().truncate(0)
             self._size = 0
+        self._unwritten = []
         self._last_offset = None
 
     def sanity_check(self) -> None:
@@ -97,7 +118,9 @@ class TransactionIndex:
                 )
 
     def flush(self) -> None:
-        """Makes the entries durable."""
+        """Makes the entries durable. May run on any thread once the segment is sealed."""
+        if self._unwritten:
+            self._write()
         if self._file is not None:
             self._file.sync()
 
@@ -110,6 +133,7 @@ class TransactionIndex:
         """Removes the file if it exists."""
         self.close()
         self._size = -1
+        self._unwritten = []
         self._last_offset = None
         self._disk.remove(self.path)
 
@@ -133,8 +157,12 @@ class TransactionIndex:
         return self._file
 
     def _read(self) -> Iterator[AbortedTxn]:
-        if self._size < _ENTRY.size:
-            return
+        unwritten = self._unwritten
+        if self._size >= _ENTRY.size:
+            yield from self._read_file()
+        yield from unwritten
+
+    def _read_file(self) -> Iterator[AbortedTxn]:
         size = self._size - self._size % _ENTRY.size
         data = self._open_file().read_at(0, size)
         if len(data) < size:

@@ -2,14 +2,21 @@
 
 After a failed write or sync the content of the disk is unknown. The log therefore refuses every
 further change until it is loaded again, which recovers it. Reads continue.
+
+A lack of space or descriptors is no failure: the operation that met it is refused, and the next one
+is attempted. That holds for operations that then have changed nothing, such as appends and reads.
+A sync that fails for lack of space stops the log: the kernel may have dropped what it could not
+write.
 """
 
+import errno
 import logging
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
+from penstock.storage.disk_errors import is_lack_of_room, remedy_for
 from penstock.storage.log.local_log import LocalLog
 from penstock.storage.staged_operation import Steps
 
@@ -28,9 +35,9 @@ def describe_error(error: Exception) -> str:
 class FailureGuard:
     """Runs a log's operations and turns their `OSError` into the log's failure.
 
-    `on_failure` is called once, with the first error: the log directory then goes offline. An error
-    that is no `OSError` is a failure too if it ends a flush or a staged operation: then, too, it is
-    unknown what is on the disk.
+    `on_failure` is called with the first error, so that the log directory goes offline, and with
+    each lack of room, for which it does not. An error that is no `OSError` is a failure too if it
+    ends a flush or a staged operation: then, too, it is unknown what is on the disk.
     """
 
     __slots__ = ("_local", "_partition", "failure", "on_failure")
@@ -64,6 +71,36 @@ class FailureGuard:
             return action()
         except OSError as error:
             self.fail(error)
+
+    def attempt(self, action: Callable[[], T]) -> T:
+        """Returns the result of an action that changes nothing if it raises an `OSError`.
+
+        A lack of room refuses this action only; any other `OSError` stops the log.
+        """
+        try:
+            return action()
+        except OSError as error:
+            self.refuse(error)
+
+    def refuse(self, error: OSError) -> NoReturn:
+        """Raises a KafkaStorageError for an operation that has changed nothing.
+
+        The log continues after a lack of room, and while its directory is being renamed; any other
+        error stops it.
+        """
+        if self.failure is None:
+            if is_lack_of_room(error):
+                self.on_failure(error)
+                raise KafkaStorageError(
+                    f"{self._partition} has no room ({describe_error(error)}); its acknowledged "
+                    f"records are safe, and it continues when there is room",
+                    remedy=remedy_for(error, self._local.directory),
+                ) from error
+            if error.errno == errno.ENOENT and self._local.are_files_locked:
+                raise KafkaStorageError(
+                    f"{self._partition} is being moved to another directory; retry later"
+                ) from error
+        self.fail(error)
 
     def guard(self, steps: Steps[T]) -> Steps[T]:
         """Runs `steps` until the log fails or is deleted; an error stops the log."""

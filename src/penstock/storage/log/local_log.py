@@ -4,7 +4,6 @@
 a `LocalLog` and adds those.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,8 +26,6 @@ from penstock.storage.log_config import LogConfig
 from penstock.storage.segment.log_segment import LogSegment, LogSlice
 from penstock.storage.segment.log_segments import LogSegments
 from penstock.storage.staged_operation import Steps
-
-logger = logging.getLogger(__name__)
 
 
 class _DeletedSegment(NamedTuple):
@@ -65,19 +62,11 @@ class LocalLog:
         """Appends the batches to `segment`, which must be the active one."""
         try:
             segment.append(data, headers)
-        except OSError:
-            self._truncate_torn_write(segment)
+        except OSError as error:
+            segment.truncate_torn_write(error)
             raise
         last = headers[-1]
         self.next_offset = last.base_offset + last.last_offset_delta + 1
-
-    def _truncate_torn_write(self, segment: LogSegment) -> None:
-        # Readers never look past segment.size, and recovery would remove the torn batch too. But
-        # a full disk can only be fixed without a restart if the torn batch is removed now.
-        try:
-            segment.file.truncate(segment.size)
-        except OSError as error:
-            logger.warning("could not truncate a torn write in %s: %s", segment, error)
 
     def fetch(
         self, offset: int, max_bytes: int, bound: int, *, min_one: bool, with_aborted: bool
@@ -135,18 +124,21 @@ class LocalLog:
     # --- roll
 
     def roll(self, base_offset: int, now_ms: int, *, roll_jitter_ms: int = 0) -> LogSegment:
-        """Seals the active segment and starts a new one at `base_offset`."""
+        """Seals the active segment and starts a new one at `base_offset`.
+
+        After an `OSError` it may be called again.
+        """
         active = self.segments.active
         if active.base_offset == base_offset and not active.size:
             # Its indexes were full, or `segment.ms` had passed, before it got a record.
-            self.remove([active], now_ms, wait=self.is_busy)
-        elif base_offset < self.next_offset or base_offset <= active.base_offset:
+            active.restart(now_ms, roll_jitter_ms)
+            return active
+        if base_offset < self.next_offset or base_offset <= active.base_offset:
             raise ValueError(
                 f"a segment at {base_offset} would overlap {active}, "
                 f"which ends at {self.next_offset}"
             )
-        else:
-            active.seal()
+        active.seal()
         for kind in SEGMENT_SUFFIXES:
             self.disk.remove(segment_path(self.directory, base_offset, kind))
         segment = self._add_active_segment(base_offset, now_ms, roll_jitter_ms)
@@ -165,7 +157,11 @@ class LocalLog:
             create=True,
             roll_jitter_ms=roll_jitter_ms,
         )
-        segment.make_active()
+        try:
+            segment.make_active()
+        except OSError:
+            segment.close_handlers()
+            raise
         self.segments.add(segment)
         return segment
 

@@ -340,7 +340,7 @@ class Log:
             if analysis is not None:
                 analysis.apply(self.producers, segment)
         except OSError as error:
-            self.guard.fail(error)
+            self.guard.refuse(error)
         end_offset = local.next_offset
         self.producers.map_end_offset = end_offset
         return LogAppendInfo(
@@ -385,11 +385,11 @@ class Log:
         try:
             return local.fetch(offset, max_bytes, bound, min_one=min_one, with_aborted=is_committed)
         except OSError as error:
-            self.guard.fail(error)
+            self.guard.refuse(error)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTxn]:
         """Returns the aborted transactions that overlap the offsets `start <= offset < end`."""
-        return self.guard.run(lambda: self.local.aborted_transactions(start, end))
+        return self.guard.attempt(lambda: self.local.aborted_transactions(start, end))
 
     # --- segments
 
@@ -397,7 +397,7 @@ class Log:
         """Seals the active segment and starts a new one, at the log end offset or after it."""
         self.guard.require_writable()
         start = self.log_end_offset if base_offset is None else base_offset
-        return self.guard.run(lambda: self._roll(start, self.clock.now_ms()))
+        return self.guard.attempt(lambda: self._roll(start, self.clock.now_ms()))
 
     def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
         segment = self.local.roll(base_offset, now_ms, roll_jitter_ms=self._draw_roll_jitter())
@@ -431,8 +431,10 @@ class Log:
         if task is not None:
             if self.epochs.is_stale:
                 # Before the recovery point moves: recovery only looks for epochs above it.
+                task.has_epochs = True
                 task.additional_syncs.append(self.epochs.begin_write().write)
-            for offset in self._unsynced_snapshots:
+            task.snapshots = self._unsynced_snapshots
+            for offset in task.snapshots:
                 task.additional_syncs.append(partial(self.producers.flush_snapshot, offset))
             self._unsynced_snapshots = []
         return task
@@ -440,12 +442,17 @@ class Log:
     def finish_flush(self, task: FlushTask, error: Exception | None = None) -> None:
         """Advances the recovery point after a flush; a failed one stops the log.
 
+        A flush that could not open its files, or write the epochs, is refused and may be repeated.
         Raises the log's failure, also if the log failed while the flush was running: another flush
         may have received the error that concerns this one.
         """
         failure = self.guard.failure
         self.local.finish_flush(task, succeeded=error is None and failure is None)
         if error is not None:
+            if isinstance(error, OSError) and task.is_repeatable_after(error):
+                self.epochs.is_stale = self.epochs.is_stale or task.has_epochs
+                self._unsynced_snapshots[:0] = task.snapshots
+                self.guard.refuse(error)
             self.guard.fail(error)
         if failure is not None:
             raise failure

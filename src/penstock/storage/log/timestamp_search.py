@@ -62,7 +62,7 @@ def begin_search(log: Log, timestamp: int | None) -> TimestampSearch | None:
     With None it searches for the first record that has the log's largest timestamp. Returns None
     if the log has no timestamps.
     """
-    return log.guard.run(lambda: _begin_search(log, timestamp))
+    return log.guard.attempt(lambda: _begin_search(log, timestamp))
 
 
 def _begin_search(log: Log, timestamp: int | None) -> TimestampSearch | None:
@@ -93,7 +93,7 @@ def finish_search(log: Log, search: TimestampSearch) -> TimestampAndOffset | Non
 
 def offset_for_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
     """Returns the first record at or after `timestamp`, or None. Reads on this thread."""
-    return log.guard.run(lambda: _find_timestamp(log, timestamp))
+    return log.guard.attempt(lambda: _find_timestamp(log, timestamp))
 
 
 def _find_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
@@ -107,7 +107,7 @@ def _find_timestamp(log: Log, timestamp: int) -> TimestampAndOffset | None:
 
 def offset_of_max_timestamp(log: Log) -> TimestampAndOffset | None:
     """Returns the first record that has the log's largest timestamp. Reads on this thread."""
-    return log.guard.run(lambda: _find_max_timestamp(log))
+    return log.guard.attempt(lambda: _find_max_timestamp(log))
 
 
 def _find_max_timestamp(log: Log) -> TimestampAndOffset | None:

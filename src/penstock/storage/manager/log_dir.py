@@ -27,6 +27,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
 )
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk, Lock
+from penstock.storage.disk_errors import is_lack_of_room, remedy_for
 from penstock.storage.file_names import (
     DELETE_DIRECTORY_SUFFIX,
     deleted_directory_name,
@@ -51,6 +52,8 @@ from penstock.storage.segment.log_segment import LogSegment
 from penstock.storage.staged_operation import StagedOperation, Steps, Work
 
 logger = logging.getLogger(__name__)
+
+_WARNING_INTERVAL_MS = 10_000
 
 
 class _LogToDelete(NamedTuple):
@@ -97,6 +100,10 @@ class LogDir:
         self._lock: Lock | None = None
         self._delayed_removals: list[_DelayedRemoval] = []
         self._checkpoints = DirCheckpoints(disk, path)
+        self._next_warning_ms = 0
+        self.has_stale_checkpoint = False
+        """Whether the checkpoints could not be written for lack of room. Until they are, no log is
+        created: they may have offsets of a deleted partition of the same name."""
 
     def __repr__(self) -> str:
         status = "online" if self.is_online else "offline"
@@ -137,7 +144,7 @@ class LogDir:
                 strays = rename_stray_logs(self._disk, self.path, is_hosted)
                 self._load_logs(config_of)
             except OSError as error:
-                self.take_offline(error)
+                self.fail_for_any(error)
         return strays
 
     def _load_logs(self, config_of: Callable[[str], LogConfig]) -> None:
@@ -268,6 +275,10 @@ class LogDir:
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
 
+    def directory_of(self, partition: TopicPartition) -> str:
+        """Returns the directory that the partition has, or would have, here."""
+        return self._path(str(partition))
+
     # --- create
 
     def has(self, partition: TopicPartition) -> bool:
@@ -286,9 +297,9 @@ class LogDir:
             log = self.create_unsynced(partition, config, topic_id)
             self._disk.sync_directory(self.path)
         except OSError as error:
-            self.fail(error)
-            self.require_online()
-            raise
+            if is_lack_of_room(error):
+                self._disk.remove_directory(self.directory_of(partition))
+            raise self.failure_of(error) from error
         self.logs[partition] = log
         return log
 
@@ -375,11 +386,12 @@ class LogDir:
                     deletion.log.update_directory(self._path(deletion.new_name))
                 self.transient_logs.pop(deletion.partition, None)
                 self._checkpoints.forget(deletion.partition)
-            checkpoint = self.begin_checkpoint()
-            if checkpoint is not None:
-                yield checkpoint.write
         except OSError as error:
-            self.fail(error)
+            self.fail_for_any(error)
+        checkpoint = self.begin_checkpoint()
+        if checkpoint is not None:
+            yield checkpoint.run
+            self.finish_checkpoint(checkpoint)
         now_ms = self._clock.now_ms()
         for deletion in deletions:
             log = deletion.log
@@ -441,15 +453,43 @@ class LogDir:
         return self._checkpoints.begin_write({**self.transient_logs, **self.logs})
 
     def finish_checkpoint(self, task: FileWrite) -> None:
+        """Handles the error of a checkpoint; without room it is written again later."""
+        self.has_stale_checkpoint = task.error is not None
         if task.error is not None:
             self.fail(task.error)
 
     # --- failure and close
 
     def fail(self, error: Exception) -> None:
-        """Takes the directory and all its logs offline, and logs why."""
+        """Takes the directory and all its logs offline, unless it only lacks space or descriptors.
+
+        In that case it logs what to do, not more often than every `_WARNING_INTERVAL_MS`.
+        """
+        if not is_lack_of_room(error):
+            self.fail_for_any(error)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._next_warning_ms:
+            self._next_warning_ms = now_ms + _WARNING_INTERVAL_MS
+            logger.error("%s", self._lack_of_room(error).message)
+
+    def fail_for_any(self, error: Exception) -> None:
+        """Takes the directory and all its logs offline, also for lack of room, and logs why."""
         if self.error is None:
             logger.error("%s", self.take_offline(error).message)
+
+    def failure_of(self, error: Exception) -> KafkaStorageError:
+        """Calls `fail`; returns the error for the operation that could not be done."""
+        self.fail(error)
+        return self.error if self.error is not None else self._lack_of_room(error)
+
+    def _lack_of_room(self, error: Exception) -> KafkaStorageError:
+        assert isinstance(error, OSError)
+        return KafkaStorageError(
+            f"{self.path} has no room ({describe_error(error)}); acknowledged records are safe, "
+            f"and what needs room is refused until there is some",
+            remedy=remedy_for(error, self.path),
+        )
 
     def take_offline(self, error: Exception) -> KafkaStorageError:
         """Takes the directory and all its logs offline; returns why."""
@@ -498,7 +538,7 @@ class LogDir:
         is_complete = not self.load_errors and all(
             log.failure is None for log in self.logs.values()
         )
-        if self.error is None and is_complete:
+        if self.error is None and is_complete and not self.has_stale_checkpoint:
             try:
                 store_clean_shutdown(self._disk, self.path)
             except OSError as error:

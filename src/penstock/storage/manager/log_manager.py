@@ -6,7 +6,7 @@ thread. Blocking methods are for the start and the shutdown.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.clock import Clock
@@ -180,10 +180,19 @@ class LogManager:
         return log
 
     def _choose_log_dir(
-        self, partition: TopicPartition, new_log_counts: Mapping[LogDir, int], *, is_new: bool
+        self,
+        partition: TopicPartition,
+        new_log_counts: Mapping[LogDir, int],
+        *,
+        is_new: bool,
+        excluded_dirs: Collection[LogDir] = (),
     ) -> LogDir:
         """Returns the directory for a new log; `new_log_counts` has the logs not yet created."""
-        online_dirs = self.online_dirs
+        online_dirs = [log_dir for log_dir in self.online_dirs if log_dir not in excluded_dirs]
+        if excluded_dirs and not online_dirs:
+            raise KafkaStorageError(
+                "no directory of log.dirs has room for another log", remedy="see the broker's log"
+            )
         if not online_dirs:
             raise KafkaStorageError(
                 "every directory of log.dirs is offline",
@@ -196,17 +205,24 @@ class LogManager:
                 remedy="repair the disk and restart the broker",
             )
         preferred = self._preferred_dirs.get(partition)
-        if preferred is not None and preferred.is_online:
+        if preferred in online_dirs and preferred is not None:
             return preferred
         return min(
             online_dirs,
             key=lambda log_dir: len(log_dir.logs) + new_log_counts.get(log_dir, 0),
         )
 
-    def begin_create(self, new_logs: Sequence[NewLog], *, is_new: bool = False) -> LogCreation:
+    def begin_create(
+        self,
+        new_logs: Sequence[NewLog],
+        *,
+        is_new: bool = False,
+        excluded_dirs: Collection[LogDir] = (),
+    ) -> LogCreation:
         """Returns a task that does `get_or_create` for many logs, on any thread.
 
         Pass it to `finish_create` afterwards. Do not use the partitions until that has returned.
+        `excluded_dirs` have no room for another log.
         """
         counts: Counter[LogDir] = Counter()
         logs_to_create: list[tuple[LogDir, NewLog]] = []
@@ -216,23 +232,35 @@ class LogManager:
             if log is not None:
                 existing_logs[new_log.partition] = log
                 continue
-            log_dir = self._choose_log_dir(new_log.partition, counts, is_new=is_new)
+            log_dir = self._choose_log_dir(
+                new_log.partition, counts, is_new=is_new, excluded_dirs=excluded_dirs
+            )
             counts[log_dir] += 1
             logs_to_create.append((log_dir, new_log))
-        return LogCreation(self.disk, logs_to_create, existing_logs)
+        checkpoints = {
+            log_dir: checkpoint
+            for log_dir in counts
+            if log_dir.has_stale_checkpoint
+            and (checkpoint := log_dir.begin_checkpoint()) is not None
+        }
+        return LogCreation(self.disk, logs_to_create, existing_logs, checkpoints)
 
     def finish_create(self, creation: LogCreation) -> dict[TopicPartition, Log | KafkaStorageError]:
         """Returns the logs or their errors. An I/O error takes the log directory offline."""
-        for log_dir, error in creation.errors.items():
-            log_dir.fail(error)
+        for log_dir, checkpoint in creation.checkpoints.items():
+            log_dir.finish_checkpoint(checkpoint)
+        failures = {
+            log_dir: log_dir.failure_of(error) for log_dir, error in creation.errors.items()
+        }
         results: dict[TopicPartition, Log | KafkaStorageError] = dict(creation.existing_logs)
         for log_dir, new_log in creation.new_logs:
             partition = new_log.partition
             log = creation.created_logs.get(partition)
-            if log_dir.error is not None:
+            failure = failures.get(log_dir, log_dir.error)
+            if failure is not None:
                 if log is not None:
                     log.local.close_handlers()
-                results[partition] = log_dir.error
+                results[partition] = failure
             elif log is not None:
                 log_dir.logs[partition] = results[partition] = log
                 self._preferred_dirs.pop(partition, None)
@@ -321,6 +349,9 @@ class LogManager:
             if checkpoint is not None:
                 yield checkpoint.run
                 log_dir.finish_checkpoint(checkpoint)
+                if checkpoint.error is not None and log_dir.is_online:
+                    # Nothing may be appended before the recovery point is stored.
+                    log_dir.log(partition).guard.fail(checkpoint.error)
 
     def _log_dir_of(self, partition: TopicPartition) -> LogDir:
         for log_dir in self.dirs:

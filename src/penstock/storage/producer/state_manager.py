@@ -23,6 +23,7 @@ from penstock.core.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.records.batch import BatchHeader
 from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import Disk, write_file
+from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.file_names import SNAPSHOT_SUFFIX, base_offset_of, segment_path
 from penstock.storage.producer.append_info import (
     BatchMetadata,
@@ -356,15 +357,23 @@ class ProducerStateManager:
         """Writes a snapshot at `map_end_offset`; returns its path, or None if it exists.
 
         The file is written in place: its CRC reveals a torn write, and an older snapshot is used
-        then. Without `sync` it is durable after `flush_snapshot`.
+        then. Without `sync` it is durable after `flush_snapshot`. Returns None, too, without room
+        on the disk: the next load of the log then reads more of it.
         """
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
         path = self._snapshot_path(offset)
-        write_file(self._disk, path, encode_snapshot(self._producers.values()), sync=sync)
-        if sync:
-            self._disk.sync_directory(self.directory)
+        try:
+            write_file(self._disk, path, encode_snapshot(self._producers.values()), sync=sync)
+            if sync:
+                self._disk.sync_directory(self.directory)
+        except OSError as error:
+            if not is_lack_of_room(error):
+                raise
+            self._disk.remove(path)
+            logger.warning("%s has no snapshot of its producers: %s", self.topic_partition, error)
+            return None
         if offset not in self._snapshots:
             insort(self._snapshots, offset)
         self._last_snapshot_offset = offset

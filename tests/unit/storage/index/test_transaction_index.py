@@ -197,16 +197,54 @@ def test_flushed_records_survive() -> None:
     assert TransactionIndex(disk.image(CrashMode.DURABLE), PATH, BASE).all() == TXNS[:2]
 
 
-def test_a_failed_append_is_not_readable() -> None:
+def test_an_io_error_is_raised() -> None:
     disk = CrashDisk()
     index = make(TXNS[:2], disk)
-    disk.fail("write", PATH, errno.ENOSPC, partial=20)
-    with pytest.raises(OSError, match="No space"):
+    disk.fail("write", PATH, errno.EIO, partial=20)
+    with pytest.raises(OSError, match="Input/output"):
         index.append(TXNS[2])
+
+
+@pytest.mark.parametrize("operation", ["write", "open", "create"])
+def test_an_entry_without_room_is_kept_in_memory(operation: str) -> None:
+    """Its marker is in the log, so that readers must see it."""
+    disk = CrashDisk()
+    known = 0 if operation == "create" else 2
+    index = make(TXNS[:known], disk)
+    if index._file is not None:
+        index._file.sync()
+        index._file.release()
+    disk.fail(operation, PATH, errno.ENOSPC, partial=20)
+    index.append(TXNS[known])
+    if operation == "write":
+        assert index.all() == TXNS[: known + 1]
+    with pytest.raises(OSError, match="No space"):
+        index.flush()
+    disk.heal()
+    index.append(TXNS[known + 1])
+    assert index.all() == TXNS[: known + 2]
+    index.flush()
+    index.close()
+    assert TransactionIndex(disk, PATH, index.base_offset).all() == TXNS[: known + 2]
+
+
+def test_a_truncation_drops_entries_that_are_only_in_memory() -> None:
+    disk = CrashDisk()
+    index = make(TXNS[:2], disk)
+    disk.fail("write", PATH, errno.ENOSPC)
+    index.append(TXNS[2])
+    index.truncate_to(TXNS[2].last_offset)
     assert index.all() == TXNS[:2]
+    index.append(TXNS[2])
+    index.truncate_to(TXNS[1].last_offset)
+    assert index.all() == TXNS[:1]
     disk.heal()
     index.append(TXNS[2])
-    assert index.all() == TXNS[:3]
+    assert index.all() == [TXNS[0], TXNS[2]]
+    disk.fail("write", PATH, errno.ENOSPC)
+    index.append(TXNS[3])
+    index.reset()
+    assert index.all() == []
 
 
 def test_whatever_a_crash_leaves_can_be_reset() -> None:

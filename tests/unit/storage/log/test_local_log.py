@@ -139,14 +139,35 @@ def test_a_torn_write_that_cannot_be_truncated() -> None:
 
 
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
+def test_an_index_without_room_gets_the_entry_of_a_later_batch(kind: str) -> None:
+    disk = CrashDisk()
+    log = make(disk, "/d")
+    for offset in range(2):
+        append(log, filler(100, base_offset=offset))
+    disk.fail("reserve", f"*.{kind}", errno.ENOSPC)
+    for offset in range(2, 4):
+        append(log, filler(100, base_offset=offset))
+    assert offsets_at(log, 0) == [0, 1, 2, 3]
+    active = log.segments.active
+    entries = active.offset_index.entries, active.time_index.entries
+    disk.heal()
+    for offset in range(4, 8):
+        append(log, filler(100, base_offset=offset))
+    active = log.segments.active
+    assert (active.offset_index.entries, active.time_index.entries) > entries
+    for offset in range(8):
+        assert (offsets_at(log, offset) or [])[0] == offset
+
+
+@pytest.mark.parametrize("kind", ["index", "timeindex"])
 def test_an_index_that_cannot_grow_leaves_no_batch_behind(kind: str) -> None:
     """P7: the batch was written but not accepted, so no reader may see it."""
     disk = CrashDisk()
     log = make(disk, "/d")
     for offset in range(2):
         append(log, filler(100, base_offset=offset))
-    disk.fail("reserve", f"*.{kind}", errno.ENOSPC)
-    with pytest.raises(OSError, match="space"):
+    disk.fail("reserve", f"*.{kind}", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
         append(log, filler(100, base_offset=2))
     assert log.next_offset == 2
     assert offsets_at(log, 0) == [0, 1]
@@ -179,11 +200,12 @@ def test_roll_beyond_the_end_moves_the_end(log: LocalLog) -> None:
 
 
 def test_roll_of_an_empty_segment_at_its_own_offset(log: LocalLog) -> None:
-    """Its index may be too small for a single entry; Kafka recreates it too."""
+    """Its index may be too small for a single entry; Kafka recreates it."""
     fill(log, 5)
     first = log.roll(5, NOW)
-    second = log.roll(5, NOW)
-    assert first is not second
+    second = log.roll(5, NOW + 1, roll_jitter_ms=7)
+    assert first is second
+    assert second.roll_jitter_ms == 7
     assert log.segments.base_offsets == [0, 5]
     append(log, batch(b"a", base_offset=5))
     assert offsets_at(log, 5) == [5]

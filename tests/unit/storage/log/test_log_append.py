@@ -354,14 +354,14 @@ def test_rolling_an_empty_log_changes_nothing(tmp_path: Path) -> None:
 # --- failure
 
 
-def test_a_full_disk_stops_the_log_and_keeps_acknowledged_records(tmp_path: Path) -> None:
+def test_an_io_error_stops_the_log_and_keeps_acknowledged_records(tmp_path: Path) -> None:
     """S7: every change is refused with the remedy, and reads continue."""
     disk = CrashDisk()
     with LogDirectory(tmp_path, disk=disk) as directory:
         log = directory.open()
         log.append_as_leader(batch(b"a"), 0)
-        disk.fail("write", "*.log", errno.ENOSPC, partial=30)
-        with pytest.raises(KafkaStorageError, match="free space") as stopped:
+        disk.fail("write", "*.log", errno.EIO, partial=30)
+        with pytest.raises(KafkaStorageError, match="is offline") as stopped:
             log.append_as_leader(batch(b"b"), 0)
         assert stopped.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert len(directory.failures) == 1
@@ -384,6 +384,48 @@ def test_a_full_disk_stops_the_log_and_keeps_acknowledged_records(tmp_path: Path
         log = directory.open()
         assert values(log) == [b"a"]
         assert log.append_as_leader(batch(b"d"), 0).first_offset == 1
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("partial", [0, 30, 1000])
+def test_an_append_without_room_is_refused_and_the_next_one_works(
+    tmp_path: Path, error: int, partial: int
+) -> None:
+    """S7: the torn write is removed, acknowledged records stay readable."""
+    disk = CrashDisk()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
+        log.append_as_leader(batch(b"a"), 0)
+        path = f"{log.directory}/00000000000000000000.log"
+        size = disk.size(path)
+        disk.fail("write", "*.log", error, partial=partial)
+        for _ in range(3):
+            with pytest.raises(
+                KafkaStorageError, match="continues when there is room: "
+            ) as refused:
+                log.append_as_leader(batch(b"b"), 0)
+            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert disk.size(path) == size
+            assert values(log) == [b"a"]
+        assert log.failure is None
+        disk.heal()
+        assert log.append_as_leader(batch(b"c"), 0).first_offset == 1
+        assert values(log) == [b"a", b"c"]
+        directory.crash()
+        assert values(directory.open()) == [b"a", b"c"]
+
+
+def test_a_torn_write_that_cannot_be_removed_stops_the_log(tmp_path: Path) -> None:
+    disk = CrashDisk()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
+        log.append_as_leader(batch(b"a"), 0)
+        disk.fail("write", "*.log", errno.ENOSPC, partial=30)
+        disk.fail("truncate", "*.log", errno.EIO)
+        with pytest.raises(KafkaStorageError, match="No space left on device, and then Input"):
+            log.append_as_leader(batch(b"b"), 0)
+        assert log.failure is not None
+        assert values(log) == [b"a"]
 
 
 def test_an_epoch_that_cannot_be_stored_stops_the_log(tmp_path: Path) -> None:

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.clock import ManualClock
 from penstock.core.errors import KafkaStorageError
 from penstock.core.ids import TopicPartition
+from penstock.storage.checkpoint.checkpoint_files import load_offsets
+from penstock.storage.log.log import Log
 from penstock.storage.log.retention import delete_old_segments
+from penstock.storage.manager.log_creation import NewLog
+from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.gated_disk import GatedDisk
 from tests.support.storage.log_dirs import (
@@ -180,7 +185,7 @@ def test_a_checkpoint_that_cannot_be_written(name: str) -> None:
     disk = CrashDisk()
     log_dir = Directory("/logs", disk).open()
     fill(log_dir.create(A, SMALL, None), 3)
-    disk.fail("write", f"/logs/{name}*", errno.ENOSPC)
+    disk.fail("write", f"/logs/{name}*", errno.EIO)
     log_dir.checkpoint()
     assert not log_dir.is_online
     with pytest.raises(KafkaStorageError):
@@ -191,12 +196,70 @@ def test_a_checkpoint_that_cannot_be_written(name: str) -> None:
 def test_a_create_that_fails(tmp_path: Path) -> None:
     disk = CrashDisk()
     log_dir = Directory("/logs", disk).open()
-    disk.fail("create", "/logs/a-0*", errno.ENOSPC)
-    with pytest.raises(KafkaStorageError, match="free space"):
+    disk.fail("create", "/logs/a-0*", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="is offline"):
         log_dir.create(A, SMALL, None)
     assert log_dir.logs == {}
     assert not log_dir.is_online
     log_dir.close()
+
+
+@pytest.mark.parametrize("pattern", ["/logs/a-0", "/logs/a-0/*.log", "/logs/a-0/*.timeindex"])
+def test_a_create_without_room_leaves_nothing(pattern: str) -> None:
+    disk = CrashDisk()
+    log_dir = Directory("/logs", disk).open()
+    disk.fail("create", pattern, errno.ENOSPC)
+    with pytest.raises(KafkaStorageError, match="free space in /logs"):
+        log_dir.create(A, SMALL, None)
+    assert (log_dir.logs, log_dir.is_online) == ({}, True)
+    assert "a-0" not in disk.names("/logs")
+    disk.heal()
+    fill(log_dir.create(A, SMALL, None), 3)
+    log_dir.close()
+    assert disk.exists(f"/logs/{CLEAN}")
+
+
+def test_a_checkpoint_without_room_is_written_later(caplog: pytest.LogCaptureFixture) -> None:
+    disk = CrashDisk()
+    directory = Directory("/logs", disk)
+    log_dir = directory.open()
+    log = log_dir.create(A, SMALL, None)
+    fill(log, 3)
+    disk.fail("write", "/logs/recovery*", errno.ENOSPC)
+    for _ in range(5):
+        log_dir.checkpoint()
+    assert log_dir.is_online
+    assert caplog.text.count("/logs has no room (No space left on device)") == 1
+    fill(log, 1)
+    log.flush()
+    log_dir.close()
+    assert not disk.exists(f"/logs/{CLEAN}"), "the offsets in the checkpoints are old"
+    disk.heal()
+    with Directory("/logs", disk).opened() as again:
+        assert offsets(again.logs[A]) == [0, 1, 2, 3]
+
+
+def test_no_log_is_created_while_the_offsets_of_a_deleted_one_are_stored() -> None:
+    """A crash would attribute its recovery point to the new log of the same name."""
+    disk = CrashDisk()
+    broker = LogManager(disk, ["/logs"], ManualClock())
+    broker.startup(lambda topic: SMALL, node_id=1)
+    log = broker.get_or_create(A, SMALL)
+    fill(log, 30)
+    log.flush()
+    broker.dirs[0].checkpoint()
+    disk.fail("write", "/logs/recovery*", errno.ENOSPC)
+    broker.delete(A)
+    assert broker.get(A) is None
+    creation = broker.begin_create([NewLog(A, SMALL)])
+    creation.run()
+    assert isinstance(broker.finish_create(creation)[A], KafkaStorageError)
+    disk.heal()
+    creation = broker.begin_create([NewLog(A, SMALL)])
+    creation.run()
+    assert isinstance(broker.finish_create(creation)[A], Log)
+    assert load_offsets(disk, "/logs/recovery-point-offset-checkpoint") == {}
+    broker.shutdown()
 
 
 def test_a_delete_that_fails() -> None:

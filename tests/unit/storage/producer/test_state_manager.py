@@ -411,10 +411,14 @@ def test_after_any_crash_a_valid_snapshot_is_loaded() -> None:
 def test_a_failed_snapshot_is_retried() -> None:
     log = Log()
     log.append(1, 0)
-    log.disk.fail("write", "*.snapshot", errno.ENOSPC, partial=10)
-    with pytest.raises(OSError, match="No space"):
+    log.disk.fail("write", "*.snapshot", errno.EIO, partial=10)
+    with pytest.raises(OSError, match="Input/output"):
         log.state.take_snapshot()
     assert log.state.latest_snapshot_offset is None
+    log.disk.heal()
+    log.disk.fail("write", "*.snapshot", errno.ENOSPC, partial=10)
+    assert log.state.take_snapshot() is None
+    assert (log.snapshots(), log.state.latest_snapshot_offset) == ([], None)
     log.disk.heal()
     assert log.state.take_snapshot() is not None
 
