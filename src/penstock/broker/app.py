@@ -233,6 +233,7 @@ class App:
         )
         self._publisher = MetadataPublisher(self.broker, self._server)
         self._config.subscribe("", lambda _: self._server.limits_changed())
+        self._controller.requirements.append(self.broker.replicas.require_logs)
         self._controller.preparations.append(self.broker.replicas.create_logs)
         self._controller.listeners.append(self._publisher.apply)
         self._controller.listeners.append(lambda _: self._dispatcher.fast_produce.clear())

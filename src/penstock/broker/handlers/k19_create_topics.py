@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import describe_topic
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.topic_creator import create_if_room
 from penstock.broker.metadata.topic_rules import new_topic_rules
 from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
@@ -60,9 +61,15 @@ async def handle(context: Context, request: Request, body: CreateTopicsRequest) 
                 topic.name, error_code=error.code, error_message=error.message
             )
     rules = new_topic_rules(context.config)
-    response = await context.controller.run(
-        lambda image: create_topics(image, replace(body, topics=allowed), rules)
+    response, storage_errors = await create_if_room(
+        context.controller,
+        allowed,
+        lambda image, topics: create_topics(image, replace(body, topics=topics), rules),
     )
+    for name, storage_error in storage_errors.items():
+        errors[name] = CreatableTopicResult(
+            name, error_code=storage_error.code, error_message=storage_error.message
+        )
     if request.version >= _FIRST_WITH_CONFIGS:
         configs = {topic.name: topic for topic in allowed}
         async for result in context.pacer.each(response.topics):

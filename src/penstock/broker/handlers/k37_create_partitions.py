@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.topic_creator import create_if_room
 from penstock.broker.metadata.topic_rules import random_start
 from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
@@ -51,9 +52,15 @@ async def handle(context: Context, request: Request, body: CreatePartitionsReque
         except KafkaError as error:
             errors.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
     start = random_start()
-    response = await context.controller.run(
-        lambda image: create_partitions(image, replace(body, topics=allowed), start)
+    response, storage_errors = await create_if_room(
+        context.controller,
+        allowed,
+        lambda image, topics: create_partitions(image, replace(body, topics=topics), start),
     )
+    errors += [
+        CreatePartitionsTopicResult(name, error.code, error.message)
+        for name, error in storage_errors.items()
+    ]
     return CreatePartitionsResponse(
         quota.throttle_ms(context.clock.monotonic_ms()), [*response.results, *errors]
     )

@@ -31,6 +31,9 @@ R = TypeVar("R")
 Decision = Callable[[ClusterImage], ControllerResult[R]]
 Listener = Callable[[Sequence[Change]], None]
 Preparation = Callable[[Sequence[Change]], Coroutine[Any, Any, None]]
+Undo = Callable[[], Coroutine[Any, Any, None]]
+"""Reverts what a `Requirement` has done."""
+Requirement = Callable[[Sequence[Change]], Coroutine[Any, Any, Undo]]
 
 MAX_ATTEMPTS: Final = 5
 """How often a decision that conflicts with changes of other brokers is run."""
@@ -46,6 +49,9 @@ class ControllerHost:
 
         An error of one is logged; the others still receive the changes.
         """
+        self.requirements: list[Requirement] = []
+        """Awaited with the changes of a decision before they are committed, such as the creation of
+        logs. If one raises a KafkaError, nothing is committed."""
         self.preparations: list[Preparation] = []
         """Awaited with the changes before the image applies them, for slow work such as new logs.
 
@@ -95,9 +101,10 @@ class ControllerHost:
         """Runs a decision after all earlier ones; returns its response once it is published.
 
         `decide` runs on a thread, as it may take long. Nothing changes the image during that time.
-        It may be called several times, each time on a newer image. Raises what it raises,
-        `KafkaStorageError` if the store failed, and REQUEST_TIMED_OUT, which clients retry, if
-        other brokers changed the same metadata during `MAX_ATTEMPTS` attempts in a row.
+        It may be called several times, each time on a newer image. Raises what it, or one of the
+        `requirements`, raises, `KafkaStorageError` if the store failed, and REQUEST_TIMED_OUT,
+        which clients retry, if other brokers changed the same metadata during `MAX_ATTEMPTS`
+        attempts in a row.
         """
         async with self._lock:
             await self._publish_delivered()
@@ -119,9 +126,17 @@ class ControllerHost:
 
     async def _commit(self, changes: Sequence[Change]) -> None:
         version = self._version
-        await self._workers.run(
-            self._workers.store, lambda: self._store.commit(changes, based_on=version)
-        )
+        undo_actions: list[Undo] = []
+        try:
+            for require in self.requirements:
+                undo_actions.append(await require(changes))
+            await self._workers.run(
+                self._workers.store, lambda: self._store.commit(changes, based_on=version)
+            )
+        except Exception:
+            for undo in reversed(undo_actions):
+                await undo()
+            raise
 
     async def _refresh(self) -> None:
         snapshot = await self._workers.run(self._workers.store, self._store.load)

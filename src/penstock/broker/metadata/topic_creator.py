@@ -1,11 +1,16 @@
-"""Topics that the broker creates by itself: on a Metadata request, and its internal topics."""
+"""Creation of topics and partitions: for clients, on a Metadata request, and internal topics.
 
-from collections.abc import Mapping
+A topic is only registered if its logs could be created; otherwise the response has their error.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.topic_rules import new_topic_rules
 from penstock.controller.image import ClusterImage
+from penstock.controller.result import ControllerResult
 from penstock.controller.topics import create_topics
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.create_topics import (
@@ -13,6 +18,45 @@ from penstock.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from penstock.storage.manager.log_creation import LogCreationError
+
+
+class NamedTopic(Protocol):
+    """A topic, or new partitions of one, in a request."""
+
+    @property
+    def name(self) -> str: ...
+
+
+_MAX_ATTEMPTS = 4
+"""How often topics that there is no room for are left out; the last time, all of them are."""
+
+R = TypeVar("R")
+T = TypeVar("T", bound=NamedTopic)
+
+
+async def create_if_room(
+    controller: ControllerHost,
+    topics: Sequence[T],
+    decide: Callable[[ClusterImage, list[T]], ControllerResult[R]],
+) -> tuple[R, dict[str, LogCreationError]]:
+    """Runs a decision for those topics whose new logs can be created.
+
+    Returns its response, and the errors of the other topics by name.
+    """
+    errors: dict[str, LogCreationError] = {}
+
+    def decide_on_others(image: ClusterImage) -> ControllerResult[R]:
+        return decide(image, [topic for topic in topics if topic.name not in errors])
+
+    for attempt in range(_MAX_ATTEMPTS):
+        try:
+            return await controller.run(decide_on_others), errors
+        except LogCreationError as error:
+            is_last = attempt == _MAX_ATTEMPTS - 2
+            names = {topic.name for topic in topics} if is_last else error.topics
+            errors = {**dict.fromkeys(sorted(names), error), **errors}
+    raise AssertionError("a decision about no topic creates no logs")
 
 
 class TopicCreator:

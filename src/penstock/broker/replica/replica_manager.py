@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from penstock.broker.config.topic_config import TopicConfig
+from penstock.broker.metadata.controller_host import Undo
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
@@ -30,7 +31,8 @@ from penstock.replication.partition import Partition
 from penstock.replication.purgatory import Watchers
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import LogAppendInfo
-from penstock.storage.manager.log_creation import NewLog
+from penstock.storage.manager.log_creation import LogCreationError, NewLog
+from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_manager import LogManager
 from penstock.storage.producer.append_info import VerificationGuard
 
@@ -213,8 +215,28 @@ class ReplicaManager:
 
         The error of one log shows when `apply` opens it.
         """
-        # A partition of the same name may still be deleted.
-        await self.wait_for_deletions()
+        _, failure = await self._create_logs(self._new_logs(changes))
+        if failure is not None:
+            logger.error("%s", failure.message)
+
+    async def require_logs(self, changes: Sequence[Change]) -> Undo:
+        """Creates the logs of new partitions before the change is committed.
+
+        Raises LogCreationError, with none of them created, if there is no room for all. Otherwise
+        returns a function that removes them, for a change that is not committed after all.
+        """
+        created_logs, failure = await self._create_logs(self._new_logs(changes))
+
+        async def remove_logs() -> None:
+            if created_logs:
+                await self._delete_logs(created_logs)
+
+        if failure is not None:
+            await remove_logs()
+            raise failure
+        return remove_logs
+
+    def _new_logs(self, changes: Sequence[Change]) -> list[NewLog]:
         topics: dict[str, TopicRecord] = {}
         values: dict[str, Mapping[str, str]] = {}
         records: list[PartitionRecord] = []
@@ -226,23 +248,48 @@ class ReplicaManager:
                     values[name] = own
                 case Put(PartitionRecord() as record) if record.leader_epoch == 0:
                     records.append(record)
-        new: list[NewLog] = []
+        new_logs: list[NewLog] = []
         for record in records:
             owner = topics.get(record.topic) or self._image.topics[record.topic]
             if self._broker_id in owner.assignments[record.partition].replicas:
                 own = values.get(record.topic, self._image.config("topics", record.topic))
                 epoch = record.leader_epoch if record.leader == self._broker_id else None
-                new.append(NewLog(record.key, self._config_of(own).log, owner.topic_id, epoch))
-        while new:
+                config = self._config_of(own).log
+                new_logs.append(NewLog(record.key, config, owner.topic_id, epoch))
+        return new_logs
+
+    async def _create_logs(
+        self, new_logs: list[NewLog]
+    ) -> tuple[list[TopicPartition], LogCreationError | None]:
+        """Returns the partitions whose logs were created, and the error of the others."""
+        # A partition of the same name may still be deleted.
+        await self.wait_for_deletions()
+        created_logs: list[TopicPartition] = []
+        full_dirs: set[LogDir] = set()
+        failure: KafkaError | None = None
+        failed_topics: frozenset[str] = frozenset()
+        while new_logs:
             try:
-                creation = self._logs.begin_create(new, is_new=True)
+                creation = self._logs.begin_create(new_logs, is_new=True, excluded_dirs=full_dirs)
             except KafkaError as error:
-                logger.error("logs of new partitions cannot be created: %s", error.message)
-                return
+                failure = failure or error
+                topics = frozenset(new_log.partition.topic for new_log in new_logs)
+                return created_logs, LogCreationError(failed_topics & topics or topics, failure)
             await self._workers.run(self._workers.flush, creation.run)
-            created = self._logs.finish_create(creation)
-            # If that took a directory offline, they are created in another one.
-            new = [log for log in new if isinstance(created.get(log.partition), KafkaStorageError)]
+            results = self._logs.finish_create(creation)
+            created_logs += [key for key in creation.created_logs if isinstance(results[key], Log)]
+            # If a directory is full or went offline, they are created in another one.
+            full_dirs |= creation.errors.keys()
+            failed_topics = frozenset(partition.topic for partition in creation.first_failures)
+            for result in results.values():
+                if isinstance(result, KafkaStorageError):
+                    failure = result
+            new_logs = [
+                new_log
+                for new_log in new_logs
+                if isinstance(results.get(new_log.partition), KafkaStorageError)
+            ]
+        return created_logs, None
 
     async def wait_for_deletions(self) -> None:
         """Waits until the deletions that `apply` has started are durable."""
@@ -346,13 +393,15 @@ class ReplicaManager:
             removed_replicas[key] = replica
         if not removed_replicas:
             return
-        deletion = self._workers.start(
-            self._workers.flush, self._logs.begin_deletion(removed_replicas)
-        )
-        self._deletions.add(deletion)
-        deletion.add_done_callback(self._on_deleted)
+        self._delete_logs(removed_replicas)
         for replica in removed_replicas.values():
             replica.complete_delayed_fetches()
+
+    def _delete_logs(self, keys: Iterable[TopicPartition]) -> "asyncio.Task[list[KafkaError]]":
+        deletion = self._workers.start(self._workers.flush, self._logs.begin_deletion(keys))
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._on_deleted)
+        return deletion
 
     def _on_deleted(self, deletion: "asyncio.Task[list[KafkaError]]") -> None:
         self._deletions.discard(deletion)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk
@@ -19,6 +20,20 @@ from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_dir import LogDir
 
 logger = logging.getLogger(__name__)
+
+
+class LogCreationError(KafkaStorageError):
+    """The logs of some new partitions could not be created, so that none of them was.
+
+    `topics` has those for which there was no room; there may be room for the others.
+    """
+
+    def __init__(self, topics: frozenset[str], failure: KafkaError) -> None:
+        super().__init__(
+            f"the logs of {', '.join(sorted(topics))} could not be created: {failure.cause}",
+            remedy=failure.remedy,
+        )
+        self.topics = topics
 
 
 class NewLog(NamedTuple):
@@ -46,6 +61,8 @@ class LogCreation:
         self.existing_logs = existing_logs
         self.created_logs: dict[TopicPartition, Log] = {}
         self.errors: dict[LogDir, Exception] = {}
+        self.first_failures: list[TopicPartition] = []
+        """For each directory with an error the log that could not be created, if it was one."""
         self.checkpoints = checkpoints
         self._disk = disk
 
@@ -61,6 +78,7 @@ class LogCreation:
                     self._create(log_dir, new_log)
                 except Exception as error:  # noqa: BLE001 - it takes the log directory offline
                     self.errors[log_dir] = error
+                    self.first_failures.append(new_log.partition)
         for log_dir in {log_dir for log_dir, _ in self.new_logs} - self.errors.keys():
             try:
                 self._disk.sync_directory(log_dir.path)

@@ -144,7 +144,7 @@ class LogDir:
                 strays = rename_stray_logs(self._disk, self.path, is_hosted)
                 self._load_logs(config_of)
             except OSError as error:
-                self.fail_for_any(error)
+                self.take_offline(error)
         return strays
 
     def _load_logs(self, config_of: Callable[[str], LogConfig]) -> None:
@@ -169,7 +169,7 @@ class LogDir:
                     log_start_offset=start_offsets.get(partition, 0),
                 )
             except OSError as error:
-                if error.errno not in PARTITION_ERRNOS:
+                if error.errno not in PARTITION_ERRNOS and not is_lack_of_room(error):
                     raise
                 self.set_load_error(partition, error)
             except Exception as error:  # noqa: BLE001 - one partition must not affect the others

@@ -6,7 +6,6 @@ next start the log with more records becomes the partition's log (`resolve_dupli
 have everything that was flushed.
 """
 
-import errno
 import logging
 import time
 from collections.abc import Collection, Sequence
@@ -23,11 +22,6 @@ from penstock.storage.manager.log_move import LogMove
 from penstock.storage.staged_operation import StagedOperation, Steps
 
 logger = logging.getLogger(__name__)
-
-_TRANSIENT_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-)
-"""Errors that end a move but do not mean that the disk has failed."""
 
 _POLL_SECONDS = 0.002
 """How often a deletion checks whether the swap that it waits for has ended."""
@@ -139,8 +133,7 @@ class LogMoves:
             )
 
     def _fail(self, move: LogMove, log_dir: LogDir, error: OSError) -> None:
-        if error.errno not in _TRANSIENT_ERRNOS:
-            log_dir.fail(error)
+        log_dir.fail(error)
         move.error = KafkaStorageError(
             f"{move.partition} could not be moved to {move.target.path}: "
             f"{error.strerror or error}. It stays in {move.source.path}; fix the cause, then "
