@@ -92,10 +92,11 @@ class Output:
         if not self.as_json:
             print(text)
 
-    def done(self, text: str, document: object = None) -> None:
-        """Prints what was done; as JSON, `document` if it is given."""
+    def done(self, text: str | Iterable[str], document: object = None) -> None:
+        """Prints what was done, in one line or several; as JSON, `document` if it is given."""
         if not self.as_json:
-            print(text)
+            for line in [text] if isinstance(text, str) else text:
+                print(line)
         elif document is not None:
             self.document(document)
 
@@ -209,10 +210,10 @@ def shown(value: object) -> str:
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, list | tuple | set | frozenset) and type(value).__str__ is object.__str__:
         return ",".join(shown(element) for element in value) or "-"
-    return _escaped(str(value))
+    return escape(str(value))
 
 
-def _escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Escapes unprintable characters, because names from a cluster could move the cursor."""
     if text.isprintable():
         return text

@@ -68,10 +68,8 @@ def list_groups(
     matches = pattern(match) if match is not None else lambda name: True
     listed = [group for group in listed if matches(group.group_id)]
     if names_only:
-        if session.out.as_json:
-            session.out.document([group.group_id for group in listed])
-        for entry in listed:
-            session.out.line(entry.group_id)
+        names = [group.group_id for group in listed]
+        session.out.done(names, names)
         return
     session.out.table(
         ["Group", "Type", "Protocol", "State"],
@@ -128,10 +126,10 @@ def delete(
             what = f"Delete {count_of(len(names), 'group')} with all offsets: {and_more(names)}?"
             session.confirm(what, yes=yes)
             admin.delete_groups(names)
-    for name in names:
-        session.out.line(f"deleted: {name}")
-    if session.out.as_json:
-        session.out.document([{"group_id": name, "deleted": True} for name in names])
+    session.out.done(
+        [f"deleted: {name}" for name in names],
+        [{"group_id": name, "deleted": True} for name in names],
+    )
 
 
 @command(app, "delete-offsets")

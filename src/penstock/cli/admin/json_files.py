@@ -44,14 +44,7 @@ def partitions_in(path: Path) -> list[TopicPartition]:
 
 def offsets_in(path: Path) -> dict[TopicPartition, int]:
     """Reads the file of kafka-delete-records.sh: an offset for each partition."""
-    offsets: dict[TopicPartition, int] = {}
-    for value in _entries(path, "partitions"):
-        entry = _Entry(path, value)
-        partition = entry.partition()
-        if partition in offsets:
-            raise UsageError(f"it names {partition} twice", subject=str(path))
-        offsets[partition] = entry.number("offset")
-    return offsets
+    return {partition: entry.number("offset") for partition, entry in _by_partition(path).items()}
 
 
 def topics_in(path: Path) -> list[str]:
@@ -62,11 +55,7 @@ def topics_in(path: Path) -> list[str]:
 def moves_in(path: Path) -> dict[TopicPartition, Move]:
     """Reads the file of kafka-reassign-partitions.sh: the brokers of each partition."""
     moves: dict[TopicPartition, Move] = {}
-    for value in _entries(path, "partitions"):
-        entry = _Entry(path, value)
-        partition = entry.partition()
-        if partition in moves:
-            raise UsageError(f"it names {partition} twice", subject=str(path))
+    for partition, entry in _by_partition(path).items():
         replicas = tuple(entry.numbers("replicas"))
         if len(set(replicas)) < len(replicas):
             raise UsageError(
@@ -111,40 +100,44 @@ class _Entry:
 
     def text(self, name: str) -> str:
         value = self._value.get(name)
-        if not isinstance(value, str):
-            self._reject(name, "text")
-        return str(value)
+        if isinstance(value, str):
+            return value
+        raise self._invalid(name, "text")
 
     def number(self, name: str) -> int:
         value = self._value.get(name)
-        if not isinstance(value, int) or isinstance(value, bool):
-            self._reject(name, "a whole number")
-            return 0
-        return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        raise self._invalid(name, "a whole number")
 
     def numbers(self, name: str) -> list[int]:
         value = self._value.get(name)
-        if (
-            not isinstance(value, list)
-            or not all(type(number) is int for number in value)
-            or not value
-        ):
-            self._reject(name, "a list of whole numbers")
-            return []
-        return value
+        if isinstance(value, list) and value and all(type(number) is int for number in value):
+            return value
+        raise self._invalid(name, "a list of whole numbers")
 
     def texts(self, name: str) -> list[str]:
         """Returns a list of texts; an empty one if it is missing."""
         value = self._value.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            self._reject(name, "a list of texts")
-            return []
-        return value
+        if isinstance(value, list) and all(isinstance(text, str) for text in value):
+            return value
+        raise self._invalid(name, "a list of texts")
 
-    def _reject(self, name: str, kind: str) -> None:
-        raise UsageError(
+    def _invalid(self, name: str, kind: str) -> UsageError:
+        return UsageError(
             f'{json.dumps(self._value)} needs "{name}", {kind}', subject=str(self._path)
         )
+
+
+def _by_partition(path: Path) -> dict[TopicPartition, _Entry]:
+    entries: dict[TopicPartition, _Entry] = {}
+    for value in _entries(path, "partitions"):
+        entry = _Entry(path, value)
+        partition = entry.partition()
+        if partition in entries:
+            raise UsageError(f"it names {partition} twice", subject=str(path))
+        entries[partition] = entry
+    return entries
 
 
 def _entries(path: Path, name: str) -> list[object]:

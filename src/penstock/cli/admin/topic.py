@@ -61,10 +61,7 @@ def list_topics(
     with session.admin() as admin:
         listed = chosen_topics(admin, topics, internal=internal, must_match=False)
         if names_only:
-            if session.out.as_json:
-                session.out.document(list(listed))
-            for name in listed:
-                session.out.line(name)
+            session.out.done(listed, list(listed))
             return
         described = admin.describe_topics(listed)
     rows = []
@@ -149,12 +146,12 @@ def create(
     rows += [{"topic": name, "created": False} for name in existing]
     for name in existing:
         session.out.note(f"topic {name} exists already")
-    for name, topic in made.items():
-        what = "could be created" if dry_run else "created"
-        numbers = f"partitions: {topic.num_partitions}, replicas: {topic.replication_factor}"
-        session.out.line(f"{what}: {name} ({numbers})")
-    if session.out.as_json:
-        session.out.document(rows)
+    what = "could be created" if dry_run else "created"
+    lines = [
+        f"{what}: {name} (partitions: {topic.num_partitions}, replicas: {topic.replication_factor})"
+        for name, topic in made.items()
+    ]
+    session.out.done(lines, rows)
 
 
 @command(app, "describe")
@@ -228,12 +225,10 @@ def alter(
             {name: NewPartitions(partitions, new) for name in names}, validate_only=dry_run
         )
     what = "could get" if dry_run else "now has"
-    for name in names:
-        session.out.line(f"{name} {what} {count_of(partitions, 'partition')}")
-    if session.out.as_json:
-        session.out.document(
-            [{"topic": name, "partitions": partitions, "altered": not dry_run} for name in names]
-        )
+    session.out.done(
+        [f"{name} {what} {count_of(partitions, 'partition')}" for name in names],
+        [{"topic": name, "partitions": partitions, "altered": not dry_run} for name in names],
+    )
 
 
 @command(app, "delete")
@@ -255,10 +250,10 @@ def delete(
                     some = names[start : start + 100]
                     admin.delete_topics(some)
                     step(len(some))
-    for name in names:
-        session.out.line(f"deleted: {name}")
-    if session.out.as_json:
-        session.out.document([{"topic": name, "deleted": True} for name in names])
+    session.out.done(
+        [f"deleted: {name}" for name in names],
+        [{"topic": name, "deleted": True} for name in names],
+    )
 
 
 @command(app, "elect")

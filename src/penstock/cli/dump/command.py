@@ -1,6 +1,6 @@
 """`penstock dump-log`: shows the files of a log, like Kafka's DumpLogSegments.
 
-Files are opened for reading only, so a folder that a broker is using may be looked at.
+Files are opened for reading only, so the directory of a running broker can be dumped.
 """
 
 import os
@@ -19,9 +19,10 @@ from penstock.cli.dump.decoders import (
 from penstock.cli.dump.indexes import IndexMode
 from penstock.cli.dump.items import ERROR, PROBLEM
 from penstock.cli.dump.paths import DumpOptions, FileItem, dump
-from penstock.cli.dump.render import escape, plain, to_json, to_text
+from penstock.cli.dump.render import plain, to_json, to_text
 from penstock.cli.dump.segment import SegmentOptions
 from penstock.cli.options import argument, flag, option
+from penstock.cli.output import escape
 
 EXIT_PROBLEM = 1
 EXIT_ERROR = 2

@@ -1,7 +1,7 @@
 """Dumps of the indexes of a segment, with each entry checked against the log.
 
-An index that is still written to, or was when the broker died, has its full size with zeros behind
-its entries. Those are empty slots and are only counted.
+An index that is being written, or was when the broker crashed, has its full size with zeros after
+its entries. These empty slots are only counted.
 """
 
 from collections.abc import Callable, Iterator
@@ -239,14 +239,14 @@ def _entries(file: File, entry: Struct, count: _Count) -> Iterator[tuple[int, ..
             if sparse and values == empty:
                 waiting += 1
                 continue
-            # Zeros between entries are entries, and wrong ones; only those at the end are none.
+            # Zeros between entries are invalid entries; zeros at the end are empty slots.
             for _ in range(waiting):
                 count.entries += 1
                 yield empty
             waiting = 0
             count.entries += 1
             yield values
-    # A batch that has timestamp 0 and the base offset alone makes an entry of zeros.
+    # A batch with timestamp 0 and only the base offset has an entry of zeros.
     if waiting == 1 and entry is TIME_ENTRY and not count.entries:
         count.entries, waiting = 1, 0
         yield empty

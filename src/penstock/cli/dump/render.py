@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from penstock.cli.dump.items import ERROR, FILE, NOTE, PROBLEM, RECORD, SUMMARY, Item, Value
+from penstock.cli.output import escape
 
 Style = Callable[[str, str], str]
 """Returns a text in the style of a role: `name`, `problem`, `note` or `file`."""
@@ -96,12 +97,3 @@ def _text(value: Value) -> str:
     if isinstance(value, Sequence):
         return f"[{','.join([_text(element) for element in value])}]"
     return "none"
-
-
-def escape(text: str) -> str:
-    """Returns the text with unprintable characters as `\\n`, `\\x1b` and so on."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )

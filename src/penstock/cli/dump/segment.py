@@ -1,8 +1,8 @@
 """The dump of a `.log` file: its batches, and optionally their records.
 
-Batches are found by `storage.scan`, which reads block by block, so a file of any size will do. A
-batch with a wrong CRC is shown as such and passed over; where no batch can be recognised any more,
-the rest of the file is only counted.
+`storage.segment.batch_scan` finds the batches block by block, so the file may have any size. A
+batch with a wrong CRC is shown as such; after a point where no batch can be recognised, the rest of
+the file is only counted.
 """
 
 from collections.abc import Iterator
@@ -133,7 +133,7 @@ class _SegmentDump:
 
     def _shallow(self, header: BatchHeader) -> None:
         if header.magic < MAGIC and header.attributes & CODEC_MASK:
-            # Only what is packed in an old message tells how many there are, and from where on.
+            # The number of records and the first offset are inside the compressed old message.
             self._counted = False
             return
         self._records += max(header.records_count, 0)
@@ -143,7 +143,7 @@ class _SegmentDump:
     def _deep(self, batch: ScannedBatch, options: SegmentOptions) -> Iterator[Item]:
         header = batch.header
         try:
-            # Only v2 batches have the header that read_records wants to be spared.
+            # read_records takes the header of v2 batches only.
             records = read_records(
                 batch.data, batch.start, header if header.magic == MAGIC else None
             )

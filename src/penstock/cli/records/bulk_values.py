@@ -1,4 +1,4 @@
-"""Values of many records at once, with something behind each: columns of Arrow, no objects."""
+"""Joins the values of many records in Arrow columns, without an object for each record."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 def joined_values(batch: "pa.RecordBatch", end: bytes, null: bytes) -> memoryview:
-    """What `print_values` gives for the same records."""
+    """Returns the same bytes as `print_values` for these records."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""What `penstock perf` makes of what it has measured. No I/O."""
+"""Statistics of `penstock perf`: latencies, rates and pacing. No I/O."""
 
 import math
 from array import array
@@ -9,7 +9,7 @@ PERCENTILES: Final = (50.0, 95.0, 99.0, 99.9)
 
 
 class Latencies:
-    """Times in milliseconds, each for so many records."""
+    """Times in milliseconds, each for a number of records."""
 
     def __init__(self) -> None:
         self._times = array("d")
@@ -24,7 +24,7 @@ class Latencies:
         return sum(self._counts)
 
     def average(self) -> float:
-        """NaN without records."""
+        """Returns the average; NaN without records."""
         total = self.records
         if not total:
             return math.nan
@@ -35,7 +35,7 @@ class Latencies:
         return max(self._times, default=math.nan)
 
     def percentiles(self, percents: Iterable[float] = PERCENTILES) -> dict[float, float]:
-        """For each, the time that so many percent of the records have taken at most."""
+        """Returns for each percentage the longest time of that share of the records."""
         pairs = sorted(zip(self._times, self._counts, strict=True))
         total = self.records
         times = {}
@@ -52,33 +52,33 @@ class Latencies:
 
 
 class Pace:
-    """Holds work back to so many records a second; without a limit it never does."""
+    """Limits the number of records per second; None for no limit."""
 
     def __init__(self, per_second: float | None, started: float) -> None:
         self._per_second = per_second
         self._started = started
 
     def wait_s(self, records: int, now: float) -> float:
-        """How long to wait after so many records."""
+        """Returns how long to wait after this number of records."""
         if self._per_second is None:
             return 0.0
         return max(0.0, self._started + records / self._per_second - now)
 
     def bulk(self, largest: int) -> int:
-        """How many to send at once: with a limit, no more than a hundredth of a second's."""
+        """Returns how many records to send at once: with a limit, those of 10 ms at most."""
         if self._per_second is None:
             return largest
         return max(1, min(largest, int(self._per_second / 100)))
 
 
 def rates(records: int, size: int, seconds: float) -> dict[str, float]:
-    """Records and megabytes (of 1,000,000 bytes) per second."""
+    """Returns records and megabytes (of 1,000,000 bytes) per second."""
     seconds = max(seconds, 1e-9)
     return {"records_per_second": records / seconds, "mb_per_second": size / seconds / 1e6}
 
 
 def latency_fields(latencies: Latencies) -> dict[str, float | None]:
-    """Average, largest and percentiles under the names that are printed; None for no records."""
+    """Returns average, maximum and percentiles under their printed names; None if unknown."""
     values = {"average": latencies.average(), "max": latencies.largest()}
     for percent, percentile in latencies.percentiles().items():
         values[f"p{percent:g}"] = percentile

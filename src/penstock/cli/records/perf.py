@@ -27,7 +27,7 @@ _BULK = 2_000
 _POLL_RECORDS = 20_000
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _VARIETY = 1_000
-"""Different payloads that are made up; all records the same would pack too well."""
+"""The number of different random payloads: identical ones would compress too well."""
 
 TOPIC = argument("TOPIC", autocompletion=complete.topics)
 SIZE = option("--size", default=100, min=0, help="Bytes of each record's value.")
@@ -271,7 +271,7 @@ def latency(
 
 
 def _await(consumer: "Consumer", value: bytes, timeout_s: float) -> None:
-    """Until the record is polled; those of others are passed over."""
+    """Polls until the record arrives, and ignores others."""
     deadline = time.monotonic() + timeout_s
     while (remaining_s := deadline - time.monotonic()) > 0:
         if any(record.value == value for record in consumer.poll(remaining_s)):
@@ -285,8 +285,8 @@ def _await(consumer: "Consumer", value: bytes, timeout_s: float) -> None:
 
 def _payloads(file: Path | None, size: int, seed: int) -> list[bytes]:
     if file is None:
-        chance = random.Random(seed)
-        return [bytes(chance.choices(_LETTERS, k=size)) for _ in range(_VARIETY)]
+        rng = random.Random(seed)
+        return [bytes(rng.choices(_LETTERS, k=size)) for _ in range(_VARIETY)]
     lines = [line for line in file.read_bytes().split(b"\n") if line]
     if not lines:
         raise UsageError(f"{file} has no lines to send")

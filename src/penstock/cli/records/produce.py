@@ -164,7 +164,7 @@ def produce(
 
 
 class _Work:
-    """One run of the command: send all there is, then say how it went."""
+    """One run of the command: sends all records, then reports the result."""
 
     def __init__(
         self, session: Session, *, keep_going: bool, count: int | None, is_typed: bool
@@ -311,14 +311,14 @@ def _bulks(kind: InputKind, files: list[Path], reading: Reading) -> Iterator[Bul
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:
-    """As much as there is, without waiting for more: people type lines, programs pipe them."""
+    """Yields the available bytes without waiting for a full chunk, because users type lines."""
     read = getattr(file, "read1", file.read)
     while chunk := read(_CHUNK):
         yield chunk
 
 
 def _argument(text: str) -> bytes:
-    """Bytes of the command line as they were, UTF-8 or not."""
+    """Returns the bytes of an argument unchanged, even if they are not UTF-8."""
     return text.encode(errors="surrogateescape")
 
 

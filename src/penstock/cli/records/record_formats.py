@@ -134,14 +134,14 @@ def _joined(pieces: list[bytes | Printer]) -> Printer:
 
 
 def print_values(records: Sequence[ConsumerRecord], end: bytes, null: bytes) -> bytes:
-    """The quick way for the format that is nothing but values, each with `end` behind it."""
+    """Returns the values, each followed by `end`: the fast path of a format with values only."""
     parts = [null if record[6] is None else record[6] for record in records]
     parts.append(b"")
     return end.join(parts)
 
 
 def header_text(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
-    """Headers as kcat writes them: name=value,name=value with NULL for null."""
+    """Returns headers in kcat's format: name=value,name=value with NULL for null."""
     return b",".join(
         name.encode() + b"=" + (_NULL if value is None else value) for name, value in headers
     )
@@ -160,7 +160,7 @@ _PACKED: Final = {
     "float": ">f",
     "double": ">d",
 }
-"""What Kafka's serializers of these names write."""
+"""The formats of Kafka's serializers with these names."""
 
 DECODERS: Final = ("raw", "utf-8", "hex", "base64", "json", *_PACKED, "uuid")
 
@@ -267,7 +267,7 @@ def json_printer(key: str = "utf-8", value: str = "utf-8") -> Printer:
 
 
 def json_text(data: bytes | None) -> object:
-    """Bytes in JSON: text if they are UTF-8, else base64 that says so."""
+    """Returns bytes as JSON: text if they are UTF-8, else `{"base64": "…"}`."""
     if data is None:
         return None
     try:

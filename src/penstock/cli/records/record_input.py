@@ -1,6 +1,6 @@
 """Parses input into records: lines, sizes, JSON, whole files. No I/O: callers pass chunks.
 
-Readers give out `Bulk`s: as many records as came with a chunk, ready for `Producer.send_many`.
+Readers yield `Bulk`s: the records that end in a chunk, ready for `Producer.send_many`.
 """
 
 import binascii
@@ -8,6 +8,7 @@ import struct
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import groupby
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -37,13 +38,13 @@ class Encoding(StrEnum):
 
 
 class Reading(NamedTuple):
-    """What is to be made of the input, whatever its kind."""
+    """How the input is read, independent of its kind."""
 
     delimiter: bytes = b"\n"
     key_separator: bytes | None = None
     key_optional: bool = False
     key: bytes | None = None
-    """Of all records that bring none of their own."""
+    """The key of records without one."""
     null: bool = False
     """Empty values, and empty keys before a separator, are null."""
     key_encoding: Encoding = Encoding.RAW
@@ -66,7 +67,7 @@ class Bulk(NamedTuple):
     unit: str = "line"
 
     def place(self, index: int) -> str:
-        """Where a record of it is, for people."""
+        """Returns the position of a record, for messages."""
         if self.unit == "file":
             return self.source
         return f"{self.source}, {self.unit} {self.first + index}"
@@ -94,9 +95,9 @@ def read_bulks(
 
 
 def split(chunks: Iterable[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
-    """What is between delimiters, as much as came with a chunk. Nothing is behind the last one."""
+    """Yields the parts between delimiters that end in each chunk. Nothing follows the last one."""
     begun: list[bytes] = []
-    """A record that has not ended yet. Joined only when its end may be there."""
+    """The chunks of an incomplete record, which are joined only when its end may have arrived."""
     for chunk in chunks:
         # A delimiter may span two chunks.
         tail = begun[-1][-(len(delimiter) - 1) :] if begun and len(delimiter) > 1 else b""
@@ -113,7 +114,7 @@ def split(chunks: Iterable[bytes], delimiter: bytes) -> Iterator[list[bytes]]:
 
 
 def decoding(encoding: Encoding) -> Callable[[bytes], bytes]:
-    """From what is written to the bytes that are meant; ValueError says why not."""
+    """Returns the function that decodes text; it raises ValueError if it cannot."""
     if encoding is Encoding.HEX:
         return lambda data: bytes.fromhex(data.decode("ascii", "replace"))
     if encoding is Encoding.BASE64:
@@ -161,7 +162,7 @@ def _finished(
     reading: Reading,
     unit: str = "line",
 ) -> Bulk:
-    """What is the same for all kinds but JSON: encodings, nulls, the key of all, headers."""
+    """Applies the options that all kinds but JSON share: encodings, nulls, the default key."""
     if keys is not None:
         keys = _decoded(source, first, unit, "key", keys, reading.key_encoding)
         if reading.null:
@@ -205,7 +206,7 @@ def _decoded(
 def _of_sizes(
     source: str, chunks: Iterable[bytes], reading: Reading, *, keyed: bool
 ) -> Iterator[Bulk]:
-    """4 bytes, big endian, before each value (and key): its length, or -1 for null."""
+    """Parses values (and keys) after their lengths: 4 bytes, big endian, -1 for null."""
     columns = 2 if keyed else 1
     incomplete = b""
     first = 1
@@ -271,15 +272,45 @@ class JsonRecord(msgspec.Struct, forbid_unknown_fields=True):
 _json_record = msgspec.json.Decoder(JsonRecord)
 
 
+class _JsonLine(NamedTuple):
+    """A record, its line, and the properties that the records of a bulk have in common."""
+
+    number: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
+    topic: str | None
+    partition: int | None
+    headers: Headers
+
+
 def _of_json(source: str, first: int, lines: list[bytes], reading: Reading) -> Iterator[Bulk]:
-    pending: list[tuple[bytes | None, bytes | None, int | None]] = []
-    shared: tuple[str | None, int | None, Headers, bool] | None = None
-    start = first
+    records = _parse_json(source, first, lines, reading)
+    # Lines that follow each other have the same difference of line number and index.
+    for _, group in groupby(
+        enumerate(records),
+        lambda pair: (pair[1].number - pair[0], pair[1][4:], pair[1].timestamp is None),
+    ):
+        bulk = [record for _, record in group]
+        keys = [record.key for record in bulk]
+        timestamps = [record.timestamp for record in bulk if record.timestamp is not None]
+        yield Bulk(
+            source,
+            bulk[0].number,
+            [record.value for record in bulk],
+            keys if any(key is not None for key in keys) else None,
+            bulk[0].headers,
+            timestamps or None,
+            bulk[0].topic,
+            bulk[0].partition,
+        )
+
+
+def _parse_json(
+    source: str, first: int, lines: list[bytes], reading: Reading
+) -> Iterator[_JsonLine]:
     for number, line in enumerate(lines, first):
         if not line.strip():
-            if pending and shared is not None:
-                yield _bulk_of(source, start, pending, shared)
-                pending = []
             continue
         try:
             record = _json_record.decode(line)
@@ -293,36 +324,7 @@ def _of_json(source: str, first: int, lines: list[bytes], reading: Reading) -> I
                 '"headers": [["name", "value"]], "partition": 0}',
             ) from None
         timestamp = record.ts if record.timestamp is None else record.timestamp
-        key_of_bulk = (record.topic, record.partition, headers, timestamp is None)
-        if pending and shared is not None and key_of_bulk != shared:
-            yield _bulk_of(source, start, pending, shared)
-            pending = []
-        if not pending:
-            shared, start = key_of_bulk, number
-        pending.append((key, value, timestamp))
-    if pending and shared is not None:
-        yield _bulk_of(source, start, pending, shared)
-
-
-def _bulk_of(
-    source: str,
-    first: int,
-    records: list[tuple[bytes | None, bytes | None, int | None]],
-    shared: tuple[str | None, int | None, Headers, bool],
-) -> Bulk:
-    topic, partition, headers, _ = shared
-    keys = [key for key, _, _ in records]
-    timestamps = [timestamp for _, _, timestamp in records if timestamp is not None]
-    return Bulk(
-        source,
-        first,
-        [value for _, value, _ in records],
-        keys if any(key is not None for key in keys) else None,
-        headers,
-        timestamps or None,
-        topic,
-        partition,
-    )
+        yield _JsonLine(number, key, value, timestamp, record.topic, record.partition, headers)
 
 
 def _content(record: JsonRecord, reading: Reading) -> tuple[bytes | None, bytes | None]:

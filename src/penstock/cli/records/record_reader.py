@@ -157,7 +157,7 @@ class Reader:
         self._commit()
 
     def _print_some(self, timeout: float) -> bool:
-        """Poll and print; whether something came."""
+        """Polls and prints records; returns whether any arrived."""
         if self._count >= self._bulk_from and not self.commits:
             return self._print_columns(timeout)
         most = _POLL_RECORDS if self._remaining is None else min(_POLL_RECORDS, self._remaining)

@@ -3,7 +3,8 @@
 import json
 
 from penstock.cli.dump.items import ENTRY, FILE, RECORD, SUMMARY, Item, note, problem
-from penstock.cli.dump.render import escape, to_json, to_text
+from penstock.cli.dump.render import to_json, to_text
+from penstock.cli.output import escape
 
 PATH = "/data/orders-0/00000000000000000000.log"
 
