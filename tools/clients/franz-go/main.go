@@ -1,4 +1,4 @@
-// The franz-go client as a program: a JSON job per line of stdin, a JSON reply per line of stdout.
+// The franz-go client as a program: a JSON job per line of stdin, a JSON response per line of stdout.
 // The jobs are described in tests/support/kafka_clients/program.py.
 package main
 
@@ -52,7 +52,7 @@ type job struct {
 	Commit               bool   `json:"commit"`
 }
 
-type reply map[string]any
+type response map[string]any
 
 func main() {
 	in := bufio.NewReaderSize(os.Stdin, 1<<20)
@@ -63,48 +63,48 @@ func main() {
 			return
 		}
 		var todo job
-		answer := reply{}
+		result := response{}
 		if err := json.Unmarshal(line, &todo); err != nil {
-			answer = describe(err)
-		} else if err := run(todo, answer); err != nil {
-			answer = describe(err)
+			result = describe(err)
+		} else if err := run(todo, result); err != nil {
+			result = describe(err)
 		}
-		if err := out.Encode(answer); err != nil {
+		if err := out.Encode(result); err != nil {
 			return
 		}
 	}
 }
 
 // The broker's error code where there is one, else -1.
-func describe(err error) reply {
+func describe(err error) response {
 	code := int16(-1)
 	var refused *kerr.Error
 	if errors.As(err, &refused) {
 		code = refused.Code
 	}
-	return reply{"error": reply{"code": code, "message": err.Error()}}
+	return response{"error": response{"code": code, "message": err.Error()}}
 }
 
-func run(todo job, answer reply) error {
+func run(todo job, result response) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(todo.TimeoutMs)*time.Millisecond)
 	defer cancel()
 	switch todo.Op {
 	case "produce":
-		return produce(ctx, todo, answer)
+		return produce(ctx, todo, result)
 	case "consume":
-		return consume(ctx, todo, answer)
+		return consume(ctx, todo, result)
 	case "consume_group":
-		return consumeGroup(ctx, todo, answer)
+		return consumeGroup(ctx, todo, result)
 	case "offset_for_time", "create_topic", "delete_topic", "topic_configs":
-		return administer(ctx, todo, answer)
+		return administer(ctx, todo, result)
 	}
 	if work, ok := transactionJobs[todo.Op]; ok {
-		return work(ctx, todo, answer)
+		return work(ctx, todo, result)
 	}
 	return fmt.Errorf("unknown job: %s", todo.Op)
 }
 
-func produce(ctx context.Context, todo job, answer reply) error {
+func produce(ctx context.Context, todo job, result response) error {
 	codec := map[string]kgo.CompressionCodec{
 		"none":   kgo.NoCompression(),
 		"gzip":   kgo.GzipCompression(),
@@ -147,30 +147,30 @@ func produce(ctx context.Context, todo job, answer reply) error {
 			offsets = append(offsets, made.Offset)
 		}
 	}
-	answer["offsets"] = offsets
+	result["offsets"] = offsets
 	return nil
 }
 
 func recordsOf(todo job) ([]*kgo.Record, error) {
 	records := make([]*kgo.Record, 0, len(todo.Records))
-	for _, given := range todo.Records {
+	for _, fields := range todo.Records {
 		made := &kgo.Record{
 			Topic:     todo.Topic,
-			Partition: given.Partition,
-			Timestamp: time.UnixMilli(given.Timestamp),
+			Partition: fields.Partition,
+			Timestamp: time.UnixMilli(fields.Timestamp),
 		}
-		if given.Key != nil {
-			made.Key = *given.Key
+		if fields.Key != nil {
+			made.Key = *fields.Key
 		}
-		if given.Value != nil {
-			made.Value = *given.Value
+		if fields.Value != nil {
+			made.Value = *fields.Value
 		}
-		for _, one := range given.Headers {
-			value, err := decode(one[1])
+		for _, pair := range fields.Headers {
+			value, err := decode(pair[1])
 			if err != nil {
 				return nil, err
 			}
-			made.Headers = append(made.Headers, kgo.RecordHeader{Key: *one[0], Value: value})
+			made.Headers = append(made.Headers, kgo.RecordHeader{Key: *pair[0], Value: value})
 		}
 		records = append(records, made)
 	}
@@ -185,23 +185,23 @@ func read(ctx context.Context, client *kgo.Client, count int) ([]record, error) 
 			return nil, fmt.Errorf("after %d records: %w", len(records), err)
 		}
 		fetches.EachRecord(func(from *kgo.Record) {
-			one := record{
+			copied := record{
 				Partition: from.Partition,
 				Offset:    from.Offset,
 				Timestamp: from.Timestamp.UnixMilli(),
 				Headers:   []header{},
 			}
 			if from.Key != nil {
-				one.Key = &from.Key
+				copied.Key = &from.Key
 			}
 			if from.Value != nil {
-				one.Value = &from.Value
+				copied.Value = &from.Value
 			}
-			for _, found := range from.Headers {
-				name := found.Key
-				one.Headers = append(one.Headers, header{&name, encode(found.Value)})
+			for _, source := range from.Headers {
+				name := source.Key
+				copied.Headers = append(copied.Headers, header{&name, encode(source.Value)})
 			}
-			records = append(records, one)
+			records = append(records, copied)
 		})
 	}
 	return records, nil
@@ -220,7 +220,7 @@ func starts(todo job) (map[string]map[int32]kgo.Offset, error) {
 	return map[string]map[int32]kgo.Offset{todo.Topic: from}, nil
 }
 
-func consume(ctx context.Context, todo job, answer reply) error {
+func consume(ctx context.Context, todo job, result response) error {
 	from, err := starts(todo)
 	if err != nil {
 		return err
@@ -234,11 +234,11 @@ func consume(ctx context.Context, todo job, answer reply) error {
 		return err
 	}
 	defer client.Close()
-	answer["records"], err = read(ctx, client, todo.Count)
+	result["records"], err = read(ctx, client, todo.Count)
 	return err
 }
 
-func consumeGroup(ctx context.Context, todo job, answer reply) error {
+func consumeGroup(ctx context.Context, todo job, result response) error {
 	client, err := kgo.NewClient(
 		kgo.SeedBrokers(todo.Bootstrap),
 		kgo.FetchMaxWait(100*time.Millisecond),
@@ -251,7 +251,7 @@ func consumeGroup(ctx context.Context, todo job, answer reply) error {
 		return err
 	}
 	defer client.Close()
-	if answer["records"], err = read(ctx, client, todo.Count); err != nil {
+	if result["records"], err = read(ctx, client, todo.Count); err != nil {
 		return err
 	}
 	if err := client.CommitUncommittedOffsets(ctx); err != nil {
@@ -262,12 +262,12 @@ func consumeGroup(ctx context.Context, todo job, answer reply) error {
 		return err
 	}
 	committed := map[int32]int64{}
-	offsets.Each(func(one kadm.OffsetResponse) { committed[one.Partition] = one.At })
-	answer["committed"] = committed
+	offsets.Each(func(offset kadm.OffsetResponse) { committed[offset.Partition] = offset.At })
+	result["committed"] = committed
 	return offsets.Error()
 }
 
-func administer(ctx context.Context, todo job, answer reply) error {
+func administer(ctx context.Context, todo job, result response) error {
 	client, err := kgo.NewClient(kgo.SeedBrokers(todo.Bootstrap))
 	if err != nil {
 		return err
@@ -294,25 +294,25 @@ func administer(ctx context.Context, todo job, answer reply) error {
 		if err != nil {
 			return err
 		}
-		found, err := described.On(todo.Topic, nil)
+		resource, err := described.On(todo.Topic, nil)
 		if err != nil {
 			return err
 		}
 		configs := map[string]*string{}
-		for _, config := range found.Configs {
+		for _, config := range resource.Configs {
 			configs[config.Key] = config.Value
 		}
-		answer["configs"] = configs
-		return found.Err
+		result["configs"] = configs
+		return resource.Err
 	}
 	listed, err := admin.ListOffsetsAfterMilli(ctx, todo.Timestamp, todo.Topic)
 	if err != nil {
 		return err
 	}
-	found, _ := listed.Lookup(todo.Topic, todo.Partition)
-	answer["offset"] = found.Offset
-	if found.Timestamp == -1 { // nothing so late: kadm then gives the end of the partition
-		answer["offset"] = -1
+	offset, _ := listed.Lookup(todo.Topic, todo.Partition)
+	result["offset"] = offset.Offset
+	if offset.Timestamp == -1 { // no record is that late: kadm then returns the end of the partition
+		result["offset"] = -1
 	}
-	return found.Err
+	return offset.Err
 }

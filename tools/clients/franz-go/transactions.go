@@ -14,42 +14,42 @@ var (
 	readers   = map[string]*kgo.Client{}
 )
 
-var transactionJobs = map[string]func(context.Context, job, reply) error{
-	"producer_open": func(_ context.Context, todo job, _ reply) error {
+var transactionJobs = map[string]func(context.Context, job, response) error{
+	"producer_open": func(_ context.Context, todo job, _ response) error {
 		client, err := kgo.NewClient(producerOptions(todo)...)
 		if err == nil {
 			producers[todo.Handle] = client
 		}
 		return err
 	},
-	"producer_begin": func(_ context.Context, todo job, _ reply) error {
+	"producer_begin": func(_ context.Context, todo job, _ response) error {
 		return producers[todo.Handle].BeginTransaction()
 	},
-	"producer_send": func(ctx context.Context, todo job, _ reply) error {
+	"producer_send": func(ctx context.Context, todo job, _ response) error {
 		records, err := recordsOf(todo)
 		if err != nil {
 			return err
 		}
 		return producers[todo.Handle].ProduceSync(ctx, records...).FirstErr()
 	},
-	"producer_commit": func(ctx context.Context, todo job, _ reply) error {
+	"producer_commit": func(ctx context.Context, todo job, _ response) error {
 		return producers[todo.Handle].EndTransaction(ctx, kgo.TryCommit)
 	},
-	"producer_abort": func(ctx context.Context, todo job, _ reply) error {
+	"producer_abort": func(ctx context.Context, todo job, _ response) error {
 		return producers[todo.Handle].EndTransaction(ctx, kgo.TryAbort)
 	},
-	"producer_close": func(_ context.Context, todo job, _ reply) error {
+	"producer_close": func(_ context.Context, todo job, _ response) error {
 		producers[todo.Handle].Close()
 		delete(producers, todo.Handle)
 		return nil
 	},
 	"reader_open": openReader,
-	"reader_read": func(ctx context.Context, todo job, answer reply) error {
+	"reader_read": func(ctx context.Context, todo job, result response) error {
 		var err error
-		answer["records"], err = read(ctx, readers[todo.Handle], todo.Count)
+		result["records"], err = read(ctx, readers[todo.Handle], todo.Count)
 		return err
 	},
-	"reader_close": func(_ context.Context, todo job, _ reply) error {
+	"reader_close": func(_ context.Context, todo job, _ response) error {
 		readers[todo.Handle].Close()
 		delete(readers, todo.Handle)
 		return nil
@@ -74,7 +74,7 @@ func isolation(committed bool) kgo.Opt {
 	return kgo.FetchIsolationLevel(kgo.ReadUncommitted())
 }
 
-func openReader(_ context.Context, todo job, _ reply) error {
+func openReader(_ context.Context, todo job, _ response) error {
 	from, err := starts(todo)
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func openReader(_ context.Context, todo job, _ reply) error {
 	return err
 }
 
-func transform(ctx context.Context, todo job, _ reply) error {
+func transform(ctx context.Context, todo job, _ response) error {
 	session, err := kgo.NewGroupTransactSession(append(
 		producerOptions(todo),
 		kgo.FetchMaxWait(100*time.Millisecond),

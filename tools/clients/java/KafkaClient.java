@@ -36,7 +36,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * The Java client as a program: a JSON job per line of stdin, a JSON reply per line of stdout.
+ * The Java client as a program: a JSON job per line of stdin, a JSON response per line of stdout.
  * The jobs are described in tests/support/kafka_clients/program.py.
  */
 public final class KafkaClient {
@@ -46,43 +46,43 @@ public final class KafkaClient {
         PrintStream out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            ObjectNode reply = JSON.createObjectNode();
+            ObjectNode response = JSON.createObjectNode();
             try {
-                run(JSON.readTree(line), reply);
+                run(JSON.readTree(line), response);
             } catch (Exception failure) {
-                reply = JSON.createObjectNode();
-                describe(failure, reply.putObject("error"));
+                response = JSON.createObjectNode();
+                describe(failure, response.putObject("error"));
             }
-            out.println(JSON.writeValueAsString(reply));
+            out.println(JSON.writeValueAsString(response));
         }
     }
 
-    private static void run(JsonNode job, ObjectNode reply) throws Exception {
+    private static void run(JsonNode job, ObjectNode response) throws Exception {
         String op = job.get("op").asText();
         switch (op) {
-            case "produce" -> produce(job, reply);
-            case "consume" -> consume(job, reply);
-            case "consume_group" -> consumeGroup(job, reply);
-            case "offset_for_time" -> offsetForTime(job, reply);
-            case "create_topic", "delete_topic", "topic_configs" -> administer(op, job, reply);
+            case "produce" -> produce(job, response);
+            case "consume" -> consume(job, response);
+            case "consume_group" -> consumeGroup(job, response);
+            case "offset_for_time" -> offsetForTime(job, response);
+            case "create_topic", "delete_topic", "topic_configs" -> administer(op, job, response);
             default -> {
-                if (!Transactions.run(op, job, reply)
-                        && !Members.run(op, job, reply)
-                        && !TransactionAdmin.run(op, job, reply)) {
+                if (!Transactions.run(op, job, response)
+                        && !Members.run(op, job, response)
+                        && !TransactionAdmin.run(op, job, response)) {
                     throw new IllegalArgumentException("unknown job: " + op);
                 }
             }
         }
     }
 
-    /** The broker's error code where there is one: -1 (UNKNOWN_SERVER_ERROR) means that there is none. */
+    /** Writes the broker's error code, or -1 (UNKNOWN_SERVER_ERROR) for an error of the client. */
     private static void describe(Throwable failure, ObjectNode error) {
         Throwable cause = failure;
         while ((cause instanceof ExecutionException || cause instanceof CompletionException)
                 && cause.getCause() != null) {
             cause = cause.getCause();
         }
-        // A send that waits in vain for a topic's metadata carries the broker's answer as its cause.
+        // A send that waits in vain for a topic's metadata carries the broker's error as its cause.
         if (cause instanceof TimeoutException && cause.getCause() != null) {
             cause = cause.getCause();
         }
@@ -100,21 +100,21 @@ public final class KafkaClient {
         return node.isNull() ? null : node.binaryValue();
     }
 
-    static ProducerRecord<byte[], byte[]> record(String topic, JsonNode given) throws Exception {
+    static ProducerRecord<byte[], byte[]> record(String topic, JsonNode fields) throws Exception {
         List<Header> headers = new ArrayList<>();
-        for (JsonNode header : given.get("headers")) {
+        for (JsonNode header : fields.get("headers")) {
             headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
         }
         return new ProducerRecord<>(
                 topic,
-                given.get("partition").asInt(),
-                given.get("timestamp").asLong(),
-                bytes(given.get("key")),
-                bytes(given.get("value")),
+                fields.get("partition").asInt(),
+                fields.get("timestamp").asLong(),
+                bytes(fields.get("key")),
+                bytes(fields.get("value")),
                 headers);
     }
 
-    private static void produce(JsonNode job, ObjectNode reply) throws Exception {
+    private static void produce(JsonNode job, ObjectNode response) throws Exception {
         Map<String, Object> config = common(job);
         config.put("compression.type", job.get("codec").asText());
         config.put("acks", job.get("acks").asText());
@@ -127,13 +127,13 @@ public final class KafkaClient {
         config.put("max.request.size", 4 << 20);
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (var producer = new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer())) {
-            for (JsonNode one : job.get("records")) {
-                sent.add(producer.send(record(job.get("topic").asText(), one)));
+            for (JsonNode fields : job.get("records")) {
+                sent.add(producer.send(record(job.get("topic").asText(), fields)));
             }
             producer.flush();
-            ArrayNode offsets = reply.putArray("offsets");
-            for (Future<RecordMetadata> one : sent) {
-                RecordMetadata metadata = one.get();
+            ArrayNode offsets = response.putArray("offsets");
+            for (Future<RecordMetadata> result : sent) {
+                RecordMetadata metadata = result.get();
                 offsets.add(metadata.hasOffset() ? metadata.offset() : -1);
             }
         }
@@ -148,24 +148,24 @@ public final class KafkaClient {
         return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    /** What a poll gave, added to the reply's records. */
+    /** Adds polled records to those of a response. */
     static void add(ConsumerRecords<byte[], byte[]> polled, ArrayNode records) {
         for (ConsumerRecord<byte[], byte[]> record : polled) {
-            ObjectNode one = records.addObject();
-            one.put("partition", record.partition());
-            one.put("offset", record.offset());
-            one.put("timestamp", record.timestamp());
-            one.put("key", record.key());
-            one.put("value", record.value());
-            ArrayNode headers = one.putArray("headers");
+            ObjectNode fields = records.addObject();
+            fields.put("partition", record.partition());
+            fields.put("offset", record.offset());
+            fields.put("timestamp", record.timestamp());
+            fields.put("key", record.key());
+            fields.put("value", record.value());
+            ArrayNode headers = fields.putArray("headers");
             for (Header header : record.headers()) {
                 headers.addArray().add(header.key()).add(header.value());
             }
         }
     }
 
-    static void read(KafkaConsumer<byte[], byte[]> consumer, JsonNode job, ObjectNode reply) {
-        ArrayNode records = reply.putArray("records");
+    static void read(KafkaConsumer<byte[], byte[]> consumer, JsonNode job, ObjectNode response) {
+        ArrayNode records = response.putArray("records");
         long deadline = System.nanoTime() + job.get("timeout_ms").asLong() * 1_000_000;
         while (records.size() < job.get("count").asInt()) {
             if (System.nanoTime() > deadline) {
@@ -183,22 +183,22 @@ public final class KafkaClient {
         return partitions;
     }
 
-    private static void consume(JsonNode job, ObjectNode reply) {
+    private static void consume(JsonNode job, ObjectNode response) {
         List<TopicPartition> partitions = partitions(job);
         try (var consumer = consumer(job, Map.of())) {
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
-            read(consumer, job, reply);
+            read(consumer, job, response);
         }
     }
 
-    private static void consumeGroup(JsonNode job, ObjectNode reply) {
+    private static void consumeGroup(JsonNode job, ObjectNode response) {
         try (var consumer = consumer(job, Map.of("group.id", job.get("group").asText()))) {
             consumer.subscribe(List.of(job.get("topic").asText()));
-            read(consumer, job, reply);
+            read(consumer, job, response);
             consumer.commitSync();
             Set<TopicPartition> assigned = new HashSet<>(consumer.assignment());
-            ObjectNode committed = reply.putObject("committed");
+            ObjectNode committed = response.putObject("committed");
             for (Map.Entry<TopicPartition, OffsetAndMetadata> entry : consumer.committed(assigned).entrySet()) {
                 if (entry.getValue() != null) {
                     committed.put(String.valueOf(entry.getKey().partition()), entry.getValue().offset());
@@ -207,16 +207,16 @@ public final class KafkaClient {
         }
     }
 
-    private static void offsetForTime(JsonNode job, ObjectNode reply) {
+    private static void offsetForTime(JsonNode job, ObjectNode response) {
         TopicPartition partition = new TopicPartition(job.get("topic").asText(), job.get("partition").asInt());
         try (var consumer = consumer(job, Map.of())) {
-            OffsetAndTimestamp found =
+            OffsetAndTimestamp result =
                     consumer.offsetsForTimes(Map.of(partition, job.get("timestamp").asLong())).get(partition);
-            reply.put("offset", found == null ? -1 : found.offset());
+            response.put("offset", result == null ? -1 : result.offset());
         }
     }
 
-    private static void administer(String op, JsonNode job, ObjectNode reply) throws Exception {
+    private static void administer(String op, JsonNode job, ObjectNode response) throws Exception {
         String topic = job.get("topic").asText();
         try (Admin admin = Admin.create(common(job))) {
             switch (op) {
@@ -230,7 +230,7 @@ public final class KafkaClient {
                 case "delete_topic" -> admin.deleteTopics(List.of(topic)).all().get();
                 default -> {
                     ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, topic);
-                    ObjectNode configs = reply.putObject("configs");
+                    ObjectNode configs = response.putObject("configs");
                     admin.describeConfigs(List.of(resource)).all().get().get(resource).entries()
                             .forEach(entry -> configs.put(entry.name(), entry.value()));
                 }

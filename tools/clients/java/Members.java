@@ -27,19 +27,19 @@ final class Members {
     private Members() {}
 
     /** Does the job, unless it is none of these. */
-    static boolean run(String op, JsonNode job, ObjectNode reply) throws Exception {
+    static boolean run(String op, JsonNode job, ObjectNode response) throws Exception {
         String handle = job.path("handle").asText();
         switch (op) {
             case "member_join" -> MEMBERS.put(handle, join(job));
             case "member_poll" -> {
                 KafkaConsumer<byte[], byte[]> member = MEMBERS.get(handle);
-                KafkaClient.add(member.poll(Duration.ofMillis(job.get("wait_ms").asInt())), reply.putArray("records"));
-                put(member.assignment(), reply.putArray("assignment"));
+                KafkaClient.add(member.poll(Duration.ofMillis(job.get("wait_ms").asInt())), response.putArray("records"));
+                put(member.assignment(), response.putArray("assignment"));
             }
             case "member_commit" -> MEMBERS.get(handle).commitSync();
             case "member_leave" -> MEMBERS.remove(handle).close();
-            case "list_groups" -> list(job, reply.putObject("groups"));
-            case "describe_group" -> describe(job, reply.putObject("group"));
+            case "list_groups" -> list(job, response.putObject("groups"));
+            case "describe_group" -> describe(job, response.putObject("group"));
             default -> {
                 return false;
             }
@@ -67,7 +67,7 @@ final class Members {
     }
 
     private static void put(Collection<TopicPartition> partitions, ArrayNode into) {
-        partitions.forEach(one -> into.addArray().add(one.topic()).add(one.partition()));
+        partitions.forEach(partition -> into.addArray().add(partition.topic()).add(partition.partition()));
     }
 
     private static void list(JsonNode job, ObjectNode groups) throws Exception {
@@ -76,10 +76,10 @@ final class Members {
             options.withTypes(Set.of(GroupType.parse(job.get("type").asText())));
         }
         try (Admin admin = Admin.create(KafkaClient.common(job))) {
-            for (ConsumerGroupListing one : admin.listConsumerGroups(options).all().get()) {
-                ArrayNode listed = groups.putArray(one.groupId());
-                listed.add(one.type().map(GroupType::toString).orElse(null));
-                listed.add(one.state().map(Object::toString).orElse(null));
+            for (ConsumerGroupListing group : admin.listConsumerGroups(options).all().get()) {
+                ArrayNode listed = groups.putArray(group.groupId());
+                listed.add(group.type().map(GroupType::toString).orElse(null));
+                listed.add(group.state().map(Object::toString).orElse(null));
             }
         }
     }
@@ -87,19 +87,19 @@ final class Members {
     private static void describe(JsonNode job, ObjectNode described) throws Exception {
         String group = job.get("group").asText();
         try (Admin admin = Admin.create(KafkaClient.common(job))) {
-            ConsumerGroupDescription found =
+            ConsumerGroupDescription details =
                     admin.describeConsumerGroups(List.of(group)).describedGroups().get(group).get();
-            described.put("type", found.type().toString());
-            described.put("state", found.state().toString());
-            described.put("assignor", found.partitionAssignor());
+            described.put("type", details.type().toString());
+            described.put("state", details.state().toString());
+            described.put("assignor", details.partitionAssignor());
             ArrayNode members = described.putArray("members");
-            for (MemberDescription one : found.members()) {
+            for (MemberDescription description : details.members()) {
                 ObjectNode member = members.addObject();
-                member.put("client_id", one.clientId());
-                member.put("instance_id", one.groupInstanceId().orElse(null));
-                put(one.assignment().topicPartitions(), member.putArray("assignment"));
-                Optional<MemberAssignment> target = one.targetAssignment();
-                target.ifPresent(wanted -> put(wanted.topicPartitions(), member.putArray("target")));
+                member.put("client_id", description.clientId());
+                member.put("instance_id", description.groupInstanceId().orElse(null));
+                put(description.assignment().topicPartitions(), member.putArray("assignment"));
+                Optional<MemberAssignment> target = description.targetAssignment();
+                target.ifPresent(assignment -> put(assignment.topicPartitions(), member.putArray("target")));
             }
         }
     }

@@ -24,15 +24,15 @@ final class TransactionAdmin {
     private TransactionAdmin() {}
 
     /** Does the job, unless it is none of these. */
-    static boolean run(String op, JsonNode job, ObjectNode reply) throws Exception {
+    static boolean run(String op, JsonNode job, ObjectNode response) throws Exception {
         String id = job.path("transactional_id").asText();
         TopicPartition partition =
                 new TopicPartition(job.path("topic").asText(), job.path("partition").asInt());
         try (Admin admin = Admin.create(KafkaClient.common(job))) {
             switch (op) {
-                case "describe_transaction" -> describe(admin, id, reply.putObject("transaction"));
-                case "list_transactions" -> list(admin, job, reply.putObject("states"));
-                case "describe_producers" -> producers(admin, partition, reply.putArray("producers"));
+                case "describe_transaction" -> describe(admin, id, response.putObject("transaction"));
+                case "list_transactions" -> list(admin, job, response.putObject("states"));
+                case "describe_producers" -> producers(admin, partition, response.putArray("producers"));
                 case "abort_transaction" -> admin.abortTransaction(new AbortTransactionSpec(
                         partition,
                         job.get("producer_id").asLong(),
@@ -47,15 +47,15 @@ final class TransactionAdmin {
                             options).partitionsToOffsetAndMetadata(group).get();
                     // It leaves out a partition whose offset is not stable.
                     if (offsets.containsKey(partition)) {
-                        OffsetAndMetadata found = offsets.get(partition);
-                        reply.put("offset", found == null ? -1 : found.offset());
+                        OffsetAndMetadata committed = offsets.get(partition);
+                        response.put("offset", committed == null ? -1 : committed.offset());
                     }
                 }
                 case "end_offset" -> {
                     boolean committed = job.get("committed").asBoolean();
                     ListOffsetsOptions options = new ListOffsetsOptions(
                             committed ? IsolationLevel.READ_COMMITTED : IsolationLevel.READ_UNCOMMITTED);
-                    reply.put("offset", admin.listOffsets(Map.of(partition, OffsetSpec.latest()), options)
+                    response.put("offset", admin.listOffsets(Map.of(partition, OffsetSpec.latest()), options)
                             .partitionResult(partition).get().offset());
                 }
                 default -> {
@@ -67,41 +67,41 @@ final class TransactionAdmin {
     }
 
     private static void describe(Admin admin, String id, ObjectNode described) throws Exception {
-        TransactionDescription found = admin.describeTransactions(List.of(id)).description(id).get();
-        described.put("state", found.state().toString());
-        described.put("producer_id", found.producerId());
-        described.put("producer_epoch", found.producerEpoch());
-        described.put("timeout_ms", found.transactionTimeoutMs());
-        described.put("started", found.transactionStartTimeMs().isPresent());
+        TransactionDescription transaction = admin.describeTransactions(List.of(id)).description(id).get();
+        described.put("state", transaction.state().toString());
+        described.put("producer_id", transaction.producerId());
+        described.put("producer_epoch", transaction.producerEpoch());
+        described.put("timeout_ms", transaction.transactionTimeoutMs());
+        described.put("started", transaction.transactionStartTimeMs().isPresent());
         ArrayNode partitions = described.putArray("partitions");
-        for (TopicPartition one : found.topicPartitions()) {
-            partitions.addArray().add(one.topic()).add(one.partition());
+        for (TopicPartition partition : transaction.topicPartitions()) {
+            partitions.addArray().add(partition.topic()).add(partition.partition());
         }
     }
 
     private static void list(Admin admin, JsonNode job, ObjectNode states) throws Exception {
-        List<TransactionState> wanted = new ArrayList<>();
-        job.get("states").forEach(state -> wanted.add(TransactionState.parse(state.asText())));
+        List<TransactionState> filter = new ArrayList<>();
+        job.get("states").forEach(state -> filter.add(TransactionState.parse(state.asText())));
         List<Long> producers = new ArrayList<>();
         job.get("producer_ids").forEach(producer -> producers.add(producer.asLong()));
         ListTransactionsOptions options = new ListTransactionsOptions()
-                .filterStates(wanted)
+                .filterStates(filter)
                 .filterProducerIds(producers)
                 .filterOnDuration(job.get("min_duration_ms").asLong());
-        for (TransactionListing one : admin.listTransactions(options).all().get()) {
-            states.put(one.transactionalId(), one.state().toString());
+        for (TransactionListing transaction : admin.listTransactions(options).all().get()) {
+            states.put(transaction.transactionalId(), transaction.state().toString());
         }
     }
 
     private static void producers(Admin admin, TopicPartition partition, ArrayNode producers) throws Exception {
-        for (ProducerState one : admin.describeProducers(List.of(partition))
+        for (ProducerState producer : admin.describeProducers(List.of(partition))
                 .partitionResult(partition).get().activeProducers()) {
             ObjectNode state = producers.addObject();
-            state.put("producer_id", one.producerId());
-            state.put("producer_epoch", one.producerEpoch());
-            state.put("last_sequence", one.lastSequence());
-            state.put("coordinator_epoch", one.coordinatorEpoch().orElse(-1));
-            state.put("transaction_start", one.currentTransactionStartOffset().orElse(-1));
+            state.put("producer_id", producer.producerId());
+            state.put("producer_epoch", producer.producerEpoch());
+            state.put("last_sequence", producer.lastSequence());
+            state.put("coordinator_epoch", producer.coordinatorEpoch().orElse(-1));
+            state.put("transaction_start", producer.currentTransactionStartOffset().orElse(-1));
         }
     }
 }

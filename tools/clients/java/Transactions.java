@@ -23,8 +23,8 @@ final class Transactions {
 
     private Transactions() {}
 
-    /** Does the job, unless it is none of these. */
-    static boolean run(String op, JsonNode job, ObjectNode reply) throws Exception {
+    /** Runs the job; returns false for an operation that is not one of these. */
+    static boolean run(String op, JsonNode job, ObjectNode response) throws Exception {
         String handle = job.path("handle").asText();
         switch (op) {
             case "producer_open" -> PRODUCERS.put(handle, producer(job));
@@ -35,7 +35,7 @@ final class Transactions {
             case "producer_abort" -> PRODUCERS.get(handle).abortTransaction();
             case "producer_close" -> PRODUCERS.remove(handle).close(Duration.ZERO);
             case "reader_open" -> READERS.put(handle, reader(job));
-            case "reader_read" -> KafkaClient.read(READERS.get(handle), job, reply);
+            case "reader_read" -> KafkaClient.read(READERS.get(handle), job, response);
             case "reader_close" -> READERS.remove(handle).close();
             case "transform" -> transform(job);
             default -> {
@@ -66,11 +66,11 @@ final class Transactions {
 
     private static void send(KafkaProducer<byte[], byte[]> producer, JsonNode job) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
-        for (JsonNode one : job.get("records")) {
-            sent.add(producer.send(KafkaClient.record(job.get("topic").asText(), one)));
+        for (JsonNode fields : job.get("records")) {
+            sent.add(producer.send(KafkaClient.record(job.get("topic").asText(), fields)));
         }
-        for (Future<RecordMetadata> one : sent) {
-            one.get();
+        for (Future<RecordMetadata> result : sent) {
+            result.get();
         }
     }
 
@@ -107,10 +107,10 @@ final class Transactions {
             producer.beginTransaction();
             Map<TopicPartition, OffsetAndMetadata> reached = new HashMap<>();
             long deadline = System.nanoTime() + job.get("timeout_ms").asLong() * 1_000_000;
-            int seen = 0;
-            while (seen < job.get("count").asInt()) {
+            int read = 0;
+            while (read < job.get("count").asInt()) {
                 if (System.nanoTime() > deadline) {
-                    throw new IllegalStateException("only " + seen + " records came");
+                    throw new IllegalStateException("only " + read + " records came");
                 }
                 for (var record : consumer.poll(Duration.ofMillis(100))) {
                     String value = "copy of " + new String(record.value());
@@ -119,7 +119,7 @@ final class Transactions {
                     reached.put(
                             new TopicPartition(record.topic(), record.partition()),
                             new OffsetAndMetadata(record.offset() + 1));
-                    seen++;
+                    read++;
                 }
             }
             producer.sendOffsetsToTransaction(reached, consumer.groupMetadata());

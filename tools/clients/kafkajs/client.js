@@ -1,4 +1,4 @@
-// KafkaJS as a program: a JSON job per line of stdin, a JSON reply per line of stdout.
+// KafkaJS as a program: a JSON job per line of stdin, a JSON response per line of stdout.
 // The jobs are described in tests/support/kafka_clients/program.py.
 'use strict'
 
@@ -89,9 +89,9 @@ async function produce(job) {
         headers: headersOf(record.headers),
       })),
     })
-    // It tells the first offset of each partition; the records of one batch follow it.
+    // The result has the first offset of each partition; the records of the batch follow it.
     const next = {}
-    for (const one of sent) next[one.partition] = Number(one.baseOffset)
+    for (const batch of sent) next[batch.partition] = Number(batch.baseOffset)
     return {
       offsets: job.records.map(record =>
         job.acks === '0' ? -1 : next[record.partition]++
@@ -150,8 +150,8 @@ async function consumeGroup(job) {
 async function committed(admin, job) {
   const offsets = {}
   for (const topic of await admin.fetchOffsets({ groupId: job.group, topics: [job.topic] })) {
-    for (const one of topic.partitions) {
-      if (one.offset !== '-1') offsets[one.partition] = Number(one.offset)
+    for (const entry of topic.partitions) {
+      if (entry.offset !== '-1') offsets[entry.partition] = Number(entry.offset)
     }
   }
   return offsets
@@ -175,13 +175,13 @@ async function withAdmin(job, work) {
 
 const offsetForTime = job =>
   withAdmin(job, async admin => {
-    // It puts the end of the partition where there is no record so late.
-    const [found, ends] = [
+    // KafkaJS returns the end of the partition if no record is that late.
+    const [offsets, ends] = [
       await admin.fetchTopicOffsetsByTimestamp(job.topic, job.timestamp),
       await admin.fetchTopicOffsets(job.topic),
     ]
-    const of = list => Number(list.find(one => one.partition === job.partition).offset)
-    return { offset: of(found) === of(ends) ? -1 : of(found) }
+    const of = list => Number(list.find(item => item.partition === job.partition).offset)
+    return { offset: of(offsets) === of(ends) ? -1 : of(offsets) }
   })
 
 const createTopic = job =>
@@ -190,7 +190,7 @@ const createTopic = job =>
     const created = await admin.createTopics({
       topics: [{ topic: job.topic, numPartitions: job.partitions, configEntries }],
     })
-    // The one error that it turns into a value.
+    // The only error that KafkaJS returns as a value.
     if (!created) throw new KafkaJSProtocolError(createErrorFromCode(TOPIC_ALREADY_EXISTS))
     return {}
   })
@@ -224,11 +224,11 @@ const JOBS = {
   ...transactions.JOBS(recordOf),
 }
 
-// The broker's error code where there is one, else -1: KafkaJS wraps it, once for each retry.
+// Returns the broker's error code, or -1: KafkaJS wraps it once for each retry.
 function describe(failure) {
   for (let cause = failure; cause; cause = cause.cause) {
-    const known = [cause, ...(cause.errors || [])].find(one => Number.isInteger(one.code))
-    if (known) return { code: known.code, message: `${known.type}: ${known.message}` }
+    const coded = [cause, ...(cause.errors || [])].find(item => Number.isInteger(item.code))
+    if (coded) return { code: coded.code, message: `${coded.type}: ${coded.message}` }
   }
   return { code: -1, message: String(failure) }
 }
@@ -237,15 +237,15 @@ async function main() {
   await zstd.init()
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const job = JSON.parse(line)
-    let reply
+    let response
     try {
-      reply = (await JOBS[job.op](job)) || {}
+      response = (await JOBS[job.op](job)) || {}
     } catch (failure) {
-      reply = { error: describe(failure) }
+      response = { error: describe(failure) }
     }
-    process.stdout.write(`${JSON.stringify(reply)}\n`)
+    process.stdout.write(`${JSON.stringify(response)}\n`)
   }
-  process.exit(0) // whatever a client left open does not keep the program alive
+  process.exit(0) // connections that a client left open do not keep the program alive
 }
 
 main()
