@@ -32,8 +32,8 @@ import org.apache.kafka.common.TopicPartition;
  * <pre>
  * TOPIC name racks/racks/...   the racks of the replicas of each partition, between commas
  * MEMBER id subscription       base64 of its subscription; the instance id follows
- * ASSIGN assignor              answered by "id topic:partition,..." for each member, and "DONE"
- * USERDATA assignor generation topic:partition,...   answered by what it sends after that assignment
+ * ASSIGN assignor              prints "id topic:partition,..." for each member, and "DONE"
+ * USERDATA assignor generation topic:partition,...   prints the user data that a member sends after that assignment
  * </pre>
  */
 public class AssignPartitions {

@@ -46,16 +46,16 @@ import org.apache.kafka.timeline.SnapshotRegistry;
  * Drives Kafka's own group coordinator, without a broker, by the lines of its input:
  *
  * <pre>
- * CONFIG name=value ...          everything starts anew, with these settings
- * TOPICS name/id/partitions ...  the topics are these from now on
- * NOW ms                         time passes; timers are due on the way, by time and then by name
- * ASK api version client base64  a request
- * REGEX                          patterns that wait are resolved
- * RESTART                        the coordinator is loaded from its records
+ * CONFIG name=value ...          resets all state, with these settings
+ * TOPICS name/id/partitions ...  replaces the topics
+ * NOW ms                         advances the time; due timers run in the order of time, then name
+ * REQUEST api version client base64  handles a request
+ * REGEX                          resolves the pending patterns
+ * RESTART                        loads the coordinator from its records
  * </pre>
  *
- * Answers each line with "RECORD key value" for what was written, "REPLY number base64" for each
- * request (counted from 0) that was answered, or "ERROR number code", and then "DONE".
+ * Prints for each line "RECORD key value" for what was written, "RESPONSE number base64" for each
+ * completed request (counted from 0), or "ERROR number code", and then "DONE".
  */
 public class DriveGroups {
     private static final Base64.Encoder TO_TEXT = Base64.getEncoder();
@@ -67,7 +67,7 @@ public class DriveGroups {
     private final List<byte[][]> log = new ArrayList<>();
     private Image image = new Image(1, Map.of());
     private GroupCoordinatorShard shard;
-    private int asked = 0;
+    private int requests = 0;
 
     public static void main(String[] args) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
@@ -84,7 +84,7 @@ public class DriveGroups {
                 config.clear();
                 log.clear();
                 time.now = 0;
-                asked = 0;
+                requests = 0;
                 image = new Image(1, Map.of());
                 for (int i = 1; i < words.length; i++) {
                     config.put(words[i].split("=")[0], words[i].split("=")[1]);
@@ -97,8 +97,8 @@ public class DriveGroups {
             case "NOW":
                 timer.advance(Long.parseLong(words[1]));
                 break;
-            case "ASK":
-                ask(ApiKeys.forId(Integer.parseInt(words[1])), Short.parseShort(words[2]), words[3],
+            case "REQUEST":
+                handle(ApiKeys.forId(Integer.parseInt(words[1])), Short.parseShort(words[2]), words[3],
                     ByteBuffer.wrap(Base64.getDecoder().decode(words.length > 4 ? words[4] : "")));
                 break;
             case "REGEX":
@@ -137,7 +137,7 @@ public class DriveGroups {
             replay(serde.deserialize(ByteBuffer.wrap(record[0]),
                 record[1] == null ? null : ByteBuffer.wrap(record[1])));
         }
-        // The metadata has moved on meanwhile, as it always has.
+        // The metadata has changed since, as always.
         image = new Image(image.version + 1, image.topics);
         shard.onLoaded(image);
     }
@@ -147,16 +147,16 @@ public class DriveGroups {
     }
 
     private void topics(String[] words) {
-        Map<String, Image.Topic> found = new HashMap<>();
+        Map<String, Image.Topic> topics = new HashMap<>();
         for (int i = 1; i < words.length; i++) {
             String[] parts = words[i].split("/");
             java.util.UUID id = java.util.UUID.fromString(parts[1]);
-            found.put(parts[0], new Image.Topic(parts[0],
+            topics.put(parts[0], new Image.Topic(parts[0],
                 new Uuid(id.getMostSignificantBits(), id.getLeastSignificantBits()),
                 Integer.parseInt(parts[2])));
         }
         Image old = image;
-        image = new Image(old.version + 1, found);
+        image = new Image(old.version + 1, topics);
         shard.onMetadataUpdate(new Delta(old, image), image);
     }
 
@@ -179,36 +179,36 @@ public class DriveGroups {
         if (result.appendFuture() != null) result.appendFuture().complete(null);
     }
 
-    private void reply(int number, ApiMessage response, short version) {
+    private void printResponse(int number, ApiMessage response, short version) {
         if (response instanceof JoinGroupResponseData join && join.protocolName() == null) {
             join.setProtocolName("");
         }
         ByteBuffer bytes = MessageUtil.toByteBufferAccessor(response, version).buffer();
         byte[] copy = new byte[bytes.remaining()];
         bytes.get(copy);
-        System.out.println("REPLY " + number + " " + TO_TEXT.encodeToString(copy));
+        System.out.println("RESPONSE " + number + " " + TO_TEXT.encodeToString(copy));
     }
 
     private <T extends ApiMessage> CompletableFuture<T> later(int number, short version) {
         CompletableFuture<T> future = new CompletableFuture<>();
-        future.thenAccept(response -> reply(number, response, version));
+        future.thenAccept(response -> printResponse(number, response, version));
         return future;
     }
 
-    private void answer(int number, CoordinatorResult<? extends ApiMessage, CoordinatorRecord> result,
+    private void complete(int number, CoordinatorResult<? extends ApiMessage, CoordinatorRecord> result,
             short version) {
         perform(result);
-        reply(number, result.response(), version);
+        printResponse(number, result.response(), version);
     }
 
-    private void ask(ApiKeys api, short version, String client, ByteBuffer body) throws Exception {
-        int number = asked++;
+    private void handle(ApiKeys api, short version, String client, ByteBuffer body) throws Exception {
+        int number = requests++;
         Context context = new Context(api, version, client);
         ByteBufferAccessor bytes = new ByteBufferAccessor(body);
         try {
             switch (api) {
                 case CONSUMER_GROUP_HEARTBEAT:
-                    answer(number, shard.consumerGroupHeartbeat(
+                    complete(number, shard.consumerGroupHeartbeat(
                         context, new ConsumerGroupHeartbeatRequestData(bytes, version)), version);
                     break;
                 case JOIN_GROUP:
@@ -220,18 +220,18 @@ public class DriveGroups {
                         new SyncGroupRequestData(bytes, version), later(number, version)));
                     break;
                 case HEARTBEAT:
-                    answer(number, shard.classicGroupHeartbeat(
+                    complete(number, shard.classicGroupHeartbeat(
                         context, new HeartbeatRequestData(bytes, version)), version);
                     break;
                 case LEAVE_GROUP:
-                    answer(number, shard.classicGroupLeave(
+                    complete(number, shard.classicGroupLeave(
                         context, new LeaveGroupRequestData(bytes, version)), version);
                     break;
                 case OFFSET_COMMIT:
                     OffsetCommitRequestData commit = new OffsetCommitRequestData(bytes, version);
                     commit.topics().forEach(topic -> topic.setTopicId(
                         image.topicMetadata(topic.name()).get().id()));
-                    answer(number, shard.commitOffset(context, commit), version);
+                    complete(number, shard.commitOffset(context, commit), version);
                     break;
                 case OFFSET_FETCH:
                     OffsetFetchRequestData fetch = new OffsetFetchRequestData(bytes, version);
@@ -239,22 +239,22 @@ public class DriveGroups {
                     for (OffsetFetchRequestData.OffsetFetchRequestGroup group : fetch.groups()) {
                         fetched.groups().add(shard.fetchOffsets(group, Long.MAX_VALUE));
                     }
-                    reply(number, fetched, version);
+                    printResponse(number, fetched, version);
                     break;
                 case CONSUMER_GROUP_DESCRIBE:
-                    reply(number, new ConsumerGroupDescribeResponseData().setGroups(
+                    printResponse(number, new ConsumerGroupDescribeResponseData().setGroups(
                         shard.consumerGroupDescribe(
                             new ConsumerGroupDescribeRequestData(bytes, version).groupIds(),
                             Long.MAX_VALUE)), version);
                     break;
                 case DESCRIBE_GROUPS:
-                    reply(number, new DescribeGroupsResponseData().setGroups(shard.describeGroups(
+                    printResponse(number, new DescribeGroupsResponseData().setGroups(shard.describeGroups(
                         context, new DescribeGroupsRequestData(bytes, version).groups(),
                         Long.MAX_VALUE)), version);
                     break;
                 case LIST_GROUPS:
                     ListGroupsRequestData list = new ListGroupsRequestData(bytes, version);
-                    reply(number, new ListGroupsResponseData().setGroups(shard.listGroups(
+                    printResponse(number, new ListGroupsResponseData().setGroups(shard.listGroups(
                         list.statesFilter(), list.typesFilter(), Long.MAX_VALUE)), version);
                     break;
                 case DELETE_GROUPS:
@@ -262,7 +262,7 @@ public class DriveGroups {
                         CoordinatorRecord> deleted = shard.deleteGroups(
                             context, new DeleteGroupsRequestData(bytes, version).groupsNames());
                     perform(deleted);
-                    reply(number, new DeleteGroupsResponseData().setResults(deleted.response()),
+                    printResponse(number, new DeleteGroupsResponseData().setResults(deleted.response()),
                         version);
                     break;
                 default:
@@ -274,8 +274,8 @@ public class DriveGroups {
     }
 
     /**
-     * Range, told the truth: Kafka decides by an outdated note whether all members have the same
-     * subscription where a member comes without topics of its own.
+     * The range assignor with current data: Kafka uses an outdated flag for whether all members have
+     * the same subscription when a member joins without topics of its own.
      */
     public static class FreshRange extends RangeAssignor {
         @Override

@@ -25,7 +25,7 @@ import org.apache.kafka.server.metrics.ClientMetricsConfigs;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
 /**
- * Prints Kafka's own tables of settings, or what a broker answers; tabs between the columns.
+ * Prints Kafka's own tables of settings, or the settings that a broker describes; tabs between the columns.
  *
  * <p>Without arguments: `TABLE NAME TYPE DEFAULT IMPORTANCE INTERNAL VALIDATOR MAY-BE-EMPTY` for the
  * settings of a table (the default is `\N` for null and `\-` where a value must be given),
@@ -40,7 +40,7 @@ import org.apache.kafka.storage.internals.log.LogConfig;
 public class DumpConfigs {
     public static void main(String[] args) throws Exception {
         if (args.length > 0) {
-            ask(args[0]);
+            describe(args[0]);
             return;
         }
         table("broker", kafka.server.KafkaConfig.configDef());
@@ -84,7 +84,7 @@ public class DumpConfigs {
         return "true";
     }
 
-    static void ask(String bootstrap) throws Exception {
+    static void describe(String bootstrap) throws Exception {
         try (Admin admin = Admin.create(Map.<String, Object>of("bootstrap.servers", bootstrap));
                 Scanner lines = new Scanner(System.in)) {
             while (lines.hasNextLine()) {

@@ -25,7 +25,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
  * <ul>
  *   <li>"create": topic to {"partitions": n, "configs": {name: value}}; created first;
  *   <li>"read": the topics to read from the first offset to the last, under both isolation levels;
- *   <li>"timestamps": "topic-partition" to the timestamps whose offset is asked for.
+ *   <li>"timestamps": "topic-partition" to the timestamps to look up.
  * </ul>
  */
 public class ReadKafkaLog {
@@ -45,9 +45,9 @@ public class ReadKafkaLog {
         }
     }
 
-    static void create(Admin admin, JsonNode wanted) throws Exception {
+    static void create(Admin admin, JsonNode topics) throws Exception {
         List<NewTopic> topics = new ArrayList<>();
-        wanted.properties().forEach(entry -> {
+        topics.properties().forEach(entry -> {
             Map<String, String> configs = new HashMap<>();
             entry.getValue().path("configs").properties().forEach(
                 config -> configs.put(config.getKey(), config.getValue().asText()));
@@ -57,9 +57,9 @@ public class ReadKafkaLog {
         admin.createTopics(topics).all().get();
     }
 
-    static List<TopicPartition> partitions(Admin admin, JsonNode wanted) throws Exception {
+    static List<TopicPartition> partitions(Admin admin, JsonNode topics) throws Exception {
         List<String> names = new ArrayList<>();
-        wanted.forEach(name -> names.add(name.asText()));
+        topics.forEach(name -> names.add(name.asText()));
         List<TopicPartition> partitions = new ArrayList<>();
         admin.describeTopics(names).allTopicNames().get().forEach((name, topic) ->
             topic.partitions().forEach(info -> partitions.add(new TopicPartition(name, info.partition()))));
@@ -69,11 +69,11 @@ public class ReadKafkaLog {
     static void printMaxTimestamps(Admin admin, List<TopicPartition> partitions) throws Exception {
         Map<TopicPartition, OffsetSpec> question = new HashMap<>();
         partitions.forEach(partition -> question.put(partition, OffsetSpec.maxTimestamp()));
-        for (Map.Entry<TopicPartition, ListOffsetsResultInfo> answer :
+        for (Map.Entry<TopicPartition, ListOffsetsResultInfo> result :
                 admin.listOffsets(question).all().get().entrySet()) {
-            Map<String, Object> line = line("max-timestamp", answer.getKey());
-            line.put("offset", answer.getValue().offset());
-            line.put("timestamp", answer.getValue().timestamp());
+            Map<String, Object> line = line("max-timestamp", result.getKey());
+            line.put("offset", result.getValue().offset());
+            line.put("timestamp", result.getValue().timestamp());
             System.out.println(JSON.writeValueAsString(line));
         }
     }
@@ -124,11 +124,11 @@ public class ReadKafkaLog {
 
     static void printOffsetFor(KafkaConsumer<?, ?> consumer, TopicPartition partition, long timestamp)
             throws Exception {
-        OffsetAndTimestamp found = consumer.offsetsForTimes(Map.of(partition, timestamp)).get(partition);
+        OffsetAndTimestamp result = consumer.offsetsForTimes(Map.of(partition, timestamp)).get(partition);
         Map<String, Object> line = line("offset-for-timestamp", partition);
-        line.put("asked", timestamp);
-        line.put("offset", found == null ? -1 : found.offset());
-        line.put("timestamp", found == null ? -1 : found.timestamp());
+        line.put("searched", timestamp);
+        line.put("offset", result == null ? -1 : result.offset());
+        line.put("timestamp", result == null ? -1 : result.timestamp());
         System.out.println(JSON.writeValueAsString(line));
     }
 

@@ -13,7 +13,7 @@ import org.apache.kafka.coordinator.transaction.TxnTransitMetadata;
 import org.apache.kafka.server.common.TransactionVersion;
 
 /**
- * Takes transactional ids through their lives with Kafka's own classes, as lines of stdin tell.
+ * Runs histories of transactional ids, read from stdin, with Kafka's own classes.
  *
  * <p>`new LEVEL ID PRODUCER-ID EPOCH TIMEOUT NOW` begins with another id, the feature at that level. Then
  * `increment TIMEOUT EXPECTED-EPOCH NOW` (-1 where none is expected), `rotate PRODUCER-ID TIMEOUT

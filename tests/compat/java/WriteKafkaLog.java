@@ -152,9 +152,9 @@ public class WriteKafkaLog {
     void writeKeyed(String topic, KafkaProducer<byte[], byte[]> producer) throws Exception {
         List<Sent> sent = new ArrayList<>();
         for (int i = 0; i < 400; i++) {
-            boolean gone = phase == 1 && i < 10;
-            byte[] value = i % 9 == 8 || gone && i >= 5 ? null : filler(50 + random.nextInt(150));
-            byte[] key = utf8(gone ? "gone-" + i % 5 : "key-" + random.nextInt(30));
+            boolean isDeletedKey = phase == 1 && i < 10;
+            byte[] value = i % 9 == 8 || isDeletedKey && i >= 5 ? null : filler(50 + random.nextInt(150));
+            byte[] key = utf8(isDeletedKey ? "gone-" + i % 5 : "key-" + random.nextInt(30));
             sent.add(send(producer, new ProducerRecord<>(topic, 0, nextTimestamp(), key, value), "plain"));
             if (i % 20 == 19) {
                 producer.flush();
@@ -236,21 +236,21 @@ public class WriteKafkaLog {
     }
 
     void print(List<Sent> sent) throws Exception {
-        for (Sent one : sent) {
-            RecordMetadata metadata = one.metadata.get();
+        for (Sent item : sent) {
+            RecordMetadata metadata = item.metadata.get();
             Map<String, Object> line = new LinkedHashMap<>();
             line.put("topic", metadata.topic());
             line.put("partition", metadata.partition());
             line.put("offset", metadata.offset());
             line.put("timestamp", metadata.timestamp());
-            line.put("key", one.record.key());
-            line.put("value", one.record.value());
+            line.put("key", item.record.key());
+            line.put("value", item.record.value());
             List<Object> headers = new ArrayList<>();
-            for (Header header : one.record.headers()) {
+            for (Header header : item.record.headers()) {
                 headers.add(Arrays.asList(header.key(), header.value()));
             }
             line.put("headers", headers);
-            line.put("outcome", one.outcome);
+            line.put("outcome", item.outcome);
             System.out.println(JSON.writeValueAsString(line)); // byte arrays become base64
         }
     }

@@ -17,7 +17,7 @@ import org.apache.kafka.common.record.internal.RecordBatch;
 
 /**
  * Writes segments of the message formats v0 and v1 with Kafka's own code, since no broker that is
- * still published for KRaft writes them: FOLDER/v{0,1}-{codec}-0/00000000000000000000.log, and one
+ * still published for KRaft writes them: DIRECTORY/v{0,1}-{codec}-0/00000000000000000000.log, and one
  * JSON line for each record in them.
  *
  * <p>Usage: java WriteOldFormats.java FOLDER

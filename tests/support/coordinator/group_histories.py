@@ -168,7 +168,7 @@ class GroupHistory:
         body = b64encode(encode(request, version)).decode()
         api = type(request).INFO.key
         new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in known}
-        self._note(f"ASK {api} {version} {client} {body}", since, new)
+        self._note(f"REQUEST {api} {version} {client} {body}", since, new)
         return self.host.responses.get(waiter)
 
     def run(self) -> None:

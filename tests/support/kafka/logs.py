@@ -33,7 +33,7 @@ class JsonLine(TypedDict, total=False):
     leaderEpoch: int
     first: int
     last: int
-    asked: int
+    searched: int
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def read_all(
     """Reads the whole topics with Kafka's consumer, under both isolation levels."""
     request = {
         "read": topics,
-        "timestamps": {str(where): list(asked) for where, asked in timestamps.items()},
+        "timestamps": {str(where): list(times) for where, times in timestamps.items()},
     }
     run = broker.parts.run(READ_KAFKA_LOG, broker.bootstrap, stdin=json.dumps(request))
     served: Served = {}
@@ -225,7 +225,7 @@ def _take(partition: ServedPartition, line: JsonLine) -> None:
         case "max-timestamp", None:
             partition.max_timestamp = _found_offset(line)
         case "offset-for-timestamp", None:
-            partition.offsets_for_timestamps[line["asked"]] = _found_offset(line)
+            partition.offsets_for_timestamps[line["searched"]] = _found_offset(line)
         case other:
             raise ValueError(f"ReadKafkaLog printed a line of an unknown kind: {other}")
 

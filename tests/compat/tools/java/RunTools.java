@@ -20,15 +20,14 @@ import org.apache.kafka.common.utils.Exit;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
 /**
- * Runs Kafka's command-line tools one after the other in this JVM, because each JVM start is dear.
+ * Runs Kafka's command-line tools one after the other in this JVM, because starting a JVM is expensive.
  *
  * <p>Usage: java RunTools.java LOG4J2_PROPERTIES. Each line on stdin is a job: {"main": class,
- * "args": [...], "stdin": text, "timeout_ms": n}. Each answer on stdout is a line too: {"exit":
- * status, or null where the job was given up, "out": text, "err": text}.
+ * "args": [...], "stdin": text, "timeout_ms": n}. Each response on stdout is a line: {"exit":
+ * status, or null after a timeout, "out": text, "err": text}.
  *
- * <p>A tool sees what it would see in a process of its own: its classes are loaded anew, its
- * streams are its own, and where it exits its shutdown hooks run and nothing that it prints later
- * counts.
+ * <p>A tool runs as in a process of its own: its classes are loaded for it, it has its own streams,
+ * and when it exits, its shutdown hooks run and later output is ignored.
  */
 public class RunTools {
     static final ObjectMapper JSON = new ObjectMapper();
@@ -36,17 +35,17 @@ public class RunTools {
     public static void main(String[] args) throws Exception {
         System.setProperty("log4j2.configurationFile", args[0]);
         BufferedReader jobs = new BufferedReader(new InputStreamReader(System.in, UTF_8));
-        PrintStream answers = System.out;
+        PrintStream responses = System.out;
         for (String line = jobs.readLine(); line != null; line = jobs.readLine()) {
-            answers.println(JSON.writeValueAsString(new Job(JSON.readTree(line)).run()));
-            answers.flush();
+            responses.println(JSON.writeValueAsString(new Job(JSON.readTree(line)).run()));
+            responses.flush();
         }
         Runtime.getRuntime().halt(0);
     }
 
     /**
-     * Keeps what one tool prints, from whichever of its threads. A tool that ends before it closes
-     * its client leaves threads behind, which complain for long; they are not heard.
+     * Stores the output of all threads of one tool. A tool that ends before it closes its client
+     * leaves threads behind, which log errors for long; their output is ignored.
      */
     static class OwnOutput extends ByteArrayOutputStream {
         final ThreadGroup threads;
@@ -55,26 +54,26 @@ public class RunTools {
             this.threads = threads;
         }
 
-        boolean isHeard() {
+        boolean isOwnThread() {
             return threads.parentOf(Thread.currentThread().getThreadGroup());
         }
 
         @Override
-        public void write(int one) {
-            if (isHeard()) {
-                super.write(one);
+        public void write(int octet) {
+            if (isOwnThread()) {
+                super.write(octet);
             }
         }
 
         @Override
         public void write(byte[] bytes, int from, int length) {
-            if (isHeard()) {
+            if (isOwnThread()) {
                 super.write(bytes, from, length);
             }
         }
     }
 
-    /** Thrown where a tool exits, so that whatever it has open is closed on the way up. */
+    /** Thrown when a tool exits, so that its resources are closed while the stack unwinds. */
     static class Exited extends Error {
         Exited() {
             super(null, null, false, false);
@@ -82,7 +81,7 @@ public class RunTools {
     }
 
     static class Job {
-        final JsonNode wanted;
+        final JsonNode request;
         final ThreadGroup threads = new ThreadGroup("tool");
         final OwnOutput out = new OwnOutput(threads);
         final OwnOutput err = new OwnOutput(threads);
@@ -91,14 +90,14 @@ public class RunTools {
         String printed;
         String complaints;
 
-        Job(JsonNode wanted) {
-            this.wanted = wanted;
+        Job(JsonNode request) {
+            this.request = request;
         }
 
         Map<String, Object> run() throws Exception {
             PrintStream stdout = System.out;
             PrintStream stderr = System.err;
-            System.setIn(new ByteArrayInputStream(wanted.path("stdin").asText().getBytes(UTF_8)));
+            System.setIn(new ByteArrayInputStream(request.path("stdin").asText().getBytes(UTF_8)));
             System.setOut(new PrintStream(out, true, UTF_8));
             System.setErr(new PrintStream(err, true, UTF_8));
             Exit.setExitProcedure((code, message) -> leave(code));
@@ -108,25 +107,25 @@ public class RunTools {
             Thread thread = new Thread(threads, work, "main");
             thread.setDaemon(true);
             thread.start();
-            Map<String, Object> answer = new HashMap<>();
+            Map<String, Object> response = new HashMap<>();
             try {
-                work.get(wanted.path("timeout_ms").asLong(), TimeUnit.MILLISECONDS);
-                answer.put("exit", status);
+                work.get(request.path("timeout_ms").asLong(), TimeUnit.MILLISECONDS);
+                response.put("exit", status);
             } catch (TimeoutException late) {
-                answer.put("exit", null);
+                response.put("exit", null);
             } finally {
                 System.setOut(stdout);
                 System.setErr(stderr);
             }
-            answer.put("out", printed == null ? out.toString(UTF_8) : printed);
-            answer.put("err", complaints == null ? err.toString(UTF_8) : complaints);
-            return answer;
+            response.put("out", printed == null ? out.toString(UTF_8) : printed);
+            response.put("err", complaints == null ? err.toString(UTF_8) : complaints);
+            return response;
         }
 
         void work() {
             try (URLClassLoader tools = new ToolLoader()) {
                 Thread.currentThread().setContextClassLoader(tools);
-                call(tools.loadClass(wanted.path("main").asText()));
+                call(tools.loadClass(request.path("main").asText()));
                 hooks.forEach(Runnable::run);
             } catch (Exception wrong) {
                 wrong.printStackTrace();
@@ -137,7 +136,7 @@ public class RunTools {
 
         void call(Class<?> tool) throws ReflectiveOperationException {
             List<String> args = new ArrayList<>();
-            wanted.path("args").forEach(arg -> args.add(arg.asText()));
+            request.path("args").forEach(arg -> args.add(arg.asText()));
             Object array = args.toArray(new String[0]);
             try {
                 tool.getMethod("main", String[].class).invoke(null, array);
@@ -150,8 +149,8 @@ public class RunTools {
         }
 
         /**
-         * The first status counts: a tool that catches its own exit may exit once more, and
-         * complain of the exception. What a shutdown hook prints is wanted, though.
+         * The first status counts: a tool that catches its own exit may exit once more, and print the
+         * exception. The output of shutdown hooks is part of the result, though.
          */
         void leave(int code) {
             if (status == null) {
@@ -174,7 +173,7 @@ public class RunTools {
         }
     }
 
-    /** Loads the tools' own classes each time, for they count in static fields; shares the rest. */
+    /** Loads the tools' own classes for every job, because they have static state; shares the rest. */
     static class ToolLoader extends URLClassLoader {
         static final String PACKAGE = "org.apache.kafka.tools.";
 
