@@ -143,8 +143,10 @@ def test_dump_reads_every_other_file(kafka_written_logs: KafkaWrittenLogs) -> No
     for path, lines in checked.files.items():
         assert re.search(r"passed sanity check|is empty", "\n".join(lines)), path
 
-    others = kafka_written_logs.files(".txnindex") + kafka_written_logs.files(".snapshot")
-    dump = dump_log_segments(indexes + others)
+    snapshots_and_txn_indexes = kafka_written_logs.files(".txnindex") + kafka_written_logs.files(
+        ".snapshot"
+    )
+    dump = dump_log_segments(indexes + snapshots_and_txn_indexes)
     # Kafka's cleaner keeps a producer's last batch without records, and its timestamp in the index;
     # the tool then finds no record with that timestamp.
     unexplained = [

@@ -200,8 +200,8 @@ def test_a_partition_in_two_log_directories_is_offline_alone() -> None:
 
 
 def copy_to_the_other_directory(machine: Machine, directory: str) -> None:
-    (other,) = {*LOG_DIRS} - {directory.rpartition("/")[0]}
-    target = f"{other}/{ORDERS}"
+    (healthy_dir,) = {*LOG_DIRS} - {directory.rpartition("/")[0]}
+    target = f"{healthy_dir}/{ORDERS}"
     machine.disk.make_directory(target)
     for name in machine.disk.names(directory):
         content = machine.disk.read_file(f"{directory}/{name}")

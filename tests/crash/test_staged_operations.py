@@ -49,8 +49,8 @@ def test_a_kill_at_each_step_of_a_deletion_and_after_it() -> None:
     """S7: records of a deleted topic do not reappear in another topic of its name."""
 
     def work(scene: Scene) -> None:
-        other = TopicPartition("other", 1)
-        for partition in (TP, other):
+        other_partition = TopicPartition("other", 1)
+        for partition in (TP, other_partition):
             scene.create(partition)
             scene.append(400, 400, partition=partition)
             scene.append(600, partition=partition)
@@ -61,7 +61,7 @@ def test_a_kill_at_each_step_of_a_deletion_and_after_it() -> None:
 
         def delete() -> None:
             while not operation.advance():
-                scene.append(10, partition=other)
+                scene.append(10, partition=other_partition)
                 scene.manager.dirs[0].checkpoint()
                 operation.run()
 

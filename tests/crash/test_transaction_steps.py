@@ -316,8 +316,8 @@ def all_points(appends: int) -> list[Point]:
 
 @pytest.fixture(scope="module")
 def forge() -> Iterator[BrokerForge]:
-    with BrokerForge() as one:
-        yield one
+    with BrokerForge() as broker:
+        yield broker
 
 
 @pytest.mark.timeout(3600 if SEEDS else 300)

@@ -23,8 +23,8 @@ def check_owners(group: ConsumerGroup) -> None:
         for epochs in (member.assigned, member.pending_revocation):
             for topic_id, partitions in epochs.items():
                 for partition in partitions:
-                    other = owners.setdefault(topic_id, {}).setdefault(partition, member.member_id)
-                    assert other == member.member_id, f"{other} and {member.member_id}"
+                    owner = owners.setdefault(topic_id, {}).setdefault(partition, member.member_id)
+                    assert owner == member.member_id, f"{owner} and {member.member_id}"
         assert member.member_epoch <= group.assignment_epoch <= group.group_epoch
     assert owners == group.owners
     assert group.target.keys() <= group.members.keys()

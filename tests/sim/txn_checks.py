@@ -202,6 +202,8 @@ class Checks:
             follower = self.followers[TopicPartition(GROUP_METADATA_TOPIC, partition)]
             assert isinstance(follower, OffsetsFollower)
             for (group, topic, number), offset in follower.committed.items():
-                known = shard.offsets.get(group, topic, number)
-                assert known is not None, f"{group} has lost its offset of {topic}-{number}"
-                assert known.offset == offset, f"{group} {topic}-{number}: {known}, not {offset}"
+                committed = shard.offsets.get(group, topic, number)
+                assert committed is not None, f"{group} has lost its offset of {topic}-{number}"
+                assert committed.offset == offset, (
+                    f"{group} {topic}-{number}: {committed}, not {offset}"
+                )

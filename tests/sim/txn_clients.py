@@ -418,10 +418,10 @@ class Reader(Client):
             error = ErrorCode(data.error_code)
             assert error in _RETRIABLE or error is ErrorCode.OFFSET_OUT_OF_RANGE, error.name
             return []
-        seen, end = _committed(data, position)
-        self.simulation.checks.data(partition).read(position, end, seen)
+        records, end = _committed(data, position)
+        self.simulation.checks.data(partition).read(position, end, records)
         self.positions[partition] = end
-        return seen
+        return records
 
 
 def _committed(data: FetchPartitionData, position: int) -> tuple[list[tuple[int, bytes]], int]:
@@ -432,7 +432,7 @@ def _committed(data: FetchPartitionData, position: int) -> tuple[list[tuple[int,
         data.aborted_transactions or [], key=lambda txn: txn.first_offset, reverse=True
     )
     aborted: set[int] = set()
-    seen: list[tuple[int, bytes]] = []
+    records: list[tuple[int, bytes]] = []
     for at, header in split(buffer):
         while waiting and waiting[-1].first_offset <= header.last_offset:
             aborted.add(waiting.pop().producer_id)
@@ -442,6 +442,6 @@ def _committed(data: FetchPartitionData, position: int) -> tuple[list[tuple[int,
             for record in read_records(buffer, at, header):
                 if record.offset >= position:
                     assert record.value is not None
-                    seen.append((record.offset, bytes(record.value)))
+                    records.append((record.offset, bytes(record.value)))
         position = max(position, header.next_offset)
-    return seen, position
+    return records, position

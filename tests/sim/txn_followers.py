@@ -218,14 +218,14 @@ class DataFollower(Follower):
                 if commit:
                     self.on_commit(self.values[offset])
 
-    def read(self, start: int, end: int, seen: list[tuple[int, bytes]]) -> None:
+    def read(self, start: int, end: int, records_read: list[tuple[int, bytes]]) -> None:
         """Checks the records that a `read_committed` reader read from `start` to `end`."""
         for offset in range(start, end):
             assert self.shown.get(offset, True) is not None, (
                 f"{self.partition} {offset} was read, and is not decided"
             )
         expected = [(o, self.values[o]) for o in range(start, end) if self.shown.get(o)]
-        assert seen == expected, f"{self.partition} shows {seen}, not {expected}"
+        assert records_read == expected, f"{self.partition} shows {records_read}, not {expected}"
 
 
 class OffsetsFollower(Follower):

@@ -66,11 +66,11 @@ def all_of(topic: str, count: int) -> list[Partition]:
     return [(topic, number) for number in range(count)]
 
 
-def records(what: str, partitions: int, each: int = 2) -> list[Record]:
+def records(what: str, partitions: int, count_per_partition: int = 2) -> list[Record]:
     return [
         Record(b"key", f"{what} {partition} {number}".encode(), partition=partition)
         for partition in range(partitions)
-        for number in range(each)
+        for number in range(count_per_partition)
     ]
 
 

@@ -185,8 +185,8 @@ def test_one_fetch_session_serves_many_partitions(
     everything = [at(topic, index) for index in range(20)]
     with consumer_of(bootstrap) as consumer:
         consumer.assign(everything)
-        seen = sorted(values(polled(consumer, 100)))
-        assert seen == sorted(record.value or b"" for record in records)
+        records_read = sorted(values(polled(consumer, 100)))
+        assert records_read == sorted(record.value or b"" for record in records)
         consumer.pause(everything[:10])
         witness.produce(bootstrap, topic, records[:40])
         assert {item.partition for item in polled(consumer, 20)} == set(range(10, 20))

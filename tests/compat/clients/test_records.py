@@ -72,9 +72,9 @@ def test_a_client_reads_what_it_wrote(
     idempotent = client.idempotent_by_default
     offsets = client.produce(bootstrap, topic, sent, codec=codec, idempotent=idempotent)
     got = client.consume(bootstrap, topic, PARTITIONS, len(sent))
-    seen = witness.consume(bootstrap, topic, PARTITIONS, len(sent))
+    stored = witness.consume(bootstrap, topic, PARTITIONS, len(sent))
     assert same(got, sent, client)
-    assert same(seen, sent, client)
+    assert same(stored, sent, client)
     codecs: set[str] = set()
     for partition in PARTITIONS:
         if client.tells_offsets:

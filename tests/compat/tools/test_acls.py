@@ -124,8 +124,8 @@ def test_acls_are_added_listed_and_removed(admin: Shell, topic: str) -> None:
     of_carol = _acls(admin(*listing, "--principal", "User:carol"))
     assert of_carol == {_literal(topic): expected[_literal(topic)][:2]}
 
-    one = ("--topic", topic, "--operation", "Read", "--deny-principal", "User:eve")
-    admin("acls", "--remove", "--force", *one, "--deny-host", "10.0.0.1")
+    denied_read = ("--topic", topic, "--operation", "Read", "--deny-principal", "User:eve")
+    admin("acls", "--remove", "--force", *denied_read, "--deny-host", "10.0.0.1")
     assert _acls(admin(*listing)) == {_literal(topic): expected[_literal(topic)][:3]}
     admin("acls", "--remove", "--force", "--topic", topic)
     assert _acls(admin(*listing)) == {}

@@ -72,8 +72,8 @@ def test_invalid_topic_configs_are_rejected(shell: Shell, topic: str) -> None:
 def test_broker_configs_override_cluster_defaults(shell: Shell) -> None:
     """A broker's value overrides the cluster default, which overrides the file's."""
     alter = ("configs", "--alter")
-    one = shell(*alter, "--broker", "1", "--add-config", "log.retention.ms=123456")
-    assert one.lines == ["Completed updating config for broker 1."]
+    altered = shell(*alter, "--broker", "1", "--add-config", "log.retention.ms=123456")
+    assert altered.lines == ["Completed updating config for broker 1."]
     every = shell(
         *alter, "--broker-defaults", "--add-config", "log.retention.ms=234567,num.io.threads=9"
     )

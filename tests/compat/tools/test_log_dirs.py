@@ -61,11 +61,11 @@ def test_a_partition_moves_to_the_other_log_directory(
     shell: Shell, topic: str, log_dirs: tuple[Path, Path], tmp_path: Path
 ) -> None:
     before = _partition_directories(shell, topic)
-    [other] = set(log_dirs) - {before[f"{topic}-0"]}
-    plan = _plan(tmp_path, topic, [1], str(other))
+    [target] = set(log_dirs) - {before[f"{topic}-0"]}
+    plan = _plan(tmp_path, topic, [1], str(target))
     started = shell("reassign-partitions", "--execute", "--reassignment-json-file", plan)
     assert (
-        f"Successfully started moving log directory to {other} for replica {topic}-0 with broker 1"
+        f"Successfully started moving log directory to {target} for replica {topic}-0 with broker 1"
         in started.lines
     )
     finished = f"Reassignment of replica {topic}-0-1 completed successfully."
@@ -76,7 +76,7 @@ def test_a_partition_moves_to_the_other_log_directory(
         return finished in verify.lines
 
     wait_until(has_moved, "the move of a partition to another directory", 20)
-    assert _partition_directories(shell, topic) == {**before, f"{topic}-0": other}
+    assert _partition_directories(shell, topic) == {**before, f"{topic}-0": target}
     assert not (before[f"{topic}-0"] / f"{topic}-0").exists()
     offsets = shell("get-offsets", "--topic", topic).lines
     assert sum(int(line.split(":")[2]) for line in offsets) == 100
@@ -133,8 +133,8 @@ def _plan(directory: Path, topic: str, replicas: list[int], log_dir: str) -> str
 def test_an_election_with_the_preferred_leader_does_nothing(
     shell: Shell, topic: str, kind: str
 ) -> None:
-    one = ("--topic", topic, "--partition", "0")
-    assert shell("leader-election", "--election-type", kind, *one).lines == [
+    partition_options = ("--topic", topic, "--partition", "0")
+    assert shell("leader-election", "--election-type", kind, *partition_options).lines == [
         f"Valid replica already elected for partitions {topic}-0"
     ]
     every = shell("leader-election", "--election-type", kind, "--all-topic-partitions")

@@ -102,13 +102,13 @@ def rules(cli: Cli, shell: Shell, directory: Path) -> Facts:
     ours = cli.json("acl", "add", "--allow-principal", "User:p", "--producer", "--topic", "t")
     theirs = cli.json("acl", "list", "--principal", "User:k")
     cli("acl", "remove", "--topic", "t", "--yes")
-    left = [line for line in shell("acls", "--list").lines if "User:" in line]
+    remaining = [line for line in shell("acls", "--list").lines if "User:" in line]
     keys = ("resource", "name", "pattern", "host", "operation", "permission")
 
     def facts(some: list[dict[str, str]]) -> list[list[str]]:
         return sorted([item[key] for key in keys] for item in some)
 
-    return (facts(ours), []), (facts(theirs), left)
+    return (facts(ours), []), (facts(theirs), remaining)
 
 
 def quotas_and_users(cli: Cli, shell: Shell, directory: Path) -> Facts:

@@ -137,17 +137,17 @@ class ClusterMachine(RuleBasedStateMachine):
                 self.check_step(before.get(record.key), record, allowed, free)
         for change in changes:
             if isinstance(change, Put) and isinstance(change.record, TopicRecord):
-                known = assignments.get(change.record.topic, {})
-                for number, given in change.record.assignments.items():
-                    if (old := known.get(number)) == given:
+                previous = assignments.get(change.record.topic, {})
+                for number, assignment in change.record.assignments.items():
+                    if (old := previous.get(number)) == assignment:
                         continue
                     key = TopicPartition(change.record.topic, number)
                     assert key in changed
-                    arrived = old and given.replicas == tuple(
+                    arrived = old and assignment.replicas == tuple(
                         replica for replica in old.replicas if replica not in old.removing
                     )
-                    if arrived and given == Assignment(given.replicas):
-                        assert set(given.replicas) <= set(self.image.partitions[key].isr)
+                    if arrived and assignment == Assignment(assignment.replicas):
+                        assert set(assignment.replicas) <= set(self.image.partitions[key].isr)
 
     def check_step(
         self,
@@ -204,23 +204,23 @@ class ClusterMachine(RuleBasedStateMachine):
     def controller_restarts(self, broker_id: int) -> None:
         self.start_controller(broker_id)
 
-    @rule(gone=st.sets(IDS, min_size=1, max_size=3))
-    def brokers_fail(self, gone: set[int]) -> None:
+    @rule(failed_brokers=st.sets(IDS, min_size=1, max_size=3))
+    def brokers_fail(self, failed_brokers: set[int]) -> None:
         """R7"""
-        changes = broker_down(self.image, sorted(gone), self.election_rules)
-        self.shutting_down -= gone
+        changes = broker_down(self.image, sorted(failed_brokers), self.election_rules)
+        self.shutting_down -= failed_brokers
         self.commit(changes)
 
-    @rule(gone=st.sets(IDS, max_size=2), data=st.data())
-    def brokers_and_controller_fail(self, gone: set[int], data: st.DataObject) -> None:
+    @rule(failed_brokers=st.sets(IDS, max_size=2), data=st.data())
+    def brokers_and_controller_fail(self, failed_brokers: set[int], data: st.DataObject) -> None:
         """R6, R7: registrations vanish without a decision; the next controller handles them."""
-        left = sorted(self.image.brokers.keys() - gone)
-        if not left:
+        remaining_brokers = sorted(self.image.brokers.keys() - failed_brokers)
+        if not remaining_brokers:
             return
-        vanished = sorted(self.image.brokers.keys() & gone)
+        vanished = sorted(self.image.brokers.keys() & failed_brokers)
         self.commit([Delete(self.image.brokers[broker_id].key) for broker_id in vanished])
-        self.shutting_down -= gone
-        chosen = data.draw(st.sampled_from(left))
+        self.shutting_down -= failed_brokers
+        chosen = data.draw(st.sampled_from(remaining_brokers))
         self.commit(become_controller(self.image, chosen, 0, self.election_rules))
 
     @rule(broker_id=IDS)
@@ -249,8 +249,8 @@ class ClusterMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES, replicas=ANY_REPLICAS)
     def create_topic_with_replicas(self, name: str, replicas: list[int]) -> None:
-        given = [CreatableReplicaAssignment(0, replicas)]
-        code = self.create(CreatableTopic(name, -1, -1, given), 0)
+        assignments = [CreatableReplicaAssignment(0, replicas)]
+        code = self.create(CreatableTopic(name, -1, -1, assignments), 0)
         if len(set(replicas)) < len(replicas):
             assert code != ErrorCode.NONE
 
@@ -342,45 +342,45 @@ class ClusterMachine(RuleBasedStateMachine):
             assert key not in self.moving() or not staying <= live
 
     def led(self) -> list[TopicPartition]:
-        return sorted(k for k, known in self.image.partitions.items() if known.leader != -1)
+        return sorted(k for k, partition in self.image.partitions.items() if partition.leader != -1)
 
     @precondition(lambda self: self.led())
     @rule(data=st.data(), stale=st.sampled_from([(0, 0), (0, 0), (0, 1), (0, -1), (-1, 0), (1, 0)]))
     def leader_changes_its_isr(self, data: st.DataObject, stale: tuple[int, int]) -> None:
         """R3, R4: a request with outdated epochs changes nothing."""
         key = data.draw(st.sampled_from(self.led()))
-        known = self.image.partitions[key]
-        given = self.assignment(key)
-        isr = sorted({known.leader, *data.draw(st.sets(st.sampled_from(given.replicas)))})
+        partition = self.image.partitions[key]
+        assignment = self.assignment(key)
+        isr = sorted({partition.leader, *data.draw(st.sets(st.sampled_from(assignment.replicas)))})
         code = self.propose_isr(key, isr, *stale)
         after = self.image.partitions[key]
         if stale != (0, 0):
             assert code != ErrorCode.NONE
-            assert after is known
-        elif code == ErrorCode.NONE and after is not known:
-            assert after.leader == known.leader
+            assert after is partition
+        elif code == ErrorCode.NONE and after is not partition:
+            assert after.leader == partition.leader
             assert set(after.isr) <= set(isr)
-            finished = self.assignment(key) != given
-            assert finished == (after.leader_epoch > known.leader_epoch)
+            finished = self.assignment(key) != assignment
+            assert finished == (after.leader_epoch > partition.leader_epoch)
 
     def propose_isr(
         self, key: TopicPartition, isr: list[int], leader_epoch: int = 0, partition_epoch: int = 0
     ) -> ErrorCode:
-        known = self.image.partitions[key]
+        current = self.image.partitions[key]
         brokers = self.image.brokers
         members = [BrokerState(b, brokers[b].epoch if b in brokers else -1) for b in isr]
         partition = AlterPartitionRequestPartitionData(
             key.partition,
-            known.leader_epoch + leader_epoch,
+            current.leader_epoch + leader_epoch,
             [],
             members,
             0,
-            known.partition_epoch + partition_epoch,
+            current.partition_epoch + partition_epoch,
         )
         topic = AlterPartitionRequestTopicData(
             "", self.image.topics[key.topic].topic_id, [partition]
         )
-        request = AlterPartitionRequest(known.leader, brokers[known.leader].epoch, [topic])
+        request = AlterPartitionRequest(current.leader, brokers[current.leader].epoch, [topic])
         changes, response = alter_partition(self.image, request, self.election_rules)
         self.commit(changes, eligible={key: set(isr)})
         return ErrorCode(response.topics[0].partitions[0].error_code)
@@ -400,12 +400,17 @@ class ClusterMachine(RuleBasedStateMachine):
     def balance(self, percentage: int) -> None:
         """R8: afterwards each preferred replica that is in sync leads."""
         self.commit(balance_leaders(self.image, percentage, self.election_rules))
-        for key, known in self.image.partitions.items():
-            given = self.image.topics[key.topic].assignments[key.partition]
-            preferred = given.replicas[0]
-            settled = not given.adding and not given.removing and not self.shutting_down
-            if percentage == 0 and settled and known.leader != -1 and preferred in known.isr:
-                assert known.leader == preferred
+        for key, partition in self.image.partitions.items():
+            assignment = self.image.topics[key.topic].assignments[key.partition]
+            preferred = assignment.replicas[0]
+            settled = not assignment.adding and not assignment.removing and not self.shutting_down
+            if (
+                percentage == 0
+                and settled
+                and partition.leader != -1
+                and preferred in partition.isr
+            ):
+                assert partition.leader == preferred
 
     # --- invariants
 
@@ -414,30 +419,32 @@ class ClusterMachine(RuleBasedStateMachine):
         live = self.image.brokers.keys()
         for topic in self.image.topics.values():
             assert sorted(topic.assignments) == list(range(len(topic.assignments)))
-            for number, given in topic.assignments.items():
-                known = self.image.partitions[TopicPartition(topic.topic, number)]
-                self.check_partition(known, given, live)
+            for number, assignment in topic.assignments.items():
+                partition = self.image.partitions[TopicPartition(topic.topic, number)]
+                self.check_partition(partition, assignment, live)
         named = sum(len(topic.assignments) for topic in self.image.topics.values())
         assert len(self.image.partitions) == named
 
     def check_partition(
-        self, known: PartitionRecord, given: Assignment, live: Collection[int]
+        self, partition: PartitionRecord, assignment: Assignment, live: Collection[int]
     ) -> None:
-        assert known.isr
-        assert len(set(known.isr)) == len(known.isr)
-        assert set(known.isr) <= set(given.replicas)
-        assert len(set(given.replicas)) == len(given.replicas), "R1: two replicas on one broker"
-        assert not set(given.adding) & set(given.removing)
-        assert {*given.adding, *given.removing} <= set(given.replicas)
-        if known.leader == -1:
-            assert not set(known.isr) & set(live), "R7: somebody could lead"
-            if known.topic in self.unclean_topics:
-                assert not set(given.replicas) & set(live), "R5: somebody could lead"
+        assert partition.isr
+        assert len(set(partition.isr)) == len(partition.isr)
+        assert set(partition.isr) <= set(assignment.replicas)
+        assert len(set(assignment.replicas)) == len(assignment.replicas), (
+            "R1: two replicas on one broker"
+        )
+        assert not set(assignment.adding) & set(assignment.removing)
+        assert {*assignment.adding, *assignment.removing} <= set(assignment.replicas)
+        if partition.leader == -1:
+            assert not set(partition.isr) & set(live), "R7: somebody could lead"
+            if partition.topic in self.unclean_topics:
+                assert not set(assignment.replicas) & set(live), "R5: somebody could lead"
             return
-        assert known.leader in known.isr
-        assert set(known.isr) <= set(live)
-        staying = set(given.replicas) - set(given.removing)
-        assert given == Assignment(given.replicas) or not staying <= set(known.isr)
+        assert partition.leader in partition.isr
+        assert set(partition.isr) <= set(live)
+        staying = set(assignment.replicas) - set(assignment.removing)
+        assert assignment == Assignment(assignment.replicas) or not staying <= set(partition.isr)
 
     @invariant()
     def the_records_alone_tell_everything(self) -> None:

@@ -90,13 +90,13 @@ def test_both_fillers_append_alike(
 
     def fill(module: ModuleType) -> object:
         filler = module.Filler(bytearray(limit), limit, ratio)
-        seen: list[object] = []
+        results: list[object] = []
         for number in range(len(records)):
             if number == close_after:
                 filler.closed = True
-            seen += step(filler, number)
+            results += step(filler, number)
         filler.drop()
-        return seen, len(filler.out), filler.count, filler.append(1, None, b"", ())
+        return results, len(filler.out), filler.count, filler.append(1, None, b"", ())
 
     same(_encode, fill)
 
@@ -157,12 +157,12 @@ def test_values_that_are_not_bytes_are_rejected(wrong: object) -> None:
         return made
 
     values: Any = [wrong]
-    one: Any = wrong
+    argument: Any = wrong
     for call in (
         lambda module: module.measure_records([wrong], None, sizes),
         lambda module: module.measure_records([b""], [wrong], sizes),
         lambda module: filler(module).fill(values, None, None, 1, (), None, 0, 1),
-        lambda module: filler(module).append(1, None, one, ()),
-        lambda module: filler(module).append_named(Record, 0, 1, one, None, ()),
+        lambda module: filler(module).append(1, None, argument, ()),
+        lambda module: filler(module).append_named(Record, 0, 1, argument, None, ()),
     ):
         assert same(_encode, call)[0] == "TypeError"

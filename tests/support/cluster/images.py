@@ -58,9 +58,9 @@ def add_topic(
     configs: Mapping[str, str] | None = None,
 ) -> TopicId:
     """A topic with one partition for each list of replicas."""
-    given = topic_id or UUID(int=0x10_0000 + len(image.topics))
-    image.apply(new_topic(image, topic, given, [tuple(r) for r in replicas], configs or {}))
-    return given
+    new_id = topic_id or UUID(int=0x10_0000 + len(image.topics))
+    image.apply(new_topic(image, topic, new_id, [tuple(r) for r in replicas], configs or {}))
+    return new_id
 
 
 def new_topic_rules(
@@ -82,14 +82,16 @@ def set_state(
     image: ClusterImage, topic: str, leader: int, isr: Iterable[int], partition: int = 0
 ) -> None:
     """Puts a partition into a state without asking the controller."""
-    known = state(image, topic, partition)
-    image.apply([Put(replace(known, leader=leader, isr=tuple(isr)))])
+    current = state(image, topic, partition)
+    image.apply([Put(replace(current, leader=leader, isr=tuple(isr)))])
 
 
-def set_assignment(image: ClusterImage, topic: str, given: Assignment, partition: int = 0) -> None:
+def set_assignment(
+    image: ClusterImage, topic: str, assignment: Assignment, partition: int = 0
+) -> None:
     """Gives a partition replicas without asking the controller."""
     record = image.topics[topic]
-    image.apply([Put(replace(record, assignments={**record.assignments, partition: given}))])
+    image.apply([Put(replace(record, assignments={**record.assignments, partition: assignment}))])
 
 
 def check_committable(changes: Sequence[Change]) -> None:

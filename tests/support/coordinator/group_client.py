@@ -57,8 +57,8 @@ def find_group(client: WireClient, group: str) -> None:
 
 
 def grow(client: WireClient, topic: str, count: int) -> None:
-    wanted = CreatePartitionsTopic(topic, count, None)
-    response = client.request(CreatePartitionsRequest([wanted], 5000), 3)
+    new_topic = CreatePartitionsTopic(topic, count, None)
+    response = client.request(CreatePartitionsRequest([new_topic], 5000), 3)
     assert response.results[0].error_code == 0, response.results[0].error_message
 
 
@@ -102,7 +102,7 @@ def commit(
 def fetched_group(
     client: WireClient,
     group: str,
-    wanted: Mapping[str, Sequence[int]] | Mapping[UUID, Sequence[int]] | None = None,
+    requested: Mapping[str, Sequence[int]] | Mapping[UUID, Sequence[int]] | None = None,
     *,
     member_id: str | None = None,
     epoch: int = -1,
@@ -110,19 +110,19 @@ def fetched_group(
 ) -> Any:
     """A group's part of the answer to OffsetFetch; without `wanted` all that it has."""
     topics = None
-    if wanted is not None:
+    if requested is not None:
         topics = []
-        for topic, partitions in wanted.items():
+        for topic, partitions in requested.items():
             named = OffsetFetchRequestTopics(partition_indexes=list(partitions))
             if isinstance(topic, str):
                 named.name = topic
             else:
                 named.topic_id = topic
             topics.append(named)
-    asked = OffsetFetchRequestGroup(group, topics=topics)
+    group_request = OffsetFetchRequestGroup(group, topics=topics)
     if version >= 9:
-        asked.member_id, asked.member_epoch = member_id, epoch
-    return client.request(OffsetFetchRequest(groups=[asked]), version).groups[0]
+        group_request.member_id, group_request.member_epoch = member_id, epoch
+    return client.request(OffsetFetchRequest(groups=[group_request]), version).groups[0]
 
 
 def committed(client: WireClient, group: str) -> dict[tuple[str, int], int]:

@@ -162,12 +162,12 @@ class GroupHistory:
         self, request: Message, response: type[Message], version: int, client: str
     ) -> Message | None:
         since = len(self.host.log)
-        known = set(self.host.responses)
+        earlier = set(self.host.responses)
         waiter = self.host.send(request, version, client_id=client)
         self.asked.append((response, version))
         body = b64encode(encode(request, version)).decode()
         api = type(request).INFO.key
-        new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in known}
+        new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in earlier}
         self._note(f"REQUEST {api} {version} {client} {body}", since, new)
         return self.host.responses.get(waiter)
 
@@ -178,15 +178,15 @@ class GroupHistory:
     def step(self) -> None:
         """Some time passes, and something happens."""
         since = len(self.host.log)
-        known = set(self.host.responses)
+        earlier = set(self.host.responses)
         self.host.advance(self.random.choice([1, 37, 501, 1_001, 4_999, 20_003]))
-        new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in known}
+        new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in earlier}
         self._note(f"NOW {self.host.now}", since, new)
         self._act()
         # Kafka remembers by name who waits, over the end of a group.
         waiting: dict[str, ResolveRegexes] = {}
-        for asked in self.host.regexes:
-            waiting.setdefault(asked.group_id, asked)
+        for request in self.host.regexes:
+            waiting.setdefault(request.group_id, request)
         self.host.regexes = list(waiting.values())
 
     def _act(self) -> None:
@@ -255,12 +255,12 @@ class GroupHistory:
             client.epoch = max(response.member_epoch, 0)
             if response.assignment is not None:
                 # It lets go at once of what it no longer has, or only later.
-                given = {
+                settings = {
                     str(topic.topic_id): topic.partitions
                     for topic in response.assignment.topic_partitions
                 }
                 if random.random() < 0.8 or not client.owned:
-                    client.owned = given
+                    client.owned = settings
 
     def _full(self, request: ConsumerGroupHeartbeatRequest, owned: dict[str, list[int]]) -> None:
         random = self.random
@@ -337,14 +337,14 @@ class GroupHistory:
     def _resolve(self) -> None:
         since = len(self.host.log)
         waiting, self.host.regexes = self.host.regexes, []
-        for asked in waiting:
+        for request in waiting:
             result = {
                 pattern: frozenset(
                     t for t in self.host.topics.partitions if re.fullmatch(pattern, t)
                 )
-                for pattern in asked.patterns
+                for pattern in request.patterns
             }
-            self.host.event(RegexResolved(asked.group_id, result, self.version, self.host.now))
+            self.host.event(RegexResolved(request.group_id, result, self.version, self.host.now))
         self._note("REGEX", since, {})
 
     def _look(self) -> None:
@@ -362,8 +362,8 @@ class GroupHistory:
             case _:
                 client = self._client()
                 who = self.random.choice([(None, -1), (client.member_id, client.epoch)])
-                asked = OffsetFetchRequestGroup(client.group, who[0], who[1], None)
-                self._ask(OffsetFetchRequest(groups=[asked]), OffsetFetchResponse, 9, "x")
+                group_request = OffsetFetchRequestGroup(client.group, who[0], who[1], None)
+                self._ask(OffsetFetchRequest(groups=[group_request]), OffsetFetchResponse, 9, "x")
 
     def _commit(self) -> None:
         client = self._client()

@@ -233,8 +233,8 @@ class ClassicMember:
         return ErrorCode(self.client.request(request, 4).error_code)
 
     def leave(self) -> ErrorCode:
-        gone = MemberIdentity(self.member_id, self.instance)
-        response = self.client.request(LeaveGroupRequest(self.group, members=[gone]), 5)
+        leaving = MemberIdentity(self.member_id, self.instance)
+        response = self.client.request(LeaveGroupRequest(self.group, members=[leaving]), 5)
         return ErrorCode(response.error_code or response.members[0].error_code)
 
 
@@ -267,10 +267,10 @@ def settle(*members: ConsumerMember) -> None:
         assert time.monotonic() < deadline, before
 
 
-def settle_on(wanted: Sequence[Partitions], *members: ConsumerMember) -> None:
+def settle_on(expected: Sequence[Partitions], *members: ConsumerMember) -> None:
     """Sends heartbeats until each member has its expected partitions."""
     deadline = time.monotonic() + TIMEOUT_S
-    while [member.assigned for member in members] != list(wanted):
+    while [member.assigned for member in members] != list(expected):
         assert time.monotonic() < deadline, [member.assigned for member in members]
         for item in members:
             item.obey()

@@ -105,8 +105,8 @@ class TxnProducer:
 
     def init(self, *, keep: bool = False) -> Any:
         """Requests an id until it succeeds; with `keep`, for the current id (KIP-360)."""
-        given = (self.producer_id, self.epoch) if keep else (-1, -1)
-        request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, *given)
+        previous_ids = (self.producer_id, self.epoch) if keep else (-1, -1)
+        request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, *previous_ids)
         response = until_ready(self.client, request, self.versions.init)
         if response.error_code == 0:
             self.take_over(response)
@@ -328,8 +328,8 @@ def uncommitted(client: WireClient, topic: str, partition: int = 0) -> list[byte
 
 def latest(client: WireClient, topic: str, isolation: int, partition: int = 0) -> int:
     """The end of a partition as ListOffsets tells it."""
-    wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
-    response = client.request(ListOffsetsRequest(-1, isolation, [wanted]), 5)
+    topic_request = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
+    response = client.request(ListOffsetsRequest(-1, isolation, [topic_request]), 5)
     result = response.topics[0].partitions[0]
     assert result.error_code == 0
     offset: int = result.offset

@@ -248,8 +248,8 @@ def _commit_offset(client: WireClient, producer: TxnProducer, number: int) -> No
 
 def _committed_offsets(client: WireClient) -> list[int]:
     """The offsets of the group, by the number of the transaction."""
-    wanted = OffsetFetchRequestTopic(SOURCE, list(range(MOST_TRANSACTIONS)))
-    request = OffsetFetchRequest(GROUP, [wanted], require_stable=True)
+    topic_request = OffsetFetchRequestTopic(SOURCE, list(range(MOST_TRANSACTIONS)))
+    request = OffsetFetchRequest(GROUP, [topic_request], require_stable=True)
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         response = client.request(request, 7)

@@ -210,7 +210,7 @@ def dump_log_segments(files: Iterable[Path], *options: str) -> Dump:
                 continue
             pairs = re.findall(r"(-?\d+) is followed by (\d+)", remark)
             # The tool starts each file at -1, and so reports a gap before every base offset but 0.
-            if result := [(int(left), int(right)) for left, right in pairs if left != "-1"]:
+            if result := [(int(before), int(right)) for before, right in pairs if before != "-1"]:
                 gaps[Path(remark.splitlines()[0].removeprefix(GAPS))] = result
     return Dump(dumped, complaints, gaps)
 

@@ -287,10 +287,10 @@ def _write_idempotent(writer: LogWriter, first: bool) -> None:
     """Producers side by side; one's sequence starts anew at 0, another one's epoch rises."""
     wrapping = Producer(501, sequence=2**31 - 25 if first else 35)
     bumped = Producer(502, epoch=10 if first else 20)
-    other = Producer(2**62, epoch=2**15 - 1, sequence=0 if first else 40)
+    second = Producer(2**62, epoch=2**15 - 1, sequence=0 if first else 40)
     for n in range(20):
         writer.send(writer.shapes(3), producer=wrapping)
-        writer.send(writer.shapes(2), producer=other, codec=Compression.SNAPPY)
+        writer.send(writer.shapes(2), producer=second, codec=Compression.SNAPPY)
         if n % 7 == 6:
             bumped.epoch, bumped.sequence = bumped.epoch + 1, 0
         writer.send(writer.shapes(1), producer=bumped)
@@ -345,13 +345,13 @@ def _write_truncated(writer: LogWriter, manager: LogManager, first: bool) -> Non
     producer = Producer(201, epoch=writer.epoch)
     aborted = Producer(202, epoch=writer.epoch)
     _write_plain(writer, 70, producer=producer)
-    kept = writer.log.log_end_offset
+    end_offset = writer.log.log_end_offset
     writer.epoch += 1
     writer.send(writer.shapes(3), producer=aborted, transactional=True)
     writer.end(aborted, commit=False)
     _write_plain(writer, 90, producer=producer)
-    manager.begin_truncation(writer.log.partition, kept).complete()
-    writer.notes.truncate_to(kept)
+    manager.begin_truncation(writer.log.partition, end_offset).complete()
+    writer.notes.truncate_to(end_offset)
     writer.epoch += 1
     _write_plain(writer, 30, producer=Producer(203, epoch=writer.epoch))
 

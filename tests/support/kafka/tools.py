@@ -149,9 +149,9 @@ class KafkaTools:
         if response:
             return response
         assert self._scratch is not None
-        said = (Path(self._scratch.name) / "stderr").read_text(errors="replace")[-4000:]
+        stderr = (Path(self._scratch.name) / "stderr").read_text(errors="replace")[-4000:]
         self.close()
-        raise KafkaToolError(f"no answer from the tools within {timeout} s:\n{said}")
+        raise KafkaToolError(f"no answer from the tools within {timeout} s:\n{stderr}")
 
 
 class Shell:

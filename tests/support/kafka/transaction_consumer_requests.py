@@ -155,7 +155,7 @@ def reading(client: WireClient) -> Answers:
     """What consumers are told of a partition with transactions of all kinds."""
     topic = "read-in-transactions"
     make_topic(client, topic)
-    one = TxnProducer.started(client, "reading-1", Generation.V1)
+    producer = TxnProducer.started(client, "reading-1", Generation.V1)
     two = TxnProducer.started(client, "reading-2", Generation.V2)
     result: Answers = {}
 
@@ -178,8 +178,10 @@ def reading(client: WireClient) -> Answers:
                     )
         for isolation in (0, READ_COMMITTED):
             for timestamp in (-1, -2, 0):
-                wanted = ListOffsetsTopic(topic, [ListOffsetsPartition(0, timestamp=timestamp)])
-                listing = ListOffsetsRequest(-1, isolation, [wanted])
+                topic_request = ListOffsetsTopic(
+                    topic, [ListOffsetsPartition(0, timestamp=timestamp)]
+                )
+                listing = ListOffsetsRequest(-1, isolation, [topic_request])
                 listed = client.request(listing, 7).topics[0].partitions[0]
                 result[f"{when}, list {isolation} {timestamp}"] = (
                     name_of(listed.error_code),
@@ -188,24 +190,24 @@ def reading(client: WireClient) -> Answers:
                 )
 
     look("empty")
-    one.write(topic, b"a", b"b")
+    producer.write(topic, b"a", b"b")
     look("one is open")
     two.write(topic, b"c")
-    one.write(topic, b"d")
+    producer.write(topic, b"d")
     look("both are open")
     two.abort()
     look("the second is aborted")
     two.write(topic, b"e")
-    one.commit()
+    producer.commit()
     look("the first is committed")
     two.commit()
     look("all have ended")
-    one.write(topic, b"f")
+    producer.write(topic, b"f")
     delete = DeleteRecordsTopic(topic, [DeleteRecordsPartition(0, -1)])
     deleted = client.request(DeleteRecordsRequest([delete], 5000), 2).topics[0].partitions[0]
     result["deleted"] = (name_of(deleted.error_code), deleted.low_watermark)
     look("the open one is deleted")
-    one.write(topic, b"g")
-    one.abort()
+    producer.write(topic, b"g")
+    producer.abort()
     look("the deleted one is aborted")
     return result

@@ -127,7 +127,7 @@ def _initializing(client: WireClient) -> Answers:
     return result
 
 
-def _told(answer: Any) -> list[tuple[object, ...]]:
+def _told(message: Any) -> list[tuple[object, ...]]:
     """What a Produce was told, without words."""
     return [
         (
@@ -138,7 +138,7 @@ def _told(answer: Any) -> list[tuple[object, ...]]:
             len(response.record_errors),
             response.current_leader.leader_id,
         )
-        for topic in answer.responses
+        for topic in message.responses
         for response in topic.partition_responses
     ]
 
@@ -449,11 +449,11 @@ def _fencing(client: WireClient) -> Answers:
             batch = old.batch(TOPIC, b"y", partition=1)
             produce = produce_request(name, {(TOPIC, 1): batch})
             result[f"{name}, produce, {version}"] = [
-                (told[0], told[1]) for told in _told(client.request(produce, version))
+                (outcome[0], outcome[1]) for outcome in _told(client.request(produce, version))
             ]
         for version in (3, 4, 5):
-            kept = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
-            again = client.request(kept, version)
+            request = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)
+            again = client.request(request, version)
             result[f"{name}, init, {version}"] = (name_of(again.error_code), again.producer_epoch)
         new.init(keep=True)
         result[f"{name}, bumped"] = new.epoch

@@ -91,9 +91,11 @@ class AiokafkaClient(AdminClient):
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
         async def run() -> int:
-            asked = TopicPartition(topic, partition)
+            topic_partition = TopicPartition(topic, partition)
             async with client_errors(), make_consumer(bootstrap, None) as consumer:
-                result = (await consumer.offsets_for_times({asked: timestamp}))[asked]
+                result = (await consumer.offsets_for_times({topic_partition: timestamp}))[
+                    topic_partition
+                ]
             return NO_OFFSET if result is None else int(result.offset)
 
         return asyncio.run(run())

@@ -84,11 +84,11 @@ class ConfluentClient(AdminClient):
                 headers=list(record.headers),
                 on_delivery=delivery_of(index),
             )
-        left = producer.flush(timeout + TIMEOUT)
+        undelivered = producer.flush(timeout + TIMEOUT)
         if errors:
             raise client_error(errors[0])
-        if left:
-            raise AssertionError(f"{left} records were never acknowledged")
+        if undelivered:
+            raise AssertionError(f"{undelivered} records were never acknowledged")
         return offsets
 
     def consume(
@@ -152,8 +152,8 @@ class ConfluentClient(AdminClient):
         """What a group has committed, for clients that cannot ask; without joining it."""
         consumer = make_consumer(bootstrap, group)
         try:
-            asked = [TopicPartition(topic, index) for index in range(partitions)]
-            result = consumer.committed(asked, timeout=TIMEOUT)
+            topic_partitions = [TopicPartition(topic, index) for index in range(partitions)]
+            result = consumer.committed(topic_partitions, timeout=TIMEOUT)
         finally:
             consumer.close()
         return {item.partition: item.offset for item in result if item.offset >= 0}

@@ -78,8 +78,8 @@ class ConfluentGroups(GroupClient):
         protocol: GroupProtocol = "consumer",
         **settings: str,
     ) -> GroupMember:
-        wanted = topics if pattern is None else [f"^{pattern}$"]
-        return _Member(bootstrap, group, wanted, settings_of(protocol, settings))
+        subscription = topics if pattern is None else [f"^{pattern}$"]
+        return _Member(bootstrap, group, subscription, settings_of(protocol, settings))
 
     def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> PolledMember:
         # Which is made of this module, in the other process.

@@ -65,11 +65,11 @@ class _Producer(TransactionalProducer):
                     headers=list(record.headers),
                     on_delivery=self._delivered,
                 )
-        left = self.inner.flush(TIMEOUT)
+        undelivered = self.inner.flush(TIMEOUT)
         if self._errors:
             raise client_error(self._errors[0])
-        if left:
-            raise AssertionError(f"{left} records were never acknowledged")
+        if undelivered:
+            raise AssertionError(f"{undelivered} records were never acknowledged")
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

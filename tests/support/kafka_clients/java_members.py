@@ -88,12 +88,12 @@ class JavaGroups(GroupClient):
         protocol: GroupProtocol = "consumer",
         **settings: str,
     ) -> GroupMember:
-        given = settings_of(protocol, settings)
-        return _Member(self._program, bootstrap, group, topics, pattern, given)
+        all_settings = settings_of(protocol, settings)
+        return _Member(self._program, bootstrap, group, topics, pattern, all_settings)
 
     def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> PolledMember:
-        given = settings_of("consumer", {})
-        return _DoomedMember(self._make(), bootstrap, group, topics, None, given)
+        all_settings = settings_of("consumer", {})
+        return _DoomedMember(self._make(), bootstrap, group, topics, None, all_settings)
 
     def groups(self, bootstrap: str, of_type: str | None = None) -> dict[str, tuple[str, str]]:
         result = self._program.do(bootstrap, "", "list_groups", type=of_type)["groups"]

@@ -86,17 +86,21 @@ class KafkaPythonClient(AdminClient):
         return GroupRead(records, committed)
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
-        asked = TopicPartition(topic, partition)
+        topic_partition = TopicPartition(topic, partition)
         with closing(make_consumer(bootstrap, None)) as consumer, client_errors():
-            result = consumer.offsets_for_times({asked: timestamp})[asked]
+            result = consumer.offsets_for_times({topic_partition: timestamp})[topic_partition]
         return NO_OFFSET if result is None else int(result.offset)
 
     def create_topic(
         self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
     ) -> None:
-        wanted = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(configs)}
+        new_topic = {
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "configs": dict(configs),
+        }
         with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, client_errors():
-            admin.create_topics({topic: wanted})
+            admin.create_topics({topic: new_topic})
 
     def delete_topic(self, bootstrap: str, topic: str) -> None:
         with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as admin, client_errors():

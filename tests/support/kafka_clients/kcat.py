@@ -129,10 +129,10 @@ class KcatClient(Client):
         if arguments[0] in ("-C", "-G"):  # the end of a partition is known after a fetch of nothing
             command[3:3] = ["-X", "fetch.wait.max.ms=10"]
         done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
-        said = done.stderr.decode(errors="replace")
+        stderr = done.stderr.decode(errors="replace")
         if done.returncode != 0:
-            codes = (code for text, code in CODES.items() if text in said)
-            raise ClientError(next(codes, NO_CODE), said)
+            codes = (code for text, code in CODES.items() if text in stderr)
+            raise ClientError(next(codes, NO_CODE), stderr)
         return done.stdout
 
 

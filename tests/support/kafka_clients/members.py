@@ -131,8 +131,8 @@ def settle(members: Iterable[PolledMember], ready: Callable[[], bool], what: str
     deadline = time.monotonic() + SECONDS
     while not ready():
         if time.monotonic() > deadline:
-            had = [sorted(member.assignment) for member in everyone]
-            raise AssertionError(f"{what}: not within {SECONDS} s; the members have {had}")
+            assignments = [sorted(member.assignment) for member in everyone]
+            raise AssertionError(f"{what}: not within {SECONDS} s; the members have {assignments}")
         for member in everyone:
             member.poll(POLL_SECONDS)
 
@@ -142,13 +142,13 @@ def share(members: Sequence[PolledMember], partitions: Iterable[Partition], *cou
 
     Without counts, as evenly as can be.
     """
-    wanted = sorted(partitions)
+    expected = sorted(partitions)
     many = sorted(counts) or sorted(
-        len(wanted[index :: len(members)]) for index in range(len(members))
+        len(expected[index :: len(members)]) for index in range(len(members))
     )
 
     def shared() -> bool:
-        had = sorted(item for member in members for item in member.assignment)
-        return had == wanted and sorted(len(member.assignment) for member in members) == many
+        owned = sorted(item for member in members for item in member.assignment)
+        return owned == expected and sorted(len(member.assignment) for member in members) == many
 
-    settle(members, shared, f"{len(members)} members share {wanted}")
+    settle(members, shared, f"{len(members)} members share {expected}")

@@ -207,10 +207,10 @@ class ProgramClient(AdminClient):
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
-            came = selector.select(seconds)
-        line = process.stdout.readline() if came else b""
+            is_readable = selector.select(seconds)
+        line = process.stdout.readline() if is_readable else b""
         if not line.endswith(b"\n"):
-            why = "ended" if came else f"gave no answer within {seconds} s"
+            why = "ended" if is_readable else f"gave no answer within {seconds} s"
             raise AssertionError(f"{self.name} {why} at {op}:\n{self._printed()}")
         return line
 

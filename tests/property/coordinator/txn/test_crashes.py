@@ -157,14 +157,14 @@ class TransactionHistories(RuleBasedStateMachine):
 
     # --- partitions
 
-    @rule(data=st.data(), told=st.booleans())
+    @rule(data=st.data(), is_notified=st.booleans())
     @precondition(lambda self: self.host.markers)
-    def mark(self, data: st.DataObject, told: bool) -> None:
+    def mark(self, data: st.DataObject, is_notified: bool) -> None:
         """Writes a marker; the coordinator is notified, or it must be written again."""
         marker = data.draw(st.sampled_from(self.host.markers))
         partition = data.draw(st.sampled_from(sorted(marker.partitions)))
         self.partitions.mark(partition, marker)
-        if told:
+        if is_notified:
             self._tell(marker, frozenset({partition}))
 
     @rule()
@@ -177,9 +177,9 @@ class TransactionHistories(RuleBasedStateMachine):
 
     def _tell(self, marker: WriteMarkers, partitions: frozenset[TopicPartition]) -> None:
         self.host.markers.remove(marker)
-        left = marker.partitions - partitions
-        if left:
-            self.host.markers.append(replace(marker, partitions=left))
+        remaining = marker.partitions - partitions
+        if remaining:
+            self.host.markers.append(replace(marker, partitions=remaining))
         self.host.event(written(marker, partitions))
         if marker.transaction_version >= 2:
             self.said.append(written(marker, partitions))
@@ -201,7 +201,7 @@ class TransactionHistories(RuleBasedStateMachine):
         self.host.restart()
 
     @rule(
-        asked=st.lists(
+        requests=st.lists(
             st.tuples(names, st.sampled_from(["init", "add", "commit", "abort", "wait"])),
             min_size=1,
             max_size=4,
@@ -209,14 +209,14 @@ class TransactionHistories(RuleBasedStateMachine):
         ends=st.sampled_from(["in time", "late", "crash"]),
         data=st.data(),
     )
-    def commits_stop(self, asked: list[tuple[str, str]], ends: str, data: st.DataObject) -> None:
+    def commits_stop(self, requests: list[tuple[str, str]], ends: str, data: st.DataObject) -> None:
         """Responses wait for a commit, and producers time out; a crash may lose any of it."""
         self.host.commits = False
-        for name, what in asked:
+        for name, what in requests:
             self._ask_in_vain(name, what)
         if ends == "crash":
-            kept = data.draw(st.integers(self.host.committed, len(self.host.log)))
-            del self.host.log[kept:]
+            length = data.draw(st.integers(self.host.committed, len(self.host.log)))
+            del self.host.log[length:]
             self.host.restart()
             return
         if ends == "late":
@@ -284,10 +284,10 @@ class TransactionHistories(RuleBasedStateMachine):
     def _any_prefix_ends(self) -> None:
         """A coordinator that loads a prefix of the log ends each transaction completely."""
         log = self.host.log
-        for kept in range(max(0, len(log) - PREFIXES), len(log)):
+        for length in range(max(0, len(log) - PREFIXES), len(log)):
             host = TxnHost(self.host.config, check_pure=False)
             host.now = self.host.now
-            host.log = log[:kept]
+            host.log = log[:length]
             host.restart()
             before = dict(host.shard.transactions)
             for marker in host.markers:

@@ -72,7 +72,10 @@ def size(share: Mapping[UUID, frozenset[int]]) -> int:
 
 
 def kept(member: MemberSpec, share: Mapping[UUID, frozenset[int]]) -> int:
-    return sum(len(share.get(key, frozenset()) & had) for key, had in member.assigned.items())
+    return sum(
+        len(share.get(key, frozenset()) & previous_owners)
+        for key, previous_owners in member.assigned.items()
+    )
 
 
 @every_assignor
@@ -128,11 +131,13 @@ def test_uniform_keeps_as_many_partitions_as_balance_allows(group: Group) -> Non
     topic_ids = next(iter(group.members.values())).topic_ids
     total = sum(group.partition_counts[topic_id] for topic_id in topic_ids)
     quota, extra = divmod(total, len(group.members))
-    had = [
+    previous_owners = [
         sum(len(partitions) for key, partitions in member.assigned.items() if key in topic_ids)
         for member in group.members.values()
     ]
-    possible = sum(min(count, quota) for count in had) + min(extra, sum(n > quota for n in had))
+    possible = sum(min(count, quota) for count in previous_owners) + min(
+        extra, sum(n > quota for n in previous_owners)
+    )
     assignment = uniform(*group)
     assert possible == sum(
         kept(member, assignment[member_id]) for member_id, member in group.members.items()
