@@ -45,9 +45,9 @@ public class ReadKafkaLog {
         }
     }
 
-    static void create(Admin admin, JsonNode topics) throws Exception {
+    static void create(Admin admin, JsonNode request) throws Exception {
         List<NewTopic> topics = new ArrayList<>();
-        topics.properties().forEach(entry -> {
+        request.properties().forEach(entry -> {
             Map<String, String> configs = new HashMap<>();
             entry.getValue().path("configs").properties().forEach(
                 config -> configs.put(config.getKey(), config.getValue().asText()));
@@ -67,10 +67,10 @@ public class ReadKafkaLog {
     }
 
     static void printMaxTimestamps(Admin admin, List<TopicPartition> partitions) throws Exception {
-        Map<TopicPartition, OffsetSpec> question = new HashMap<>();
-        partitions.forEach(partition -> question.put(partition, OffsetSpec.maxTimestamp()));
+        Map<TopicPartition, OffsetSpec> specs = new HashMap<>();
+        partitions.forEach(partition -> specs.put(partition, OffsetSpec.maxTimestamp()));
         for (Map.Entry<TopicPartition, ListOffsetsResultInfo> result :
-                admin.listOffsets(question).all().get().entrySet()) {
+                admin.listOffsets(specs).all().get().entrySet()) {
             Map<String, Object> line = line("max-timestamp", result.getKey());
             line.put("offset", result.getValue().offset());
             line.put("timestamp", result.getValue().timestamp());
