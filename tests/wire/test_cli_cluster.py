@@ -13,14 +13,14 @@ from tests.support.protocol.requests import batch_of, make_topic, send_batch
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def directories(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     base = tmp_path_factory.mktemp("dirs")
     return [str(base / "a"), str(base / "b")]
 
 
 @pytest.fixture(scope="module")
-def settings(folders: list[str]) -> Mapping[str, str]:
-    return {"log.dirs": ",".join(folders), "broker.rack": "r1"}
+def settings(directories: list[str]) -> Mapping[str, str]:
+    return {"log.dirs": ",".join(directories), "broker.rack": "r1"}
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +55,15 @@ def test_features(cli: Cli) -> None:
     assert ["transaction.version", "0", "2", "2", "0"] in cli.rows("cluster", "features")
     assert "--yes" in cli.refused("cluster", "downgrade", "-f", "group.version=0", status=2)
     down = ("cluster", "downgrade", "-f", "transaction.version=1")
-    [said] = cli.json(*down, "--dry-run")
-    assert said == {"feature": "transaction.version", "level": 1, "updated": False}
+    [planned] = cli.json(*down, "--dry-run")
+    assert planned == {"feature": "transaction.version", "level": 1, "updated": False}
     cli(*down, "--yes")
     assert cli.json("cluster", "upgrade", "--latest") == [
         {"feature": "transaction.version", "level": 2, "updated": True}
     ]
     assert cli.json("cluster", "upgrade", "--latest") == []
-    said = cli.refused("cluster", "upgrade", "-f", "group.version=99")
-    assert "penstock cluster features" in said
+    error = cli.refused("cluster", "upgrade", "-f", "group.version=99")
+    assert "penstock cluster features" in error
     cli.refused("cluster", "upgrade", status=2)
     cli.refused("cluster", "upgrade", "-f", "group.version=x", status=2)
     cli.refused("cluster", "downgrade", status=2)
@@ -72,22 +72,22 @@ def test_features(cli: Cli) -> None:
 def test_what_only_kraft_has(cli: Cli) -> None:
     """E4: it says which Kafka has it."""
     for call in (("quorum",), ("unregister", "3", "--yes")):
-        said = cli.refused("cluster", *call)
-        assert "only KRaft clusters" in said
-        assert "(UNSUPPORTED_VERSION)" in said
+        error = cli.refused("cluster", *call)
+        assert "only KRaft clusters" in error
+        assert "(UNSUPPORTED_VERSION)" in error
 
 
-def test_folders(cli: Cli, client: WireClient, folders: list[str]) -> None:
+def test_directories(cli: Cli, client: WireClient, directories: list[str]) -> None:
     """S1: where partitions are, and how large."""
     make_topic(client, "big", 1)
     send_batch(client, "big", batch_of(b"x" * 500))
     result = cli.json("log", "dirs", "--topic", "big")
-    assert [item["log_dir"] for item in result] == folders
+    assert [item["log_dir"] for item in result] == directories
     [partition] = [item for directory in result for item in directory["partitions"]]
     assert (partition["topic"], partition["is_future"]) == ("big", False)
     assert partition["size"] > 500
     summary = cli.rows("log", "dirs", "--summary", "--broker", "0")
-    assert [row[:3] for row in summary] == [["0", directory, "ok"] for directory in folders]
+    assert [row[:3] for row in summary] == [["0", directory, "ok"] for directory in directories]
     assert "big" in cli("log", "dirs").stdout
 
 
@@ -104,8 +104,8 @@ def test_records_are_deleted(cli: Cli, client: WireClient, tmp_path: Path) -> No
     file = tmp_path / "cut.json"
     file.write_text('{"partitions": [{"topic": "cut", "partition": 0, "offset": 2}]}')
     assert cli.rows("log", "delete-records", "--file", str(file), "--yes") == [["cut", "0", "2"]]
-    said = cli.refused("log", "delete-records", "cut:0=99", "--yes")
-    assert "(OFFSET_OUT_OF_RANGE)" in said
+    error = cli.refused("log", "delete-records", "cut:0=99", "--yes")
+    assert "(OFFSET_OUT_OF_RANGE)" in error
     assert "such as orders:0=42" in cli.refused("log", "delete-records", "cut:0", "-y", status=2)
     cli.refused("log", "delete-records", status=2)
 
@@ -148,8 +148,8 @@ def test_plans_that_are_refused(cli: Cli, client: WireClient, tmp_path: Path) ->
     entry = {"topic": "stay", "partition": 0, "replicas": [9]}
     plan.write_text(json.dumps({"partitions": [entry]}))
     assert "--yes" in cli.refused("log", "move", "execute", str(plan), status=2)
-    said = cli.refused("log", "move", "execute", str(plan), "--yes")
-    assert "brokers that are not up, [9]" in said
+    error = cli.refused("log", "move", "execute", str(plan), "--yes")
+    assert "brokers that are not up, [9]" in error
     result = cli.attempt("log", "move", "verify", str(plan))
     assert (result.exit_code, "different" in result.stdout) == (1, True)
     plan.write_text(json.dumps({"partitions": [entry | {"partition": 5}]}))
@@ -157,8 +157,8 @@ def test_plans_that_are_refused(cli: Cli, client: WireClient, tmp_path: Path) ->
     cli.refused("log", "move", "cancel", status=2)
 
 
-def test_a_partition_moves_to_another_folder(
-    cli: Cli, client: WireClient, folders: list[str], tmp_path: Path
+def test_a_partition_moves_to_another_directory(
+    cli: Cli, client: WireClient, directories: list[str], tmp_path: Path
 ) -> None:
     """S1: and the throttle is there while it moves, and is taken away after."""
     make_topic(client, "wander", 1)
@@ -174,7 +174,7 @@ def test_a_partition_moves_to_another_folder(
         return {item["name"]: item["value"] for item in result["settings"]}.get(rate)
 
     [here] = where()
-    [there] = [directory for directory in folders if directory != here]
+    [there] = [directory for directory in directories if directory != here]
     plan = tmp_path / "plan.json"
     entry = {"topic": "wander", "partition": 0, "replicas": [0], "log_dirs": [there]}
     plan.write_text(json.dumps({"partitions": [entry]}))

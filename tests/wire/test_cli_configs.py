@@ -64,8 +64,8 @@ def test_changes_that_are_refused(cli: Cli) -> None:
 
 def test_a_dry_run_changes_nothing(cli: Cli) -> None:
     cli("topic", "create", "dry")
-    [said] = cli.json("config", "alter", "topic", "dry", "-s", "retention.ms=1", "--dry-run")
-    assert said == {
+    [planned] = cli.json("config", "alter", "topic", "dry", "-s", "retention.ms=1", "--dry-run")
+    assert planned == {
         "kind": "topic",
         "name": "dry",
         "altered": False,
@@ -123,8 +123,8 @@ def test_quotas(cli: Cli) -> None:
         "value": 1024,
     }
     assert len(result) == 2
-    said = cli.json(*alter, "--user", "ann", "-d", "producer_byte_rate", "--dry-run")
-    assert said["quotas"] == {"producer_byte_rate": None}
+    planned = cli.json(*alter, "--user", "ann", "-d", "producer_byte_rate", "--dry-run")
+    assert planned["quotas"] == {"producer_byte_rate": None}
     assert len(cli.json("quota", "describe", "--user", "ann")) == 3
     cli(*alter, "--user", "ann", "-d", "producer_byte_rate")
     assert len(cli.json("quota", "describe", "--user", "ann")) == 2

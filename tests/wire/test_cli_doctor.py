@@ -88,7 +88,7 @@ def settings(authority: Authority) -> Mapping[str, str]:
     }
 
 
-class Told(NamedTuple):
+class Diagnosis(NamedTuple):
     """What the doctor says."""
 
     ok: bool
@@ -100,22 +100,26 @@ class Told(NamedTuple):
         return f"{self.problem['cause']} → {self.problem['todo']}"
 
 
-def doctor(address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Told:
-    given = [word for setting in settings for word in ("-X", setting)]
+def doctor(address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Diagnosis:
+    options = [word for setting in settings for word in ("-X", setting)]
     quick = ("-X", "socket.connection.setup.timeout.ms=1500", "--timeout", "5")
-    result = Cli().attempt("doctor", address, *quick, *arguments, *given, "--json")
-    told = json.loads(result.stdout)
-    assert result.exit_code == (0 if told["ok"] else 1)
-    return Told(told["ok"], {item["step"]: item for item in told["steps"]}, told["problem"])
+    result = Cli().attempt("doctor", address, *quick, *arguments, *options, "--json")
+    output = json.loads(result.stdout)
+    assert result.exit_code == (0 if output["ok"] else 1)
+    return Diagnosis(
+        output["ok"], {item["step"]: item for item in output["steps"]}, output["problem"]
+    )
 
 
-def wrong(step: str, address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Told:
+def diagnose_failure(
+    step: str, address: str, *arguments: str, settings: tuple[str, ...] = ()
+) -> Diagnosis:
     """It must fail in this step, which is the last one but for cleaning up."""
-    told = doctor(address, *arguments, settings=settings)
-    assert not told.ok
-    assert told.problem["step"] == step, told.problem
-    assert [name for name in told.steps if name != "clean up"][-1] == step
-    return told
+    diagnosis = doctor(address, *arguments, settings=settings)
+    assert not diagnosis.ok
+    assert diagnosis.problem["step"] == step, diagnosis.problem
+    assert [name for name in diagnosis.steps if name != "clean up"][-1] == step
+    return diagnosis
 
 
 def address_of(broker: RunningBroker, listener: str = "PLAINTEXT", host: str = "localhost") -> str:
@@ -131,12 +135,12 @@ def trusting(identity: Identity) -> tuple[str, ...]:
 
 
 def test_every_step(broker: RunningBroker) -> None:
-    told = doctor(address_of(broker))
-    assert told.ok, told.problem
-    assert list(told.steps) == [*STEPS, "clean up"]
-    assert {step["status"] for step in told.steps.values()} == {"ok"}
-    assert told.steps["metadata"]["details"]["brokers"][0]["host"] == "localhost"
-    assert told.steps["clock"]["details"] == {"skew_ms": 0}
+    diagnosis = doctor(address_of(broker))
+    assert diagnosis.ok, diagnosis.problem
+    assert list(diagnosis.steps) == [*STEPS, "clean up"]
+    assert {step["status"] for step in diagnosis.steps.values()} == {"ok"}
+    assert diagnosis.steps["metadata"]["details"]["brokers"][0]["host"] == "localhost"
+    assert diagnosis.steps["clock"]["details"] == {"skew_ms": 0}
     with Admin(bootstrap_servers=address_of(broker)) as admin:
         assert not [name for name in admin.list_topics() if name.startswith("penstock-doctor")]
 
@@ -161,12 +165,12 @@ def test_tls_and_a_login(broker: RunningBroker, authority: Authority) -> None:
     with Admin(bootstrap_servers=address_of(broker)) as admin:
         allow(admin, "User:ann")
     settings = ("security.protocol=SASL_SSL", *LOGIN, *trusting(authority.own))
-    told = doctor(address_of(broker, "SASL_SSL"), "--topic", "doctored", settings=settings)
-    assert told.ok, told.problem
-    assert told.steps["TLS"]["details"]["names"] == ["localhost"]
-    assert told.steps["login"]["text"] == "user ann with PLAIN"
-    assert told.steps["produce"]["text"] == "a record is in doctored-0 at offset 0"
-    assert told.steps["clock"]["status"] == "skipped"
+    diagnosis = doctor(address_of(broker, "SASL_SSL"), "--topic", "doctored", settings=settings)
+    assert diagnosis.ok, diagnosis.problem
+    assert diagnosis.steps["TLS"]["details"]["names"] == ["localhost"]
+    assert diagnosis.steps["login"]["text"] == "user ann with PLAIN"
+    assert diagnosis.steps["produce"]["text"] == "a record is in doctored-0 at offset 0"
+    assert diagnosis.steps["clock"]["status"] == "skipped"
 
 
 def allow(admin: Admin, principal: str) -> None:
@@ -195,10 +199,10 @@ def test_read_only(broker: RunningBroker, filled: bool) -> None:
         make_topic(client, name, 1)
     if filled:
         Cli(address_of(broker))("produce", name, stdin="a\n")
-    told = doctor(address_of(broker), "--topic", name, "--read-only")
-    assert told.ok, told.problem
-    assert told.steps["produce"]["status"] == "skipped"
-    assert told.steps["fetch"]["status"] == "ok"
+    diagnosis = doctor(address_of(broker), "--topic", name, "--read-only")
+    assert diagnosis.ok, diagnosis.problem
+    assert diagnosis.steps["produce"]["status"] == "skipped"
+    assert diagnosis.steps["fetch"]["status"] == "ok"
     end = Cli(address_of(broker)).json("offsets", name, "--time", "latest")[0]["offset"]
     assert end == int(filled)
     assert doctor(address_of(broker), "--read-only").steps["topic"]["status"] == "skipped"
@@ -214,24 +218,24 @@ def free_port() -> int:
 
 def test_an_address_that_is_none() -> None:
     """E6"""
-    assert "web page" in wrong("address", "http://localhost:9092").text
+    assert "web page" in diagnose_failure("address", "http://localhost:9092").text
 
 
 def test_a_setting_that_is_none() -> None:
-    told = wrong("address", "localhost:9092", settings=("security.protocol=TLS",))
-    assert "PLAINTEXT" in told.text
+    diagnosis = diagnose_failure("address", "localhost:9092", settings=("security.protocol=TLS",))
+    assert "PLAINTEXT" in diagnosis.text
 
 
 def test_a_name_that_nobody_knows() -> None:
     """E6"""
-    told = wrong("name", "no-such-broker.invalid:9092")
-    assert told.problem["error"] == "DNS"
+    diagnosis = diagnose_failure("name", "no-such-broker.invalid:9092")
+    assert diagnosis.problem["error"] == "DNS"
 
 
 def test_a_port_where_nothing_listens() -> None:
     """E6"""
-    told = wrong("connection", f"localhost:{free_port()}")
-    assert "nothing listens there" in told.text
+    diagnosis = diagnose_failure("connection", f"localhost:{free_port()}")
+    assert "nothing listens there" in diagnosis.text
 
 
 def test_packets_that_are_dropped() -> None:
@@ -243,13 +247,13 @@ def test_packets_that_are_dropped() -> None:
         with socket.create_connection(address), socket.socket() as second:
             second.setblocking(False)
             second.connect_ex(address)
-            told = wrong(
+            diagnosis = diagnose_failure(
                 "connection",
                 f"127.0.0.1:{address[1]}",
                 settings=("socket.connection.setup.timeout.ms=150",),
             )
-    assert "did not respond within" in told.text
-    assert "firewalls" in told.text
+    assert "did not respond within" in diagnosis.text
+    assert "firewalls" in diagnosis.text
 
 
 @contextmanager
@@ -300,24 +304,24 @@ async def stranger(response: Callable[[bytes], bytes]) -> AsyncIterator[int]:
         await asyncio.sleep(0)
 
 
-def web(said: bytes) -> bytes:
+def web(request: bytes) -> bytes:
     return b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 
 
-def zookeeper(said: bytes) -> bytes:
-    return b"Zookeeper version: 3.9.2\nMode: standalone\n" if said == b"srvr\n" else b""
+def zookeeper(request: bytes) -> bytes:
+    return b"Zookeeper version: 3.9.2\nMode: standalone\n" if request == b"srvr\n" else b""
 
 
-def other(said: bytes) -> bytes:
+def other(request: bytes) -> bytes:
     return b"220 mail.example ESMTP\r\n"
 
 
-def nothing(said: bytes) -> bytes:
+def nothing(request: bytes) -> bytes:
     return b""
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("respond", "cause"),
     [
         (web, "is a web server"),
         (zookeeper, "is ZooKeeper, not a broker"),
@@ -327,16 +331,16 @@ def nothing(said: bytes) -> bytes:
 )
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 def test_something_else_at_the_port(
-    answer: Callable[[bytes], bytes], said: str, protocol: str
+    respond: Callable[[bytes], bytes], cause: str, protocol: str
 ) -> None:
     """E6"""
-    with running(lambda: stranger(answer)) as port:
-        told = wrong(
+    with running(lambda: stranger(respond)) as port:
+        diagnosis = diagnose_failure(
             "TLS" if protocol == "SSL" else "versions",
             f"127.0.0.1:{port}",
             settings=(f"security.protocol={protocol}",),
         )
-    assert said in told.text
+    assert cause in diagnosis.text
 
 
 def test_a_port_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,40 +349,40 @@ def test_a_port_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         quick = ("socket.connection.setup.timeout.ms=150",)
-        told = wrong("versions", address, settings=quick)
-    assert "does not respond as Kafka does" in told.text
-    assert "ZooKeeper" in told.problem["todo"]
+        diagnosis = diagnose_failure("versions", address, settings=quick)
+    assert "does not respond as Kafka does" in diagnosis.text
+    assert "ZooKeeper" in diagnosis.problem["todo"]
 
 
 # --- TLS and logins
 
 
 def test_a_port_with_tls_spoken_to_without(broker: RunningBroker) -> None:
-    told = wrong("versions", address_of(broker, "SSL"))
-    assert "uses TLS" in told.text
-    assert "set security.protocol=SSL" in told.text
+    diagnosis = diagnose_failure("versions", address_of(broker, "SSL"))
+    assert "uses TLS" in diagnosis.text
+    assert "set security.protocol=SSL" in diagnosis.text
 
 
 def test_a_port_without_tls_spoken_to_with(broker: RunningBroker) -> None:
-    told = wrong("TLS", address_of(broker), settings=("security.protocol=SSL",))
-    assert "without TLS" in told.text
-    assert "set security.protocol=PLAINTEXT" in told.text
+    diagnosis = diagnose_failure("TLS", address_of(broker), settings=("security.protocol=SSL",))
+    assert "without TLS" in diagnosis.text
+    assert "set security.protocol=PLAINTEXT" in diagnosis.text
 
 
 def test_an_authority_that_is_not_trusted(broker: RunningBroker, authority: Authority) -> None:
     """E3"""
     settings = ("security.protocol=SSL", *trusting(authority.stranger))
-    told = wrong("TLS", address_of(broker, "SSL"), settings=settings)
-    assert "not trusted" in told.problem["cause"]
-    assert "ssl.truststore.location" in told.problem["todo"]
+    diagnosis = diagnose_failure("TLS", address_of(broker, "SSL"), settings=settings)
+    assert "not trusted" in diagnosis.problem["cause"]
+    assert "ssl.truststore.location" in diagnosis.problem["todo"]
 
 
 def test_a_certificate_for_another_host(broker: RunningBroker, authority: Authority) -> None:
     """E3"""
     settings = ("security.protocol=SSL", *trusting(authority.own))
-    told = wrong("TLS", address_of(broker, "SSL", "127.0.0.1"), settings=settings)
-    assert "not for this host" in told.problem["cause"]
-    assert "advertised.listeners" in told.problem["todo"]
+    diagnosis = diagnose_failure("TLS", address_of(broker, "SSL", "127.0.0.1"), settings=settings)
+    assert "not for this host" in diagnosis.problem["cause"]
+    assert "advertised.listeners" in diagnosis.problem["todo"]
 
 
 def test_a_broker_that_wants_a_certificate(broker: RunningBroker, authority: Authority) -> None:
@@ -389,42 +393,44 @@ def test_a_broker_that_wants_a_certificate(broker: RunningBroker, authority: Aut
             f"ssl.enabled.protocols={version}",
             *trusting(authority.own),
         )
-        told = wrong(step, address_of(broker, "MUTUAL"), settings=settings)
-        assert "client certificate" in told.text
+        diagnosis = diagnose_failure(step, address_of(broker, "MUTUAL"), settings=settings)
+        assert "client certificate" in diagnosis.text
 
 
 def test_a_login_that_is_missing(broker: RunningBroker) -> None:
     """E3"""
-    told = wrong("login", address_of(broker, "SASL_PLAINTEXT"))
-    assert "requires a login with PLAIN, SCRAM-SHA-256" in told.problem["cause"]
-    assert "security.protocol=SASL_PLAINTEXT" in told.problem["todo"]
+    diagnosis = diagnose_failure("login", address_of(broker, "SASL_PLAINTEXT"))
+    assert "requires a login with PLAIN, SCRAM-SHA-256" in diagnosis.problem["cause"]
+    assert "security.protocol=SASL_PLAINTEXT" in diagnosis.problem["todo"]
 
 
 def test_a_login_that_nobody_asked_for(broker: RunningBroker) -> None:
-    told = wrong("login", address_of(broker), settings=("security.protocol=SASL_PLAINTEXT", *LOGIN))
-    assert "expects no login" in told.text
+    diagnosis = diagnose_failure(
+        "login", address_of(broker), settings=("security.protocol=SASL_PLAINTEXT", *LOGIN)
+    )
+    assert "expects no login" in diagnosis.text
 
 
 def test_a_wrong_password(broker: RunningBroker) -> None:
     """E3: who, with what; never the password."""
-    told = wrong(
+    diagnosis = diagnose_failure(
         "login",
         address_of(broker, "SASL_PLAINTEXT"),
         settings=("security.protocol=SASL_PLAINTEXT", *LOGIN[:2], "sasl.plain.password=guess"),
     )
-    assert "user ann" in told.text
-    assert "check the user name and the password" in told.text
-    assert "guess" not in told.text
+    assert "user ann" in diagnosis.text
+    assert "check the user name and the password" in diagnosis.text
+    assert "guess" not in diagnosis.text
 
 
 def test_a_mechanism_that_the_broker_does_not_have(broker: RunningBroker) -> None:
     """E3"""
-    told = wrong(
+    diagnosis = diagnose_failure(
         "login",
         address_of(broker, "SASL_PLAINTEXT"),
         settings=("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=SCRAM-SHA-512", *LOGIN[1:]),
     )
-    assert "it supports PLAIN, SCRAM-SHA-256" in told.text
+    assert "it supports PLAIN, SCRAM-SHA-256" in diagnosis.text
 
 
 # --- The cluster
@@ -461,24 +467,24 @@ def test_versions_that_do_not_meet() -> None:
     versions = {key: (api(key).min_version, api(key).max_version) for key in ApiKey}
     versions[ApiKey.FETCH] = (500, 501)
     with running(lambda: fake(lambda broker: MetadataResponse(), versions)) as broker:
-        told = wrong("versions", broker.address)
-    assert "serves FETCH in versions 500 to 501" in told.text
-    assert "the client is too old" in told.text
+        diagnosis = diagnose_failure("versions", broker.address)
+    assert "serves FETCH in versions 500 to 501" in diagnosis.text
+    assert "the client is too old" in diagnosis.text
 
 
 def test_a_cluster_without_brokers() -> None:
     with running(lambda: fake(lambda broker: MetadataResponse(cluster_id="x"))) as broker:
-        assert "has no brokers" in wrong("metadata", broker.address).text
+        assert "has no brokers" in diagnose_failure("metadata", broker.address).text
 
 
 @pytest.mark.parametrize(
-    ("host", "said"),
+    ("host", "cause"),
     [
         ("no-such-container", "like those of containers"),
         ("127.0.0.1", "that fails: 127.0.0.1:1 refuses connections"),
     ],
 )
-def test_an_advertised_listener_that_cannot_be_reached(host: str, said: str) -> None:
+def test_an_advertised_listener_that_cannot_be_reached(host: str, cause: str) -> None:
     """E6"""
 
     def metadata(broker: FakeBroker) -> MetadataResponse:
@@ -487,9 +493,9 @@ def test_an_advertised_listener_that_cannot_be_reached(host: str, said: str) -> 
         )
 
     with running(lambda: fake(metadata)) as broker:
-        told = wrong("advertised listeners", broker.address)
-    assert said in told.text
-    assert "set advertised.listeners of broker 1" in told.problem["todo"]
+        diagnosis = diagnose_failure("advertised listeners", broker.address)
+    assert cause in diagnosis.text
+    assert "set advertised.listeners of broker 1" in diagnosis.problem["todo"]
 
 
 def test_an_advertised_listener_of_another_cluster(broker: RunningBroker) -> None:
@@ -501,7 +507,7 @@ def test_an_advertised_listener_of_another_cluster(broker: RunningBroker) -> Non
         return MetadataResponse(cluster_id="x", brokers=brokers)
 
     with running(lambda: fake(metadata)) as first:
-        assert "another cluster" in wrong("advertised listeners", first.address).text
+        assert "another cluster" in diagnose_failure("advertised listeners", first.address).text
 
 
 def test_a_partition_without_a_leader() -> None:
@@ -513,10 +519,10 @@ def test_a_partition_without_a_leader() -> None:
         return MetadataResponse(cluster_id="x", brokers=[itself(broker)], topics=[topic])
 
     with running(lambda: fake(metadata, _only_metadata())) as broker:
-        told = wrong("topic", broker.address, "--topic", "t", "--timeout", "0.5")
-    assert told.steps["metadata"]["status"] == "warning"
-    assert "t-0" in told.steps["metadata"]["todo"]
-    assert "partition t-0 has no leader" in told.text
+        diagnosis = diagnose_failure("topic", broker.address, "--topic", "t", "--timeout", "0.5")
+    assert diagnosis.steps["metadata"]["status"] == "warning"
+    assert "t-0" in diagnosis.steps["metadata"]["todo"]
+    assert "partition t-0 has no leader" in diagnosis.text
 
 
 def _only_metadata() -> dict[ApiKey, tuple[int, int]]:
@@ -529,15 +535,16 @@ def test_too_few_replicas(broker: RunningBroker) -> None:
     """E7"""
     with broker.connect("PLAINTEXT") as client:
         make_topic(client, "lonely", 1, {"min.insync.replicas": "2"})
-    told = wrong("topic", address_of(broker), "--topic", "lonely")
-    assert "1 in-sync replicas, but min.insync.replicas=2" in told.text
-    assert told.problem["error"] == "NOT_ENOUGH_REPLICAS"
+    diagnosis = diagnose_failure("topic", address_of(broker), "--topic", "lonely")
+    assert "1 in-sync replicas, but min.insync.replicas=2" in diagnosis.text
+    assert diagnosis.problem["error"] == "NOT_ENOUGH_REPLICAS"
 
 
 def test_a_topic_that_does_not_exist(broker: RunningBroker) -> None:
     """E5"""
     assert (
-        "there is no topic nowhere" in wrong("topic", address_of(broker), "--topic", "nowhere").text
+        "there is no topic nowhere"
+        in diagnose_failure("topic", address_of(broker), "--topic", "nowhere").text
     )
 
 
@@ -547,7 +554,7 @@ def test_a_topic_that_one_may_not_use(broker: RunningBroker) -> None:
         make_topic(client, "secret", 1)
     login = ("security.protocol=SASL_PLAINTEXT", *LOGIN)
     address = address_of(broker, "SASL_PLAINTEXT")
-    told = wrong("topic", address, "--topic", "secret", settings=login)
-    assert told.problem["error"] == "TOPIC_AUTHORIZATION_FAILED"
-    told = wrong("topic", address, settings=login)
-    assert "name a topic with --topic" in told.text
+    diagnosis = diagnose_failure("topic", address, "--topic", "secret", settings=login)
+    assert diagnosis.problem["error"] == "TOPIC_AUTHORIZATION_FAILED"
+    diagnosis = diagnose_failure("topic", address, settings=login)
+    assert "name a topic with --topic" in diagnosis.text

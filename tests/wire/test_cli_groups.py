@@ -72,8 +72,8 @@ def test_a_classic_group_with_a_member(cli: Cli, broker: RunningBroker, client: 
         [described] = cli.json("group", "describe", "active")
         assert (described["state"], described["assignor"]) == ("Stable", "range")
         assert described["coordinator"]["port"] == broker.address[1]
-        [one] = described["members"]
-        assert one["assignment"] == [
+        [member_description] = described["members"]
+        assert member_description["assignment"] == [
             {"topic": "orders", "partition": 0},
             {"topic": "orders", "partition": 1},
         ]
@@ -86,11 +86,11 @@ def test_a_classic_group_with_a_member(cli: Cli, broker: RunningBroker, client: 
         assert row[:3] == ["active", member.member_id, "i1"]
         assert row[-4:] == ["2", "-", "orders:0,1", "-"]
 
-        said = cli.refused(
+        error = cli.refused(
             "group", "reset-offsets", "active", "--all-topics", "--to-earliest", "--execute"
         )
-        assert "group active is Stable" in said
-        assert "penstock group describe --members active" in said
+        assert "group active is Stable" in error
+        assert "penstock group describe --members active" in error
         dry = cli("group", "reset-offsets", "active", "--all-topics", "--to-earliest")
         assert "stop its members before --execute" in dry.stderr
         assert "(NON_EMPTY_GROUP)" in cli.refused("group", "delete", "active", "--yes")
@@ -206,8 +206,8 @@ def test_what_reset_refuses(cli: Cli) -> None:
 def test_offsets_of_a_topic_are_deleted(cli: Cli, client: WireClient) -> None:
     committed(client, "forget", {("orders", 0): 5, ("orders", 1): 0})
     cli("group", "delete-offsets", "forget", "--topic", "orders:1", "--yes")
-    [left] = cli.json("group", "describe", "forget")[0]["offsets"]
-    assert left["partition"] == 0
+    [remaining_offset] = cli.json("group", "describe", "forget")[0]["offsets"]
+    assert remaining_offset["partition"] == 0
     assert "there is no topic other" in cli.refused(
         "group", "delete-offsets", "forget", "--topic", "other", "--yes"
     )
@@ -215,9 +215,9 @@ def test_offsets_of_a_topic_are_deleted(cli: Cli, client: WireClient) -> None:
 
 def test_a_group_that_is_missing(cli: Cli) -> None:
     for call in (("describe", "nobody-here"), ("delete", "nobody-here", "--yes")):
-        said = cli.refused("group", *call)
-        assert "penstock group list" in said
-        assert "(GROUP_ID_NOT_FOUND)" in said
+        error = cli.refused("group", *call)
+        assert "penstock group list" in error
+        assert "(GROUP_ID_NOT_FOUND)" in error
 
 
 def test_patterns_are_checked_as_brokers_do(cli: Cli) -> None:

@@ -52,16 +52,16 @@ def topic(broker: RunningBroker) -> str:
 
 @pytest.fixture
 def producer(broker: RunningBroker) -> Iterator[Producer]:
-    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as one:
-        yield one
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=0) as new_producer:
+        yield new_producer
 
 
 # --- Producing
 
 
 def test_lines_from_standard_input(cli: Cli, topic: str) -> None:
-    said = cli("produce", topic, stdin="a\nb\n\nc").stdout
-    assert said.startswith("4 records acknowledged (3 bytes in ")
+    output = cli("produce", topic, stdin="a\nb\n\nc").stdout
+    assert output.startswith("4 records acknowledged (3 bytes in ")
     assert cli("consume", topic, "-e").stdout == "a\nb\n\nc\n"
 
 
@@ -115,8 +115,8 @@ def test_json_is_copied_as_it_was(cli: Cli, broker: RunningBroker, topic: str) -
 def test_each_record_says_its_topic(cli: Cli, topic: str) -> None:
     cli("produce", "-", "-i", "json", stdin=json.dumps({"topic": topic, "value": 1}))
     assert cli("consume", topic, "-e").stdout == "1\n"
-    said = cli.refused("produce", "-", "-i", "json", stdin='{"value": 1}')
-    assert 'standard input, line 1 has no "topic"' in said
+    error = cli.refused("produce", "-", "-i", "json", stdin='{"value": 1}')
+    assert 'standard input, line 1 has no "topic"' in error
     assert "needs --input json" in cli.refused("produce", "-", stdin="a", status=2)
 
 
@@ -129,8 +129,8 @@ def test_partitions(cli: Cli, broker: RunningBroker) -> None:
         ["1one", "2two"],
         ["2two", "1one"],
     )
-    said = cli.refused("consume", "parted", "-p", "3", status=2)
-    assert "there is no partition 3" in said
+    error = cli.refused("consume", "parted", "-p", "3", status=2)
+    assert "there is no partition 3" in error
 
 
 def test_a_count_and_json_of_the_result(cli: Cli, topic: str) -> None:
@@ -141,9 +141,9 @@ def test_a_count_and_json_of_the_result(cli: Cli, topic: str) -> None:
 
 def test_a_topic_that_does_not_exist(cli: Cli) -> None:
     """E5"""
-    said = cli.refused("produce", "no-such", "--timeout", "0.3", stdin="a\nb\n")
-    assert "no-such" in said
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+    error = cli.refused("produce", "no-such", "--timeout", "0.3", stdin="a\nb\n")
+    assert "no-such" in error
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in error
 
 
 @pytest.mark.parametrize("keep_going", [False, True])
@@ -155,9 +155,9 @@ def test_a_record_that_is_too_large(cli: Cli, topic: str, keep_going: bool) -> N
         stdin=f"a\n{'x' * 2000}\nb\n",
     )
     assert result.exit_code == 1
-    told = json.loads(result.stdout)
-    assert (told["acknowledged"], told["failed"]) == (2, 1)
-    [failure] = told["failures"]
+    summary = json.loads(result.stdout)
+    assert (summary["acknowledged"], summary["failed"]) == (2, 1)
+    [failure] = summary["failures"]
     assert failure["where"] == "standard input, line 2"
     assert failure["error"] == "MESSAGE_TOO_LARGE"
     assert "max.request.size" in failure["message"]
@@ -176,9 +176,9 @@ def test_records_that_the_broker_refuses(cli: Cli, topic: str, tmp_path: Path) -
 
 
 def test_input_that_cannot_be_read(cli: Cli, topic: str) -> None:
-    said = cli.refused("produce", topic, "-K", ":", stdin="k:v\nkv\n")
-    assert "line 2 has no key separator" in said
-    assert "nothing behind that was sent" in said
+    error = cli.refused("produce", topic, "-K", ":", stdin="k:v\nkv\n")
+    assert "line 2 has no key separator" in error
+    assert "nothing behind that was sent" in error
     assert "No such file" in cli.refused("produce", topic, "/no/such/file")
 
 
@@ -212,7 +212,7 @@ def numbers(broker: RunningBroker) -> str:
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "expected"),
     [
         ([], "0123456789"),
         (["-o", "end"], ""),
@@ -227,8 +227,10 @@ def numbers(broker: RunningBroker) -> str:
         (["-o", "3", "-c", "2"], "34"),
     ],
 )
-def test_where_it_begins_and_ends(cli: Cli, numbers: str, options: list[str], found: str) -> None:
-    assert cli("consume", numbers, "-e", "-D", "", *options).stdout == found
+def test_where_it_begins_and_ends(
+    cli: Cli, numbers: str, options: list[str], expected: str
+) -> None:
+    assert cli("consume", numbers, "-e", "-D", "", *options).stdout == expected
 
 
 def test_an_end_by_time_needs_no_exit(cli: Cli, numbers: str) -> None:
@@ -262,7 +264,7 @@ def test_what_cannot_be_decoded_is_said(cli: Cli, topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
         (["-o", "stored"], "--group"),
         (["-o", "middle"], "beginning"),
@@ -273,14 +275,14 @@ def test_what_cannot_be_decoded_is_said(cli: Cli, topic: str) -> None:
         (["-G", "g", "-p", "0"], "the group assigns"),
     ],
 )
-def test_what_makes_no_sense(cli: Cli, numbers: str, options: list[str], said: str) -> None:
-    assert said in cli.refused("consume", numbers, *options, status=2)
+def test_what_makes_no_sense(cli: Cli, numbers: str, options: list[str], error: str) -> None:
+    assert error in cli.refused("consume", numbers, *options, status=2)
 
 
 def test_a_topic_that_is_not_there(cli: Cli) -> None:
     """E5"""
-    said = cli.refused("consume", "no-such", "-e", "--timeout", "0.3")
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in said
+    error = cli.refused("consume", "no-such", "-e", "--timeout", "0.3")
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in error
 
 
 def test_patterns(cli: Cli, broker: RunningBroker) -> None:
@@ -308,22 +310,22 @@ def test_a_group_goes_on_where_it_was(cli: Cli, broker: RunningBroker, topic: st
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "expected"),
     [(["-e"], "0123456789"), (["-c", "7"], "0123456"), (["-e", "-o", "4", "-c", "5"], "45678")],
 )
 def test_very_many_are_printed_in_columns(
-    cli: Cli, numbers: str, monkeypatch: pytest.MonkeyPatch, options: list[str], found: str
+    cli: Cli, numbers: str, monkeypatch: pytest.MonkeyPatch, options: list[str], expected: str
 ) -> None:
     """From one poll to the next the way of reading changes; no record is lost or comes twice."""
     monkeypatch.setattr(record_reader, "_BULK_FROM", 2)
     monkeypatch.setattr(record_reader, "_POLL_RECORDS", 2)
-    assert cli("consume", numbers, "-D", "", *options).stdout == found
+    assert cli("consume", numbers, "-D", "", *options).stdout == expected
 
 
 def test_a_pattern_that_is_none(cli: Cli) -> None:
     for options in ([], ["-G", "g"]):
-        said = cli.refused("consume", "--pattern", "fish-(", *options, status=2)
-        assert "not a regular expression" in said
+        error = cli.refused("consume", "--pattern", "fish-(", *options, status=2)
+        assert "not a regular expression" in error
 
 
 # --- As a process: signals and pipes
@@ -389,14 +391,14 @@ def test_lines_are_sent_as_they_come(broker: RunningBroker, topic: str, cli: Cli
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "stderr"),
     [
         ([], b"1 record acknowledged"),
         (["--transactional-id", "cut"], b"the transaction was aborted"),
     ],
 )
 def test_ctrl_c_while_producing(
-    broker: RunningBroker, topic: str, options: list[str], said: bytes
+    broker: RunningBroker, topic: str, options: list[str], stderr: bytes
 ) -> None:
     """What was sent is accounted for."""
     command = [sys.executable, "-m", "penstock", "produce", topic, *options]
@@ -418,7 +420,7 @@ def test_ctrl_c_while_producing(
         process.stdin.flush()
         assert len(consumer.poll(20)) == 1
         process.send_signal(signal.SIGINT)
-        assert process.stdout.read().startswith(said)
+        assert process.stdout.read().startswith(stderr)
         assert process.stderr.read() == b""
         assert process.wait(20) == 130
 
@@ -445,10 +447,10 @@ def test_perf(cli: Cli, topic: str, tmp_path: Path) -> None:
     assert read["records_per_second"] > 0
     payload = tmp_path / "payload"
     payload.write_text("ab\nabcd\n")
-    each = cli.json(
+    paced = cli.json(
         "perf", "produce", topic, "-n", "3", "--bulk", "1", "--payload-file", str(payload)
     )
-    assert each["bytes"] == 8
+    assert paced["bytes"] == 8
     assert cli.json("perf", "latency", topic, "-n", "5")["records"] == 5
 
 
@@ -458,10 +460,10 @@ def test_perf_keeps_its_pace(cli: Cli, topic: str) -> None:
 
 
 def test_perf_of_records_that_fail(cli: Cli, topic: str) -> None:
-    said = cli.refused("perf", "produce", topic, "-n", "1", "--size", "6000")
-    assert "MESSAGE_TOO_LARGE" in said
+    error = cli.refused("perf", "produce", topic, "-n", "1", "--size", "6000")
+    assert "MESSAGE_TOO_LARGE" in error
 
 
 def test_perf_of_too_few_records(cli: Cli, topic: str) -> None:
-    said = cli.refused("perf", "consume", topic, "-n", "10", "--idle", "0.1")
-    assert "only 0 of 10 records arrived" in said
+    error = cli.refused("perf", "consume", topic, "-n", "10", "--idle", "0.1")
+    assert "only 0 of 10 records arrived" in error

@@ -22,16 +22,18 @@ def settings() -> Mapping[str, str]:
 @pytest.fixture(scope="module")
 def cli(broker: RunningBroker) -> Cli:
     """A super user, without a login."""
-    one = Cli(broker.bootstrap_servers)
-    one("topic", "create", "orders")
-    return one
+    super_user = Cli(broker.bootstrap_servers)
+    super_user("topic", "create", "orders")
+    return super_user
 
 
-def logged_in(broker: RunningBroker, folder: Path, user: str, password: str, mechanism: str) -> Cli:
+def logged_in(
+    broker: RunningBroker, directory: Path, user: str, password: str, mechanism: str
+) -> Cli:
     """A user with Kafka's property file."""
     address = next(address for address in broker.addresses if address.listener == "SASL_PLAINTEXT")
     kind = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
-    file = folder / f"{user}.properties"
+    file = directory / f"{user}.properties"
     file.write_text(
         "security.protocol=SASL_PLAINTEXT\n"
         f"sasl.mechanism={mechanism}\n"
@@ -123,6 +125,6 @@ def test_users_log_in_with_what_was_created(
 
 def test_passwords_that_are_missing(cli: Cli) -> None:
     assert "--password-stdin" in cli.refused("user", "create", "x", status=2)
-    said = cli.refused("user", "create", "x", "--password-stdin", stdin="\n", status=2)
-    assert "the password is empty" in said
+    error = cli.refused("user", "create", "x", "--password-stdin", stdin="\n", status=2)
+    assert "the password is empty" in error
     cli.refused("user", "create", "x", "--iterations", "1", status=2)

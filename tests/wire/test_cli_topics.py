@@ -72,8 +72,8 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cli: Cli) -> None
 
 def test_what_create_refuses(cli: Cli) -> None:
     """E1: the message says how many brokers there are, and what to do."""
-    said = cli.refused("topic", "create", "a", "-r", "3")
-    assert "the 1 broker that is up: start more brokers" in said
+    error = cli.refused("topic", "create", "a", "-r", "3")
+    assert "the 1 broker that is up: start more brokers" in error
     assert "min.insync.replicas" in cli.refused(
         "topic", "create", "a", "-c", "min.insync.replicas=0"
     )
@@ -88,9 +88,9 @@ def test_what_create_refuses(cli: Cli) -> None:
 
 def test_some_of_several_topics_exist(cli: Cli) -> None:
     cli("topic", "create", "here")
-    said = json.loads(cli.refused("topic", "create", "here", "there", "--json"))
-    assert said["error"] == "TOPIC_ALREADY_EXISTS"
-    assert (list(said["errors"]), said["done"]) == (["here"], ["there"])
+    error = json.loads(cli.refused("topic", "create", "here", "there", "--json"))
+    assert error["error"] == "TOPIC_ALREADY_EXISTS"
+    assert (list(error["errors"]), error["done"]) == (["here"], ["there"])
     again = cli("topic", "create", "here", "elsewhere", "--if-not-exists")
     assert again.stdout == "created: elsewhere (partitions: 1, replicas: 1)\n"
     assert again.stderr == "topic here exists already\n"
@@ -237,6 +237,6 @@ def test_words_are_completed_from_the_cluster(
 
 def test_no_broker_there() -> None:
     """E6: the address and what to check, after no more than the time that was given."""
-    said = Cli("127.0.0.1:1").refused("topic", "list", "--timeout", "0.3")
-    assert "127.0.0.1:1: check --bootstrap-server, that the broker runs" in said
-    assert "(REQUEST_TIMED_OUT)" in said
+    error = Cli("127.0.0.1:1").refused("topic", "list", "--timeout", "0.3")
+    assert "127.0.0.1:1: check --bootstrap-server, that the broker runs" in error
+    assert "(REQUEST_TIMED_OUT)" in error

@@ -115,9 +115,9 @@ def test_a_transaction_is_aborted_by_its_numbers(cli: Cli, client: WireClient) -
 
 
 def test_what_is_not_there(cli: Cli) -> None:
-    said = cli.refused("txn", "describe", "missing")
-    assert "penstock txn list" in said
-    assert "(TRANSACTIONAL_ID_NOT_FOUND)" in said
+    error = cli.refused("txn", "describe", "missing")
+    assert "penstock txn list" in error
+    assert "(TRANSACTIONAL_ID_NOT_FOUND)" in error
     assert "there is no topic missing" in cli.refused("txn", "producers", "missing")
     cli.refused("txn", "abort", "t", "--start-offset", "0", status=2)
     cli.refused("txn", "list", "--state", "sleeping", status=2)

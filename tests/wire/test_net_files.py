@@ -179,8 +179,8 @@ def test_a_file_that_is_closed_between_probe_and_send(
 ) -> None:
     """Retention closes segments on a thread; the number of the descriptor is reused at once."""
     content = expected(file, (0, SIZE))
-    other = tmp_path / "other"
-    other.write_bytes(b"secret" * (SIZE // 4))
+    other_file = tmp_path / "other"
+    other_file.write_bytes(b"secret" * (SIZE // 4))
     reused: list[int] = []
 
     def probe(fd: int, position: int, size: int) -> bool:
@@ -188,7 +188,7 @@ def test_a_file_that_is_closed_between_probe_and_send(
             thread = threading.Thread(target=file.close)
             thread.start()
             thread.join()
-            reused.extend(os.open(other, os.O_RDONLY) for _ in range(50))
+            reused.extend(os.open(other_file, os.O_RDONLY) for _ in range(50))
         return is_warm
 
     async def scenario() -> None:

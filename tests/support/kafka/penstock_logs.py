@@ -36,7 +36,7 @@ COMPACT = replace(SMALL, cleanup_policy=frozenset({"compact"}), min_cleanable_di
 
 @dataclass(frozen=True)
 class PenstockWrittenLogs:
-    """Folders that we wrote. They are shared: a test that changes files copies first."""
+    """Directories that we wrote. They are shared: a test that changes files copies first."""
 
     data: Path
     """A `log.dirs` directory after a clean stop."""

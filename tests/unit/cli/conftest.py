@@ -13,7 +13,7 @@ from tests.support.storage.written_log import WrittenLog
 
 @pytest.fixture
 def new_log(tmp_path: Path) -> Iterator[Callable[..., WrittenLog]]:
-    """Makes a log in a folder of its own: `new_log(index_interval_bytes=0)`. It must be closed."""
+    """Creates a log in its own directory: `new_log(index_interval_bytes=0)`."""
     partitions = count()
     with ExitStack() as stack:
 

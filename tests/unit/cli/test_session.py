@@ -28,7 +28,7 @@ def failing(error: BaseException) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "stderr"),
     [
         (UsageError("say which"), 2, "penstock: say which\n"),
         (
@@ -50,12 +50,12 @@ def failing(error: BaseException) -> Callable[[], None]:
     ],
 )
 def test_exit_codes(
-    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException, status: int, stderr: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
         with_errors(False, failing(error))
     assert ended.value.code == status
-    assert capsys.readouterr() == ("", said)
+    assert capsys.readouterr() == ("", stderr)
 
 
 def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,13 +105,13 @@ def test_settings_that_are_not_known_are_named(capsys: pytest.CaptureFixture[str
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     (tmp_path / "bad").write_text("a=\\u00zz")
-    for given, reason in (
+    for invalid_session, reason in (
         (Session(settings=["x"]), "-X x: it must be KEY=VALUE"),
         (Session(config_file=tmp_path / "none"), "--command-config: No such file"),
         (Session(config_file=tmp_path / "bad"), "bad:1: "),
     ):
         with pytest.raises(UsageError, match=reason):
-            given.options(AdminOptions)
+            invalid_session.options(AdminOptions)
 
 
 def test_questions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,32 +119,32 @@ def test_questions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
     with pytest.raises(UsageError, match=r"Sure\? There is no terminal.*add --yes"):
         Session().confirm("Sure?", yes=False)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    asked: list[str] = []
+    questions: list[str] = []
 
     def answer(question: str, *, err: bool) -> bool:
-        asked.append(question)
-        return len(asked) > 1
+        questions.append(question)
+        return len(questions) > 1
 
     monkeypatch.setattr(typer, "confirm", answer)
     with pytest.raises(SystemExit) as ended:
         Session().confirm("Sure?", yes=False)
     assert (ended.value.code, capsys.readouterr().err) == (1, "penstock: nothing was done\n")
     Session().confirm("Sure?", yes=False)
-    assert asked == ["Sure?", "Sure?"]
+    assert questions == ["Sure?", "Sure?"]
 
 
 def test_a_command_has_its_own_and_the_common_options() -> None:
     app = new_group("x")
     app.callback()(lambda: None)
-    seen: list[object] = []
+    arguments: list[object] = []
 
     @command(app, "do")
-    def do(given: Session, name: str, count: int = 1) -> None:
+    def do(session: Session, name: str, count: int = 1) -> None:
         """Do it."""
-        seen.extend([given.bootstrap_server, given.out.as_json, name, count])
+        arguments.extend([session.bootstrap_server, session.out.as_json, name, count])
 
     result = CliRunner().invoke(app, ["do", "x", "-b", "h:1", "--count", "2", "--json"])
-    assert (result.exit_code, seen) == (0, ["h:1", True, "x", 2])
+    assert (result.exit_code, arguments) == (0, ["h:1", True, "x", 2])
     assert CliRunner().invoke(app, ["do"]).exit_code == 2
 
 

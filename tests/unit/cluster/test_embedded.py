@@ -169,9 +169,9 @@ def test_a_log_that_is_cut_anywhere_holds_the_commits_before_the_cut(path: Path)
         (copy / log.name).write_bytes(whole[:cut])
         with closing(EmbeddedStore(copy / path.name)) as store:
             epochs = [r.epoch for r in store.load().records if isinstance(r, ControllerEpochRecord)]
-            kept = sum(size <= cut for size in sizes)
-            assert epochs == ([kept - 1] if kept else [])
-            assert store.commit([Put(ControllerEpochRecord(9))]) == kept + 1
+            complete_entries = sum(size <= cut for size in sizes)
+            assert epochs == ([complete_entries - 1] if complete_entries else [])
+            assert store.commit([Put(ControllerEpochRecord(9))]) == complete_entries + 1
 
 
 def test_ephemeral_nodes_of_a_killed_session_are_removed_permanently(path: Path) -> None:

@@ -73,10 +73,10 @@ def test_restart_of_one_node() -> None:
         changes = start(image)
         partitions = [c for c in changes if isinstance(c, Put) and c.record.key in image.partitions]
         assert len(partitions) == 2
-        for known in image.partitions_of("t"):
-            assert (known.leader, known.isr) == (0, (0,))
-            assert (known.leader_epoch, known.partition_epoch) == (session, session)
-            assert known.controller_epoch == image.controller_epoch == session + 1
+        for partition in image.partitions_of("t"):
+            assert (partition.leader, partition.isr) == (0, (0,))
+            assert (partition.leader_epoch, partition.partition_epoch) == (session, session)
+            assert partition.controller_epoch == image.controller_epoch == session + 1
 
 
 def test_restart_after_a_session_that_was_never_ended() -> None:
@@ -150,9 +150,9 @@ def test_another_broker_takes_over_as_controller() -> None:
     check_committable(changes)
     image.apply(changes)
     assert (image.controller_id, image.controller_epoch) == (2, 8)
-    known = state(image, "t")
-    assert (known.leader, known.isr, known.leader_epoch) == (1, (1,), 1)
-    assert known.controller_epoch == 8
+    partition = state(image, "t")
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (1, (1,), 1)
+    assert partition.controller_epoch == 8
     assert state(image, "t", 1) is untouched
 
 

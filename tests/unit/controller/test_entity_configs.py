@@ -68,14 +68,14 @@ def test_acls() -> None:
     key = AclKey("TOPIC", "LITERAL", "t")
     read = AccessControlEntry("User:ann", "*", "READ", "ALLOW")
     write = AccessControlEntry("User:ann", "*", "WRITE", "ALLOW")
-    other = AclKey("GROUP", "PREFIXED", "g")
-    assert apply(image, create_acls(image, [(key, read), (key, write), (other, read)])) == 2
+    group_key = AclKey("GROUP", "PREFIXED", "g")
+    assert apply(image, create_acls(image, [(key, read), (key, write), (group_key, read)])) == 2
     assert image.acls[key].entries == {read, write}
     assert apply(image, create_acls(image, [(key, read)])) == 0
     assert apply(image, delete_acls(image, [(key, read), (key, read)])) == 1
     assert image.acls[key].entries == {write}
     assert apply(image, delete_acls(image, [(key, read)])) == 0
-    assert apply(image, delete_acls(image, [(key, write), (other, read)])) == 2
+    assert apply(image, delete_acls(image, [(key, write), (group_key, read)])) == 2
     assert not image.acls
 
 

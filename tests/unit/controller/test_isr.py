@@ -66,8 +66,8 @@ def test_shrink_and_expand(image: ClusterImage) -> None:
     assert (response.leader_id, response.leader_epoch, response.partition_epoch) == (0, 0, 1)
     response = ask(image, [0, 2, 1], partition_epoch=1)
     assert (response.error_code, response.isr) == (ErrorCode.NONE, [0, 2, 1])
-    known = state(image, "t")
-    assert (known.isr, known.leader_epoch, known.partition_epoch) == ((0, 2, 1), 0, 2)
+    partition = state(image, "t")
+    assert (partition.isr, partition.leader_epoch, partition.partition_epoch) == ((0, 2, 1), 0, 2)
 
 
 def test_the_same_isr_changes_nothing(image: ClusterImage) -> None:
@@ -79,8 +79,8 @@ def test_the_same_isr_changes_nothing(image: ClusterImage) -> None:
 
 def test_outdated_and_wrong_requests(image: ClusterImage) -> None:
     """R4: who is fenced changes nothing."""
-    known = PartitionRecord("t", 0, 0, 5, (0, 1), 7, 9)
-    image.apply([Put(known)])
+    partition = PartitionRecord("t", 0, 0, 5, (0, 1), 7, 9)
+    image.apply([Put(partition)])
     before = state(image, "t")
 
     def code(
@@ -123,8 +123,8 @@ def test_leader_that_leaves_hands_over_as_soon_as_it_can(image: ClusterImage) ->
     set_state(image, "t", 0, (0,))
     leaving = CLEAN._replace(shutting_down=frozenset({0}))
     assert ask(image, [0, 2], rules=leaving).error_code == ErrorCode.NEW_LEADER_ELECTED
-    known = state(image, "t")
-    assert (known.leader, known.isr, known.leader_epoch) == (2, (2,), 1)
+    partition = state(image, "t")
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 1)
 
 
 def test_broker_whose_registration_is_over(image: ClusterImage) -> None:
@@ -187,7 +187,7 @@ def test_isr_that_ends_a_reassignment_away_from_the_leader(image: ClusterImage) 
     set_assignment(image, "t", Assignment((2, 1, 0), adding=(2,), removing=(0,)))
     set_state(image, "t", 0, (0, 1))
     assert ask(image, [0, 1, 2]).error_code == ErrorCode.NEW_LEADER_ELECTED
-    known = state(image, "t")
-    assert (known.leader, known.isr) == (2, (1, 2))
-    assert (known.leader_epoch, known.partition_epoch) == (1, 1)
+    partition = state(image, "t")
+    assert (partition.leader, partition.isr) == (2, (1, 2))
+    assert (partition.leader_epoch, partition.partition_epoch) == (1, 1)
     assert assignment(image, "t") == Assignment((2, 1))

@@ -66,9 +66,9 @@ def test_start(image: ClusterImage) -> None:
     """R8: new and old replicas hold it until the new ones are in sync."""
     assert move(image, [3, 1, 4]) == ErrorCode.NONE
     assert assignment(image, "t") == Assignment((3, 1, 4, 0, 2), adding=(3, 4), removing=(0, 2))
-    known = state(image, "t")
-    assert (known.leader, known.isr) == (0, (0, 1, 2))
-    assert (known.leader_epoch, known.partition_epoch) == (1, 1)
+    partition = state(image, "t")
+    assert (partition.leader, partition.isr) == (0, (0, 1, 2))
+    assert (partition.leader_epoch, partition.partition_epoch) == (1, 1)
 
 
 def test_the_same_replicas_are_no_change(image: ClusterImage) -> None:
@@ -87,8 +87,8 @@ def test_another_order_is_done_at_once(image: ClusterImage) -> None:
 def test_fewer_replicas_are_done_at_once(image: ClusterImage) -> None:
     assert move(image, [2]) == ErrorCode.NONE
     assert assignment(image, "t") == Assignment((2,))
-    known = state(image, "t")
-    assert (known.leader, known.isr, known.leader_epoch) == (2, (2,), 1)
+    partition = state(image, "t")
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 1)
 
 
 def test_fewer_replicas_wait_for_those_that_stay(image: ClusterImage) -> None:
@@ -118,8 +118,8 @@ def test_cancel(image: ClusterImage) -> None:
     set_state(image, "t", 3, (3, 1))
     assert move(image, None) == ErrorCode.NONE
     assert assignment(image, "t") == Assignment((1, 0, 2))
-    known = state(image, "t")
-    assert (known.leader, known.isr, known.leader_epoch) == (1, (1,), 2)
+    partition = state(image, "t")
+    assert (partition.leader, partition.isr, partition.leader_epoch) == (1, (1,), 2)
 
 
 def test_cancel_nothing(image: ClusterImage) -> None:
@@ -134,9 +134,9 @@ def test_cancel_that_would_lose_records(image: ClusterImage) -> None:
     assert move(image, None) == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert state(image, "t") is before
     assert move(image, None, rules=images.UNCLEAN) == ErrorCode.NONE
-    known = state(image, "t")
+    partition = state(image, "t")
     assert assignment(image, "t") == Assignment((0, 1, 2))
-    assert (known.leader, known.isr) == (0, (0,))
+    assert (partition.leader, partition.isr) == (0, (0,))
 
 
 def test_cancel_while_the_rest_of_the_isr_is_down(image: ClusterImage) -> None:
@@ -153,8 +153,8 @@ def test_cancel_while_nobody_leads(image: ClusterImage) -> None:
     for broker_id in (0, 3):
         del image.brokers[broker_id]
     assert move(image, None) == ErrorCode.NONE
-    known = state(image, "t")
-    assert (known.leader, known.isr) == (-1, (0,))
+    partition = state(image, "t")
+    assert (partition.leader, partition.isr) == (-1, (0,))
 
 
 @pytest.mark.parametrize("replicas", [[], [0, 0], [0, 9], [-1]])

@@ -69,11 +69,15 @@ def test_a_topic_with_everything() -> None:
     assert image.topic_names[result.topic_id] == "t"
     assert image.config("topics", "t") == {"retention.ms": "5"}
     for number in range(2):
-        known = state(image, "t", number)
+        partition = state(image, "t", number)
         replicas = assignment(image, "t", number).replicas
-        assert known.isr == replicas
-        assert known.leader == replicas[0]
-        assert (known.leader_epoch, known.partition_epoch, known.controller_epoch) == (0, 0, 7)
+        assert partition.isr == replicas
+        assert partition.leader == replicas[0]
+        assert (partition.leader_epoch, partition.partition_epoch, partition.controller_epoch) == (
+            0,
+            0,
+            7,
+        )
 
 
 def test_defaults() -> None:

@@ -74,12 +74,12 @@ def _pair(cls: type[Struct], theirs: Any, version: int, random: Random) -> tuple
         _plain(field.name) for field in theirs_here
     ]
     mine: dict[str, object] = {}
-    other: dict[str, object] = {}
+    theirs_fields: dict[str, object] = {}
     for field, their_field in zip(ours_here, theirs_here, strict=True):
-        mine[field.name], other[their_field.name] = _pair_of_field(
+        mine[field.name], theirs_fields[their_field.name] = _pair_of_field(
             field, their_field, version, random
         )
-    return cls(**mine), theirs(**other)
+    return cls(**mine), theirs(**theirs_fields)
 
 
 def _plain(name: str) -> str:

@@ -194,14 +194,14 @@ def test_builder_writes_the_same_bytes() -> None:
 
 def test_builder_is_full_at_its_limit() -> None:
     """P5: `batch.size` bounds the finished batch to the byte."""
-    one = len(build_batch([Record(0, T, None, b"v" * 100)]))
+    batch_size = len(build_batch([Record(0, T, None, b"v" * 100)]))
     two = len(build_batch([Record(offset, T, None, b"v" * 100) for offset in (0, 1)]))
     builder = BatchBuilder(write_limit=two)
     assert not builder.is_full
     assert builder.append(T, None, b"v" * 100)
-    assert builder.estimated_size == builder.uncompressed_size == one
+    assert builder.estimated_size == builder.uncompressed_size == batch_size
     assert not builder.append(T, None, b"v" * 101)
-    assert builder.uncompressed_size == one
+    assert builder.uncompressed_size == batch_size
     assert not builder.append(T, None, b"v" * 100_000)
     assert builder.append(T, None, b"v" * 100)
     assert builder.is_full

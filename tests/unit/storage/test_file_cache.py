@@ -62,15 +62,15 @@ def test_a_file_with_unsynced_writes_stays_open_until_it_is_synced(
     """The kernel may report the error of a write-back only to descriptors that were open then."""
     written = written_file(disk, tmp_path / "written", b"")
     written.write_at(b"data", 0)
-    others = [written_file(disk, tmp_path / f"{n}", b"%d" % n) for n in range(5)]
-    for other in others:
-        other.read_at(0, 1)
+    other_files = [written_file(disk, tmp_path / f"{n}", b"%d" % n) for n in range(5)]
+    for other_file in other_files:
+        other_file.read_at(0, 1)
     assert "written" in open_paths(tmp_path)
     assert disk.file_cache.needs_flush
     written.sync()
-    for other in others:
-        other.read_at(0, 1)
-        other.read_at(0, 1)
+    for other_file in other_files:
+        other_file.read_at(0, 1)
+        other_file.read_at(0, 1)
     assert "written" not in open_paths(tmp_path)
 
 
@@ -201,14 +201,14 @@ def test_threads_share_few_descriptors(tmp_path: Path) -> None:
 def test_writes_and_syncs_of_two_threads_never_lose_an_open_file(tmp_path: Path) -> None:
     disk = OsDisk(max_open_files=2)
     file = written_file(disk, tmp_path / "log", b"")
-    others = [written_file(disk, tmp_path / f"{n}", b"x") for n in range(4)]
+    other_files = [written_file(disk, tmp_path / f"{n}", b"x") for n in range(4)]
     stop = threading.Event()
 
     def sync_and_evict() -> None:
         while not stop.is_set():
             file.sync()
-            for other in others:
-                other.read_at(0, 1)
+            for other_file in other_files:
+                other_file.read_at(0, 1)
 
     thread = threading.Thread(target=sync_and_evict)
     thread.start()

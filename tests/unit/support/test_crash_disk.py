@@ -31,8 +31,10 @@ def contents(disk: CrashDisk, path: str, mode: CrashMode = CrashMode.TORN) -> se
     return result
 
 
-def names(disk: CrashDisk, folder: str) -> set[tuple[str, ...]]:
-    return {tuple(disk.image(CrashMode.TORN, Random(seed)).names(folder)) for seed in range(SEEDS)}
+def names(disk: CrashDisk, directory: str) -> set[tuple[str, ...]]:
+    return {
+        tuple(disk.image(CrashMode.TORN, Random(seed)).names(directory)) for seed in range(SEEDS)
+    }
 
 
 def with_file(content: bytes) -> CrashDisk:
@@ -57,7 +59,7 @@ def test_what_was_synced_is_safe_in_every_image() -> None:
         assert contents(disk, "/a", mode) == {b"NEWER"}
 
 
-def test_a_new_name_needs_its_folder_synced() -> None:
+def test_a_new_name_needs_its_directory_synced() -> None:
     disk = CrashDisk()
     put(disk, "/a", b"x", sync=True)
     assert contents(disk, "/a", CrashMode.DURABLE) == {None}
@@ -82,11 +84,11 @@ def test_a_torn_append_keeps_a_part_or_leaves_zeros() -> None:
     result = contents(disk, "/a")
     assert {old, old + b"n" * 1500} < result
     assert None not in result
-    kept = [content for content in result if content is not None]
-    assert all(content.startswith(old) and set(content) <= set(b"on\0") for content in kept)
-    assert any(old < content < old + b"n" * 1500 and b"\0" not in content for content in kept)
-    assert any(b"\0" in content for content in kept), "sectors may be missing"
-    assert any(b"\0n" in content for content in kept), "a later sector may be there alone"
+    surviving = [content for content in result if content is not None]
+    assert all(content.startswith(old) and set(content) <= set(b"on\0") for content in surviving)
+    assert any(old < content < old + b"n" * 1500 and b"\0" not in content for content in surviving)
+    assert any(b"\0" in content for content in surviving), "sectors may be missing"
+    assert any(b"\0n" in content for content in surviving), "a later sector may be there alone"
 
 
 def test_a_torn_overwrite_mixes_whole_sectors_or_a_prefix() -> None:
@@ -130,7 +132,7 @@ def test_names_change_in_their_order() -> None:
     assert names(disk, "/f") == {("c", "d")}
 
 
-def test_folders_lose_their_changes_each_on_its_own() -> None:
+def test_directories_lose_their_changes_each_on_its_own() -> None:
     disk = CrashDisk()
     disk.make_directory("/f")
     disk.make_directory("/g")
@@ -138,8 +140,8 @@ def test_folders_lose_their_changes_each_on_its_own() -> None:
     put(disk, "/f/a", b"", sync=True)
     put(disk, "/g/b", b"", sync=True)
     images = [disk.image(CrashMode.TORN, Random(seed)) for seed in range(SEEDS)]
-    seen = {(image.exists("/f/a"), image.exists("/g/b")) for image in images}
-    assert seen == {(False, False), (False, True), (True, False), (True, True)}
+    states = {(image.exists("/f/a"), image.exists("/g/b")) for image in images}
+    assert states == {(False, False), (False, True), (True, False), (True, True)}
 
 
 def test_pages_of_a_mapping_survive_in_any_mixture() -> None:
@@ -149,12 +151,12 @@ def test_pages_of_a_mapping_survive_in_any_mixture() -> None:
     mapping.reserve("/m", 3 * 4096)
     for page in range(3):
         struct.pack_into(">i", mapping.buffer, page * 4096 + 8, 7)
-    seen = set()
+    states = set()
     for content in contents(disk, "/m"):
         assert content is not None
         assert len(content) == 3 * 4096
-        seen.add(tuple(content[page * 4096 + 11] for page in range(3)))
-    assert len(seen) == 8
+        states.add(tuple(content[page * 4096 + 11] for page in range(3)))
+    assert len(states) == 8
     assert contents(disk, "/m", CrashMode.DURABLE) == {bytes(3 * 4096)}
     disk.open("/m").sync()
     assert len(contents(disk, "/m")) == 1, "a sync of the file covers what was mapped"
@@ -192,7 +194,7 @@ def test_a_crash_stops_everything_from_its_operation_on() -> None:
 def test_every_operation_counts_once() -> None:
     disk = CrashDisk()
     steps: list[tuple[str, Callable[[], object]]] = [
-        ("create folders", lambda: disk.make_directory("/f/g")),
+        ("create directories", lambda: disk.make_directory("/f/g")),
         ("create", lambda: disk.open("/f/a", create=True)),
         ("write", lambda: disk.open("/f/a").write_at(b"xy", 0)),
         ("truncate", lambda: disk.open("/f/a").truncate(1)),
@@ -203,7 +205,7 @@ def test_every_operation_counts_once() -> None:
         ("map", lambda: disk.map("/f/b", 4).close()),
         ("remove", lambda: disk.remove("/f/b")),
         ("nothing", lambda: disk.remove("/f/b")),
-        ("remove folder", lambda: disk.remove_directory("/f")),
+        ("remove directory", lambda: disk.remove_directory("/f")),
     ]
     counted: dict[str, int] = {}
     for name, run in steps:
@@ -211,9 +213,9 @@ def test_every_operation_counts_once() -> None:
         run()
         counted[name] = disk.operations - before
     assert counted == {name: 1 for name, _ in steps} | {
-        "create folders": 2,
+        "create directories": 2,
         "nothing": 0,
-        "remove folder": 2,
+        "remove directory": 2,
     }
 
 
@@ -313,5 +315,5 @@ def test_each_operation_can_fail(operation: str, run: Callable[[CrashDisk], obje
 
 
 def test_a_fault_that_names_no_operation_is_refused() -> None:
-    with pytest.raises(ValueError, match="'fsync' is none of create, map, open"):
+    with pytest.raises(ValueError, match="'fsync' is none of create, map, names, open"):
         CrashDisk().fail("fsync", "*", errno.EIO)

@@ -61,10 +61,12 @@ def test_transactions_that_are_old_enough() -> None:
 def test_transactions_that_no_coordinator_ends() -> None:
     """P4: those whose coordinator does not know of the partition."""
     result = [OpenTransaction(A0, producer(number, 0)) for number in (1, 2, 3, 4)]
-    known = TransactionDescription(0, TransactionState.ONGOING, 1, 0, 60_000, 0, (A0,))
-    elsewhere = known._replace(partitions=(A1,))
-    kept = hanging(result, {1: "x", 2: "y", 3: "gone"}, {"x": known, "y": elsewhere})
-    assert [item.producer.producer_id for item in kept] == [2, 3, 4]
+    description = TransactionDescription(0, TransactionState.ONGOING, 1, 0, 60_000, 0, (A0,))
+    elsewhere = description._replace(partitions=(A1,))
+    hanging_transactions = hanging(
+        result, {1: "x", 2: "y", 3: "gone"}, {"x": description, "y": elsewhere}
+    )
+    assert [item.producer.producer_id for item in hanging_transactions] == [2, 3, 4]
 
 
 def test_changes_of_settings() -> None:
@@ -135,7 +137,7 @@ def test_what_partitions_need(
     assert {need for need in PartitionFilter if need.matches(partition, 2)} == needs
 
 
-def test_folders_of_a_plan() -> None:
+def test_directories_of_a_plan() -> None:
     assert log_dir_moves({A0: Move((1, 2), ("any", "/d"))}) == {
         TopicPartitionReplica("a", 0, 2): "/d"
     }

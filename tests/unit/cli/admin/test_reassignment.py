@@ -32,8 +32,8 @@ def test_a_broker_is_emptied_with_as_few_moves_as_it_has_copies() -> None:
     proposed = propose(current, {1: None, 2: None, 3: None})
     for partition, replicas in proposed.items():
         assert 0 not in replicas
-        kept = [broker for broker in current[partition] if broker != 0]
-        assert set(kept) <= set(replicas)
+        remaining = [broker for broker in current[partition] if broker != 0]
+        assert set(remaining) <= set(replicas)
 
 
 def test_a_new_broker_gets_its_share() -> None:

@@ -38,7 +38,7 @@ HERE = Address("broker.example", 9092)
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("localhost:9092", [Address("localhost", 9092)]),
         ("localhost", [Address("localhost", 9092)]),
@@ -48,12 +48,12 @@ HERE = Address("broker.example", 9092)
         ("SASL_SSL://a:1", [Address("a", 1)]),
     ],
 )
-def test_addresses(text: str, found: list[Address]) -> None:
-    assert parse_addresses(text) == found
+def test_addresses(text: str, expected: list[Address]) -> None:
+    assert parse_addresses(text) == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("", "no address"),
         (":9092", "no host"),
@@ -65,8 +65,8 @@ def test_addresses(text: str, found: list[Address]) -> None:
         ("a:9092/topic", "web page"),
     ],
 )
-def test_addresses_that_are_none(text: str, said: str) -> None:
-    with pytest.raises(Problem, match=said):
+def test_addresses_that_are_none(text: str, error: str) -> None:
+    with pytest.raises(Problem, match=error):
         parse_addresses(text)
 
 
@@ -97,7 +97,7 @@ def test_connections_that_fail(error: OSError, code: str, todo: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("received", "kind"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n", Service.HTTP),
         (b"Zookeeper version: 3.8\n", Service.ZOOKEEPER),
@@ -106,9 +106,9 @@ def test_connections_that_fail(error: OSError, code: str, todo: str) -> None:
         (b"", Service.SILENT),
     ],
 )
-def test_strangers(said: bytes, kind: Service) -> None:
-    assert recognise(said) is kind
-    trouble = explain_other_service(HERE, "PLAINTEXT", kind, said, "it hung up")
+def test_strangers(received: bytes, kind: Service) -> None:
+    assert recognise(received) is kind
+    trouble = explain_other_service(HERE, "PLAINTEXT", kind, received, "it hung up")
     assert "broker.example:9092" in trouble.cause
     assert trouble.remedy
 
@@ -149,18 +149,18 @@ def test_versions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "cause"),
     [
         ({"METADATA": None}, "controller's listener"),
         ({"FETCH": (-2, -1)}, "the broker is too old"),
         ({"FETCH": (900, 901)}, "the client is too old"),
     ],
 )
-def test_versions_that_do_not_meet(changed: dict[str, tuple[int, int] | None], said: str) -> None:
+def test_versions_that_do_not_meet(changed: dict[str, tuple[int, int] | None], cause: str) -> None:
     """E4"""
     with pytest.raises(Problem) as caught:
         check_versions(HERE, served(**changed))
-    assert said in caught.value.remedy
+    assert cause in caught.value.remedy
     assert caught.value.code == "UNSUPPORTED_VERSION"
 
 
@@ -217,7 +217,7 @@ def test_a_topic_that_can() -> None:
 
 
 @pytest.mark.parametrize(
-    ("advertised", "asked", "code", "said"),
+    ("advertised", "bootstrap", "code", "cause"),
     [
         ("localhost", "kafka.example", "CONNECTION_REFUSED", "which is this machine itself"),
         ("127.0.0.1", "10.0.0.5", "CONNECTION_REFUSED", "which is this machine itself"),
@@ -228,12 +228,12 @@ def test_a_topic_that_can() -> None:
         ("localhost", "localhost", "CONNECTION_REFUSED", "that fails: why"),
     ],
 )
-def test_advertised_listeners(advertised: str, asked: str, code: str, said: str) -> None:
+def test_advertised_listeners(advertised: str, bootstrap: str, code: str, cause: str) -> None:
     """E6: the address that a broker gives is not one that the client can use."""
     why = Problem("why", "do that", code)
-    trouble = explain_advertised(4, Address(advertised, 9092), Address(asked, 19092), why)
-    assert said in trouble.cause
-    assert f"{asked}:19092" in trouble.cause
+    trouble = explain_advertised(4, Address(advertised, 9092), Address(bootstrap, 19092), why)
+    assert cause in trouble.cause
+    assert f"{bootstrap}:19092" in trouble.cause
     assert "advertised.listeners of broker 4" in trouble.remedy
     assert trouble.code == "ADVERTISED_LISTENER"
 

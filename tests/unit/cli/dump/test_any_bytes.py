@@ -59,8 +59,8 @@ changes = st.lists(
 
 
 @pytest.fixture
-def folder(new_log: Callable[..., WrittenLog]) -> Path:
-    """A folder with one file of each kind, all of them right."""
+def directory(new_log: Callable[..., WrittenLog]) -> Path:
+    """A directory with one file of each kind, all of them right."""
     log = new_log(index_interval_bytes=0)
     records = [Record(n, NOW_MS + n, b"key", b"value", (("h", b"1"),)) for n in range(2)]
     log.append(records)
@@ -90,8 +90,8 @@ def dump_all(path: Path, options: DumpOptions) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_damaged_files(folder: Path, name: str) -> None:
-    path = folder / name
+def test_damaged_files(directory: Path, name: str) -> None:
+    path = directory / name
     whole = path.read_bytes()
     assert "problem" not in dump_all(path, OPTIONS[0])
 
@@ -109,8 +109,8 @@ def test_damaged_files(folder: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["00000000000000000000.index", "00000000000000000000.timeindex"])
-def test_good_indexes_of_a_damaged_log(folder: Path, name: str) -> None:
-    log = folder / "00000000000000000000.log"
+def test_good_indexes_of_a_damaged_log(directory: Path, name: str) -> None:
+    log = directory / "00000000000000000000.log"
     whole = log.read_bytes()
 
     @settings(max_examples=60)
@@ -120,6 +120,6 @@ def test_good_indexes_of_a_damaged_log(folder: Path, name: str) -> None:
         for change in damage:
             data = change.apply(data)
         log.write_bytes(data)
-        assert dump_all(folder / name, OPTIONS[2])[-1] == "summary"
+        assert dump_all(directory / name, OPTIONS[2])[-1] == "summary"
 
     check()

@@ -112,7 +112,7 @@ def test_json_is_one_object_per_line(written: WrittenLog) -> None:
     assert objects[3]["payload"] is None
 
 
-def test_a_folder_stands_for_its_files(written: WrittenLog) -> None:
+def test_a_directory_stands_for_its_files(written: WrittenLog) -> None:
     (written.directory / "notes.txt").write_text("left alone")
     result = run("dump-log", "--json", written.directory)
     assert result.exit_code == 0
@@ -193,10 +193,10 @@ def test_offsets_decoder(new_log: Callable[..., WrittenLog]) -> None:
     result = run("dump-log", "--offsets-decoder", log.path(".log"))
     assert result.exit_code == 0
     _, _, set_, deleted, _ = result.stdout.splitlines()
-    said = 'key: {"type":1,"data":{"group":"readers","topic":"orders","partition":3}}'
-    assert f"{said} payload: " in set_
+    decoded = 'key: {"type":1,"data":{"group":"readers","topic":"orders","partition":3}}'
+    assert f"{decoded} payload: " in set_
     assert '"offset":42' in set_
-    assert deleted.endswith(said)
+    assert deleted.endswith(decoded)
     wrong = run("dump-log", "--transaction-log-decoder", log.path(".log"))
     assert wrong.exit_code == 1
 
@@ -264,7 +264,7 @@ def test_a_named_pipe_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_nothing_is_changed(written: WrittenLog) -> None:
-    """Read-only files in a read-only folder can be dumped, and stay as they are."""
+    """Read-only files in a read-only directory can be dumped, and stay as they are."""
 
     def state() -> dict[str, tuple[int, bytes]]:
         return {

@@ -73,8 +73,11 @@ def test_committed_offset() -> None:
 
 def test_a_deleted_offset() -> None:
     key, value = record(OffsetCommitKey("readers", "orders", 3), None)
-    said, payload = decode_consumer_offsets(key, value)
-    assert said == {"type": 1, "data": {"group": "readers", "topic": "orders", "partition": 3}}
+    decoded_key, payload = decode_consumer_offsets(key, value)
+    assert decoded_key == {
+        "type": 1,
+        "data": {"group": "readers", "topic": "orders", "partition": 3},
+    }
     assert payload is None
 
 
@@ -163,8 +166,8 @@ def test_consumer_group_of_the_new_protocol() -> None:
             ],
         ),
     )
-    said, payload = decode_consumer_offsets(key, value)
-    assert said == {"type": 8, "data": {"groupId": "g", "memberId": "m"}}
+    decoded_key, payload = decode_consumer_offsets(key, value)
+    assert decoded_key == {"type": 8, "data": {"groupId": "g", "memberId": "m"}}
     assert isinstance(payload, dict)
     assert isinstance(payload["data"], dict)
     assert payload["data"]["assignedPartitions"] == [
@@ -206,8 +209,11 @@ def test_transaction_state() -> None:
 def test_share_group_state() -> None:
     """Q7"""
     key, value = record(ShareSnapshotKey("g", TOPIC_ID, 1), ShareSnapshotValue(start_offset=9))
-    said, payload = decode_share_group_state(key, value)
-    assert said == {"type": 0, "data": {"groupId": "g", "topicId": TOPIC_ID_TEXT, "partition": 1}}
+    decoded_key, payload = decode_share_group_state(key, value)
+    assert decoded_key == {
+        "type": 0,
+        "data": {"groupId": "g", "topicId": TOPIC_ID_TEXT, "partition": 1},
+    }
     assert isinstance(payload, dict)
     assert isinstance(payload["data"], dict)
     assert payload["data"]["startOffset"] == 9

@@ -38,7 +38,7 @@ def bytes_of(lines: str) -> bytes:
 
 @pytest.fixture
 def example(new_log: Callable[..., WrittenLog]) -> Path:
-    """The folder of the partition that the page describes."""
+    """The directory of the partition that the page describes."""
     log = new_log(start_offset=42, index_interval_bytes=0)
     records = [
         Record(0, NOW_MS, b"user-1", b"hello"),

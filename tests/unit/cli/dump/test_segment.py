@@ -286,13 +286,13 @@ def test_a_torn_last_batch(three_batches: Path) -> None:
     """S7: a write that a crash cut off."""
     data = three_batches.read_bytes()
     size = len(data) // 3
-    for left in (1, HEADER_SIZE - 1, HEADER_SIZE, size - 1):
-        three_batches.write_bytes(data[: 2 * size + left])
+    for remaining in (1, HEADER_SIZE - 1, HEADER_SIZE, size - 1):
+        three_batches.write_bytes(data[: 2 * size + remaining])
         items = dump_items(three_batches, DEEP)
         assert len(of_kind(items, "batch")) == 2
         (result,) = of_kind(items, "problem")
         assert result["position"] == 2 * size
-        assert result["remainingBytes"] == left
+        assert result["remainingBytes"] == remaining
         assert of_kind(items, "summary")[0]["validBytes"] == 2 * size
 
 

@@ -88,8 +88,8 @@ def test_partition_metadata(tmp_path: Path) -> None:
 
 def test_meta_properties_show_every_property(tmp_path: Path) -> None:
     path = tmp_path / "meta.properties"
-    known = encode_meta_properties(MetaProperties(0, "cluster", 1, TOPIC_ID))
-    path.write_bytes(known + b"added.later=yes\n")
+    properties = encode_meta_properties(MetaProperties(0, "cluster", 1, TOPIC_ID))
+    path.write_bytes(properties + b"added.later=yes\n")
     assert entries(path) == [
         {
             "added.later": "yes",

@@ -36,7 +36,7 @@ def test_spans(words: list[str], span: Span) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "error"),
     [
         (["middle"], "beginning, end"),
         (["--5"], "an offset"),
@@ -45,8 +45,8 @@ def test_spans(words: list[str], span: Span) -> None:
         (["e@1", "e@2"], "end is given twice"),
     ],
 )
-def test_spans_that_make_no_sense(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_spans_that_make_no_sense(words: list[str], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
         parse_span(words)
 
 

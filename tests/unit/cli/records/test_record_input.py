@@ -38,7 +38,7 @@ def chunked(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(
-    parts=st.lists(st.binary().filter(lambda each: b"\n" not in each), max_size=5),
+    parts=st.lists(st.binary().filter(lambda part: b"\n" not in part), max_size=5),
     ends=st.booleans(),
     cuts=st.lists(st.integers(0, 60)),
 )
@@ -155,15 +155,15 @@ def test_sized_keys_and_values(
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "error"),
     [
         (sized(b"ok") + b"\0\0\0\x05abc", "it, record 2 is cut short"),
         (sized(b"ok") + b"\0\0", "it, record 2 is cut short"),
         (sized(b"ok") + b"\xff\0\0\0", "it, record 2 has the length"),
     ],
 )
-def test_sizes_that_are_wrong(data: bytes, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_sizes_that_are_wrong(data: bytes, error: str) -> None:
+    with pytest.raises(InputError, match=error):
         read(InputKind.SIZED, data)
 
 
@@ -197,7 +197,7 @@ def test_blank_lines_of_json_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "error"),
     [
         ("{", "it, line 2: "),
         ('{"key": "k"}', 'there is no "value"; null is a tombstone'),
@@ -209,8 +209,8 @@ def test_blank_lines_of_json_are_passed_over() -> None:
         ("[1]", "object"),
     ],
 )
-def test_json_that_is_no_record(line: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_json_that_is_no_record(line: str, error: str) -> None:
+    with pytest.raises(InputError, match=error):
         read(InputKind.JSON, b'{"value": "v"}\n' + line.encode())
 
 

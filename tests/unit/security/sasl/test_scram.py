@@ -273,10 +273,12 @@ def test_random_text_and_decoys() -> None:
 
 
 def test_decoys_have_the_iterations_and_salts_of_known_users_in_the_same_proportions() -> None:
-    known = sorted([CredentialShape(4096), CredentialShape(8192, 64), CredentialShape(8192, 64)])
-    decoys = [decoy_credential(SHA_256, b"a", f"user{n}", known) for n in range(900)]
+    sorted_shapes = sorted(
+        [CredentialShape(4096), CredentialShape(8192, 64), CredentialShape(8192, 64)]
+    )
+    decoys = [decoy_credential(SHA_256, b"a", f"user{n}", sorted_shapes) for n in range(900)]
     shapes = Counter(CredentialShape.of(decoy) for decoy in decoys)
-    assert shapes.keys() == set(known)
+    assert shapes.keys() == set(sorted_shapes)
     assert 500 < shapes[CredentialShape(8192, 64)] < 700
 
 

@@ -107,7 +107,7 @@ def test_many_are_assigned_with_one_write() -> None:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "answer"),
+    ("epoch", "expected"),
     [
         (-1, (-1, -1)),  # a follower that knows none
         (0, (0, 10)),  # older than all known
@@ -119,9 +119,9 @@ def test_many_are_assigned_with_one_write() -> None:
         (8, (-1, -1)),  # not known yet
     ],
 )
-def test_the_end_offset_of_an_epoch(epoch: int, answer: tuple[int, int]) -> None:
+def test_the_end_offset_of_an_epoch(epoch: int, expected: tuple[int, int]) -> None:
     """R4: the offset that a returning follower truncates to."""
-    assert make((2, 10), (4, 20), (7, 30)).end_offset_for(epoch, 99) == answer
+    assert make((2, 10), (4, 20), (7, 30)).end_offset_for(epoch, 99) == expected
 
 
 def test_an_empty_cache_knows_no_end() -> None:

@@ -147,8 +147,8 @@ class TestCleaning:
         broker.clean()
         broker.append((b"k0", b"x"))
         broker.roll()
-        other = broker.create(OTHER)
-        fill(broker, other)
+        other_log = broker.create(OTHER)
+        fill(broker, other_log)
         assert broker.begin().partition == OTHER
 
     def test_indexes_of_the_new_segment_find_every_offset(self) -> None:

@@ -359,13 +359,13 @@ class TestErrors:
     def test_an_io_error_takes_the_directory_offline_and_no_other(self) -> None:
         broker = Broker(directories=("/one", "/two"))
         fill(broker)
-        other = broker.create(OTHER)
-        fill(broker, other)
-        assert other.directory.startswith("/two")
+        other_log = broker.create(OTHER)
+        fill(broker, other_log)
+        assert other_log.directory.startswith("/two")
         broker.disk.fail("write", "/one/*.cleaned", errno.EIO)
         assert broker.clean() == 1
         assert broker.log.failure is not None
-        assert other.failure is None
+        assert other_log.failure is None
         assert checkpoint(broker, "/two") == {OTHER: 12}
         # Acknowledged records stay readable.
         assert len(broker.offsets()) == 13

@@ -277,7 +277,7 @@ def test_both_forms_do_the_same() -> None:
     """The compiled form and its source agree on whole batches, step by step."""
     rng = Random(22)
     plain = FORMS["plain"]
-    one, two = installed.OffsetMap(24 * 300), plain.OffsetMap(24 * 300)
+    compiled, interpreted = installed.OffsetMap(24 * 300), plain.OffsetMap(24 * 300)
     base = 0
     batches = []
     for _ in range(200):
@@ -293,14 +293,17 @@ def test_both_forms_do_the_same() -> None:
         batches.append((base, encoded(records)))
         base += len(records)
     for base, batch in batches:
-        assert one.put_records(*batch, base, 10) == two.put_records(*batch, base, 10)
-        assert (one.size, one.latest_offset) == (two.size, two.latest_offset)
-    assert one.size == one.room
+        assert compiled.put_records(*batch, base, 10) == interpreted.put_records(*batch, base, 10)
+        assert (compiled.size, compiled.latest_offset) == (
+            interpreted.size,
+            interpreted.latest_offset,
+        )
+    assert compiled.size == compiled.room
     for base, batch in batches:
         remaining, right = bytearray(), bytearray()
         for drop in (False, True):
-            result = one.select_records(*batch, base, 7, drop, remaining)
-            assert tuple(result) == tuple(two.select_records(*batch, base, 7, drop, right))
+            result = compiled.select_records(*batch, base, 7, drop, remaining)
+            assert tuple(result) == tuple(interpreted.select_records(*batch, base, 7, drop, right))
             assert remaining[: result.size] == right[: result.size]
         shift = rng.randrange(-(10**12), 10**12)
         size = installed.shift_timestamps(*batch, shift, remaining)

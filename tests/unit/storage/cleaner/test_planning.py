@@ -162,13 +162,13 @@ class TestWhetherDue:
         assert measured(broker).overdue_ms == 0
 
     def test_the_log_with_the_largest_dirty_ratio_is_first(self, broker: Broker) -> None:
-        other = broker.create(TopicPartition("accounts", 1))
+        other_log = broker.create(TopicPartition("accounts", 1))
         for _ in range(2):
-            broker.append((b"k", b"v"), log=other)
-            broker.roll(other)
+            broker.append((b"k", b"v"), log=other_log)
+            broker.roll(other_log)
         clean = broker.create(TopicPartition("accounts", 2))
         some = measured(broker, 20)
-        all_of_it = log_to_clean(other, None, 0)
+        all_of_it = log_to_clean(other_log, None, 0)
         assert by_dirty_ratio([some, log_to_clean(clean, None, 0), all_of_it]) == [all_of_it, some]
         assert by_dirty_ratio([]) == []
         assert some.log.partition == TP

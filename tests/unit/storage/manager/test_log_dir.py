@@ -82,19 +82,19 @@ def test_a_directory_in_use_by_another_process(directory: Directory) -> None:
     """S1: and unlocked as soon as that process has ended, in any way."""
     with directory.opened():
         pass
-    other = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", LOCK_IT, str(directory.file(".lock"))],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    with other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
         with pytest.raises(KafkaStorageError, match="stop that process, or name another directory"):
             directory.open()
-        other.kill()
-        other.wait(10)
+        process.kill()
+        process.wait(10)
     with directory.opened() as log_dir:
         assert log_dir.is_online
 
@@ -198,13 +198,13 @@ def test_partitions_are_loaded_again(directory: Directory) -> None:
 
 def test_each_topic_has_its_own_settings(directory: Directory) -> None:
     """S4."""
-    other = LogConfig(segment_bytes=5000, segment_index_bytes=1200)
+    new_config = LogConfig(segment_bytes=5000, segment_index_bytes=1200)
     with directory.opened() as log_dir:
         log_dir.create(A, SMALL, None)
-        log_dir.create(B, other, None)
-    directory.config_of = lambda topic: other if topic == "b" else SMALL
+        log_dir.create(B, new_config, None)
+    directory.config_of = lambda topic: new_config if topic == "b" else SMALL
     with directory.opened() as log_dir:
-        assert (log_dir.logs[A].config, log_dir.logs[B].config) == (SMALL, other)
+        assert (log_dir.logs[A].config, log_dir.logs[B].config) == (SMALL, new_config)
 
 
 def test_other_directories_are_ignored(directory: Directory) -> None:

@@ -116,7 +116,7 @@ def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None
     directory = Directory(str(tmp_path / "logs"), disk)
     with directory.opened() as log_dir, ThreadPoolExecutor(1) as pool:
         log = log_dir.create(A, SMALL, None)
-        other = log_dir.create(B, SMALL, None)
+        other_log = log_dir.create(B, SMALL, None)
         fill(log, 25)
         task = log.begin_flush()
         assert task is not None
@@ -131,7 +131,7 @@ def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None
         with pytest.raises(KafkaStorageError, match="a-0 was deleted"):
             log.finish_flush(task, error)
         assert log_dir.is_online
-        fill(other, 1)
+        fill(other_log, 1)
 
 
 # --- failure
@@ -327,8 +327,8 @@ def test_closing_twice(directory: Directory) -> None:
     log_dir = directory.open()
     fill(log_dir.create(A, SMALL, None), 3)
     log_dir.close()
-    other = directory.open()
+    other_log = directory.open()
     log_dir.close()
     assert not directory.file(CLEAN).exists(), "the other one has it now"
-    other.close()
+    other_log.close()
     assert directory.file(CLEAN).exists()

@@ -131,8 +131,8 @@ def test_nothing_changes_before_it_is_applied(bench: Bench) -> None:
 def test_several_batches_are_checked_one_after_the_other(bench: Bench) -> None:
     """P3: the second must follow the first, though neither is in the log."""
     first = batch(b"a", b"b", producer_id=7, sequence=0)
-    other = batch(b"x", base_offset=2, producer_id=8, sequence=0)
-    bench.append(first + other + batch(b"c", base_offset=3, producer_id=7, sequence=2))
+    other_batch = batch(b"x", base_offset=2, producer_id=8, sequence=0)
+    bench.append(first + other_batch + batch(b"c", base_offset=3, producer_id=7, sequence=2))
     entry = bench.producers.last_entry(7)
     assert entry is not None
     assert entry.last_sequence == 2

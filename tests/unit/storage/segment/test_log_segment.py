@@ -107,10 +107,10 @@ def test_suffixes_are_changed_on_every_file(make: SegmentDirectory) -> None:
 def test_deleting_a_segment_removes_every_file_and_no_other(make: SegmentDirectory) -> None:
     segment = make(5)
     segment.txn_index.append(AbortedTxn(1, 5, 6, 7))
-    other = make(50)
+    other_segment = make(50)
     segment.delete()
     assert sorted(path.name[:20] for path in make.directory.iterdir()) == [f"{50:020d}"] * 3
-    assert other.size == 0
+    assert other_segment.size == 0
 
 
 def test_a_segment_of_another_suffix(make: SegmentDirectory) -> None:

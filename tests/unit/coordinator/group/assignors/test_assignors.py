@@ -58,9 +58,9 @@ class TestEveryAssignor:
         result = ASSIGNORS[name](members, {A: 2})
         assert sorted(map(len, result.values())) == [0, 1, 1]
 
-    @pytest.mark.parametrize("others", [[A, B], [A]], ids=["same topics", "different topics"])
-    def test_a_missing_topic_is_ignored(self, name: str, others: list[UUID]) -> None:
-        members = {"m1": member([A, B]), "m2": member(others)}
+    @pytest.mark.parametrize("other_topics", [[A, B], [A]], ids=["same topics", "different topics"])
+    def test_a_missing_topic_is_ignored(self, name: str, other_topics: list[UUID]) -> None:
+        members = {"m1": member([A, B]), "m2": member(other_topics)}
         with pytest.raises(PartitionAssignorError, match=str(B)) as caught:
             ASSIGNORS[name](members, {A: 2})
         assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
