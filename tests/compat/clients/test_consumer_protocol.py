@@ -16,11 +16,11 @@ from tests.support.kafka_clients.members import (
     GroupClient,
     GroupMember,
     Partition,
-    settle,
+    poll_until,
     share,
 )
 from tests.support.kafka_clients.model import ClientError, Record
-from tests.support.kafka_clients.program import java_versions, the_java_client
+from tests.support.kafka_clients.program import java_client, java_versions
 
 UNRELEASED_INSTANCE_ID = 111
 UNSUPPORTED_ASSIGNOR = 112
@@ -35,7 +35,7 @@ def make(name: str) -> GroupClient:
     if name == "confluent-kafka":
         return ConfluentGroups()
     try:
-        return JavaGroups(the_java_client(name.removeprefix("java-")))
+        return JavaGroups(java_client(name.removeprefix("java-")))
     except MissingPartError as missing:
         pytest.fail(str(missing), pytrace=False)
 
@@ -80,7 +80,7 @@ def values(result: Sequence[Record]) -> list[bytes]:
 
 def read_all(readers: Sequence[GroupMember], count: int) -> list[Record]:
     """Returns the records that all members have read."""
-    settle(readers, lambda: sum(len(reader.records) for reader in readers) >= count, "reading")
+    poll_until(readers, lambda: sum(len(reader.records) for reader in readers) >= count, "reading")
     return [record for reader in readers for record in reader.records]
 
 
@@ -104,7 +104,7 @@ def wait_until_described(
             sorted(member.assignment) for member in described.members
         ) == sorted(sorted(item.assignment) for item in has)
 
-    settle(has, is_described, f"{group} is {expected}")
+    poll_until(has, is_described, f"{group} is {expected}")
 
 
 def test_members_share_the_partitions(
@@ -186,13 +186,13 @@ def test_a_static_member_keeps_its_partitions_across_a_restart(
     restarting_assignment, staying_assignment = goes.assignment, stays.assignment
     with client.member(bootstrap, group, [topic], group_instance_id="goes") as twin:
         with pytest.raises(ClientError) as refused:
-            settle([twin, stays, goes], lambda: bool(twin.assignment), "the twin")
+            poll_until([twin, stays, goes], lambda: bool(twin.assignment), "the twin")
         assert refused.value.code == UNRELEASED_INSTANCE_ID
     goes.leave()
     described = {member.instance_id: member for member in client.describe(bootstrap, group).members}
     assert described["goes"].target == restarting_assignment
     restarted = join("goes")
-    settle([stays, restarted], lambda: bool(restarted.assignment), "coming restarted")
+    poll_until([stays, restarted], lambda: bool(restarted.assignment), "coming restarted")
     assert (restarted.assignment, stays.assignment) == (restarting_assignment, staying_assignment)
 
 
@@ -221,7 +221,7 @@ def test_an_invalid_regex_is_rejected(client: GroupClient, bootstrap: str, topic
         client.member(bootstrap, f"group-of-{topic}", pattern=rf"({topic})\1") as member,
         pytest.raises(ClientError) as refused,
     ):
-        settle([member], lambda: bool(member.assignment), "an assignment")
+        poll_until([member], lambda: bool(member.assignment), "an assignment")
     assert refused.value.code == INVALID_REGULAR_EXPRESSION
 
 
@@ -265,7 +265,7 @@ def test_an_unknown_assignor_is_rejected(
         ) as member,
         pytest.raises(ClientError) as refused,
     ):
-        settle([member], lambda: bool(member.assignment), "an assignment")
+        poll_until([member], lambda: bool(member.assignment), "an assignment")
     assert refused.value.code == UNSUPPORTED_ASSIGNOR
 
 

@@ -15,7 +15,7 @@ from tests.support.kafka_clients.confluent_members import ConfluentGroups
 from tests.support.kafka_clients.java_members import JavaGroups
 from tests.support.kafka_clients.members import PolledMember, share
 from tests.support.kafka_clients.own_members import OwnPolledMember
-from tests.support.kafka_clients.program import java_versions, the_java_client
+from tests.support.kafka_clients.program import java_client, java_versions
 
 NewTopic = Callable[..., str]
 OURS = {"session_timeout_ms": 2_000}
@@ -58,7 +58,7 @@ class KafkaPythonMember(PolledMember):
 @pytest.fixture(scope="module")
 def java() -> Iterator[JavaGroups]:
     try:
-        with JavaGroups(the_java_client(NEWEST_JAVA)) as client:
+        with JavaGroups(java_client(NEWEST_JAVA)) as client:
             yield client
     except MissingPartError as missing:
         pytest.fail(str(missing), pytrace=False)

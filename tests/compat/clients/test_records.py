@@ -77,7 +77,7 @@ def test_a_client_reads_what_it_wrote(
     assert same(stored, sent, client)
     codecs: set[str] = set()
     for partition in PARTITIONS:
-        if client.tells_offsets:
+        if client.returns_offsets:
             mine = [
                 offset
                 for offset, item in zip(offsets, sent, strict=True)

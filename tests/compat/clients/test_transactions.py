@@ -300,7 +300,7 @@ def test_a_retry_after_a_lost_response_has_no_second_effect(
 ) -> None:
     """P3, P4: the client sends the request again, and it takes effect once."""
     topic = new_topic(1)
-    retried_apis = [ApiKey.PRODUCE] + [ApiKey.END_TXN] * client.asks_for_the_end_again
+    retried_apis = [ApiKey.PRODUCE] + [ApiKey.END_TXN] * client.retries_the_end
     with client.producer(bootstrap, topic) as producer:
         for what, end in (("committed", producer.commit), ("aborted", producer.abort)):
             with network.losing_replies(*retried_apis, times=1) as lost:

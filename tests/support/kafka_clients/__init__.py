@@ -1,7 +1,7 @@
-"""The Kafka clients that people use, each behind the same few operations.
+"""The common Kafka clients behind one interface.
 
-`ALL` has them all. Those written in Python run in this process; kcat runs once for each operation;
-the others are programs that serve one job after the other (see `program`).
+`ALL` contains them. Those written in Python run in this process; kcat runs once for each operation;
+the others are programs that run one job after the other (see `program`).
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from tests.support.kafka_clients.confluent_client import ConfluentClient
 from tests.support.kafka_clients.kafka_python_client import KafkaPythonClient
 from tests.support.kafka_clients.kcat import KcatClient
 from tests.support.kafka_clients.model import Client
-from tests.support.kafka_clients.program import franz_go, java_versions, kafkajs, the_java_client
+from tests.support.kafka_clients.program import franz_go, java_client, java_versions, kafkajs
 
 ALL: Mapping[str, Callable[[], Client]] = {
     "confluent-kafka": ConfluentClient,
@@ -20,5 +20,5 @@ ALL: Mapping[str, Callable[[], Client]] = {
     "kcat": KcatClient,
     "kafkajs": kafkajs,
     "franz-go": franz_go,
-    **{f"java-{version}": the_java_client(version) for version in java_versions()},
+    **{f"java-{version}": java_client(version) for version in java_versions()},
 }

@@ -139,7 +139,7 @@ async def client_errors() -> AsyncIterator[None]:
     try:
         yield
     except KafkaError as error:
-        # Waiting for a topic's metadata ends in a timeout that says no more than that.
+        # Waiting for a topic's metadata ends in a timeout that has no other cause.
         timed_out = isinstance(error, KafkaTimeoutError)
         code = NO_CODE if timed_out else int(getattr(error, "errno", NO_CODE))
         if isinstance(error, ProducerFenced):  # it has no code of its own

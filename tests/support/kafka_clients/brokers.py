@@ -1,4 +1,4 @@
-"""The broker that clients are tried on: ours, or Apache Kafka's, to prove the tests themselves.
+"""The broker under test: Penstock, or Apache Kafka to verify the tests themselves.
 
 COMPAT_BROKER=kafka pytest tests/compat/clients/test_transactions.py
 """
@@ -23,15 +23,15 @@ SETTINGS = {
     "group.min.session.timeout.ms": "1000",
     "log.retention.ms": "-1",  # the times of records in tests are of years ago
 }
-"""With these nobody waits for long, and nothing is deleted meanwhile."""
+"""Short waits, and no retention, for tests that are not about them."""
 
 
 def chosen_broker(
     directory: Path, entrance: Listener, inside: Listener
 ) -> PenstockBroker | KafkaBroker:
-    """The broker that the environment asks for: penstock, which is ours, or kafka.
+    """Returns the broker that the environment variable names: penstock (the default) or kafka.
 
-    Clients are told to come to `entrance`. Ours listens at `inside`, Kafka at its `bootstrap`.
+    It advertises `entrance`. Penstock listens at `inside`, Kafka at its `bootstrap`.
     """
     settings = {**SETTINGS, "advertised.listeners": str(entrance)}
     match os.environ.get(VARIABLE, "penstock"):
@@ -39,5 +39,5 @@ def chosen_broker(
             return PenstockBroker(directory, {**settings, "listeners": str(inside)})
         case "kafka":
             return KafkaBroker(KafkaParts.find(), directory, settings)
-        case other:
-            raise ValueError(f"{VARIABLE} is {other!r}: it must be penstock or kafka")
+        case name:
+            raise ValueError(f"{VARIABLE} is {name!r}: it must be penstock or kafka")

@@ -130,7 +130,7 @@ class ConfluentClient(AdminClient):
         self, bootstrap: str, topic: str, partitions: int, configs: Mapping[str, str]
     ) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(configs))
-        admin = make_admin(bootstrap)  # with a name, because what it asked for ends with it
+        admin = make_admin(bootstrap)  # in a variable, because its requests end with it
         result_of(admin.create_topics([new])[topic])
 
     def grow_topic(self, bootstrap: str, topic: str, partitions: int) -> None:
@@ -149,7 +149,7 @@ class ConfluentClient(AdminClient):
         return {name: entry.value for name, entry in entries.items()}
 
     def committed(self, bootstrap: str, topic: str, group: str, partitions: int) -> dict[int, int]:
-        """What a group has committed, for clients that cannot ask; without joining it."""
+        """Returns the committed offsets of a group without joining it."""
         consumer = make_consumer(bootstrap, group)
         try:
             topic_partitions = [TopicPartition(topic, index) for index in range(partitions)]
@@ -179,12 +179,12 @@ class ConfluentClient(AdminClient):
 
 def client_error(error: KafkaError) -> ClientError:
     code = error.code()
-    # librdkafka's own name for a topic that the broker did not know.
+    # librdkafka's own code for a topic that the broker does not have.
     if code in (KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         code = UNKNOWN_TOPIC_OR_PARTITION
-    elif code == KafkaError._FENCED:  # and for a producer that was
+    elif code == KafkaError._FENCED:  # and for a fenced producer
         code = PRODUCER_FENCED
-    elif code == KafkaError._FATAL:  # which of the broker's errors it was, only its words say
+    elif code == KafkaError._FATAL:  # only the text contains the broker's error
         code = next(index for index in range(1, 200) if KafkaError(index).str() in error.str())
     return ClientError(code, error.str())
 
@@ -192,8 +192,8 @@ def client_error(error: KafkaError) -> ClientError:
 def result_of(future: Future[T]) -> T:
     try:
         return future.result(TIMEOUT)
-    except KafkaException as refused:
-        raise client_error(refused.args[0]) from None
+    except KafkaException as error:
+        raise client_error(error.args[0]) from None
 
 
 def make_admin(bootstrap: str) -> confluent_admin.AdminClient:

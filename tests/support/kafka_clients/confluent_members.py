@@ -33,7 +33,7 @@ class _Member(GroupMember):
             bootstrap,
             group,
             {
-                "log_level": 0,  # a member that is refused says so at length
+                "log_level": 0,  # a refused member logs much
                 **settings,
             },
         )
@@ -51,8 +51,8 @@ class _Member(GroupMember):
         assert self._consumer is not None
         try:
             self._consumer.commit(asynchronous=False)
-        except KafkaException as refused:
-            raise client_error(refused.args[0]) from None
+        except KafkaException as error:
+            raise client_error(error.args[0]) from None
 
     def leave(self) -> None:
         if self._consumer is not None:
@@ -82,7 +82,7 @@ class ConfluentGroups(GroupClient):
         return _Member(bootstrap, group, subscription, settings_of(protocol, settings))
 
     def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> PolledMember:
-        # Which is made of this module, in the other process.
+        # Imported late: the other process imports this module.
         from tests.support.kafka_clients.confluent_member_process import MemberProcess
 
         return MemberProcess(bootstrap, group, topics)

@@ -27,8 +27,8 @@ from tests.support.kafka_clients.transactional import (
 def _errors() -> Iterator[None]:
     try:
         yield
-    except KafkaException as refused:
-        raise client_error(refused.args[0]) from None
+    except KafkaException as error:
+        raise client_error(error.args[0]) from None
 
 
 class _Producer(TransactionalProducer):
@@ -39,10 +39,10 @@ class _Producer(TransactionalProducer):
                 "bootstrap.servers": bootstrap,
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": int(timeout * 1000),
-                # Not above the time that a transaction has, or the client refuses both.
+                # At most the transaction timeout; otherwise the client rejects the settings.
                 "message.timeout.ms": int(min(timeout, TIMEOUT) * 1000),
                 "linger.ms": 0,
-                "log_level": 0,  # a producer that is fenced says so at length
+                "log_level": 0,  # a fenced producer logs much
             }
         )
         with _errors():

@@ -1,6 +1,6 @@
 """An application that copies a topic exactly once: read, transform, write (confluent-kafka).
 
-It does what librdkafka's documentation asks for: what can be retried is retried, a transaction that
+It follows librdkafka's documentation: retriable operations are retried, a transaction that
 must be aborted is, and after an error that is fatal there is a new producer of the same
 transactional id. Whatever it does not commit it reads again.
 """
@@ -25,7 +25,7 @@ _PATIENCE = 60.0
 _RECONNECTS = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 100,
-    "log_level": 0,  # a broker that is gone is complained of at length
+    "log_level": 0,  # an absent broker causes many log lines
 }
 
 
@@ -92,12 +92,12 @@ class Copier:
         return producer
 
     def read(self, most: int) -> list[Message]:
-        """The next records; fewer or none where no more come within a second."""
+        """Returns the next records; fewer or none if no more arrive within a second."""
         messages: list[Message] = []
         while len(messages) < most:
             message = self._consumer.poll(1.0)
             if self._assignment_changed:
-                # Reading begins again behind what is committed.
+                # Reading starts again at the committed offsets.
                 self._assignment_changed = False
                 messages.clear()
             if message is None:
@@ -107,7 +107,7 @@ class Copier:
         return messages
 
     def copy(self, messages: Sequence[Message]) -> None:
-        """In one transaction, with the offsets; where it cannot be committed all is as before."""
+        """Writes the records and the offsets in one transaction; a failure changes nothing."""
         try:
             self._copy(messages)
         except _AbortedError:
@@ -144,7 +144,7 @@ class Copier:
             self._producer = self._new_producer()
 
     def _read_again(self) -> None:
-        """Back to what is committed."""
+        """Seeks to the committed offsets."""
         assignment = self._consumer.assignment()
         for item in _until_done(lambda: self._consumer.committed(assignment, _PATIENCE)):
             self._reached[item.partition] = max(item.offset, 0)
@@ -158,11 +158,11 @@ def _until_done(work: Callable[[], T]) -> T:
     while True:
         try:
             return work()
-        except KafkaException as refused:
-            error: KafkaError = refused.args[0]
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
             if error.fatal():
-                raise _LostProducerError from refused
+                raise _LostProducerError from failure
             if error.txn_requires_abort():
-                raise _AbortedError from refused
+                raise _AbortedError from failure
             if not error.retriable():
                 raise

@@ -16,7 +16,7 @@ from tests.support.kafka_clients.model import (
 )
 
 with warnings.catch_warnings():
-    # It reads its schemas in a way that Python 3.11 calls old.
+    # It loads its schemas with an API that is deprecated in Python 3.11.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.admin import ConfigResource, KafkaAdminClient
@@ -28,7 +28,7 @@ TIMEOUT = 20.0
 class KafkaPythonClient(AdminClient):
     name = "kafka-python"
     writes_null_headers = False
-    unknown_topic_code = NO_CODE  # it waits for the topic until its time is up, and says only that
+    unknown_topic_code = NO_CODE  # it reports only a timeout
 
     def produce(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 
-# Before kafka itself is imported: this keeps quiet what it is warned of.
+# Before the import of kafka itself: this module ignores its warnings.
 from tests.support.kafka_clients.kafka_python_client import (
     TIMEOUT,
     client_errors,

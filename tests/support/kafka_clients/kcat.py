@@ -37,7 +37,7 @@ class KcatClient(Client):
 
     name = "kcat"
     sets_timestamps = False
-    tells_offsets = False
+    returns_offsets = False
 
     def __init__(self) -> None:
         result = shutil.which("kcat")
@@ -114,7 +114,7 @@ class KcatClient(Client):
         arguments = ["-G", group, "-c", str(count), "-q", "-f", FORMAT, *settings, topic]
         records = _parsed(self._run(bootstrap, *arguments))
         partitions = max(record.partition for record in records) + 1
-        # It commits when it ends, and cannot be asked what.
+        # It commits when it ends, and does not report the offsets.
         committed = ConfluentClient().committed(bootstrap, topic, group, partitions)
         return GroupRead(records, committed)
 
@@ -169,7 +169,7 @@ def _parsed(printed: bytes) -> list[Record]:
 
 
 def _headers(text: bytes) -> tuple[Header, ...]:
-    """From `name=value,name=value`, where a null value is the word NULL."""
+    """Parses `name=value,name=value`; the value NULL stands for null."""
     headers: list[Header] = []
     for pair in filter(None, text.split(b",")):
         name, _, value = pair.partition(b"=")

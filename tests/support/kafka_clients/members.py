@@ -1,4 +1,4 @@
-"""What the tests ask of a client that stays in a group, in words that fit all of them."""
+"""The interface of clients whose consumers stay in a group, as the tests use it."""
 
 import time
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ Partition = tuple[str, int]
 GroupProtocol = Literal["classic", "consumer"]
 
 CLASSIC_SETTINGS = {"session.timeout.ms": "2000", "heartbeat.interval.ms": "100"}
-"""What the server settles for those of the consumer protocol."""
+"""The server decides these for consumers of the consumer protocol."""
 
 
 class MemberDescription(NamedTuple):
@@ -25,7 +25,7 @@ class MemberDescription(NamedTuple):
     instance_id: str | None
     assignment: frozenset[Partition]
     target: frozenset[Partition] | None
-    """What it is to have; only in groups of the consumer protocol."""
+    """Its target assignment; only in groups of the consumer protocol."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GroupDescription:
 
 
 class PolledMember(ABC):
-    """A consumer that subscribed. It does what is to be done whenever it is polled."""
+    """A subscribed consumer. It makes progress only while it is polled."""
 
     def __init__(self) -> None:
         self.assignment: frozenset[Partition] = frozenset()
@@ -53,28 +53,28 @@ class PolledMember(ABC):
 
     @abstractmethod
     def poll(self, seconds: float) -> None:
-        """Reads for so long; what the client is refused is a ClientError."""
+        """Polls for so long; raises ClientError if the broker refuses a request."""
 
     @abstractmethod
     def leave(self) -> None:
-        """Closes the consumer. One that left already stays so."""
+        """Closes the consumer; does nothing if it is closed."""
 
 
 class GroupMember(PolledMember):
-    """A consumer that also keeps what it read, and commits it."""
+    """A consumer that also stores and commits the records that it read."""
 
     def __init__(self) -> None:
         super().__init__()
         self.records: list[Record] = []
-        """What it read, without the topic."""
+        """The records that it read, without the topic."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Commits what was read."""
+        """Commits the positions."""
 
 
 class GroupClient(ABC):
-    """A Kafka client whose consumers know both protocols of groups."""
+    """A Kafka client whose consumers support both group protocols."""
 
     name: str
 
@@ -85,7 +85,7 @@ class GroupClient(ABC):
         self.close()
 
     def close(self) -> None:
-        """Ends whatever the client keeps running between two operations, as a crash would."""
+        """Kills the processes that the client runs between operations."""
         return
 
     @abstractmethod
@@ -106,18 +106,18 @@ class GroupClient(ABC):
 
     @abstractmethod
     def doomed_member(self, bootstrap: str, group: str, topics: Sequence[str]) -> PolledMember:
-        """A member of the consumer protocol in a process of its own: `leave` kills it."""
+        """Returns a member of the consumer protocol in its own process: `leave` kills it."""
 
     @abstractmethod
     def groups(self, bootstrap: str, of_type: str | None = None) -> dict[str, tuple[str, str]]:
-        """The type and the state of each group, or of each that has the type."""
+        """Returns the type and the state of all groups, or of those of the type."""
 
     @abstractmethod
     def describe(self, bootstrap: str, group: str) -> GroupDescription: ...
 
 
 def settings_of(protocol: GroupProtocol, settings: dict[str, str]) -> dict[str, str]:
-    """The settings of a consumer, by their names."""
+    """Returns the settings of a consumer by their names."""
     return {
         "group.protocol": protocol,
         **(CLASSIC_SETTINGS if protocol == "classic" else {}),
@@ -125,22 +125,22 @@ def settings_of(protocol: GroupProtocol, settings: dict[str, str]) -> dict[str, 
     }
 
 
-def settle(members: Iterable[PolledMember], ready: Callable[[], bool], what: str) -> None:
-    """Polls all members in turn until `ready`."""
-    everyone = list(members)
+def poll_until(members: Iterable[PolledMember], ready: Callable[[], bool], what: str) -> None:
+    """Polls all members, one after the other, until `ready` returns true."""
+    polled_members = list(members)
     deadline = time.monotonic() + SECONDS
     while not ready():
         if time.monotonic() > deadline:
-            assignments = [sorted(member.assignment) for member in everyone]
-            raise AssertionError(f"{what}: not within {SECONDS} s; the members have {assignments}")
-        for member in everyone:
+            assignments = [sorted(member.assignment) for member in polled_members]
+            raise AssertionError(f"{what}: not within {SECONDS} s; the members own {assignments}")
+        for member in polled_members:
             member.poll(POLL_SECONDS)
 
 
 def share(members: Sequence[PolledMember], partitions: Iterable[Partition], *counts: int) -> None:
-    """Polls until the members have so many of the partitions each, every one of them once.
+    """Polls until the members own all partitions, each once, with these counts per member.
 
-    Without counts, as evenly as can be.
+    Without counts, the partitions must be distributed evenly.
     """
     expected = sorted(partitions)
     many = sorted(counts) or sorted(
@@ -151,4 +151,4 @@ def share(members: Sequence[PolledMember], partitions: Iterable[Partition], *cou
         owned = sorted(item for member in members for item in member.assignment)
         return owned == expected and sorted(len(member.assignment) for member in members) == many
 
-    settle(members, shared, f"{len(members)} members share {expected}")
+    poll_until(members, shared, f"{len(members)} members share {expected}")

@@ -1,4 +1,4 @@
-"""What the tests ask of a client, in words that fit all of them."""
+"""The interface of all Kafka clients, as the tests use it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Record(NamedTuple):
 
 
 class GroupRead(NamedTuple):
-    """What a member of a group read, and what the group has committed by partition afterwards."""
+    """The records that a member read, and the offsets that its group then committed."""
 
     records: list[Record]
     committed: dict[int, int]
@@ -43,16 +43,16 @@ class Client(ABC):
 
     name: str
     sets_timestamps = True
-    """Whether a producer can give a record its timestamp."""
+    """Whether a producer can set the timestamp of a record."""
     keeps_header_order = True
     """Whether headers of different names keep their order: KafkaJS groups them by name."""
     writes_null_headers = True
     """Whether a producer can send a header whose value is null."""
-    tells_offsets = True
-    """Whether a producer says where its records went."""
+    returns_offsets = True
+    """Whether a producer returns the offsets of its records."""
     idempotent_by_default = False
     unknown_topic_code = 3
-    """What it reports for a topic that the broker does not have (UNKNOWN_TOPIC_OR_PARTITION)."""
+    """The code that it reports for a missing topic (UNKNOWN_TOPIC_OR_PARTITION)."""
 
     def __enter__(self) -> Self:
         return self
@@ -86,15 +86,15 @@ class Client(ABC):
     def consume(
         self, bootstrap: str, topic: str, partitions: Sequence[int], count: int
     ) -> list[Record]:
-        """The first `count` records of the partitions, without a group where the client can."""
+        """Returns the first `count` records of the partitions, without a group if possible."""
 
     @abstractmethod
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
-        """The first offset whose record is not older than `timestamp`, or NO_OFFSET."""
+        """Returns the first offset whose record is not older than `timestamp`, or NO_OFFSET."""
 
     @abstractmethod
     def consume_group(self, bootstrap: str, topic: str, group: str, count: int) -> GroupRead:
-        """Joins, reads `count` records, commits, and reads back what is committed."""
+        """Joins, reads `count` records, commits, and fetches the committed offsets."""
 
 
 class AdminClient(Client):

@@ -1,9 +1,9 @@
-"""Clients of other languages: programs that do one JSON job per line and answer in one line.
+"""Clients of other languages: programs that read a JSON job per line and print a response line.
 
 A job has an `op`, the broker's address and the operation's arguments, named as in `Client`; keys,
-values and header values are base64 or null; `timeout_ms` says how long it may take. The answer has
-what the operation returns, or `error` with Kafka's `code` (-1 where there is none) and a `message`.
-A program runs from the first job to `close`: a JVM that starts for each job would be slow.
+values and header values are base64 or null; `timeout_ms` limits its time. The response has
+the result of the operation, or `error` with Kafka's `code` (-1 if there is none) and a `message`.
+A program runs from the first job to `close`: starting a JVM for each job would be slow.
 """
 
 import json
@@ -38,7 +38,7 @@ PARTS = ROOT / ".parts"
 CLIENTS = ROOT / "tools" / "clients"
 JOB_SECONDS = 20.0
 GRACE_SECONDS = 40.0
-"""How much longer than the job's own limit an answer may take, before the program is given up."""
+"""How long a response may be late, beyond the job's own limit, before the program is killed."""
 
 Json = bool | int | str | None | Sequence["Json"] | Mapping[str, "Json"]
 
@@ -52,7 +52,7 @@ class WireRecord(TypedDict):
     headers: list[tuple[str, str | None]]
 
 
-class Answer(TypedDict, total=False):
+class Response(TypedDict, total=False):
     error: "WireError"
     offsets: list[int]
     records: list[WireRecord]
@@ -187,7 +187,7 @@ class ProgramClient(AdminClient):
         op: str,
         seconds: float = JOB_SECONDS,
         **arguments: Json,
-    ) -> Answer:
+    ) -> Response:
         job = {"op": op, "bootstrap": bootstrap, "topic": topic, **arguments}
         job["timeout_ms"] = int(seconds * 1000)
         try:
@@ -195,8 +195,8 @@ class ProgramClient(AdminClient):
             assert process.stdin is not None
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
-            response: Answer = json.loads(self._line(process, op, seconds + GRACE_SECONDS))
-        except BaseException:  # the test's own time limit: the answer must not be the next one's
+            response: Response = json.loads(self._line(process, op, seconds + GRACE_SECONDS))
+        except BaseException:  # the test's own time limit: the next job must not get this response
             self.close()
             raise
         if "error" in response:
@@ -210,7 +210,7 @@ class ProgramClient(AdminClient):
             is_readable = selector.select(seconds)
         line = process.stdout.readline() if is_readable else b""
         if not line.endswith(b"\n"):
-            why = "ended" if is_readable else f"gave no answer within {seconds} s"
+            why = "ended" if is_readable else f"sent no response within {seconds} s"
             raise AssertionError(f"{self.name} {why} at {op}:\n{self._printed()}")
         return line
 
@@ -238,7 +238,7 @@ class ProgramClient(AdminClient):
 
 
 def java_versions() -> list[str]:
-    """The versions of the Java client that make setup provides, from the poms."""
+    """Returns the versions of the Java client that make setup provides, from the poms."""
     poms = [
         (CLIENTS / "java" / "pom.xml", r"<clients\.versions>(.+?)</"),
         (ROOT / "tools" / "kafka" / "pom.xml", r"<kafka\.version>(.+?)</"),
@@ -252,8 +252,8 @@ def java_versions() -> list[str]:
     return sorted(versions)
 
 
-def the_java_client(version: str) -> Callable[[], ProgramClient]:
-    """What makes the Java client of one version."""
+def java_client(version: str) -> Callable[[], ProgramClient]:
+    """Returns the function that creates the Java client of one version."""
 
     def make() -> ProgramClient:
         if not (_java_client_directory(version) / "classes" / "KafkaClient.class").exists():

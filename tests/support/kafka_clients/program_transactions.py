@@ -2,7 +2,7 @@
 
 A producer or a reader has a `handle`, which its jobs name. Those of a producer are producer_open
 (with `transactional_id` and `transaction_timeout_ms`), producer_begin, producer_send, _commit,
-_abort and _close; those of a reader are reader_open (`committed` says which isolation level),
+_abort and _close; those of a reader are reader_open (`committed` selects the isolation level),
 reader_read and reader_close. transform and the administrator's jobs are named as the methods here.
 """
 
@@ -23,7 +23,7 @@ _handles = numbers(1)
 
 
 class TransactionDescription(NamedTuple):
-    """What DescribeTransactions says."""
+    """The result of DescribeTransactions."""
 
     state: str
     producer_id: int
@@ -34,7 +34,7 @@ class TransactionDescription(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that DescribeProducers names; -1 stands for what there is not."""
+    """A producer in the result of DescribeProducers; -1 stands for a missing value."""
 
     producer_id: int
     producer_epoch: int
@@ -88,7 +88,7 @@ class JavaProducer(_Producer):
     def send_offset(
         self, group: str, topic: str, partition: int, offset: int, member: str | None = None
     ) -> None:
-        """As this member of the group's first generation, or as nobody of the group."""
+        """Sends an offset as this member of the group's first generation, or as no member."""
         self._program.do(
             self._bootstrap,
             topic,
@@ -140,12 +140,12 @@ class ProgramTransactions(TransactionalClient):
         program: ProgramClient,
         *,
         ends_by_version_2: bool = False,
-        asks_for_the_end_again: bool = True,
+        retries_the_end: bool = True,
     ) -> None:
         self.program = program
         self.name = program.name
         self.ends_by_version_2 = ends_by_version_2
-        self.asks_for_the_end_again = asks_for_the_end_again
+        self.retries_the_end = retries_the_end
 
     def close(self) -> None:
         self.program.close()
@@ -177,7 +177,7 @@ class ProgramTransactions(TransactionalClient):
 
 
 class JavaTransactions(ProgramTransactions):
-    """The Java client, which has an administrator's view too."""
+    """The Java client, which also describes and ends transactions."""
 
     def producer(
         self, bootstrap: str, transactional_id: str, *, timeout: float = TRANSACTION_SECONDS
@@ -206,7 +206,7 @@ class JavaTransactions(ProgramTransactions):
         producer_ids: Sequence[int] = (),
         min_duration_ms: int = -1,
     ) -> dict[str, str]:
-        """What ListTransactions says with these filters: the state of each transactional.id."""
+        """Returns the state of each transactional.id that ListTransactions lists."""
         return self.program.do(
             bootstrap,
             "",
@@ -221,7 +221,7 @@ class JavaTransactions(ProgramTransactions):
         return [ActiveProducer(**item) for item in response["producers"]]
 
     def abort(self, bootstrap: str, topic: str, partition: int, hanging: ActiveProducer) -> None:
-        """Writes an abort marker into one partition, whatever the coordinator thinks."""
+        """Writes an abort marker into one partition without the coordinator."""
         self.program.do(
             bootstrap,
             topic,
@@ -243,7 +243,7 @@ class JavaTransactions(ProgramTransactions):
     def group_offset(
         self, bootstrap: str, group: str, topic: str, partition: int, *, stable: bool
     ) -> int | None:
-        """What a group has committed, or NO_OFFSET; None where that must be stable and is not."""
+        """Returns the committed offset, or NO_OFFSET; None if it must be stable and is not."""
         return self.program.do(
             bootstrap, topic, "group_offset", group=group, partition=partition, stable=stable
         ).get("offset")

@@ -1,4 +1,4 @@
-"""Records of every shape, and how to compare what came back with them."""
+"""Records of every shape, and comparisons with the records that were read."""
 
 import random
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ def samples() -> list[Record]:
 
 
 def writable(client: Client, records: Iterable[Record]) -> list[Record]:
-    """Those that the client can send: see what `Client` says about it."""
+    """Returns the records that the client can send (see the attributes of `Client`)."""
     return [
         record
         for record in records
@@ -59,7 +59,7 @@ def as_stored(records: Iterable[Record]) -> list[Record]:
 def comparable(
     records: Iterable[Record], *, timestamps: bool = True, header_order: bool = True
 ) -> list[Record]:
-    """By partition and offset, without what a client cannot say."""
+    """Sorts by partition and offset, without the fields that a client does not support."""
     return sorted(
         (
             record._replace(

@@ -1,4 +1,4 @@
-"""What a broker has on disk for a partition, from the headers of its batches."""
+"""The batches that a broker stored for a partition, read from their headers."""
 
 import struct
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tests.support.kafka_clients.model import CODECS
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_LENGTH_FROM = 12  # what comes before the length, and the length itself, are not counted in it
+_LENGTH_FROM = 12  # the length does not include itself and the bytes before it
 
 
 class StoredBatch(NamedTuple):

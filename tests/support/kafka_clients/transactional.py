@@ -1,4 +1,4 @@
-"""What the tests ask of a client that has transactions, in words that fit all of them."""
+"""The interface of clients with transactions, as the tests use it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from tests.support.kafka_clients.model import Record
 TRANSACTION_SECONDS = 60.0
 """How long a transaction may stay open, unless a test wants less."""
 COPY = b"copy of "
-"""What `TransactionalClient.transform` puts before each value."""
+"""The prefix that `TransactionalClient.transform` adds to each value."""
 
 
 class _Open(ABC):
@@ -26,7 +26,7 @@ class _Open(ABC):
 
 
 class TransactionalProducer(_Open):
-    """A producer with a transactional.id. What it is refused is a ClientError.
+    """A producer with a transactional.id. Raises ClientError if the broker refuses a request.
 
     One that is closed with a transaction open leaves it open.
     """
@@ -46,11 +46,11 @@ class TransactionalProducer(_Open):
 
 
 class Reader(_Open):
-    """Reads partitions of a topic from their beginning, and goes on where it was."""
+    """Reads partitions of a topic from their beginning; each read continues the last one."""
 
     def __init__(self) -> None:
         self.ahead: list[Record] = []
-        """What came together with the last record that was read."""
+        """Records that arrived with the last record that was read."""
 
     def read(self, count: int) -> list[Record]:
         """The next records, for which it waits."""
@@ -69,9 +69,9 @@ class TransactionalClient(_Open):
 
     name: str
     ends_by_version_2 = False
-    """Whether it knows transaction version 2, in which each end gives the producer a new epoch."""
-    asks_for_the_end_again = True
-    """Whether it tries once more where the answer to a commit or an abort is lost."""
+    """Whether it supports transaction version 2: each end raises the producer epoch."""
+    retries_the_end = True
+    """Whether it retries a commit or an abort whose response was lost."""
 
     def close(self) -> None:
         """Ends whatever the client keeps running between two operations."""
@@ -81,7 +81,7 @@ class TransactionalClient(_Open):
     def producer(
         self, bootstrap: str, transactional_id: str, *, timeout: float = TRANSACTION_SECONDS
     ) -> TransactionalProducer:
-        """A producer whose transactions may last `timeout` seconds; librdkafka: at least one."""
+        """Returns a producer with this transaction timeout in seconds; librdkafka: at least 1."""
 
     @abstractmethod
     def reader(
