@@ -148,7 +148,7 @@ def _compare(history: GroupHistory, steps: list[list[list[str]]]) -> None:
             if words[0] == "ERROR":
                 assert _error(ours[1][int(words[1])]) == int(words[2]), where
             elif words[0] == "RESPONSE":
-                response, version = history.asked[int(words[1])]
+                response, version = history.requests[int(words[1])]
                 expected, _ = decode(response, version, b64decode(words[2]))
                 actual, _ = decode(response, version, encode(ours[1][int(words[1])], version))
                 assert _plain(actual) == _plain(expected), where

@@ -165,7 +165,7 @@ def left_open(directory: Path) -> Account:
 
 def out_of_time(runner: ScriptRunner) -> None:
     """The coordinator aborts them by itself."""
-    runner.settle()
+    runner.wait_until_decided()
 
 
 class Script(NamedTuple):
@@ -219,8 +219,8 @@ class CrashRun:
             except BrokerDiedError:
                 self._recover()
             assert self._has_died, "there is no such append"
-            self._runner.settle()
-            self._runner.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
+            self._runner.wait_until_decided()
+            self._runner.check(is_complete=self._continuation is Continuation.SAME_PRODUCERS)
             self._run_further_transactions()
         finally:
             self._runner.close()
@@ -253,7 +253,7 @@ class CrashRun:
         for name in self._names():
             self._runner.producer(name, timeout_ms=60_000)
             self._runner.whole(name, commit=True)
-        self._runner.check(goes_on=self._continuation is Continuation.SAME_PRODUCERS)
+        self._runner.check(is_complete=self._continuation is Continuation.SAME_PRODUCERS)
 
     def _names(self) -> list[str]:
         return sorted(

@@ -32,7 +32,7 @@ from tests.support.coordinator.group_client import (
 from tests.support.coordinator.group_members import (
     ClassicMember,
     ConsumerMember,
-    settle,
+    reconcile,
 )
 from tests.support.protocol.requests import make_topic
 
@@ -81,7 +81,7 @@ def test_a_group_is_described(broker: RunningBroker, client: WireClient) -> None
         assert members["one"].subscribed_topic_regex == ""
         assert (members["two"].client_id, members["two"].client_host) == ("second", "/127.0.0.1")
         assert members["two"].member_type == 1
-        settle(first, second)
+        reconcile(first, second)
         group = described(client, "seen")
         assert group.group_state == "Stable"
         for entry in group.members:
@@ -247,7 +247,7 @@ def test_a_past_epoch_may_commit_partitions_the_member_still_owns(client: WireCl
     first = ConsumerMember(client, "past", "one", names=["past"]).joined()
     before = first.epoch
     second = ConsumerMember(client, "past", "two", names=["past"]).joined()
-    settle(first, second)
+    reconcile(first, second)
     (retained,) = first.assigned[topic]
     (revoked,) = second.assigned[topic]
     assert first.epoch > before

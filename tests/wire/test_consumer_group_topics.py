@@ -31,8 +31,8 @@ from tests.support.coordinator.group_client import (
 from tests.support.coordinator.group_members import (
     ConsumerMember,
     owned_by,
-    settle,
-    settle_on,
+    reconcile,
+    reconcile_to,
 )
 from tests.support.protocol.admin import allow
 from tests.support.protocol.requests import make_topic
@@ -54,17 +54,17 @@ def test_a_topic_that_is_created_later_is_assigned(client: WireClient) -> None:
     member = ConsumerMember(client, "early", "m", names=["early"]).joined()
     assert member.assigned == {}
     topic = make_topic(client, "early", 2)
-    settle_on([{topic: [0, 1]}], member)
+    reconcile_to([{topic: [0, 1]}], member)
 
 
 def test_added_partitions_are_assigned(client: WireClient) -> None:
     topic = make_topic(client, "growing", 2)
     find_group(client, "growing")
     members = [ConsumerMember(client, "growing", item, names=["growing"]).joined() for item in "ab"]
-    settle(*members)
+    reconcile(*members)
     epoch = members[0].epoch
     grow(client, "growing", 4)
-    settle(*members)
+    reconcile(*members)
     assert owned_by(*members) == {topic: [0, 1, 2, 3]}
     assert [member.epoch for member in members] == [epoch + 1] * 2
 
@@ -77,11 +77,11 @@ def test_a_recreated_topic_has_no_committed_offsets(client: WireClient) -> None:
     offsets = {("again", 0): 5, ("retained", 0): 7}
     assert commit(client, "again", offsets, member_id="m", epoch=member.epoch) == [0, 0]
     delete_topic(client, "again")
-    settle_on([{retained: [0]}], member)
+    reconcile_to([{retained: [0]}], member)
     assert committed(client, "again") == {("retained", 0): 7}
     second = make_topic(client, "again", 1)
     assert first != second
-    settle_on([{retained: [0], second: [0]}], member)
+    reconcile_to([{retained: [0], second: [0]}], member)
     response = fetched_group(
         client, "again", {second: [0]}, member_id="m", epoch=member.epoch, version=10
     )
@@ -93,11 +93,11 @@ def test_members_with_different_subscriptions(client: WireClient) -> None:
     find_group(client, "mixed")
     first = ConsumerMember(client, "mixed", "one", names=["mixed-x", "mixed-y"]).joined()
     second = ConsumerMember(client, "mixed", "two", names=["mixed-y", "mixed-z"]).joined()
-    settle(first, second)
+    reconcile(first, second)
     assert first.assigned[ids["x"]] == second.assigned[ids["z"]] == [0, 1]
     assert owned_by(first, second) == {id_: [0, 1] for id_ in ids.values()}
     second.beat(second.assigned, names=["mixed-z"])
-    settle(first, second)
+    reconcile(first, second)
     assert second.assigned == {ids["z"]: [0, 1]}
     assert owned_by(first, second) == {id_: [0, 1] for id_ in ids.values()}
 
@@ -109,7 +109,7 @@ def test_a_pattern_must_match_the_whole_name(client: WireClient) -> None:
     ids = {name: make_topic(client, name) for name in ("re-a", "re-b", "re-a-not", "not-re-a")}
     find_group(client, "re")
     member = ConsumerMember(client, "re", "m", regex="re-[ab]").joined()
-    settle_on([{ids["re-a"]: [0], ids["re-b"]: [0]}], member)
+    reconcile_to([{ids["re-a"]: [0], ids["re-b"]: [0]}], member)
     (member_data,) = described(client, "re").members
     assert (member_data.subscribed_topic_names, member_data.subscribed_topic_regex) == (
         [],
@@ -121,30 +121,30 @@ def test_a_subscription_with_a_pattern_and_names(client: WireClient) -> None:
     ids = {name: make_topic(client, name) for name in ("both-1", "both-2", "other-1")}
     find_group(client, "both")
     member = ConsumerMember(client, "both", "m", names=["other-1"], regex="both-.*").joined()
-    settle_on([{id_: [0] for id_ in ids.values()}], member)
+    reconcile_to([{id_: [0] for id_ in ids.values()}], member)
 
 
 def test_a_new_matching_topic_is_assigned(broker: RunningBroker, client: WireClient) -> None:
     first = make_topic(client, "fresh-1")
     find_group(client, "fresh")
     member = ConsumerMember(client, "fresh", "m", regex="fresh-.*").joined()
-    settle_on([{first: [0]}], member)
+    reconcile_to([{first: [0]}], member)
     second = make_topic(client, "fresh-2")
-    settle(member)
+    reconcile(member)
     assert member.assigned == {first: [0]}, "the pattern is resolved at most once in ten seconds"
     pass_time(broker, REFRESH_MS)
-    settle_on([{first: [0], second: [0]}], member)
+    reconcile_to([{first: [0], second: [0]}], member)
     delete_topic(client, "fresh-1")
-    settle_on([{second: [0]}], member)
+    reconcile_to([{second: [0]}], member)
 
 
 def test_a_pattern_is_replaced_by_names(client: WireClient) -> None:
     first, second = make_topic(client, "up-1"), make_topic(client, "up-2")
     find_group(client, "up")
     member = ConsumerMember(client, "up", "m", regex="up-.*").joined()
-    settle_on([{first: [0], second: [0]}], member)
+    reconcile_to([{first: [0], second: [0]}], member)
     member.beat(member.assigned, regex="", names=["up-2"])
-    settle_on([{second: [0]}], member)
+    reconcile_to([{second: [0]}], member)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "*", r"(?=look)", r"(a)\1", "a{1,99999}"])
@@ -163,7 +163,7 @@ def test_nested_repetitions_do_not_block(client: WireClient) -> None:
     find_group(client, "evil")
     started = time.monotonic()
     member = ConsumerMember(client, "evil", "m", regex="(a*)*(a|aa)+c").joined()
-    settle(member)
+    reconcile(member)
     assert time.monotonic() - started < 5
     assert member.assigned == {}
 
@@ -187,7 +187,7 @@ def test_a_failed_search_is_retried(broker: RunningBroker, client: WireClient) -
     try:
         broker.call(fail_once)
         member = ConsumerMember(client, "retry", "m", regex="retry-.*").joined()
-        settle_on([{topic: [0]}], member)
+        reconcile_to([{topic: [0]}], member)
     finally:
         logger.propagate = True
 
@@ -213,7 +213,7 @@ def test_a_pattern_matches_only_visible_topics(guarded: RunningBroker) -> None:
         find_group(admin, "g")
         allow(admin, "User:ann", AclOperation.READ, ResourceType.GROUP, "g")
         member = ConsumerMember(ann, "g", "m", regex=".*").joined()
-        settle(member)
+        reconcile(member)
         assert member.assigned == {}
         allow(
             admin,
@@ -243,11 +243,11 @@ def test_a_pattern_is_resolved_with_the_permissions_of_the_member(
             ConsumerMember(ann, "of-ann", "m", regex="(see|hide)-.*").joined(),
             ConsumerMember(admin, "of-admin", "m", regex="(see|hide)-.*").joined(),
         ]
-        settle_on([{visible: [0]}, {visible: [0], hidden: [0]}], *members)
+        reconcile_to([{visible: [0]}, {visible: [0], hidden: [0]}], *members)
         pass_time(guarded, REFRESH_MS)
         added = make_topic(admin, "hide-2")
-        settle_on([{visible: [0]}, {visible: [0], hidden: [0], added: [0]}], *members)
-        settle(*members)
+        reconcile_to([{visible: [0]}, {visible: [0], hidden: [0], added: [0]}], *members)
+        reconcile(*members)
         assert members[0].assigned == {visible: [0]}
 
 

@@ -21,8 +21,8 @@ from tests.support.coordinator.group_members import (
     LEAVE_FOR_NOW,
     ConsumerMember,
     owned_by,
-    settle,
-    settle_on,
+    reconcile,
+    reconcile_to,
 )
 from tests.support.protocol.admin import alter
 from tests.support.protocol.requests import make_topic
@@ -49,7 +49,7 @@ def test_two_members_share_a_topic(client: WireClient, version: int) -> None:
     assert (first.epoch, first.assigned) == (2, {topic: [0, 1, 2, 3]})
     second = ConsumerMember(client, group, "second", names=[group], version=version).joined()
     assert second.assigned == {}, "the first has not revoked its partitions yet"
-    settle(first, second)
+    reconcile(first, second)
     assert first.epoch == second.epoch == 3
     assert sorted(len(item.assigned[topic]) for item in (first, second)) == [2, 2]
     assert owned_by(first, second) == {topic: [0, 1, 2, 3]}
@@ -59,7 +59,7 @@ def test_two_members_share_a_topic(client: WireClient, version: int) -> None:
         "second",
         -1,
     )
-    settle(first)
+    reconcile(first)
     assert first.assigned == {topic: [0, 1, 2, 3]}
 
 
@@ -116,7 +116,7 @@ def test_a_member_that_does_not_revoke_in_time_is_fenced(
         second.obey()
         pass_time(broker, 25_000)
     assert first.beat({topic: [0, 1]}).error_code in FENCED
-    settle_on([{topic: [0, 1]}], second)
+    reconcile_to([{topic: [0, 1]}], second)
 
 
 # --- epochs
@@ -127,13 +127,13 @@ def test_a_wrong_member_epoch_is_fenced(client: WireClient) -> None:
     find_group(client, "epochs")
     member = ConsumerMember(client, "epochs", "m", names=["epochs"]).joined()
     second = ConsumerMember(client, "epochs", "n", names=["epochs"]).joined()
-    settle(member, second)
+    reconcile(member, second)
     member.epoch += 5
     response = member.beat()
     assert response.error_code == ErrorCode.FENCED_MEMBER_EPOCH
     assert "join again" in response.error_message
     member.joined()
-    settle(member, second)
+    reconcile(member, second)
     assert owned_by(member, second) == {topic: [0, 1]}
 
 
@@ -169,14 +169,14 @@ def test_a_member_without_heartbeats_is_fenced(broker: RunningBroker, client: Wi
     find_group(client, "silent")
     silent = ConsumerMember(client, "silent", "silent", names=["silent"]).joined()
     alive = ConsumerMember(client, "silent", "alive", names=["silent"]).joined()
-    settle(silent, alive)
+    reconcile(silent, alive)
     pass_time(broker, SESSION_MS - 1000)
     alive.obey()
     pass_time(broker, 2000)
     response = silent.beat()
     assert response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert "silent" in response.error_message
-    settle_on([{topic: [0, 1]}], alive)
+    reconcile_to([{topic: [0, 1]}], alive)
     assert [member.member_id for member in described(client, "silent").members] == ["alive"]
 
 
@@ -218,11 +218,11 @@ def test_the_assignment_interval_changes_without_a_restart(client: WireClient) -
     alter(client, ConfigResourceType.BROKER, "", {name: "15000"})
     try:
         second = ConsumerMember(client, "dynamic", "second", names=["dynamic"]).joined()
-        settle(first, second)
+        reconcile(first, second)
         assert second.assigned == {}, "the previous target assignment still applies"
     finally:
         alter(client, ConfigResourceType.BROKER, "", {name: None})
-    settle(first, second)
+    reconcile(first, second)
     assert [len(owned) for item in (first, second) for owned in item.assigned.values()] == [1, 1]
 
 
@@ -234,7 +234,7 @@ def test_a_static_member_gets_its_partitions_back(client: WireClient) -> None:
     find_group(client, "static")
     first = ConsumerMember(client, "static", "a-1", names=["static"], instance="a").joined()
     second = ConsumerMember(client, "static", "b-1", names=["static"], instance="b").joined()
-    settle(first, second)
+    reconcile(first, second)
     partitions_before = first.assigned
     assert first.leave(LEAVE_FOR_NOW).error_code == 0
     second.obey()
@@ -265,13 +265,13 @@ def test_the_session_of_an_absent_static_member_ends(
     find_group(client, "never")
     first = ConsumerMember(client, "never", "a-1", names=["never"], instance="a").joined()
     second = ConsumerMember(client, "never", "b-1", names=["never"], instance="b").joined()
-    settle(first, second)
+    reconcile(first, second)
     first.leave(LEAVE_FOR_NOW)
     pass_time(broker, SESSION_MS - 1000)
     second.obey()
     assert len(second.assigned[topic]) == 1
     pass_time(broker, 2000)
-    settle_on([{topic: [0, 1]}], second)
+    reconcile_to([{topic: [0, 1]}], second)
 
 
 # --- assignors
@@ -285,14 +285,14 @@ def test_members_select_an_assignor(client: WireClient) -> None:
         ConsumerMember(client, "chosen", name, names=names, assignor="range").joined()
         for name in ("a", "b")
     ]
-    settle(*members)
+    reconcile(*members)
     assert described(client, "chosen").assignor_name == "range"
     # Range assigns the same partitions of every topic to a member.
     assert members[0].assigned == {id_: [0, 1] for id_ in ids}
     assert members[1].assigned == {id_: [2] for id_ in ids}
     for member in members:
         member.beat(assignor="uniform")
-    settle(*members)
+    reconcile(*members)
     assert described(client, "chosen").assignor_name == "uniform"
 
 

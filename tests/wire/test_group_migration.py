@@ -19,7 +19,12 @@ from tests.support.coordinator.group_client import (
     pass_time,
     wait_until,
 )
-from tests.support.coordinator.group_members import ClassicMember, ConsumerMember, settle, settle_on
+from tests.support.coordinator.group_members import (
+    ClassicMember,
+    ConsumerMember,
+    reconcile,
+    reconcile_to,
+)
 from tests.support.protocol.requests import make_topic
 
 SESSION_MS = 45_000
@@ -74,7 +79,7 @@ def test_a_group_is_upgraded_and_downgraded_online(client: WireClient) -> None:
 
     # After the last classic member has left, all members use the consumer protocol.
     assert old.leave() is ErrorCode.NONE
-    settle_on([{topic: ALL}], new)
+    reconcile_to([{topic: ALL}], new)
 
     # A classic member joins; when the last consumer member leaves, the group is classic again.
     returned = ClassicMember(client, "roll", ["roll"]).joined()
@@ -99,7 +104,7 @@ def test_a_consumer_member_replaces_the_classic_member_with_its_id(client: WireC
     topic = make_topic(client, "same", 4)
     old = classic_group(client, "same")
     new = ConsumerMember(client, "same", old.member_id, names=["same"]).joined()
-    settle_on([{topic: ALL}], new)
+    reconcile_to([{topic: ALL}], new)
     assert old.beat() in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
 
@@ -108,7 +113,7 @@ def test_static_members_keep_their_instance_id(client: WireClient) -> None:
     find_group(client, "inst")
     old = ClassicMember(client, "inst", ["inst"], instance="i").joined({"inst": ALL})
     new = ConsumerMember(client, "inst", "new", names=["inst"], instance="i").joined()
-    settle_on([{topic: ALL}], new)
+    reconcile_to([{topic: ALL}], new)
     assert old.beat() is ErrorCode.FENCED_INSTANCE_ID
     (member,) = described(client, "inst").members
     assert (member.member_id, member.instance_id) == ("new", "i")
@@ -146,7 +151,7 @@ def test_the_session_of_a_classic_member_ends_in_a_consumer_group(
     pass_time(broker, SESSION_MS - 1000)
     new.obey()
     pass_time(broker, 2000)
-    settle_on([{topic: ALL}], new)
+    reconcile_to([{topic: ALL}], new)
     assert old.beat() is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -201,7 +206,7 @@ def test_the_migration_policy(tmp_path: Path, policy: str) -> None:
             assert returned.join().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
             return
         returned.joined()
-        settle(new)
+        reconcile(new)
         new.leave()
         # Without downgrade, the classic member stays in a consumer group.
         assert listed(client)["down"][1] == ("classic" if down else "consumer")

@@ -35,7 +35,7 @@ from tests.support.coordinator.group_members import (
     ClassicMember,
     ConsumerMember,
     owned_by,
-    settle,
+    reconcile,
 )
 from tests.support.coordinator.transaction_client import uncommitted
 from tests.support.protocol.admin import alter
@@ -58,7 +58,7 @@ class Groups:
         for name in ("new", "moving", "static", "old", "mixed", "tool"):
             find_group(client, name)
         self.new = [ConsumerMember(client, "new", item, names=["t"]).joined() for item in "ab"]
-        settle(*self.new)
+        reconcile(*self.new)
         self.regex = ConsumerMember(client, "pattern", "r", regex="t|u").joined()
         wait_until(lambda: self.regex.obey() and bool(self.regex.assigned))
         # One member must revoke partitions and has not done so yet.
@@ -97,13 +97,13 @@ class Groups:
         for classic in (self.old, self.mixed):
             classic.client = client
         epochs = [item.epoch for item in self.new]
-        settle(*self.new)
+        reconcile(*self.new)
         assert [item.epoch for item in self.new] == epochs
         assert owned_by(*self.new) == {self.topic: [0, 1, 2, 3]}
         a = self.new[0]
         assert commit(client, "new", {("t", 0): 15}, member_id="a", epoch=a.epoch) == [0]
         assert self.regex.obey().member_epoch == self.regex.epoch
-        settle(*self.moving)
+        reconcile(*self.moving)
         assert owned_by(*self.moving) == {self.topic: [0, 1, 2, 3]}
         assert len(self.moving[1].assigned[self.topic]) == 2
         returned = ConsumerMember(client, "static", "s2", names=["t"], instance="i").joined()

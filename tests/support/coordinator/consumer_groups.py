@@ -149,7 +149,7 @@ def assigned_in(host: GroupHost, response: ConsumerGroupHeartbeatResponse) -> Pa
     return result
 
 
-def settle(*members: Consumer, rounds: int = 4) -> None:
+def reconcile(*members: Consumer, rounds: int = 4) -> None:
     """Sends heartbeats until the assignment is reconciled."""
     for _ in range(rounds):
         for member in members:

@@ -108,7 +108,7 @@ def fetched_group(
     epoch: int = -1,
     version: int = 9,
 ) -> Any:
-    """A group's part of the answer to OffsetFetch; without `wanted` all that it has."""
+    """Returns a group's part of an OffsetFetch response; without `requested` all its offsets."""
     topics = None
     if requested is not None:
         topics = []
@@ -172,11 +172,11 @@ class MovedClock:
 def pass_time(broker: RunningBroker, milliseconds: int) -> None:
     """Advances the group coordinator's clock and runs the timers that are due."""
 
-    def turn(inside: Broker) -> None:
+    def step(inside: Broker) -> None:
         clock = inside.groups._clock
         if not isinstance(clock, MovedClock):
             clock = inside.groups._clock = MovedClock(clock)
         clock.ahead_ms += milliseconds
         inside.groups._fire_due_timers()
 
-    broker.call(turn)
+    broker.call(step)

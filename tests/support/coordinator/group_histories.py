@@ -1,7 +1,7 @@
 """Random histories of consumer groups: what members, tools and the cluster do, from a seed.
 
 A history runs on our shard and is recorded line by line, so that Kafka's own coordinator can
-live it too (`tests/compat/java/DriveGroups.java` says how the lines read).
+run it too (`tests/compat/java/DriveGroups.java` documents the lines).
 """
 
 import re
@@ -148,7 +148,7 @@ class GroupHistory:
         ]
         self.outcomes: list[tuple[list[tuple[bytes, bytes | None]], dict[int, Message]]] = []
         self.outcomes.extend([([], {})] * 4)
-        self.asked: list[tuple[type[Message], int]] = []
+        self.requests: list[tuple[type[Message], int]] = []
 
     def _topics_line(self) -> str:
         result = self.host.topics.partitions.items()
@@ -164,7 +164,7 @@ class GroupHistory:
         since = len(self.host.log)
         earlier = set(self.host.responses)
         waiter = self.host.send(request, version, client_id=client)
-        self.asked.append((response, version))
+        self.requests.append((response, version))
         body = b64encode(encode(request, version)).decode()
         api = type(request).INFO.key
         new = {n - 1: self.host.responses[n] for n in self.host.responses if n not in earlier}
@@ -254,7 +254,7 @@ class GroupHistory:
         elif not response.error_code:
             client.epoch = max(response.member_epoch, 0)
             if response.assignment is not None:
-                # It lets go at once of what it no longer has, or only later.
+                # It gives up revoked partitions at once, or only later.
                 settings = {
                     str(topic.topic_id): topic.partitions
                     for topic in response.assignment.topic_partitions
@@ -285,7 +285,7 @@ class GroupHistory:
             # There Kafka makes up a member id by chance, or forgets the group unrecorded.
             return
         if isinstance(group, ClassicGroup) and len(group.members) > 1:
-            # Which of them leads, after a downgrade, is told by Java's tables.
+            # After a downgrade the leader depends on the order of Java's hash tables.
             return
         chance = random.random()
         if chance < 0.5:

@@ -255,7 +255,7 @@ def decode_assignment(data: bytes) -> dict[str, list[int]]:
     }
 
 
-def settle(*members: ConsumerMember) -> None:
+def reconcile(*members: ConsumerMember) -> None:
     """Sends heartbeats until no response changes a member."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
@@ -267,7 +267,7 @@ def settle(*members: ConsumerMember) -> None:
         assert time.monotonic() < deadline, before
 
 
-def settle_on(expected: Sequence[Partitions], *members: ConsumerMember) -> None:
+def reconcile_to(expected: Sequence[Partitions], *members: ConsumerMember) -> None:
     """Sends heartbeats until each member has its expected partitions."""
     deadline = time.monotonic() + TIMEOUT_S
     while [member.assigned for member in members] != list(expected):

@@ -259,7 +259,7 @@ def wait_for_state(client: WireClient, transactional_id: str, state: str) -> Any
 def nowhere(
     marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
 ) -> frozenset[TopicPartition]:
-    """Instead of `TransactionMarkers.write_at_once`: every marker takes the long way."""
+    """Replaces `TransactionMarkers.write_at_once`: every marker takes the normal path."""
     return frozenset()
 
 
@@ -267,7 +267,7 @@ def nowhere(
 
 
 def fetched_committed(client: WireClient, topic: str, partition: int = 0, offset: int = 0) -> Any:
-    """What a partition has to say to a consumer that reads what is committed."""
+    """Returns a partition's part of a read_committed fetch response."""
     request = fetch_request({topic: {partition: offset}}, isolation=READ_COMMITTED)
     return client.request(request, 11).responses[0].partitions[0]
 
@@ -286,7 +286,7 @@ def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes 
 
 
 def committed_in(data: Any, offset: int) -> tuple[list[bytes | None], int]:
-    """The committed values of one answer, and the offset behind them."""
+    """Returns the committed values of one response, and the offset after them."""
     waiting = sorted(
         (
             (transaction.first_offset, transaction.producer_id)
@@ -327,7 +327,7 @@ def uncommitted(client: WireClient, topic: str, partition: int = 0) -> list[byte
 
 
 def latest(client: WireClient, topic: str, isolation: int, partition: int = 0) -> int:
-    """The end of a partition as ListOffsets tells it."""
+    """Returns the end offset of a partition from ListOffsets."""
     topic_request = ListOffsetsTopic(topic, [ListOffsetsPartition(partition, timestamp=-1)])
     response = client.request(ListOffsetsRequest(-1, isolation, [topic_request]), 5)
     result = response.topics[0].partitions[0]

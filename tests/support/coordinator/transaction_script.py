@@ -62,9 +62,9 @@ class Transaction:
     transactional_id: str
     has_offset: bool = False
     commits: bool | None = None
-    """How it was to end; None where nobody has said."""
-    answered: bool = False
-    """Whether its producer was told that it has ended."""
+    """Whether it was to commit; None if its end was not requested."""
+    acknowledged: bool = False
+    """Whether its producer received the response to its end."""
 
     @property
     def value(self) -> bytes:
@@ -83,7 +83,7 @@ class Account:
 class ScriptRunner:
     """Runs transactions, request by request, and records their outcomes.
 
-    `connect` gives a connection; `died` is called when that breaks: it makes a broker that can be
+    `connect` returns a connection; `died` is called when that breaks: it makes a broker that can be
     connected to, and the request is sent once more, or it raises.
     """
 
@@ -163,7 +163,7 @@ class ScriptRunner:
         transaction.commits = commit
         code = self.do(lambda _: producer.end(commit=commit))
         assert code is ErrorCode.NONE, code
-        transaction.answered = True
+        transaction.acknowledged = True
 
     def finish(self, transaction: Transaction) -> None:
         """Waits until all partitions have the end marker."""
@@ -180,14 +180,15 @@ class ScriptRunner:
 
     # --- afterwards
 
-    def settle(self) -> None:
-        """Waits until the broker has decided everything."""
+    def wait_until_decided(self) -> None:
+        """Waits until the broker has decided all transactions."""
         self.do(_wait_until_decided)
 
-    def check(self, *, goes_on: bool) -> None:
-        """Every transaction is there as a whole or not at all, and as its producer was told.
+    def check(self, *, is_complete: bool) -> None:
+        """Checks that every transaction is complete or absent, as its producer was notified.
 
-        With `goes_on`, producers have asked until they were answered, so that all is as they said.
+        With `is_complete`, producers retried until they were acknowledged: all transactions ended
+        as requested.
         """
         result = {
             item: self.do(partial(committed, topic=TARGET, partition=item)) for item in PARTITIONS
@@ -199,8 +200,8 @@ class ScriptRunner:
             there = transaction.number in visible
             if transaction.commits is None:
                 assert not there, f"{transaction} was never to be committed"
-            elif transaction.answered or goes_on or not transaction.commits:
-                assert there == transaction.commits, f"{transaction} has ended in the other way"
+            elif transaction.acknowledged or is_complete or not transaction.commits:
+                assert there == transaction.commits, f"{transaction} has the opposite outcome"
             whole = there and transaction.has_offset
             expected_offset = offset_of(transaction.number) if whole else NO_OFFSET
             assert offsets[transaction.number] == expected_offset, transaction
@@ -220,7 +221,7 @@ class ScriptRunner:
 
 
 def offset_of(number: int) -> int:
-    """What the transaction of this number commits."""
+    """Returns the values that the transaction of this number commits."""
     return 100 + number
 
 

@@ -1,4 +1,4 @@
-"""Logs of every kind that we wrote, for a real Kafka to read, and what must be read of them."""
+"""Logs of every kind, written by Penstock for a real Kafka to read, and their expected content."""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -44,14 +44,14 @@ class PenstockWrittenLogs:
     """The same, seen just before that stop, as a kill -9 would have left it."""
     configs: Mapping[str, LogConfig]
     notes: Mapping[TopicPartition, Notes]
-    """What must be read of each log, but for the compacted one."""
+    """The expected content of each log except the compacted one."""
 
     @property
     def partitions(self) -> list[TopicPartition]:
         return sorted(TopicPartition(topic, 0) for topic in self.configs)
 
     def expected(self, where: TopicPartition, *, crashed: bool = False) -> ServedPartition:
-        """What every reader must get of a log that was not compacted."""
+        """Returns the expected content of a log that was not compacted."""
         notes = self.notes[where]
         if crashed and where == TORN:
             notes = Notes(notes.batches[:-1], notes.first_offset)
@@ -102,7 +102,7 @@ HIGH_EPOCHS = ("epochs", "truncated")
 
 
 def write_penstock_logs(directory: Path) -> PenstockWrittenLogs:
-    """Writes every kind of log, with a crash, a recovery and a clean restart on the way."""
+    """Writes every kind of log, with a crash, a recovery and a clean restart between them."""
     data, crashed = directory / "data", directory / "crashed"
     writing = _Writing()
     _write_what_a_crash_tears(writing, directory / "killed", data)
@@ -207,16 +207,16 @@ def _sizes(count: int) -> Iterator[int]:
 def _write_transactions(writer: LogWriter, rounds: int, first_id: int) -> None:
     """Two producers whose transactions overlap, and one that is idempotent only."""
     left, right, plain = (Producer(first_id + n, epoch=writer.epoch) for n in range(3))
-    for turn in range(rounds):
-        left.coordinator_epoch = right.coordinator_epoch = turn // 2
+    for number in range(rounds):
+        left.coordinator_epoch = right.coordinator_epoch = number // 2
         for n in range(6):
             writer.send(writer.shapes(3), producer=left, transactional=True)
             if n % 2:
                 writer.send(writer.shapes(2), producer=plain, codec=Compression.LZ4)
             writer.send(writer.shapes(2, keys=9), producer=right, transactional=True)
-        writer.end(left, commit=turn % 3 != 1)
+        writer.end(left, commit=number % 3 != 1)
         writer.send(writer.shapes(1), producer=right, transactional=True)
-        writer.end(right, commit=turn % 3 != 2)
+        writer.end(right, commit=number % 3 != 2)
     # Markers of a transaction that wrote nothing here, and of a client without KIP-890.
     writer.end(left, commit=True)
     writer.send(writer.shapes(2), producer=left, transactional=True)
@@ -297,7 +297,7 @@ def _write_idempotent(writer: LogWriter, first: bool) -> None:
 
 
 def _write_keyed(writer: LogWriter, first: bool) -> None:
-    """What is worth compacting: few keys, tombstones, every codec, producers, transactions."""
+    """Input for compaction: few keys, tombstones, every codec, producers, transactions."""
     producer = Producer(401, epoch=writer.epoch)
     ended = Producer(402, epoch=100 * writer.epoch)
     for n in range(60):
@@ -327,7 +327,7 @@ def _write_recovered(writer: LogWriter, first: bool) -> None:
 
 
 def _write_rolled(writer: LogWriter, first: bool) -> None:
-    """Segments end by a roll that nobody had to ask for, and the last one is empty."""
+    """Segments that were rolled explicitly; the last one is empty."""
     for _ in range(3):
         _write_plain(writer, 7)
         writer.log.roll()
@@ -341,7 +341,7 @@ def _write_torn(writer: LogWriter, first: bool) -> None:
 
 
 def _write_truncated(writer: LogWriter, manager: LogManager, first: bool) -> None:
-    """What a follower loses when another one becomes leader: records, epochs, an abort."""
+    """A follower's truncation after a leader change: records, epochs, an abort."""
     producer = Producer(201, epoch=writer.epoch)
     aborted = Producer(202, epoch=writer.epoch)
     _write_plain(writer, 70, producer=producer)

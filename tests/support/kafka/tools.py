@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, one after the other in one JVM: each start of a JVM is dear.
+"""Kafka's own command-line tools, one after the other in one JVM: starting a JVM is expensive.
 
 with KafkaTools(KafkaParts.find()) as tools:
     shell = Shell(tools, "127.0.0.1:9092")
@@ -19,7 +19,7 @@ from tests.support.kafka.broker import ROOT, KafkaParts, KafkaToolError
 JAVA_DIRECTORY = ROOT / "tests" / "compat" / "tools" / "java"
 JOB_SECONDS = 30.0
 GRACE_SECONDS = 30.0
-"""How much longer than a job's own limit its answer may take, before the JVM is given up."""
+"""How long a response may be late, beyond the job's own limit, before the JVM is killed."""
 
 MAIN_CLASSES: Mapping[str, str] = {
     "acls": "org.apache.kafka.tools.AclCommand",
@@ -52,12 +52,12 @@ ADDRESS_FIRST = frozenset({"features", "transactions"})
 QUICK: Mapping[str, Sequence[str]] = {
     "console-consumer": ("--command-property", "fetch.max.wait.ms=10"),
 }
-"""What a tool is told so that its end is not kept waiting: by default for a fetch of 0.5 s."""
+"""Options that end a tool sooner: by default it waits for a fetch of 0.5 s."""
 
 
 @dataclass(frozen=True)
 class ToolRun:
-    """What a tool did. `exit` is None where it had not ended in time."""
+    """The result of a tool. `exit` is None if it did not end in time."""
 
     exit: int | None
     out: str
@@ -65,16 +65,16 @@ class ToolRun:
 
     @property
     def lines(self) -> list[str]:
-        """What it printed, without empty lines and the blanks at the ends."""
+        """The printed lines, stripped and without empty ones."""
         return [line.strip() for line in self.out.splitlines() if line.strip()]
 
     @property
     def text(self) -> str:
-        """All that a user sees in a terminal."""
+        """The output as in a terminal."""
         return self.out + self.err
 
     def rows(self, *columns: str) -> list[list[str]]:
-        """The chosen columns of a table that it printed, after any remarks; the rows are sorted.
+        """Returns these columns of the printed table, with the rows sorted.
 
         Cells have no blanks in them, and only the last of a row may be empty.
         """
@@ -112,7 +112,7 @@ class KafkaTools:
     def run(
         self, tool: str, *arguments: str, stdin: str = "", timeout: float = JOB_SECONDS
     ) -> ToolRun:
-        """Runs a tool with exactly these arguments; a tool that fails is a result like another."""
+        """Runs a tool with exactly these arguments; a failure is a result too."""
         process = self._process or self._start()
         job = {
             "main": MAIN_CLASSES[tool],
@@ -123,8 +123,8 @@ class KafkaTools:
         assert process.stdin is not None
         process.stdin.write(json.dumps(job).encode() + b"\n")
         process.stdin.flush()
-        response = json.loads(self._answer(process, timeout + GRACE_SECONDS))
-        if response["exit"] is None:  # it is running still, and would print into the next answer
+        response = json.loads(self._read_response(process, timeout + GRACE_SECONDS))
+        if response["exit"] is None:  # it still runs, and would print into the next response
             self.close()
         return ToolRun(response["exit"], response["out"], response["err"])
 
@@ -141,7 +141,7 @@ class KafkaTools:
             )
         return self._process
 
-    def _answer(self, process: subprocess.Popen[bytes], timeout: float) -> bytes:
+    def _read_response(self, process: subprocess.Popen[bytes], timeout: float) -> bytes:
         assert process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -151,13 +151,13 @@ class KafkaTools:
         assert self._scratch is not None
         stderr = (Path(self._scratch.name) / "stderr").read_text(errors="replace")[-4000:]
         self.close()
-        raise KafkaToolError(f"no answer from the tools within {timeout} s:\n{stderr}")
+        raise KafkaToolError(f"no response from the tools within {timeout} s:\n{stderr}")
 
 
 class Shell:
     """The tools of one user against one broker: `shell("topics", "--list")`.
 
-    `configuration` is a properties file with what a client needs to log in.
+    `configuration` is a properties file with the login of a client.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Shell:
     def __call__(
         self, tool: str, *arguments: str, stdin: str = "", timeout: float = JOB_SECONDS
     ) -> ToolRun:
-        """Runs a tool that must succeed; a KafkaToolError says what it printed instead."""
+        """Runs a tool that must succeed; otherwise KafkaToolError has its output."""
         run = self.attempt(tool, *arguments, stdin=stdin, timeout=timeout)
         if run.exit != 0:
             end = "did not end in time" if run.exit is None else f"ended with {run.exit}"

@@ -1,4 +1,4 @@
-"""What consumers and their groups are told of transactions: to compare our broker with Kafka's."""
+"""Responses to consumers about transactions, to compare our broker with Kafka's."""
 
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_records import (
@@ -38,7 +38,7 @@ from tests.support.coordinator.transaction_client import (
 )
 from tests.support.protocol.requests import fetch_request, make_topic
 
-Answers = dict[str, object]
+Results = dict[str, object]
 TOPIC = "in-transactions"
 _LAST_WITH_NAMES = 5
 
@@ -47,9 +47,9 @@ def name_of(code: int) -> str:
     return ErrorCode(code).name
 
 
-def offsets(client: WireClient) -> Answers:
+def offsets(client: WireClient) -> Results:
     """Offsets in transactions: who may commit them, and who sees them when."""
-    result: Answers = {}
+    result: Results = {}
     for version in range(_LAST_WITH_NAMES + 1):
         name = f"offsets-{version}"
         producer = TxnProducer.started(client, name, Generation.V1)
@@ -151,13 +151,13 @@ def offsets(client: WireClient) -> Answers:
     return result
 
 
-def reading(client: WireClient) -> Answers:
-    """What consumers are told of a partition with transactions of all kinds."""
+def reading(client: WireClient) -> Results:
+    """Responses to consumers of a partition with transactions of all kinds."""
     topic = "read-in-transactions"
     make_topic(client, topic)
     producer = TxnProducer.started(client, "reading-1", Generation.V1)
     two = TxnProducer.started(client, "reading-2", Generation.V2)
-    result: Answers = {}
+    result: Results = {}
 
     def look(when: str) -> None:
         high_watermark = latest(client, topic, 0)

@@ -1,6 +1,6 @@
-"""Requests of transactional clients, and what a broker answers: to compare ours with Kafka's.
+"""Requests of transactional clients and their responses, to compare our broker with Kafka's.
 
-Producer ids are left out of the answers, since every broker gives out its own.
+Producer ids are not part of the results: every broker assigns its own.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ from tests.support.coordinator.transaction_client import (
 from tests.support.kafka.broker import wait_until
 from tests.support.kafka.transaction_consumer_requests import (
     TOPIC,
-    Answers,
+    Results,
     name_of,
     offsets,
     reading,
@@ -46,13 +46,13 @@ from tests.support.kafka.transaction_consumer_requests import (
 from tests.support.protocol.requests import make_topic
 
 
-def transactions(client: WireClient) -> Answers:
+def transactions(client: WireClient) -> Results:
     """Everything that has to do with transactions."""
     make_topic(client, TOPIC, 3)
     find = FindCoordinatorRequest("any", 1)
     wait_until(lambda: client.request(find, 3).error_code == 0, "the transaction coordinator")
     wait_until(lambda: client.request(find_group(), 3).error_code == 0, "the group coordinator")
-    result: Answers = {}
+    result: Results = {}
     questions = (
         _finding,
         _initializing,
@@ -74,9 +74,9 @@ def find_group() -> FindCoordinatorRequest:
     return FindCoordinatorRequest("group", 0)
 
 
-def _finding(client: WireClient) -> Answers:
+def _finding(client: WireClient) -> Results:
     """FindCoordinator, of one and of several."""
-    result: Answers = {}
+    result: Results = {}
     for version in range(4):
         for key in ("x", ""):
             for key_type in (0, 1, 9) if version else (0,):
@@ -97,7 +97,7 @@ def _finding(client: WireClient) -> Answers:
     return result
 
 
-def _initializing(client: WireClient) -> Answers:
+def _initializing(client: WireClient) -> Results:
     """InitProducerId with all that it may not have."""
     cases: dict[str, tuple[str | None, int, int, int]] = {
         "no id": ("", 1000, -1, -1),
@@ -112,7 +112,7 @@ def _initializing(client: WireClient) -> Answers:
         "negative id and epoch": ("i", 1000, -2, -2),
         "nobody's, with an id": (None, 1000, 77, 3),
     }
-    result: Answers = {}
+    result: Results = {}
     for version in (0, 2, 3, 4, 5):
         for name, (transactional_id, timeout_ms, producer_id, epoch) in cases.items():
             if version < 3 and (producer_id, epoch) != (-1, -1):
@@ -127,8 +127,8 @@ def _initializing(client: WireClient) -> Answers:
     return result
 
 
-def _told(message: Any) -> list[tuple[object, ...]]:
-    """What a Produce was told, without words."""
+def _produce_results(message: Any) -> list[tuple[object, ...]]:
+    """Returns the results in a Produce response, without error messages."""
     return [
         (
             name_of(response.error_code),
@@ -143,9 +143,9 @@ def _told(message: Any) -> list[tuple[object, ...]]:
     ]
 
 
-def _first_batches(client: WireClient) -> Answers:
-    """Batches that the coordinator is asked about, and does not agree."""
-    result: Answers = {}
+def _first_batches(client: WireClient) -> Results:
+    """Batches that the coordinator refuses when the partition verifies them."""
+    result: Results = {}
     for version in (8, 10, 11, 12):
         producer = TxnProducer.started(client, f"batches-{version}", Generation.V1)
         epoch, id_ = producer.epoch, producer.producer_id
@@ -174,13 +174,13 @@ def _first_batches(client: WireClient) -> Answers:
             )
         for name, (transactional_id, batches) in cases.items():
             response = client.request(produce_request(transactional_id, batches), version)
-            result[f"{name}, {version}"] = _told(response)
+            result[f"{name}, {version}"] = _produce_results(response)
     return result
 
 
-def _ends(client: WireClient) -> Answers:
-    """EndTxn with what does not fit."""
-    result: Answers = {}
+def _ends(client: WireClient) -> Results:
+    """EndTxn requests that do not match the state."""
+    result: Results = {}
     for generation, versions in ((Generation.V1, range(5)), (Generation.V2, (5,))):
         for version in versions:
             name = f"ends-{version}"
@@ -232,10 +232,10 @@ def _ends(client: WireClient) -> Answers:
     return result
 
 
-def _admin(client: WireClient) -> Answers:
+def _admin(client: WireClient) -> Results:
     """DescribeTransactions, ListTransactions and DescribeProducers."""
     producer = TxnProducer.started(client, "admin", timeout_ms=12_345)
-    result: Answers = {"empty": _described(client, "admin")}
+    result: Results = {"empty": _described(client, "admin")}
     offset = producer.write(TOPIC, b"x", b"y", partition=2)
     producer.write(TOPIC, b"x")
     result["ongoing"] = _described(client, "admin")
@@ -306,9 +306,9 @@ def _described(client: WireClient, name: str) -> tuple[object, ...]:
     )
 
 
-def _markers(client: WireClient) -> Answers:
+def _markers(client: WireClient) -> Results:
     """WriteTxnMarkers of one who is no coordinator."""
-    result: Answers = {}
+    result: Results = {}
     producer = TxnProducer.started(client, "markers", Generation.V1)
     producer.init()
     producer.write(TOPIC, b"x")
@@ -347,9 +347,9 @@ def _markers(client: WireClient) -> Answers:
     return result
 
 
-def _adding(client: WireClient) -> Answers:
-    """AddPartitionsToTxn and AddOffsetsToTxn with what does not fit."""
-    result: Answers = {}
+def _adding(client: WireClient) -> Results:
+    """AddPartitionsToTxn and AddOffsetsToTxn requests that do not match the state."""
+    result: Results = {}
     producer = TxnProducer.started(client, "adding", Generation.V1)
     id_, epoch = producer.producer_id, producer.epoch
     good = [AddPartitionsToTxnTopic(TOPIC, [0, 1])]
@@ -426,9 +426,9 @@ def _transactions(response: Any) -> tuple[object, ...]:
     )
 
 
-def _fencing(client: WireClient) -> Answers:
-    """What a producer is told after another one has come."""
-    result: Answers = {}
+def _fencing(client: WireClient) -> Results:
+    """Responses to a producer that was fenced by another one."""
+    result: Results = {}
     for generation in Generation:
         name = f"fencing-{generation.name}"
         old = TxnProducer.started(client, name, generation)
@@ -449,7 +449,8 @@ def _fencing(client: WireClient) -> Answers:
             batch = old.batch(TOPIC, b"y", partition=1)
             produce = produce_request(name, {(TOPIC, 1): batch})
             result[f"{name}, produce, {version}"] = [
-                (outcome[0], outcome[1]) for outcome in _told(client.request(produce, version))
+                (outcome[0], outcome[1])
+                for outcome in _produce_results(client.request(produce, version))
             ]
         for version in (3, 4, 5):
             request = InitProducerIdRequest(name, 60_000, old.producer_id, old.epoch)

@@ -40,7 +40,7 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
 )
-from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, settle
+from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, reconcile
 from tests.support.coordinator.groups import (
     GroupHost,
     commit_errors,
@@ -55,7 +55,7 @@ DAY_MS = 24 * 60 * 60 * 1000
 def one_member(host: GroupHost, *, names: list[str] | None = None) -> Consumer:
     member = Consumer(host, "a", names=names or ["t"])
     member.join()
-    settle(member)
+    reconcile(member)
     return member
 
 
@@ -78,7 +78,7 @@ def test_a_group_is_described() -> None:
     host = consumer_host({"t": 4})
     first = Consumer(host, "a", instance="i", assignor="range")
     first.join()
-    settle(first)
+    reconcile(first)
     Consumer(host, "b").join()
     first.beat()
     group = described(host)
@@ -225,7 +225,7 @@ def test_an_older_epoch_may_commit_partitions_that_the_member_still_owns() -> No
     second = Consumer(host, "b")
     second.join()
     old = first.epoch
-    settle(first, second)
+    reconcile(first, second)
     assert first.epoch == old + 1
     assert errors(host, "a", old, partition=0) == [ErrorCode.NONE]
     assert errors(host, "a", old, partition=3) == [ErrorCode.STALE_MEMBER_EPOCH]

@@ -18,7 +18,7 @@ from tests.support.coordinator.consumer_groups import (
     beat_request,
     consumer_host,
     kinds,
-    settle,
+    reconcile,
 )
 from tests.support.coordinator.groups import GroupHost, commit_request, committed, join_request
 
@@ -102,7 +102,7 @@ def test_a_wrong_epoch_is_fenced(step: int) -> None:
     host = consumer_host()
     member = Consumer(host, "a")
     member.join()
-    settle(member)
+    reconcile(member)
     member.beat(names=["t", "u"])
     member.obey()
     request = beat_request("a", member.epoch + step, owned={"u": [9]})
@@ -188,7 +188,7 @@ def test_the_assignor_of_most_members_is_used() -> None:
     ]
     for member in members:
         member.join()
-    settle(*members)
+    reconcile(*members)
     # Range assigns each member the same partition of both topics.
     assert {str(m.assigned["t"]) for m in members} == {"[0]", "[1]", "[2]"}
     assert all(m.assigned["t"] == m.assigned["u"] for m in members)
@@ -277,7 +277,7 @@ def test_the_partitions_of_a_leaving_member_are_reassigned() -> None:
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.join()
     second.join()
-    settle(first, second)
+    reconcile(first, second)
     epoch = first.epoch
     since = len(host.log)
     response = second.leave()
@@ -297,7 +297,7 @@ def test_an_expired_member_is_removed() -> None:
     first.obey()
     host.advance(1)
     assert set(host.consumer().members) == {"a"}
-    settle(first)
+    reconcile(first)
     assert first.assigned == {"t": [0, 1]}
     assert second.beat().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -320,10 +320,10 @@ def test_a_coordinator_restart_changes_no_assignment() -> None:
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.join()
     second.join()
-    settle(first, second)
+    reconcile(first, second)
     assignments = (first.epoch, first.assigned, second.assigned)
     host.restart()
-    settle(first, second)
+    reconcile(first, second)
     assert (first.epoch, first.assigned, second.assigned) == assignments
 
 

@@ -18,7 +18,7 @@ from penstock.protocol.messages.join_group import JoinGroupResponse
 from penstock.protocol.messages.offset_commit import OffsetCommitResponse
 from penstock.protocol.messages.sync_group import SyncGroupResponse
 from penstock.protocol.versioned import encode_versioned
-from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, settle
+from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, reconcile
 from tests.support.coordinator.groups import (
     REBALANCE_MS,
     SESSION_MS,
@@ -104,7 +104,7 @@ def test_a_classic_group_is_upgraded_online() -> None:
     assert old.beat() == ErrorCode.REBALANCE_IN_PROGRESS
     old.join()
     assert old.partitions() == [0, 1]
-    settle(new)
+    reconcile(new)
     assert new.assigned == {"t": [2, 3]}
     assert old.beat() == ErrorCode.NONE
     host.restart()
@@ -163,7 +163,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     host = migrating_host()
     first = Consumer(host, "a")
     first.join()
-    settle(first)
+    reconcile(first)
     second = Classic(host)
     required = second.join()
     assert required.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -171,7 +171,7 @@ def test_a_classic_member_joins_a_consumer_group() -> None:
     assert second.join().error_code == ErrorCode.NONE
     assert second.generation == host.consumer().group_epoch
     assert second.partitions() == []
-    settle(first)
+    reconcile(first)
     assert second.beat() == ErrorCode.REBALANCE_IN_PROGRESS
     second.join()
     assert second.partitions() == [2, 3]
@@ -277,7 +277,7 @@ def test_a_static_consumer_is_replaced_by_a_classic_one() -> None:
     consumer.join()
     member = Classic(host, "b")
     member.join()
-    settle(consumer)
+    reconcile(consumer)
     member.join()
     member.sync()
     replacement = Classic(host, instance="i")

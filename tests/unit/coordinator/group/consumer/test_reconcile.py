@@ -15,7 +15,7 @@ from tests.support.coordinator.consumer_groups import (
     Consumer,
     consumer_host,
     kinds,
-    settle,
+    reconcile,
 )
 from tests.support.coordinator.groups import GroupHost, id_of
 
@@ -24,7 +24,7 @@ def two(host: GroupHost) -> tuple[Consumer, Consumer]:
     """Returns a member that owns all partitions and one that has just joined."""
     first, second = Consumer(host, "a"), Consumer(host, "b")
     first.join()
-    settle(first)
+    reconcile(first)
     second.join()
     return first, second
 
@@ -59,7 +59,7 @@ def test_a_partition_is_revoked_before_it_is_reassigned() -> None:
 def test_partitions_store_the_epoch_of_their_assignment() -> None:
     host = consumer_host({"t": 4})
     first, second = two(host)
-    settle(first, second)
+    reconcile(first, second)
     members = host.consumer().members
     topic = id_of("t")
     assert members["a"].assigned == {topic: {0: 2, 1: 2}}

@@ -37,7 +37,7 @@ from penstock.protocol.stored.consumer_group import (
     ConsumerGroupPartitionMetadataKey,
     ConsumerGroupPartitionMetadataValue,
 )
-from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, settle
+from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, reconcile
 from tests.support.coordinator.groups import FakeTopics, GroupHost
 
 TOPIC = UUID("0f0e0d0c-0b0a-4908-8706-050403020100")
@@ -113,10 +113,10 @@ def busy_host() -> GroupHost:
     members.append(Consumer(host, "s", instance="i"))
     for member in members:
         member.join()
-    settle(*members)
+    reconcile(*members)
     members[1].leave()
     members[3].leave(-2)
-    settle(members[0], members[2])
+    reconcile(members[0], members[2])
     return host
 
 

@@ -3,7 +3,7 @@
 from penstock.coordinator.group.config import ConsumerGroupConfig, GroupConfig
 from penstock.coordinator.group.events import RegexResolved, ResolveRegexes
 from penstock.core.errors import ErrorCode
-from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, settle
+from tests.support.coordinator.consumer_groups import Consumer, consumer_host, kinds, reconcile
 from tests.support.coordinator.groups import GroupHost
 
 CONFIG = GroupConfig(
@@ -73,10 +73,10 @@ def test_a_resolved_pattern_needs_no_search() -> None:
     first, second = (Consumer(host, m, names=None, regex="x.*") for m in "ab")
     first.join()
     resolve(host, x=["x1"])
-    settle(first)
+    reconcile(first)
     second.join()
     assert not host.regexes
-    settle(first, second)
+    reconcile(first, second)
     assert (first.assigned, second.assigned) == ({"x1": [0]}, {"x1": [1]})
 
 
@@ -85,7 +85,7 @@ def test_new_topics_are_searched_for() -> None:
     member = Consumer(host, "a", names=None, regex="x.*")
     member.join()
     resolve(host, x=["x1"])
-    settle(member)
+    reconcile(member)
     host.make_topics({"x2": 1})
     member.beat()
     assert not host.regexes
@@ -154,7 +154,7 @@ def test_a_pattern_is_removed_with_its_last_member() -> None:
     first.join()
     second.join()
     resolve(host, x=["x1"])
-    settle(first, second)
+    reconcile(first, second)
     since = len(host.log)
     second.leave()
     assert kinds(host, since) == [-8, -7, -5, 3]
@@ -162,7 +162,7 @@ def test_a_pattern_is_removed_with_its_last_member() -> None:
     first.beat(regex="")
     assert -16 in kinds(host, since)
     assert not host.consumer().is_subscribed_to("x1")
-    settle(first)
+    reconcile(first)
     assert first.assigned == {"t": [0]}
     second.join()
     since = len(host.log)

@@ -12,7 +12,7 @@ from tests.support.coordinator.consumer_groups import (
     Consumer,
     consumer_host,
     kinds,
-    settle,
+    reconcile,
 )
 from tests.support.coordinator.groups import GroupHost
 
@@ -22,7 +22,7 @@ def pair(host: GroupHost) -> tuple[Consumer, Consumer]:
     second = Consumer(host, "b", instance="two")
     first.join()
     second.join()
-    settle(first, second)
+    reconcile(first, second)
     return first, second
 
 
@@ -89,7 +89,7 @@ def test_an_instance_leaves_permanently() -> None:
     first, second = pair(host)
     assert second.leave(-1).error_code == ErrorCode.NONE
     assert set(host.consumer().static_members) == {"one"}
-    settle(first)
+    reconcile(first)
     assert first.assigned == {"t": [0, 1, 2, 3]}
 
 
@@ -102,7 +102,7 @@ def test_an_instance_rejoins_with_another_subscription() -> None:
     rejoined.join()
     assert rejoined.epoch == epoch + 1
     assert rejoined.assigned == {"u": [0, 1]}
-    settle(first, rejoined)
+    reconcile(first, rejoined)
     assert first.assigned == {"t": [0, 1]}
 
 

@@ -27,7 +27,7 @@ from penstock.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from tests.support.coordinator.consumer_groups import Consumer, consumer_host, settle
+from tests.support.coordinator.consumer_groups import Consumer, consumer_host, reconcile
 from tests.support.coordinator.groups import (
     GroupHost,
     commit_errors,
@@ -157,7 +157,7 @@ def test_a_consumer_group_member_must_own_the_partition() -> None:
     host = consumer_host()
     member = Consumer(host, "m1")
     member.join()
-    settle(member)
+    reconcile(member)
     epoch = host.consumer().members["m1"].member_epoch
     assert txn_commit(host, 1, generation=epoch, member_id="m1") == 0
     assert txn_commit(host, 1) == 0
