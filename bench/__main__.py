@@ -17,6 +17,7 @@ SUITES = (
     "client",
     "testing",
     "soak",
+    "fuzz",
     "sim",
     "spark",
     "sinks",

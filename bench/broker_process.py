@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Self
 READY_SECONDS = 20.0
 STOP_SECONDS = 30.0
 _ADDRESS = re.compile(r"ready on (\S+):(\d+)")
+_PORT = re.compile(r":(\d+)(?=,|$)")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -114,6 +115,8 @@ class Server:
         while select.select([output], [], [], max(0.0, deadline - time.monotonic()))[0]:
             line = output.readline().decode()
             if match := _ADDRESS.search(line):
+                self.ports = [int(port) for port in _PORT.findall(line.strip())]
+                """The ports of all its listeners, in the order of `listeners`."""
                 return match[1], int(match[2])
             if not line:
                 break

@@ -45,7 +45,7 @@ def requests(draw: st.DrawFn) -> Sent:
     """A request of any supported API and version; about half of its values are plausible."""
     key, version = draw(served)
     message = draw(messages_of(api(key).request, version))
-    _make_sense(message, version, Random(draw(st.integers(0, 2**32))))
+    make_plausible(message, version, Random(draw(st.integers(0, 2**32))))
     return message, version
 
 
@@ -93,7 +93,7 @@ def random_bytes(draw: st.DrawFn) -> bytes:
     return data
 
 
-def _make_sense(message: Struct, version: int, random: Random) -> None:
+def make_plausible(message: Struct, version: int, random: Random) -> None:
     """Replaces values by plausible ones that get further into the broker, and limits timeouts."""
     for field in fields_of(type(message)):
         if version not in field.versions:
@@ -115,7 +115,7 @@ def _sensible(wire_type: WireType, value: object, version: int, random: Random) 
         assert isinstance(value, Struct)
         # The value may be a default that all messages share.
         copied = copy(value)
-        _make_sense(copied, version, random)
+        make_plausible(copied, version, random)
         return copied
     if random.random() < 0.5:
         return value
