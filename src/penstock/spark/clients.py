@@ -39,6 +39,25 @@ def new_producer(client: Mapping[str, str], **more: object) -> "Producer":
     return Producer(**_options(ProducerOptions, client, more))
 
 
+class LazyAdmin:
+    """An admin client that connects when it is first used. Used by one thread, which closes it."""
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
+        self._admin: Admin | None = None
+
+    def get(self) -> "Admin":
+        if self._admin is None:
+            self._admin = new_admin(self._client)
+        return self._admin
+
+    def close(self) -> None:
+        """Closes the connections. The next use connects again."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+
+
 def describe_topic(client: "Mapping[str, str] | Admin", topic: str) -> "TopicDescription | None":
     """Returns None if the topic does not exist; unlike a producer, it never creates one.
 

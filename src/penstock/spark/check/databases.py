@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.spark.check.relations import Column
-from penstock.spark.check.types import TIMESTAMP
+from penstock.spark.check.relations import TIMESTAMP, Column
 from penstock.spark.check.views import Analysis
 from penstock.spark.decode.datatypes import DataType, Decimal, Scalar
 from penstock.spark.errors import PipelineError, SparkPartError

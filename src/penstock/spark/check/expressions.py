@@ -7,9 +7,8 @@ from sqlglot import exp
 
 from penstock.spark.check.durations import parse_duration
 from penstock.spark.check.functions import AGGREGATES
-from penstock.spark.check.relations import Column, WindowKind
+from penstock.spark.check.relations import TIMESTAMP, WINDOW, Column, WindowKind, parse_type
 from penstock.spark.check.scope import ResolvedColumn, Scope, path_of
-from penstock.spark.check.types import TIMESTAMP, WINDOW, parse_type
 from penstock.spark.decode.datatypes import DataType, Scalar
 
 _WINDOW_ONLY = (

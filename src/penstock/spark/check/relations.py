@@ -7,7 +7,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from penstock.spark.decode.datatypes import DataType
+from penstock.spark.decode.datatypes import DataType, Field, Scalar, StructOf
+from penstock.spark.decode.ddl import parse_ddl
+from penstock.spark.errors import OptionError
+
+TIMESTAMP = Scalar("timestamp")
+WINDOW = StructOf((Field("start", TIMESTAMP), Field("end", TIMESTAMP)))
 
 
 class WindowKind(Enum):
@@ -124,3 +129,16 @@ class Finding:
     line: int
     column: int | None
     message: str
+
+
+def parse_type(text: str) -> DataType | None:
+    """Returns the type of this name, or None for one that only Spark knows."""
+    try:
+        return parse_ddl(f"x {text}")[0].type
+    except OptionError:
+        return None
+
+
+def is_time(data_type: DataType) -> bool:
+    """Returns whether a column of this type can have a watermark."""
+    return isinstance(data_type, Scalar) and data_type.name in ("timestamp", "timestamp_ntz")

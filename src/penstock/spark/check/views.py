@@ -4,10 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.spark.check.grouping import UNBOUNDED_ADVICE
-from penstock.spark.check.relations import UNKNOWN, Column, Relation, State, StateKind
+from penstock.spark.check.relations import (
+    UNKNOWN,
+    Column,
+    Relation,
+    State,
+    StateKind,
+    is_time,
+    parse_type,
+)
 from penstock.spark.check.sql_check import Step, Views, check_query
 from penstock.spark.check.sql_parse import may_use_keyword_as_column, parse_query
-from penstock.spark.check.types import is_time, parse_type
 from penstock.spark.decode.datatypes import ArrayOf, DataType, Field, MapOf, StructOf
 from penstock.spark.decode.ddl import parse_ddl
 from penstock.spark.decode.fields import misplaced_keys, typed_fields

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.run.jvm import JavaObject
+from penstock.spark.run.session import JavaObject
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -3,10 +3,14 @@
 `run.py` creates one `Query` for each sink, starts it, waits for its end and stops it.
 """
 
+import os
+import secrets
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from threading import Event, Lock
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -315,6 +319,12 @@ class Query:
             with suppress(PipelineError):
                 self._dead_letters.close()
             self._sink.close()
+
+
+def new_owner() -> str:
+    """Returns a unique name for this driver: host, process id, a random part, the start time."""
+    started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}:{started}"
 
 
 def _is_trigger_active(query: "StreamingQuery") -> bool:

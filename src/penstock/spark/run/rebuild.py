@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.offset_log import Checkpoint, CheckpointFiles
-from penstock.spark.run.owners import new_owner
-from penstock.spark.run.query import StepHook, location_of
+from penstock.spark.run.query import StepHook, location_of, new_owner
 from penstock.spark.sinks.registry import SinkFactory, create_sink
 
 if TYPE_CHECKING:

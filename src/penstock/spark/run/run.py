@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.failures import SparkStoppedError, is_spark_gone, spark_gone_error
-from penstock.spark.run.owners import new_owner
-from penstock.spark.run.query import Query, QueryResult, StepHook
+from penstock.spark.run.query import Query, QueryResult, StepHook, new_owner
 from penstock.spark.run.session import active_session, end_session, session
 from penstock.spark.sinks.registry import SinkFactory, create_sink
 from penstock.spark.watch.run_listener import RunListener

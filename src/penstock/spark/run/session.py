@@ -10,19 +10,21 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from penstock.spark.errors import MissingPartError, PipelineError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run.java import cache_directory, find_java, require_spark, write_file
-from penstock.spark.run.jvm import JavaObject
 from penstock.spark.run.jvm_archive import archive_of, options_for
 from penstock.spark.run.masters import check_master, is_local, startup_error
 from penstock.spark.run.spark_home import unpacked_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+JavaObject: TypeAlias = Any
+"""An object in Spark's JVM. py4j has no static types: it looks attributes up at run time."""
 
 _LOG_SETTINGS = """\
 status = error

@@ -4,14 +4,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self, TypeVar, cast
+from typing import Literal, Self, TypeVar, cast
 
 from penstock.client.admin.errors import AdminError
 from penstock.client.admin.model_topics import OffsetSpec, TopicDescription
 from penstock.client.errors import UnknownTopicError
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.spark.clients import new_admin
+from penstock.spark.clients import LazyAdmin
 from penstock.spark.errors import OptionError
 from penstock.spark.exactly_once import recreated_topics
 from penstock.spark.progress import SourceOffsets
@@ -19,9 +19,6 @@ from penstock.spark.source.offsets_json import LATEST, listed
 from penstock.spark.source.options import Assign, SourceOptions, Subscribe, SubscribePattern
 from penstock.spark.source.positions import AtOffsets, AtTime, AtTimes, LogBoundary, Position
 from penstock.spark.source.topic_ids import to_text
-
-if TYPE_CHECKING:
-    from penstock.client.admin.admin import Admin
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +46,6 @@ class BrokerOffsets:
         self, options: SourceOptions, *, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self._topics = options.topics
-        self._client = options.client
         self._isolation: Literal["read_committed", "read_uncommitted"] = (
             "read_committed" if options.read_committed else "read_uncommitted"
         )
@@ -57,7 +53,7 @@ class BrokerOffsets:
         self._interval_ms = options.fetch_offset_retry_interval_ms
         self._source = options.source_name
         self._sleep = sleep
-        self._connected_admin: Admin | None = None
+        self._admin = LazyAdmin(options.client)
 
     def __enter__(self) -> Self:
         return self
@@ -66,9 +62,7 @@ class BrokerOffsets:
         self.close()
 
     def close(self) -> None:
-        if self._connected_admin is not None:
-            self._connected_admin.close()
-            self._connected_admin = None
+        self._admin.close()
 
     # --- partitions
 
@@ -97,7 +91,7 @@ class BrokerOffsets:
     def _find(self) -> CurrentPartitions:
         if isinstance(self._topics, SubscribePattern):
             pattern = self._topics.pattern
-            names = [name for name in self._admin.list_topics() if pattern.search(name)]
+            names = [name for name in self._admin.get().list_topics() if pattern.search(name)]
         elif isinstance(self._topics, Assign):
             names = sorted({partition.topic for partition in self._topics.partitions})
         else:
@@ -117,7 +111,7 @@ class BrokerOffsets:
         if not names:
             return []
         try:
-            return list(self._admin.describe_topics(names).values())
+            return list(self._admin.get().describe_topics(names).values())
         except AdminError as error:
             for cause in error.errors.values():
                 if cause.code not in _ABSENT:
@@ -197,7 +191,7 @@ class BrokerOffsets:
 
         def request() -> dict[TopicPartition, int]:
             try:
-                results = self._admin.list_offsets(specs, isolation_level=self._isolation)
+                results = self._admin.get().list_offsets(specs, isolation_level=self._isolation)
             except AdminError as error:
                 for cause in error.errors.values():
                     if cause.code not in _ABSENT:
@@ -219,12 +213,6 @@ class BrokerOffsets:
         )
 
     # --- requests
-
-    @property
-    def _admin(self) -> "Admin":
-        if self._connected_admin is None:
-            self._connected_admin = new_admin(self._client)
-        return self._connected_admin
 
     def _retry(self, request: Callable[[], T]) -> T:
         for attempt in range(1, self._attempts + 1):

@@ -33,7 +33,6 @@ from penstock.spark.source.positions import (
     Position,
     check_order,
 )
-from penstock.spark.source.time_text import milliseconds
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +92,17 @@ _JAVA = {
     "ssl.trustmanager.algorithm",
 }
 """Accepted for the same reason: they configure details of Java's client."""
+
+_MILLISECONDS = {
+    "us": 0.001,
+    "ms": 1,
+    "": 1,
+    "s": 1_000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 
 
 @dataclass(frozen=True)
@@ -211,7 +221,7 @@ def _parse(raw: _RawOptions, starting: Position) -> SourceOptions:
         ending=_position(raw, "ending", LogBoundary.LATEST),
         max_offsets_per_trigger=raw.parse("maxOffsetsPerTrigger", _positive, None),
         min_offsets_per_trigger=raw.parse("minOffsetsPerTrigger", _positive, None),
-        max_trigger_delay_ms=raw.parse("maxTriggerDelay", milliseconds, 15 * 60_000),
+        max_trigger_delay_ms=raw.parse("maxTriggerDelay", _milliseconds, 15 * 60_000),
         min_partitions=raw.parse("minPartitions", _positive, None),
         max_records_per_partition=raw.parse("maxRecordsPerPartition", _positive, None),
         include_headers=raw.bool("includeHeaders", False),
@@ -373,3 +383,11 @@ def _positive(name: str, text: str) -> int:
     if number == 0:
         raise OptionError(f"{name} must be greater than 0")
     return number
+
+
+def _milliseconds(name: str, text: str) -> int:
+    """Parses a duration as Spark writes it: `15m`, `500ms`; without a unit it is in ms."""
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.lower())
+    if match is None or match[2] not in _MILLISECONDS:
+        raise OptionError(f"{name} is a time such as 500ms, 30s, 15m, 2h or 1d, not {text!r}")
+    return int(int(match[1]) * _MILLISECONDS[match[2]])

@@ -6,17 +6,14 @@ fails only delays the figures, and resetting the group does not move the pipelin
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.spark.clients import new_admin
+from penstock.spark.clients import LazyAdmin
 from penstock.spark.progress import Progress
 from penstock.spark.watch.report import BatchReport
 from penstock.spark.watch.run_listener import RunListener
-
-if TYPE_CHECKING:
-    from penstock.client.admin.admin import Admin
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +45,8 @@ class GroupLag(RunListener):
     def __init__(self, pipeline: str, client: Mapping[str, str]) -> None:
         """`client` has Kafka's settings by their dotted names, including `bootstrap.servers`."""
         self._group = pipeline
-        self._client = client
         self._slowest = SlowestOffsets()
-        self._admin: Admin | None = None
+        self._admin = LazyAdmin(client)
 
     def __enter__(self) -> Self:
         return self
@@ -67,7 +63,7 @@ class GroupLag(RunListener):
         if not offsets:
             return
         try:
-            self._connected().alter_group_offsets(self._group, offsets)
+            self._admin.get().alter_group_offsets(self._group, offsets)
         except KafkaError as error:
             logger.warning(
                 "the lag of group %s is not up to date: %s. The pipeline itself continues",
@@ -76,11 +72,4 @@ class GroupLag(RunListener):
             )
 
     def close(self) -> None:
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None
-
-    def _connected(self) -> "Admin":
-        if self._admin is None:
-            self._admin = new_admin(self._client)
-        return self._admin
+        self._admin.close()

@@ -6,15 +6,12 @@ in each batch reaches them, so it would never seem to lag, however long a batch 
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from penstock.core.errors import KafkaError
-from penstock.spark.clients import new_admin
+from penstock.spark.clients import LazyAdmin
 from penstock.spark.progress import SourceOffsets
 from penstock.spark.watch.report import BatchReport
-
-if TYPE_CHECKING:
-    from penstock.client.admin.admin import Admin
 
 _TIMEOUT_MS = 5_000
 
@@ -28,12 +25,11 @@ class LatestOffsets:
         Like the sources, it counts committed records only, unless `isolation.level` says otherwise.
         """
         limits = dict.fromkeys(("default.api.timeout.ms", "request.timeout.ms"), str(_TIMEOUT_MS))
-        self._client = limits | dict(client)
+        self._admin = LazyAdmin(limits | dict(client))
         reads_uncommitted = client.get("isolation.level") == "read_uncommitted"
         self._isolation: Literal["read_uncommitted", "read_committed"] = (
             "read_uncommitted" if reads_uncommitted else "read_committed"
         )
-        self._admin: Admin | None = None
 
     def update(self, report: BatchReport) -> BatchReport:
         """Returns the report with the current end offsets; unchanged if no broker responds."""
@@ -45,9 +41,7 @@ class LatestOffsets:
         if not partitions:
             return report
         try:
-            if self._admin is None:
-                self._admin = new_admin(self._client)
-            current = self._admin.list_offsets(
+            current = self._admin.get().list_offsets(
                 dict.fromkeys(partitions, OffsetSpec.LATEST), isolation_level=self._isolation
             )
         except KafkaError:
@@ -63,6 +57,4 @@ class LatestOffsets:
         return replace(report, latest=latest)
 
     def close(self) -> None:
-        if self._admin is not None:
-            self._admin.close()
-            self._admin = None
+        self._admin.close()

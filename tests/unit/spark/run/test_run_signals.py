@@ -12,8 +12,7 @@ from penstock.spark.errors import FencedError
 from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.run import run as module
 from penstock.spark.run.failures import SparkStoppedError
-from penstock.spark.run.owners import new_owner
-from penstock.spark.run.query import Query, QueryResult
+from penstock.spark.run.query import Query, QueryResult, new_owner
 from penstock.spark.run.run import RunResult, _signals_set, run
 from penstock.spark.sinks.parquet.kind import ParquetSinkSpec
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
+from penstock.spark.decode.datatypes import quote_name
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.progress import Batch, Progress, StoredProgress
@@ -34,7 +35,7 @@ from penstock.spark.sinks.database.writers import writer_for
 from penstock.spark.sinks.port import DeadLetters, Sink, WriteResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 T = TypeVar("T")
 
@@ -225,7 +226,7 @@ class DatabaseSink(Sink):
             self._patience,
         )
         column_names = [*results.columns, *([DELETE_COLUMN] if self._spec.delete_when else [])]
-        frame = self._last_of_each_key(frame).select(*(_column(name) for name in column_names))
+        frame = self._last_of_each_key(frame).select(*map(quote_name, column_names))
         staged: StagedRows = staging.stage(frame, stager)
 
         def put(connection: Connection) -> int:
@@ -248,8 +249,8 @@ class DatabaseSink(Sink):
             return frame
         from pyspark.sql import Window, functions
 
-        newest = Window.partitionBy(*(_column(name) for name in self._spec.key)).orderBy(
-            *(_column(name).desc_nulls_last() for name in self._spec.order_by)
+        newest = Window.partitionBy(*map(quote_name, self._spec.key)).orderBy(
+            *(functions.desc_nulls_last(quote_name(name)) for name in self._spec.order_by)
         )
         rank = "__penstock_rank"
         return frame.withColumn(rank, functions.row_number().over(newest)).where(f"{rank} = 1")
@@ -288,9 +289,3 @@ def _check_spec(spec: DatabaseSinkSpec) -> None:
 
 def _empty_batch(start: Progress) -> Batch:
     return Batch("", 0, start, start)
-
-
-def _column(name: str) -> "Column":
-    from pyspark.sql import functions
-
-    return functions.col("`" + name.replace("`", "``") + "`")

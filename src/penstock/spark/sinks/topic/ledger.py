@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Final, Self
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
-from penstock.spark.clients import describe_topic, new_admin, new_consumer
+from penstock.spark.clients import LazyAdmin, describe_topic, new_consumer
 from penstock.spark.errors import PipelineError, ProgressError
 from penstock.spark.progress import Json, SourceOffsets, StoredProgress
 
 if TYPE_CHECKING:
-    from penstock.client.admin.admin import Admin
     from penstock.client.consumer.consumer import Consumer
     from penstock.client.consumer.record import ConsumerRecord
     from penstock.client.producer.producer import Producer
@@ -98,7 +97,7 @@ class Ledger:
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = {**client, "isolation.level": "read_committed"}
-        self._admin: Admin | None = None
+        self._admin = LazyAdmin(self._client)
         self._consumer: Consumer | None = None
         self._exists = False
 
@@ -108,7 +107,7 @@ class Ledger:
         Raises `PipelineError` if the topic has other settings: retention would delete progress, and
         pipelines would start from scratch.
         """
-        topic = describe_topic(self._connect(), TOPIC)
+        topic = describe_topic(self._admin.get(), TOPIC)
         if topic is None:
             self._exists = not self._create()
         else:
@@ -121,7 +120,7 @@ class Ledger:
         from penstock.client.admin.model_topics import NewTopic
 
         try:
-            self._connect().create_topics([NewTopic(TOPIC, PARTITIONS, configs=_CONFIG)])
+            self._admin.get().create_topics([NewTopic(TOPIC, PARTITIONS, configs=_CONFIG)])
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
@@ -134,7 +133,7 @@ class Ledger:
 
         topic = ConfigResource(ConfigResourceType.TOPIC, TOPIC)
         try:
-            configs = self._connect().describe_configs([topic], names=["cleanup.policy"])[topic]
+            configs = self._admin.get().describe_configs([topic], names=["cleanup.policy"])[topic]
         except KafkaError as error:
             logger.warning("the settings of topic %s could not be read: %s", TOPIC, error)
             return
@@ -177,10 +176,10 @@ class Ledger:
         producer.send(TOPIC, value, key=key.encode(), partition=partition)
 
     def close(self) -> None:
-        for client in (self._admin, self._consumer):
-            if client is not None:
-                client.close()
-        self._admin = self._consumer = None
+        self._admin.close()
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
 
     def __enter__(self) -> Self:
         return self
@@ -190,7 +189,7 @@ class Ledger:
 
     def _list_offset(self, partition: TopicPartition, spec: int) -> int:
         """Returns the high watermark (-1) or the log start offset (-2)."""
-        return self._connect().list_offsets({partition: spec})[partition].offset
+        return self._admin.get().list_offsets({partition: spec})[partition].offset
 
     def _last_value(
         self, key: bytes, partition: TopicPartition, lower: int, upper: int
@@ -204,11 +203,6 @@ class Ledger:
             if record.key == key:
                 value = record.value or b""
         return value
-
-    def _connect(self) -> "Admin":
-        if self._admin is None:
-            self._admin = new_admin(self._client)
-        return self._admin
 
 
 def committed_consumer(client: Mapping[str, str]) -> "Consumer":

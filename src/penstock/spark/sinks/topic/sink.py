@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.spark.clients import new_admin
+from penstock.spark.decode.datatypes import quote_name
 from penstock.spark.errors import OptionError, PipelineError
 from penstock.spark.progress import Batch, Progress, StoredProgress
 from penstock.spark.sinks.port import DeadLetters, Sink, WriteResult
@@ -189,12 +190,8 @@ def as_records(rows: "DataFrame", spec: TopicSinkSpec) -> "DataFrame":
         )
     from pyspark.sql.functions import col, struct, to_json
 
-    columns = [to_json(struct(*(col(_quoted(name)) for name in types))).alias("value")]
+    columns = [to_json(struct(*(col(quote_name(name)) for name in types))).alias("value")]
     if spec.key:
-        key = struct(*(col(_quoted(name)) for name in spec.key))
+        key = struct(*(col(quote_name(name)) for name in spec.key))
         columns.append(to_json(key, {"ignoreNullFields": "false"}).alias("key"))
     return rows.select(*columns)
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
