@@ -55,26 +55,6 @@ class FetchConfig:
 class CompletedFetch:
     """The fetched data of one partition; `take` and `take_arrow` return its remaining records."""
 
-    __slots__ = (
-        "_aborted",
-        "_aborted_producers",
-        "_config",
-        "_header",
-        "_pending",
-        "_pending_index",
-        "_position",
-        "_step",
-        "_view",
-        "end_offset",
-        "error_code",
-        "is_consumed",
-        "last_epoch",
-        "next_offset",
-        "partition",
-        "size",
-        "start_offset",
-    )
-
     def __init__(
         self,
         partition: TopicPartition,

@@ -6,6 +6,7 @@ of leader the position is validated: the new leader may have lost records that w
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -135,37 +136,22 @@ class LogTruncationError(OffsetOutOfRangeError):
         self.truncations = tuple(truncations)
 
 
+@dataclass(slots=True)
 class PartitionState:
     """The state of one assigned partition. Only `SubscriptionState` uses it, under its lock."""
 
-    __slots__ = (
-        "high_watermark",
-        "last_stable_offset",
-        "log_start_offset",
-        "next_retry_ms",
-        "paused",
-        "pending_assigned_callback",
-        "pending_revocation",
-        "position",
-        "preferred_replica",
-        "preferred_replica_until_ms",
-        "reset",
-        "state",
-    )
-
-    def __init__(self) -> None:
-        self.state = FetchState.INITIALIZING
-        self.position: FetchPosition | None = None
-        self.reset: OffsetReset | None = None
-        self.high_watermark: int | None = None
-        self.last_stable_offset: int | None = None
-        self.log_start_offset: int | None = None
-        self.paused = False
-        self.pending_revocation = False
-        self.pending_assigned_callback = False
-        self.next_retry_ms = -1
-        self.preferred_replica = -1
-        self.preferred_replica_until_ms = 0
+    state: FetchState = FetchState.INITIALIZING
+    position: FetchPosition | None = None
+    reset: OffsetReset | None = None
+    high_watermark: int | None = None
+    last_stable_offset: int | None = None
+    log_start_offset: int | None = None
+    paused: bool = False
+    pending_revocation: bool = False
+    pending_assigned_callback: bool = False
+    next_retry_ms: int = -1
+    preferred_replica: int = -1
+    preferred_replica_until_ms: int = 0
 
     @property
     def has_valid_position(self) -> bool:

@@ -30,18 +30,6 @@ class Sample:
 class Windows:
     """Samples of the same length. Not thread-safe."""
 
-    __slots__ = (
-        "_bins",
-        "_current",
-        "_index",
-        "_past_count",
-        "_past_sum",
-        "_samples",
-        "_to_bin",
-        "num_samples",
-        "window_ms",
-    )
-
     def __init__(self, num_samples: int, window_ms: int) -> None:
         self.num_samples = num_samples
         self.window_ms = window_ms

@@ -32,37 +32,6 @@ class ProducerBatch:
     uses it.
     """
 
-    __slots__ = (
-        "_attempts_at_new_leader",
-        "_batch_size",
-        "_buffer",
-        "_callbacks",
-        "_final_state",
-        "_finished",
-        "_leader_epoch",
-        "allocated",
-        "attempts",
-        "base_sequence",
-        "block",
-        "compression",
-        "compression_ratio",
-        "created_ms",
-        "drained_ms",
-        "filler",
-        "in_retry",
-        "is_in_flight",
-        "is_split",
-        "is_transactional",
-        "last_append_ms",
-        "last_attempt_ms",
-        "level",
-        "producer_epoch",
-        "producer_id",
-        "reopened",
-        "result",
-        "topic_partition",
-    )
-
     def __init__(
         self,
         topic_partition: TopicPartition,

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -32,15 +33,13 @@ class ReservedBuffer:
             pool.deallocate(buffer, len(buffer))
 
 
+@dataclass(eq=False, slots=True)
 class _Waiter:
     """A thread or task that waits for `size` bytes. `notify` is called when it has `buffer`."""
 
-    __slots__ = ("buffer", "notify", "size")
-
-    def __init__(self, size: int, notify: Callable[[], None]) -> None:
-        self.size = size
-        self.notify = notify
-        self.buffer: bytearray | None = None
+    size: int
+    notify: Callable[[], None]
+    buffer: bytearray | None = None
 
 
 class BufferPool:

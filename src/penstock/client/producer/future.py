@@ -44,18 +44,6 @@ DeliveryCallback = Callable[[RecordMetadata | None, KafkaError | None], None]
 class BatchResult:
     """The outcome of one batch, shared by the futures of its records."""
 
-    __slots__ = (
-        "_is_set",
-        "_loop_waiters",
-        "_parts",
-        "_waiters",
-        "base_offset",
-        "error",
-        "log_append_time",
-        "record_errors",
-        "topic_partition",
-    )
-
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
         self.base_offset = -1

@@ -45,16 +45,6 @@ def is_after(sequence: int, other: int) -> bool:
 class PartitionSequences:
     """The sequences of one partition, and its batches that are not yet acknowledged."""
 
-    __slots__ = (
-        "in_flight",
-        "last_acked_offset",
-        "last_acked_sequence",
-        "next_sequence",
-        "on_the_wire",
-        "owner",
-        "unacknowledged",
-    )
-
     def __init__(self) -> None:
         self.owner = NO_PRODUCER
         """The producer id and epoch that the sequences belong to."""
