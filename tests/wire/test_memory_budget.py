@@ -45,7 +45,7 @@ def test_large_requests_of_strangers_stay_within_the_budget(
         strangers.run(3.0)
         assert peak.mib < BUDGET_MIB + SLACK_MIB
         strangers.close()
-    assert canary.percentile(0.99) < 0.25
+    assert canary.percentile(0.99) < 0.5
     assert len(canary.seconds) > 100
 
 
@@ -55,9 +55,9 @@ def test_whole_requests_of_strangers_stay_within_the_budget(broker: PenstockBrok
         strangers = Strangers(broker, 200, REQUEST, REQUEST)
         strangers.run(2.5)
         assert peak.mib < BUDGET_MIB + SLACK_MIB
-        assert strangers.closed > 50
+        assert strangers.closed > 10
         strangers.close()
-    assert canary.percentile(0.99) < 0.25
+    assert canary.percentile(0.99) < 0.5
 
 
 def test_a_slow_sender_loses_its_memory_to_those_that_wait(broker: PenstockBroker) -> None:

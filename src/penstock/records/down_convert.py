@@ -5,7 +5,8 @@ timestamps. Offsets do not change.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from struct import Struct
 from struct import error as struct_error
 from typing import NamedTuple
@@ -24,7 +25,8 @@ from penstock.records.batch import (
 )
 from penstock.records.build import NO_TIMESTAMP
 from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression, compress
-from penstock.records.read import read_records
+from penstock.records.errors import DecompressionLimitError
+from penstock.records.read import iter_headerless_records
 from penstock.records.record import Record
 
 _PREFIX = Struct(">qiI")
@@ -34,6 +36,9 @@ _HEADS = (Struct(">bb"), Struct(">bbq"))
 _LENGTH = Struct(">i")
 _NULL = _LENGTH.pack(-1)
 _CRC_SIZE = 4
+_MAX_MESSAGES = 2**31 - 1
+_MARGIN = 1024 * 1024
+"""A message has more bytes than a record; for batches near the limit that does not matter."""
 
 _LZ4_CHECKSUM_AT = 6
 _LZ4_CHECKSUM_OF_MAGIC_0 = b"\x1a"
@@ -117,15 +122,17 @@ def convert_entry(
             "cannot read",
             remedy="use a client that sends Fetch version 10 (Kafka 2.1) or newer",
         )
-    records = read_records(buffer, position, header if is_batch else None, max_bytes=max_bytes)
+    records = iter_headerless_records(
+        buffer, position, header if is_batch else None, max_bytes=max_bytes
+    )
     attributes = 0
     if magic > 0 and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         attributes = TIMESTAMP_TYPE_FLAG
     try:
         if codec is Compression.NONE:
-            fetched = [record for record in records if record.offset >= first_offset]
-            return _messages(fetched, magic, attributes)
-        return _wrapper(records, magic, attributes, header) if records else b""
+            fetched = (record for record in records if record.offset >= first_offset)
+            return _messages(fetched, magic, attributes, max_bytes)
+        return _wrapper(records, magic, attributes, header, max_bytes)
     except struct_error as error:
         raise CorruptRecordError(
             f"the batch at offset {header.base_offset} has values that magic {magic} "
@@ -134,25 +141,39 @@ def convert_entry(
 
 
 def _wrapper(
-    records: Sequence[Record], magic: int, attributes: int, header: BatchHeader
+    records: Iterator[Record], magic: int, attributes: int, header: BatchHeader, max_bytes: int
 ) -> bytearray:
     """Returns one message that wraps all records and has the offset of the last one."""
+    first = last = next(records, None)
+    if first is None:
+        return bytearray()
+    latest = NO_TIMESTAMP
+
+    def observed() -> Iterator[Record]:
+        nonlocal last, latest
+        for last in chain([first], records):
+            latest = max(latest, last.timestamp)
+            yield last
+
     # Inner offsets are relative to the first record in magic 1, absolute in magic 0.
-    base = records[0].offset if magic > 0 else 0
+    base = first.offset if magic > 0 else 0
     codec = header.compression
-    packed = compress(codec, _messages(records, magic, attributes, base))
+    packed = compress(codec, _messages(observed(), magic, attributes, max_bytes, base))
     if codec is Compression.LZ4 and magic == 0:
         at = _LZ4_CHECKSUM_AT
         packed = packed[:at] + _LZ4_CHECKSUM_OF_MAGIC_0 + packed[at + 1 :]
-    latest = max(NO_TIMESTAMP, max(record.timestamp for record in records))
-    whole = Record(records[-1].offset, latest, None, packed)
-    return _messages([whole], magic, attributes | codec)
+    assert last is not None
+    whole = Record(last.offset, latest, None, packed)
+    return _messages([whole], magic, attributes | codec, _MAX_MESSAGES)
 
 
 def _messages(
-    records: Sequence[Record], magic: int, attributes: int, base_offset: int = 0
+    records: Iterable[Record], magic: int, attributes: int, max_bytes: int, base_offset: int = 0
 ) -> bytearray:
-    """Returns one message per record, with offsets relative to `base_offset`."""
+    """Returns one message per record, with offsets relative to `base_offset`.
+
+    Raises DecompressionLimitError if they take more than `max_bytes` and some.
+    """
     messages = bytearray()
     head = _HEADS[magic]
     without_times = head.pack(magic, attributes) if magic == 0 else b""
@@ -166,4 +187,6 @@ def _messages(
         )
         messages += _PREFIX.pack(offset - base_offset, _CRC_SIZE + len(body), zlib.crc32(body))
         messages += body
+        if len(messages) > max_bytes + _MARGIN:
+            raise DecompressionLimitError(max_bytes)
     return messages

@@ -15,6 +15,7 @@ and are absolute in a magic 0 wrapper.
 """
 
 import zlib
+from collections.abc import Iterator
 from itertools import groupby
 from struct import Struct
 from struct import error as struct_error
@@ -167,7 +168,18 @@ def read_entry(
     max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
     same_magic: bool = False,
 ) -> list[Record]:
-    """Returns the message at `position`, or the messages that it wraps, with absolute offsets.
+    """Returns the records of `iter_entry`."""
+    return list(iter_entry(buffer, position, max_bytes=max_bytes, same_magic=same_magic))
+
+
+def iter_entry(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT,
+    same_magic: bool = False,
+) -> Iterator[Record]:
+    """Yields the message at `position`, or the messages that it wraps, with absolute offsets.
 
     Wrapped messages keep their timestamps unless the wrapper has log append time. There are logs
     whose wrappers contain messages of the other magic; `same_magic` refuses them.
@@ -175,52 +187,55 @@ def read_entry(
     message = read_message(buffer, position)
     codec = message.compression
     if codec is Compression.NONE:
-        return [Record(message.offset, message.timestamp, message.key, message.value)]
-    inner = _unwrap(message, codec, max_bytes)
-    if same_magic and any(wrapped.magic != message.magic for wrapped in inner):
-        raise CorruptRecordError(
-            f"a wrapper of magic {message.magic} contains messages of another magic"
-        )
+        yield Record(message.offset, message.timestamp, message.key, message.value)
+        return
+    if message.value is None:
+        raise CorruptRecordError(f"wrapper at offset {message.offset} has no value")
+    unpacked = decompress(codec, message.value, max_bytes, magic=message.magic)
+    end, last_offset = _measure(unpacked, message, same_magic)
     base = 0
     if message.magic == 1 and message.offset != 0:
         # Some clients leave the wrapper's offset at 0; the inner offsets then start at 0.
-        base = message.offset - inner[-1].offset
+        base = message.offset - last_offset
         if base < 0:
             raise CorruptRecordError(
-                f"a wrapper at offset {message.offset} contains a message at {inner[-1].offset}"
+                f"a wrapper at offset {message.offset} contains a message at {last_offset}"
             )
     append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return [
-        Record(
+    position = 0
+    while position < end:
+        wrapped = read_message(unpacked, position)
+        position += wrapped.size
+        yield Record(
             base + wrapped.offset,
             message.timestamp if append_time and wrapped.magic == 1 else wrapped.timestamp,
             wrapped.key,
             wrapped.value,
         )
-        for wrapped in inner
-    ]
 
 
-def _unwrap(message: Message, codec: Compression, max_bytes: int) -> list[Message]:
-    if message.value is None:
-        raise CorruptRecordError(f"wrapper at offset {message.offset} has no value")
-    unpacked = decompress(codec, message.value, max_bytes, magic=message.magic)
-    inner: list[Message] = []
+def _measure(unpacked: Buffer, message: Message, same_magic: bool) -> tuple[int, int]:
+    """Returns where the last whole message in a wrapper ends, and its offset."""
     position = 0
+    last_offset = -1
     # The last message may be incomplete, as at the end of a fetch; clients ignore it too.
-    while len(unpacked) - position > MAGIC_AT:
-        if first_entry(unpacked, position).size > len(unpacked) - position:
+    while len(unpacked) - position > ATTRIBUTES_AT:
+        entry = first_entry(unpacked, position)
+        if entry.size > len(unpacked) - position:
             break
-        wrapped = read_message(unpacked, position)
-        if wrapped.attributes & CODEC_MASK:
+        if same_magic and entry.magic != message.magic:
+            raise CorruptRecordError(
+                f"a wrapper of magic {message.magic} contains messages of another magic"
+            )
+        if entry.magic < MAGIC and unpacked[position + ATTRIBUTES_AT] & CODEC_MASK:
             raise CorruptRecordError(
                 f"wrapper at offset {message.offset} contains a message that is compressed again"
             )
-        inner.append(wrapped)
-        position += wrapped.size
-    if not inner:
+        last_offset = entry.offset
+        position += entry.size
+    if not position:
         raise CorruptRecordError(f"wrapper at offset {message.offset} contains no message")
-    return inner
+    return position, last_offset
 
 
 class _Converted(NamedTuple):

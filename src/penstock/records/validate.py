@@ -6,10 +6,10 @@ epoch are written into the header, where the CRC does not cover them. Followers 
 the leader stored them and only call `verify_batches`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from msgspec import Struct
 
@@ -20,10 +20,11 @@ from penstock.core.errors import (
     InvalidRecordError,
     KafkaError,
 )
-from penstock.records import _decode, legacy
+from penstock.records import _decode, _encode, legacy
 from penstock.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
+    HEADER_SIZE,
     MAGIC,
     MAGIC_AT,
     TIMESTAMP_TYPE_FLAG,
@@ -36,15 +37,24 @@ from penstock.records.batch import (
     split,
     verify,
 )
-from penstock.records.build import build_batch, build_encoded
+from penstock.records.build import build_encoded
 from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression
-from penstock.records.errors import RecordError, RecordValidationError
-from penstock.records.read import read_records, record_bytes
+from penstock.records.errors import (
+    DecompressionLimitError,
+    RecordError,
+    RecordValidationError,
+)
+from penstock.records.read import record_bytes
 from penstock.records.record import Record
+from penstock.records.walk import renumber, walk_records, wrapping
 
 NO_TIMESTAMP = -1
 NO_OFFSET = -1
 _MAX_INT64 = 2**63 - 1
+
+MAX_RECORD_ERRORS = 100
+"""Invalid records that an error names; the validation ends with the last of them."""
+_CHUNK_RECORDS = 1000
 
 
 class AppendOrigin(Enum):
@@ -276,33 +286,33 @@ def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
     if (null_keys and policy.compacted) or not _timestamps_allowed(
         earliest, latest, append_time, now_ms, policy
     ):
-        _check_records(
-            _decode.decode_records(
-                source,
-                start,
-                end,
-                header.records_count,
-                header.base_offset,
-                header.base_timestamp,
-                header.max_timestamp,
-                append_time,
-            ),
-            append_time,
-            now_ms,
-            policy,
-        )
+        checks = _RecordChecks(append_time, now_ms, policy)
+        for record in walk_records(source, start, end, header.records_count):
+            timestamp = header.max_timestamp
+            if not append_time:
+                timestamp = wrapping(header.base_timestamp + record.timestamp_delta)
+            checks.add(timestamp, has_key=record.key_size >= 0)
+        checks.finish()
     codec = header.attributes & CODEC_MASK
     keeps_codec = (
         policy.compression is None
         or policy.compression == codec
         or (codec == Compression.NONE and header.is_control)
     )
-    if not sequential:
-        return _rewrite(buffer, header, append)
+    if not sequential or not (keeps_codec or _counts_from_first(source, start, header)):
+        renumbered = renumber(
+            source,
+            start,
+            end,
+            header.records_count,
+            header.base_timestamp,
+            header.max_timestamp if append_time else None,
+        )
+        del source  # its memory is needed for compression
+        header = header._replace(base_timestamp=renumbered.base_timestamp)
+        return _repack(memoryview(renumbered.batch)[HEADER_SIZE:], header, latest, append)
     if not keeps_codec:
-        if _counts_from_first(source, start, header):
-            return _repack(memoryview(source)[start:end], header, latest, append)
-        return _rewrite(buffer, header, append)
+        return _repack(memoryview(source)[start:end], header, latest, append)
     if policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
         latest = now_ms
     return _stamp(buffer, header, latest, append)
@@ -324,35 +334,54 @@ def _timestamps_allowed(
     )
 
 
-def _check_records(
-    records: Iterable[Record], append_time: bool, now_ms: int, policy: AppendPolicy
-) -> None:
-    """Raises RecordValidationError with the records at fault, if there are any."""
-    errors: list[RecordError] = []
-    code = ErrorCode.INVALID_RECORD
-    for index, record in enumerate(records):
-        timestamp = record.timestamp
+class _RecordChecks:
+    """The records of a batch that break a rule. Call `add` for each record, then `finish`."""
+
+    def __init__(self, append_time: bool, now_ms: int, policy: AppendPolicy) -> None:
+        self._append_time = append_time
+        self._now_ms = now_ms
+        self._policy = policy
+        self._index = 0
+        self._code = ErrorCode.INVALID_RECORD
+        self._errors: list[RecordError] = []
+
+    def add(self, timestamp: int, *, has_key: bool) -> None:
+        """Checks the next record; raises the error at once if too many records are invalid."""
+        reason = self._error(timestamp, has_key)
+        if reason:
+            self._errors.append(RecordError(self._index, reason))
+            if len(self._errors) == MAX_RECORD_ERRORS:
+                self._refuse(f"at least {MAX_RECORD_ERRORS}")
+        self._index += 1
+
+    def finish(self) -> None:
+        """Raises RecordValidationError with the records at fault, if there are any."""
+        if self._errors:
+            self._refuse(str(len(self._errors)))
+
+    def _error(self, timestamp: int, has_key: bool) -> str | None:
+        policy, now_ms, append_time = self._policy, self._now_ms, self._append_time
+        if not has_key and policy.compacted:
+            return "a record of a compacted topic needs a key"
         earliest = _MAX_INT64 if timestamp == NO_TIMESTAMP and not append_time else timestamp
-        if record.key is None and policy.compacted:
-            errors.append(RecordError(index, "a record of a compacted topic needs a key"))
-        elif not _timestamps_allowed(earliest, timestamp, append_time, now_ms, policy):
-            code = ErrorCode.INVALID_TIMESTAMP
-            if append_time and (
-                timestamp == NO_TIMESTAMP or policy.timestamp_type is TimestampType.LOG_APPEND_TIME
-            ):
-                reason = "producers must not send log append time, brokers set it"
-            else:
-                reason = (
-                    f"timestamp {timestamp} is not between "
-                    f"{now_ms - policy.timestamp_before_max_ms} and "
-                    f"{now_ms + policy.timestamp_after_max_ms}"
-                )
-            errors.append(RecordError(index, reason))
-    if not errors:
-        return
-    examples = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
-    message = f"{len(errors)} of the batch's records are invalid. {examples}"
-    raise RecordValidationError(code, message, tuple(errors))
+        if _timestamps_allowed(earliest, timestamp, append_time, now_ms, policy):
+            return None
+        self._code = ErrorCode.INVALID_TIMESTAMP
+        if append_time and (
+            timestamp == NO_TIMESTAMP or policy.timestamp_type is TimestampType.LOG_APPEND_TIME
+        ):
+            return "producers must not send log append time, brokers set it"
+        return (
+            f"timestamp {timestamp} is not between "
+            f"{now_ms - policy.timestamp_before_max_ms} and "
+            f"{now_ms + policy.timestamp_after_max_ms}"
+        )
+
+    def _refuse(self, count: str) -> NoReturn:
+        errors = self._errors
+        examples = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
+        message = f"{count} of the batch's records are invalid. {examples}"
+        raise RecordValidationError(self._code, message, tuple(errors))
 
 
 def _stamp(buffer: Buffer, header: BatchHeader, latest: int, append: Append) -> Assigned:
@@ -372,27 +401,6 @@ def _writable(buffer: Buffer) -> WritableBuffer:
     if isinstance(buffer, bytes) or (isinstance(buffer, memoryview) and buffer.readonly):
         return bytearray(buffer)
     return buffer
-
-
-def _rewrite(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
-    """Rebuilds a batch that needs another codec or whose offset deltas are wrong."""
-    policy = append.policy
-    records = read_records(buffer, 0, header, max_bytes=policy.max_decompressed_bytes)
-    batch = build_batch(
-        _numbered(records, append.next_offset),
-        base_offset=append.next_offset,
-        compression=policy.target(header.compression),
-        level=policy.target_level,
-        timestamp_type=policy.timestamp_type,
-        max_timestamp=append.now_ms,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        partition_leader_epoch=append.leader_epoch,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-    )
-    return _built(batch, policy)
 
 
 def _counts_from_first(source: Buffer, start: int, header: BatchHeader) -> bool:
@@ -429,13 +437,6 @@ def _repack(records: memoryview, header: BatchHeader, latest: int, append: Appen
     return _built(batch, policy)
 
 
-def _numbered(records: Sequence[Record], next_offset: int) -> list[Record]:
-    return [
-        Record(offset, record.timestamp, record.key, record.value, record.headers)
-        for offset, record in enumerate(records, next_offset)
-    ]
-
-
 def _built(batch: bytearray, policy: AppendPolicy) -> Assigned:
     _check_size(len(batch), policy)
     return Assigned(batch, [read_header(batch)])
@@ -446,7 +447,7 @@ def _convert(buffer: Buffer, append: Append) -> Assigned:
     policy = append.policy
     magic = first_entry(buffer).magic
     source = Compression.NONE
-    records: list[Record] = []
+    encoder = _ChunkEncoder(append.next_offset, policy.max_decompressed_bytes)
     position = 0
     while position < len(buffer):
         entry = first_entry(buffer, position)
@@ -457,27 +458,70 @@ def _convert(buffer: Buffer, append: Append) -> Assigned:
         if message.compression is not Compression.NONE:
             source = message.compression
         append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
+        checks = _RecordChecks(append_time, append.now_ms, policy)
         try:
-            inner = legacy.read_entry(
+            for record in legacy.iter_entry(
                 buffer, position, max_bytes=policy.max_decompressed_bytes, same_magic=True
-            )
+            ):
+                checks.add(record.timestamp, has_key=record.key is not None)
+                encoder.add(record)
         except CorruptRecordError as error:
             raise InvalidRecordError(error.message) from None
-        _check_records(inner, append_time, append.now_ms, policy)
-        records += inner
+        checks.finish()
         position += entry.size
         if source is not Compression.NONE and position < len(buffer):
             raise InvalidRecordError("a compressed message must be the only one of its append")
-    batch = build_batch(
-        _numbered(records, append.next_offset),
+    encoder.encode()
+    append_time = policy.timestamp_type is TimestampType.LOG_APPEND_TIME
+    batch = build_encoded(
+        encoder.records,
+        records_count=encoder.count,
         base_offset=append.next_offset,
+        base_timestamp=encoder.base_timestamp,
+        max_timestamp=append.now_ms if append_time else encoder.max_timestamp,
         compression=policy.target(source),
         level=policy.target_level,
         timestamp_type=policy.timestamp_type,
-        max_timestamp=append.now_ms,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
         partition_leader_epoch=append.leader_epoch,
+        is_transactional=False,
+        is_control=False,
     )
     return _built(batch, policy)
+
+
+class _ChunkEncoder:
+    """Encodes records with consecutive offsets, and holds few of them at a time."""
+
+    def __init__(self, base_offset: int, max_bytes: int) -> None:
+        self._base_offset = base_offset
+        self._max_bytes = max_bytes
+        self._chunk: list[Record] = []
+        self.records = bytearray()
+        self.count = 0
+        self.base_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+
+    def add(self, record: Record) -> None:
+        if not self.count:
+            self.base_timestamp = record.timestamp
+        self._chunk.append(record._replace(offset=self._base_offset + self.count))
+        self.count += 1
+        if len(self._chunk) == _CHUNK_RECORDS:
+            self.encode()
+
+    def encode(self) -> None:
+        """Encodes the records since the last call."""
+        encoded, _, latest = _encode.encode_records(
+            self._chunk, 0, self._base_offset, self.base_timestamp
+        )
+        self._chunk.clear()
+        self.records += encoded
+        self.max_timestamp = max(self.max_timestamp, latest)
+        if len(self.records) > self._max_bytes:
+            raise DecompressionLimitError(self._max_bytes)
 
 
 def _join(parts: Sequence[Assigned]) -> Assigned:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.records.read import read_records
+from penstock.records.read import iter_headerless_records
 from penstock.storage.disk import File
 from penstock.storage.segment.batch_scan import scan_batches
 
@@ -31,7 +31,7 @@ def first_record_since(
         header = batch.header
         if header.max_timestamp < timestamp or header.last_offset < start_offset:
             continue
-        for record in read_records(batch.data, batch.start):
+        for record in iter_headerless_records(batch.data, batch.start):
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 epoch = header.partition_leader_epoch
                 return TimestampAndOffset(record.timestamp, record.offset, epoch)
@@ -42,7 +42,7 @@ def first_record_of(search_range: SearchRange, timestamp: int) -> TimestampAndOf
     """Returns the first record with exactly `timestamp`, in a batch that has no later one."""
     for batch in scan_batches(*search_range):
         if batch.header.max_timestamp == timestamp:
-            for record in read_records(batch.data, batch.start):
+            for record in iter_headerless_records(batch.data, batch.start):
                 if record.timestamp == timestamp:
                     epoch = batch.header.partition_leader_epoch
                     return TimestampAndOffset(timestamp, record.offset, epoch)
