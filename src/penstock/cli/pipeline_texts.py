@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from penstock.spark.decode.replay import ReplayResult
     from penstock.spark.pipeline.model import PipelineSpec
     from penstock.spark.run.run import RunResult
-    from penstock.spark.run.status import QueryStatus, Status
+    from penstock.spark.run.status import PartitionStatus, QueryStatus, Status
 
 
 def run_summary(out: Output, spec: "PipelineSpec", result: "RunResult") -> None:
@@ -43,15 +43,7 @@ def show_status(out: Output, status: "Status") -> None:
     out.table(
         ["Query", "Source", "Topic", "Partition", "Next offset", "End", "Lag"],
         [
-            (
-                query.key,
-                partition.source,
-                partition.partition.topic,
-                partition.partition.partition,
-                partition.next_offset,
-                partition.end,
-                partition.lag,
-            )
+            (query.key, *_partition(partition).values())
             for query in status.queries
             for partition in query.partitions
         ],
@@ -85,20 +77,20 @@ def _document(status: "Status") -> object:
         document = dict(zip(names, _query_row(query), strict=True))
         if query.state is None:
             document["last_batch"] = None
-        document["partitions"] = [
-            {
-                "source": partition.source,
-                "topic": partition.partition.topic,
-                "partition": partition.partition.partition,
-                "next_offset": partition.next_offset,
-                "end": partition.end,
-                "lag": partition.lag,
-            }
-            for partition in query.partitions
-        ]
+        document["partitions"] = [_partition(partition) for partition in query.partitions]
         document["problems"] = list(query.problems)
         queries.append(document)
     return {"pipeline": status.pipeline, "lag": status.lag, "queries": queries}
+
+
+def _partition(partition: "PartitionStatus") -> dict[str, object]:
+    return {
+        "source": partition.source,
+        **partition.partition._asdict(),
+        "next_offset": partition.next_offset,
+        "end": partition.end,
+        "lag": partition.lag,
+    }
 
 
 def replayed(out: Output, result: "ReplayResult") -> None:

@@ -2,6 +2,7 @@
 
 import time
 from enum import StrEnum
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.cli import complete
@@ -16,11 +17,11 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.client.admin import ProducerState, TransactionDescription
     from penstock.client.admin.admin import Admin
 
 app = new_group("Transactions: list, describe, abort, find those that hang.")
 
+_DESCRIPTION = attrgetter("coordinator_id", "producer_id", "producer_epoch", "state", "timeout_ms")
 _BATCH = 500
 """The number of partitions in one request."""
 
@@ -81,38 +82,27 @@ def describe(
     with session.admin() as admin:
         transactions = admin.describe_transactions(ids)
     now_ms = int(time.time() * 1000)
+    started_ms = {name: transaction.start_time_ms for name, transaction in transactions.items()}
+    moments = {name: None if at is None else moment(at) for name, at in started_ms.items()}
+    durations = {name: None if at is None else now_ms - at for name, at in started_ms.items()}
     columns = ["Transactional id", "Coordinator", "Producer id", "Epoch", "State", "Timeout ms"]
     session.out.table(
         [*columns, "Started", "Duration ms", "Partitions"],
-        [(name, *_description(transaction, now_ms)) for name, transaction in transactions.items()],
+        [
+            (
+                name,
+                *_DESCRIPTION(transaction),
+                moments[name],
+                durations[name],
+                transaction.partitions,
+            )
+            for name, transaction in transactions.items()
+        ],
         document=[
-            {"transactional_id": name}
-            | transaction._asdict()
-            | {"duration_ms": _duration(transaction, now_ms)}
+            {"transactional_id": name, **transaction._asdict(), "duration_ms": durations[name]}
             for name, transaction in transactions.items()
         ],
     )
-
-
-def _description(transaction: "TransactionDescription", now_ms: int) -> tuple[object, ...]:
-    started = None if transaction.start_time_ms is None else moment(transaction.start_time_ms)
-    state = (
-        transaction.coordinator_id,
-        transaction.producer_id,
-        transaction.producer_epoch,
-        transaction.state,
-    )
-    return (
-        *state,
-        transaction.timeout_ms,
-        started,
-        _duration(transaction, now_ms),
-        transaction.partitions,
-    )
-
-
-def _duration(transaction: "TransactionDescription", now_ms: int) -> int | None:
-    return None if transaction.start_time_ms is None else now_ms - transaction.start_time_ms
 
 
 @command(app, "producers")
@@ -131,7 +121,7 @@ def producers(
     session.out.table(
         [*columns, "Last timestamp", "Coordinator epoch", "Transaction start offset"],
         [
-            (*partition, *_producer(state, moment(state.last_timestamp)))
+            (*partition, *state[:3], moment(state.last_timestamp), *state[4:])
             for partition, states in sorted(producers_by_partition.items())
             for state in states
         ],
@@ -142,11 +132,6 @@ def producers(
         ],
         empty="the partitions have no producers",
     )
-
-
-def _producer(state: "ProducerState", last: object) -> tuple[object, ...]:
-    producer = (state.producer_id, state.producer_epoch, state.last_sequence, last)
-    return (*producer, state.coordinator_epoch, state.current_transaction_start_offset)
 
 
 @command(app, "abort")
@@ -273,18 +258,15 @@ def find_hanging(
                 described = error.results
             open_transactions = hanging(open_transactions, ids, described)
     columns = ["Topic", "Partition", "Producer id", "Producer epoch", "Coordinator epoch"]
-    rows = []
-    for entry in open_transactions:
-        state = entry.producer
-        producer = (
-            *entry.partition,
-            state.producer_id,
-            state.producer_epoch,
-            state.coordinator_epoch,
+    rows = [
+        (
+            *(*partition, state.producer_id, state.producer_epoch, state.coordinator_epoch),
+            state.current_transaction_start_offset,
+            moment(state.last_timestamp),
+            (now_ms - state.last_timestamp) // 60_000,
         )
-        minutes = (now_ms - state.last_timestamp) // 60_000
-        last = moment(state.last_timestamp)
-        rows.append((*producer, state.current_transaction_start_offset, last, minutes))
+        for partition, state in open_transactions
+    ]
     session.out.table(
         [*columns, "Start offset", "Last timestamp", "Duration min"],
         rows,
