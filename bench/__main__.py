@@ -18,6 +18,7 @@ SUITES = (
     "testing",
     "soak",
     "fuzz",
+    "neighbours",
     "sim",
     "spark",
     "sinks",
