@@ -120,7 +120,7 @@ def _error(response: Message) -> int:
         ):
             return response.error_code
         case _:
-            raise TypeError(f"Kafka refused what we answered with {response}")
+            raise TypeError(f"Kafka refused a request to which we responded with {response}")
 
 
 def _steps(output: str) -> Iterator[list[list[str]]]:

@@ -99,7 +99,7 @@ def _expected(log: Log, served: ServedPartition) -> ServedPartition:
 def test_we_serve_kafkas_logs(
     kafka_written_logs: KafkaWrittenLogs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """S1, S2: every record under both isolation levels, every offset, every answer by time."""
+    """S1, S2: every record under both isolation levels, every offset, every offset by time."""
     with opened(copy_of(kafka_written_logs.data, tmp_path)) as manager:
         for log, served in _every(manager, kafka_written_logs):
             assert consume(log, served.offsets_for_timestamps) == _expected(log, served), log

@@ -44,7 +44,7 @@ class Case(NamedTuple):
     work: Callable[[Scene], object]
     partial: int | None = None
     raises: bool = True
-    """False: the directory goes offline, but nobody is told by an exception."""
+    """False: the directory goes offline without an exception for the caller."""
 
 
 def append(scene: Scene) -> None:

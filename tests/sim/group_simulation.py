@@ -96,7 +96,7 @@ class Waiting:
     request: Message
     version: int
     since: int
-    reply: Callable[[Message], None]
+    respond: Callable[[Message], None]
 
 
 @dataclass
@@ -246,7 +246,7 @@ class Coordinator:
             waiting = self.waiting.pop(response.waiter, None)
             assert waiting is not None, f"{response} is for nobody, or comes twice"
             self.checks.responded(waiting.request, response.message)
-            waiting.reply(response.message)
+            waiting.respond(response.message)
 
     # --- invariants
 

@@ -1,15 +1,15 @@
 """The invariants of the transaction simulation, at every step and at the end.
 
 At every step: a transaction is committed in all its partitions or in none, only when its client
-asked for it, and gets no record after its end; the last stable offset is exactly where the first
+requested it, and gets no record after its end; the last stable offset is exactly where the first
 open transaction starts, and never goes back; readers see what is committed, all of it, in order;
 offsets of groups never go back (no user moves them here); a partition of the input belongs to one
 member of a generation; no input is processed twice; ids and epochs of producers belong to one
-producer each, and never go back; every acknowledged batch is in the log at the offset that was
-told, however often it was sent.
+producer each, and never go back; every acknowledged batch is in the log at the acknowledged
+offset, however often it was sent.
 
-In the end, when faults are over: every transaction is decided, with all its records, and what was
-acknowledged as committed is.
+At the end, after all faults: every transaction is decided, with all its records, and transactions
+that were acknowledged as committed are.
 
 These hold over a kill of the broker, and over a power cut where `flush.messages` is 1, but that
 readers may have seen the end of a log which is then gone. Otherwise a power cut takes what was not

@@ -207,7 +207,7 @@ class Producer(Client):
         self._sequences.clear()
 
     def _must_be(self, error: ErrorCode, allowed: frozenset[ErrorCode]) -> None:
-        assert error in allowed, f"{self.name} was told {error.name}"
+        assert error in allowed, f"{self.name} received {error.name}"
 
     # --- a transaction
 
@@ -279,7 +279,7 @@ class Producer(Client):
             except NoResponseError:
                 tries += 1
                 if tries > 20:
-                    raise AbortableError("Produce was not answered") from None
+                    raise AbortableError("Produce got no response") from None
                 await self.pause()
                 continue
             refused = ErrorCode.NONE

@@ -166,7 +166,7 @@ class Slot:
 
     def __init__(self, version: int) -> None:
         self.version = version
-        self.reply: Message | None = None
+        self.response: Message | None = None
 
 
 class ServerEnd:
@@ -206,8 +206,8 @@ class ServerEnd:
 
     def _take(self, response: HandlerResult | None, slot: "Slot") -> None:
         if isinstance(response, Message):
-            slot.reply = _with_bytes(response)
-            while self._slots and (ready := self._slots[0].reply) is not None:
+            slot.response = _with_bytes(response)
+            while self._slots and (ready := self._slots[0].response) is not None:
                 self._connection.responded(ready, self._slots.popleft().version)
         elif isinstance(response, asyncio.Future):
             response.add_done_callback(lambda done: self._take(done.result(), slot))

@@ -284,7 +284,7 @@ def running(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
 
 @asynccontextmanager
 async def stranger(response: Callable[[bytes], bytes]) -> AsyncIterator[int]:
-    """A server that answers the first bytes, and then closes."""
+    """A server that responds to the first bytes, and then closes."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -404,7 +404,7 @@ def test_a_login_that_is_missing(broker: RunningBroker) -> None:
     assert "security.protocol=SASL_PLAINTEXT" in diagnosis.problem["todo"]
 
 
-def test_a_login_that_nobody_asked_for(broker: RunningBroker) -> None:
+def test_a_login_on_a_listener_without_authentication(broker: RunningBroker) -> None:
     diagnosis = diagnose_failure(
         "login", address_of(broker), settings=("security.protocol=SASL_PLAINTEXT", *LOGIN)
     )
@@ -435,23 +435,23 @@ def test_a_mechanism_that_the_broker_does_not_have(broker: RunningBroker) -> Non
 
 # --- The cluster
 
-Answers = Callable[[FakeBroker], MetadataResponse]
+MetadataOf = Callable[[FakeBroker], MetadataResponse]
 
 
 def fake(
-    metadata: Answers, versions: dict[ApiKey, tuple[int, int]] | None = None
+    metadata: MetadataOf, versions: dict[ApiKey, tuple[int, int]] | None = None
 ) -> "AbstractAsyncContextManager[FakeBroker]":
     """A broker that has nothing but metadata."""
     brokers: list[FakeBroker] = []
 
-    def answer(header: RequestHeader, request: Message) -> Message | None:
+    def respond(header: RequestHeader, request: Message) -> Message | None:
         if isinstance(request, MetadataRequest):
             return metadata(brokers[0])
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[FakeBroker]:
-        async with fake_broker(answer, versions) as broker:
+        async with fake_broker(respond, versions) as broker:
             brokers.append(broker)
             yield broker
 
@@ -511,7 +511,7 @@ def test_an_advertised_listener_of_another_cluster(broker: RunningBroker) -> Non
 
 
 def test_a_partition_without_a_leader() -> None:
-    """The metadata warn; of the topic that is asked for, it is what is wrong."""
+    """A warning in general; a failure for the topic that was given."""
 
     def metadata(broker: FakeBroker) -> MetadataResponse:
         partition = MetadataResponsePartition(leader_id=-1, replica_nodes=[5])

@@ -221,7 +221,7 @@ def test_words_are_completed_from_the_cluster(
     words: str,
     expected: list[str],
 ) -> None:
-    """As bash asks when somebody presses Tab."""
+    """As bash calls it for the Tab key."""
     cli("topic", "create", "complete.a", "complete.b", "--if-not-exists")
     commands = {name: cli_app.COMMANDS[name] for name in ("topic", "config")}
     monkeypatch.setattr(cli_app, "COMMANDS", commands)

@@ -48,7 +48,7 @@ def producer(broker: RunningBroker) -> Iterator[Producer]:
 def test_records_are_stored_with_every_value_of_acks(
     broker: RunningBroker, client: WireClient, acks: int | str, idempotent: bool
 ) -> None:
-    """P1: key, value, headers, timestamp, partition; the future tells where."""
+    """P1: key, value, headers, timestamp, partition; the future has the offset."""
     if idempotent and acks != "all":
         with pytest.raises(KafkaError, match="acks"):
             Producer(bootstrap_servers="x:1", acks=acks, enable_idempotence=True)

@@ -202,7 +202,7 @@ def test_a_corrupt_batch_is_not_converted(broker: RunningBroker, client: WireCli
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_size_limit_of_a_partition_is_exact(client: WireClient, version: int) -> None:
-    """P7: up to version 2, an incomplete message tells the client that its limit is too low."""
+    """P7: up to version 2, an incomplete message signals a limit that is too low."""
     topic = f"limit-{version}"
     make_topic(client, topic)
     produce_values(client, topic, b"x" * 5000)

@@ -1,4 +1,4 @@
-"""Memory of requests in progress is bounded for the whole broker, whoever sends them (X5)."""
+"""Memory of requests in progress is bounded for all clients of a broker (X5)."""
 
 import os
 import struct

@@ -302,7 +302,7 @@ def run_all(shell: Shell, directory: Path) -> Iterator[Outcome]:
         stdin = LINES if tool == "console-producer" else ""
         run = shell.attempt(tool, *arguments, stdin=stdin)
         if run.exit and "Exception" not in run.text:
-            # Which kind of failure it was is told by the tool's logging. That may not have been
+            # The kind of the failure is in the tool's log. That may not have been
             # ready yet, in the one JVM of all tools; a command that failed can be given again.
             run = shell.attempt(tool, *arguments, stdin=stdin)
         yield Outcome(run.exit, _stable(run, shell.bootstrap, directory))

@@ -224,7 +224,7 @@ class ClusterMachine(RuleBasedStateMachine):
         self.commit(become_controller(self.image, chosen, 0, self.election_rules))
 
     @rule(broker_id=IDS)
-    def broker_asks_to_leave(self, broker_id: int) -> None:
+    def broker_requests_controlled_shutdown(self, broker_id: int) -> None:
         """R8"""
         request = ControlledShutdownRequest(broker_id)
         changes, response = controlled_shutdown(self.image, request, self.election_rules)

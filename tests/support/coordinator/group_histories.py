@@ -158,7 +158,7 @@ class GroupHistory:
         self.lines.append(line)
         self.outcomes.append((self.host.log[since:], responses))
 
-    def _ask(
+    def _request(
         self, request: Message, response: type[Message], version: int, client: str
     ) -> Message | None:
         since = len(self.host.log)
@@ -203,7 +203,7 @@ class GroupHistory:
             self._commit()
         elif chance < 0.44:
             group = self.random.choice(GROUPS)
-            self._ask(DeleteGroupsRequest([group]), DeleteGroupsResponse, 2, "admin")
+            self._request(DeleteGroupsRequest([group]), DeleteGroupsResponse, 2, "admin")
         elif self.classic and chance < 0.62:
             self._classic()
         else:
@@ -241,7 +241,7 @@ class GroupHistory:
             self._full(request, client.owned)
         elif chance < 0.8:
             request.topic_partitions = _owned(client.owned)
-        response = self._ask(
+        response = self._request(
             request, ConsumerGroupHeartbeatResponse, 1, random.choice(["x", "x", "y"])
         )
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -278,11 +278,11 @@ class GroupHistory:
         client = self._client()
         random = self.random
         if client.instance is not None:
-            # Kafka would choose its member id by chance.
+            # Kafka would choose a random member id.
             return
         group = self.host.shard.groups.get(client.group)
         if group is None or group.is_empty:
-            # There Kafka makes up a member id by chance, or forgets the group unrecorded.
+            # Kafka generates a random member id here, or removes the group without a record.
             return
         if isinstance(group, ClassicGroup) and len(group.members) > 1:
             # After a downgrade the leader depends on the order of Java's hash tables.
@@ -297,21 +297,21 @@ class GroupHistory:
                 session_ms=20_000,
                 rebalance_ms=30_000,
             )
-            response = self._ask(request, JoinGroupResponse, 6, "x")
+            response = self._request(request, JoinGroupResponse, 6, "x")
             if isinstance(response, JoinGroupResponse) and not response.error_code:
                 client.epoch = response.generation_id
         elif chance < 0.7:
             mine = {client.member_id: assignment(("a", 0), ("a", 1))}
             sync = sync_request(client.member_id, client.epoch, mine, group=client.group)
-            self._ask(sync, SyncGroupResponse, 5, "x")
+            self._request(sync, SyncGroupResponse, 5, "x")
         elif chance < 0.95:
             beat = HeartbeatRequest(client.group, client.epoch, client.member_id)
-            self._ask(beat, HeartbeatResponse, 4, "x")
+            self._request(beat, HeartbeatResponse, 4, "x")
         else:
             leave = LeaveGroupRequest(
                 group_id=client.group, members=[MemberIdentity(client.member_id)]
             )
-            self._ask(leave, LeaveGroupResponse, 5, "x")
+            self._request(leave, LeaveGroupResponse, 5, "x")
 
     # --- everything else
 
@@ -352,18 +352,20 @@ class GroupHistory:
         match self.random.randrange(4):
             case 0:
                 request = ConsumerGroupDescribeRequest([group])
-                self._ask(request, ConsumerGroupDescribeResponse, 1, "admin")
+                self._request(request, ConsumerGroupDescribeResponse, 1, "admin")
             case 1:
                 states = self.random.choice([[], ["Stable"], ["empty", "assigning"]])
                 types = self.random.choice([[], ["consumer"], ["Classic"]])
-                self._ask(ListGroupsRequest(states, types), ListGroupsResponse, 5, "admin")
+                self._request(ListGroupsRequest(states, types), ListGroupsResponse, 5, "admin")
             case 2:
-                self._ask(DescribeGroupsRequest([group]), DescribeGroupsResponse, 6, "admin")
+                self._request(DescribeGroupsRequest([group]), DescribeGroupsResponse, 6, "admin")
             case _:
                 client = self._client()
                 who = self.random.choice([(None, -1), (client.member_id, client.epoch)])
                 group_request = OffsetFetchRequestGroup(client.group, who[0], who[1], None)
-                self._ask(OffsetFetchRequest(groups=[group_request]), OffsetFetchResponse, 9, "x")
+                self._request(
+                    OffsetFetchRequest(groups=[group_request]), OffsetFetchResponse, 9, "x"
+                )
 
     def _commit(self) -> None:
         client = self._client()
@@ -378,7 +380,7 @@ class GroupHistory:
             member_id="" if epoch == -1 else client.member_id,
             generation=epoch,
         )
-        self._ask(request, OffsetCommitResponse, self.random.choice([8, 9, 9, 9]), "x")
+        self._request(request, OffsetCommitResponse, self.random.choice([8, 9, 9, 9]), "x")
 
 
 def _owned(owned: dict[str, list[int]]) -> list[ConsumerGroupHeartbeatRequestTopicPartitions]:

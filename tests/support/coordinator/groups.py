@@ -259,7 +259,7 @@ def fetch_request(
 
 
 def committed(host: GroupHost, *, group: str = "g") -> dict[tuple[str, int], int]:
-    """All offsets that a group has, as OffsetFetch tells them."""
+    """Returns all offsets of a group from OffsetFetch."""
     response = host.request(fetch_request(None, group=group), OffsetFetchResponse, 9)
     return {
         (topic.name, p.partition_index): p.committed_offset
@@ -291,7 +291,7 @@ def stable_group(host: GroupHost, size: int, *, instances: Sequence[str] = ()) -
 
 
 def sync_all(host: GroupHost, ids: Sequence[str], generation: int) -> list[SyncGroupResponse]:
-    """Everybody asks for its assignment; the first is the leader, which assigns ids as bytes."""
+    """All members send SyncGroup; the first is the leader, which assigns ids as bytes."""
     followers = [host.send(sync_request(member, generation)) for member in ids[1:]]
     assigned = {member: member.encode() for member in ids}
     leader = host.send(sync_request(ids[0], generation, assigned))

@@ -1,4 +1,4 @@
-"""A host of one transaction shard in memory: a log of bytes, a clock that is told, partitions."""
+"""A host of one transaction shard in memory: a log of bytes, a manual clock, partitions."""
 
 from collections.abc import Iterable
 

@@ -1,6 +1,6 @@
 """A member of librdkafka's in a process of its own, which can be killed.
 
-The process polls once for each line on stdin, which says for how many seconds, and answers with a
+The process polls once for each line on stdin, for that many seconds, and responds with a
 line of JSON: the partitions that it has.
 """
 

@@ -58,7 +58,7 @@ class Fault:
     after: int
     partial: int | None
     calls: int = 0
-    """How often the operation was asked for, failed or not."""
+    """How often the operation was called, failed or not."""
 
     def strikes(self, operation: str, path: str) -> bool:
         if operation != self.operation or not fnmatchcase(path, self.pattern):

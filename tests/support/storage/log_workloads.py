@@ -183,12 +183,12 @@ class Scene:
         self.histories[partition].vanish(lambda: self.manager.delete(partition))
 
     def move(
-        self, directory: str, *meanwhile: Callable[[], object], partition: TopicPartition = TP
+        self, directory: str, *concurrent_work: Callable[[], object], partition: TopicPartition = TP
     ) -> bool:
         """Moves a partition, with other work after each step; returns whether it was moved."""
         move = self.manager.begin_move(partition, directory)
         assert move is not None, "nothing to move"
-        work = list(meanwhile)
+        work = list(concurrent_work)
         while not self.manager.advance_move(move):
             move.run()
             if work:

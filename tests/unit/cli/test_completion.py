@@ -1,4 +1,4 @@
-"""Shells are told which words may come next."""
+"""Completion in shells: the words that may come next."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Files are told by their names (S1)."""
+"""The kinds of files are recognised by their names (S1)."""
 
 import pytest
 

@@ -114,18 +114,20 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
             invalid_session.options(AdminOptions)
 
 
-def test_questions(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_confirmation_is_required_without_yes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     Session().confirm("Sure?", yes=True)
     with pytest.raises(UsageError, match=r"Sure\? There is no terminal.*add --yes"):
         Session().confirm("Sure?", yes=False)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     questions: list[str] = []
 
-    def answer(question: str, *, err: bool) -> bool:
+    def confirm(question: str, *, err: bool) -> bool:
         questions.append(question)
         return len(questions) > 1
 
-    monkeypatch.setattr(typer, "confirm", answer)
+    monkeypatch.setattr(typer, "confirm", confirm)
     with pytest.raises(SystemExit) as ended:
         Session().confirm("Sure?", yes=False)
     assert (ended.value.code, capsys.readouterr().err) == (1, "penstock: nothing was done\n")

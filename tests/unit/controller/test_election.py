@@ -332,7 +332,7 @@ def test_balance_leaves_brokers_alone_that_are_down_or_leave() -> None:
     assert balance_leaders(image, 10, leaving) == []
 
 
-# --- reassignments meanwhile
+# --- elections during reassignments
 
 
 def test_failure_of_a_broker_that_is_being_replaced() -> None:

@@ -116,7 +116,7 @@ def test_every_broker_must_support_a_level() -> None:
     assert update(image, ("a", 1, UP)).error_code == 0
 
 
-def test_only_asking() -> None:
+def test_a_dry_run_changes_nothing() -> None:
     image = cluster(a=1)
     response = update(image, ("a", 2, UP), ("b", 1, UP), validate_only=True)
     assert response.error_code == 0

@@ -38,7 +38,7 @@ def image() -> ClusterImage:
     return image
 
 
-def ask(
+def alter_isr(
     image: ClusterImage,
     isr: list[int],
     *,
@@ -61,10 +61,10 @@ def ask(
 
 def test_shrink_and_expand(image: ClusterImage) -> None:
     """R3: a new partition epoch, the same leader epoch."""
-    response = ask(image, [0, 2])
+    response = alter_isr(image, [0, 2])
     assert (response.error_code, response.isr) == (ErrorCode.NONE, [0, 2])
     assert (response.leader_id, response.leader_epoch, response.partition_epoch) == (0, 0, 1)
-    response = ask(image, [0, 2, 1], partition_epoch=1)
+    response = alter_isr(image, [0, 2, 1], partition_epoch=1)
     assert (response.error_code, response.isr) == (ErrorCode.NONE, [0, 2, 1])
     partition = state(image, "t")
     assert (partition.isr, partition.leader_epoch, partition.partition_epoch) == ((0, 2, 1), 0, 2)
@@ -72,7 +72,7 @@ def test_shrink_and_expand(image: ClusterImage) -> None:
 
 def test_the_same_isr_changes_nothing(image: ClusterImage) -> None:
     before = state(image, "t")
-    response = ask(image, [0, 1, 2])
+    response = alter_isr(image, [0, 1, 2])
     assert (response.error_code, response.partition_epoch) == (ErrorCode.NONE, 0)
     assert state(image, "t") is before
 
@@ -86,7 +86,7 @@ def test_outdated_and_wrong_requests(image: ClusterImage) -> None:
     def code(
         isr: list[int], sender: int = 0, leader_epoch: int = 5, partition_epoch: int = 9
     ) -> int:
-        return ask(
+        return alter_isr(
             image, isr, sender=sender, leader_epoch=leader_epoch, partition_epoch=partition_epoch
         ).error_code
 
@@ -103,26 +103,26 @@ def test_outdated_and_wrong_requests(image: ClusterImage) -> None:
 
 
 def test_leader_that_says_it_recovers(image: ClusterImage) -> None:
-    assert ask(image, [0], recovery=1).error_code == ErrorCode.INVALID_REQUEST
+    assert alter_isr(image, [0], recovery=1).error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_replicas_that_are_down_restarted_or_leaving_are_ineligible(image: ClusterImage) -> None:
     set_state(image, "t", 0, (0,))
     image.apply([Put(broker(1, epoch=3))])
-    assert ask(image, [0, 1]).error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert alter_isr(image, [0, 1]).error_code == ErrorCode.INELIGIBLE_REPLICA
     del image.brokers[2]
-    assert ask(image, [0, 2]).error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert alter_isr(image, [0, 2]).error_code == ErrorCode.INELIGIBLE_REPLICA
     image.apply([Put(broker(2))])
     leaving = CLEAN._replace(shutting_down=frozenset({2}))
-    assert ask(image, [0, 2], rules=leaving).error_code == ErrorCode.INELIGIBLE_REPLICA
-    assert ask(image, [0, 2]).error_code == ErrorCode.NONE
+    assert alter_isr(image, [0, 2], rules=leaving).error_code == ErrorCode.INELIGIBLE_REPLICA
+    assert alter_isr(image, [0, 2]).error_code == ErrorCode.NONE
 
 
 def test_leader_that_leaves_hands_over_as_soon_as_it_can(image: ClusterImage) -> None:
     """R8"""
     set_state(image, "t", 0, (0,))
     leaving = CLEAN._replace(shutting_down=frozenset({0}))
-    assert ask(image, [0, 2], rules=leaving).error_code == ErrorCode.NEW_LEADER_ELECTED
+    assert alter_isr(image, [0, 2], rules=leaving).error_code == ErrorCode.NEW_LEADER_ELECTED
     partition = state(image, "t")
     assert (partition.leader, partition.isr, partition.leader_epoch) == (2, (2,), 1)
 
@@ -176,7 +176,7 @@ def test_isr_that_ends_a_reassignment(image: ClusterImage) -> None:
     """R8: removed replicas leave, and a leader that stays keeps leading in a new epoch."""
     set_assignment(image, "t", Assignment((0, 2, 1), adding=(2,), removing=(1,)))
     set_state(image, "t", 0, (0, 1))
-    response = ask(image, [0, 1, 2])
+    response = alter_isr(image, [0, 1, 2])
     assert (response.error_code, response.isr) == (ErrorCode.NONE, [0, 2])
     assert (response.leader_epoch, response.partition_epoch) == (1, 1)
     assert assignment(image, "t") == Assignment((0, 2))
@@ -186,7 +186,7 @@ def test_isr_that_ends_a_reassignment_away_from_the_leader(image: ClusterImage) 
     """R8: the leadership moves with the replicas."""
     set_assignment(image, "t", Assignment((2, 1, 0), adding=(2,), removing=(0,)))
     set_state(image, "t", 0, (0, 1))
-    assert ask(image, [0, 1, 2]).error_code == ErrorCode.NEW_LEADER_ELECTED
+    assert alter_isr(image, [0, 1, 2]).error_code == ErrorCode.NEW_LEADER_ELECTED
     partition = state(image, "t")
     assert (partition.leader, partition.isr) == (2, (1, 2))
     assert (partition.leader_epoch, partition.partition_epoch) == (1, 1)

@@ -98,7 +98,7 @@ def test_fewer_replicas_wait_for_those_that_stay(image: ClusterImage) -> None:
     assert state(image, "t").leader == 0
 
 
-def test_replace_drops_what_came_in_vain(image: ClusterImage) -> None:
+def test_a_replaced_reassignment_removes_its_added_replicas(image: ClusterImage) -> None:
     move(image, [3, 1, 2])
     assert move(image, [4, 1, 2]) == ErrorCode.NONE
     assert assignment(image, "t") == Assignment((4, 1, 2, 0), adding=(4,), removing=(0,))

@@ -38,7 +38,7 @@ def test_the_file_map_has_every_module() -> None:
 
 
 def test_every_home_that_the_page_names_exists() -> None:
-    """The table that tells a newcomer where new code belongs."""
+    """The table of where new code belongs."""
     section = PAGE.split("\n## Where things go\n")[1].split("\n## ")[0]
     names = re.findall(r"`([a-z_]+/[a-z_/]+(?:\.py)?)`", section)
     assert names

@@ -85,7 +85,7 @@ class TransactionHistories(RuleBasedStateMachine):
     def begin(self, version: int, old_client: bool, exhausted: bool) -> None:
         self.host = TxnHost(version=version)
         self.partitions = Partitions()
-        self.told: dict[Transaction, bool] = {}
+        self.acknowledged: dict[Transaction, bool] = {}
         self.numbers = dict.fromkeys(NAMES, 0)
         self.wishes: dict[str, bool] = {}
         """Producers whose EndTxn had no response yet; they repeat the same request."""
@@ -93,7 +93,7 @@ class TransactionHistories(RuleBasedStateMachine):
         self.producers = {name: Producer(self.host, name, client) for name in NAMES}
         if exhausted:
             self.host.put(producer_epoch=MAX_EPOCH - 4)
-        self.said: list[MarkersWritten] = []
+        self.notifications: list[MarkersWritten] = []
         """The reported markers of transactions with their own epochs."""
         self.zombies: list[tuple[str, int, int]] = []
         for name in NAMES:
@@ -138,7 +138,7 @@ class TransactionHistories(RuleBasedStateMachine):
             return
         error = producer.end(commit=commit)
         if not error:
-            self.told[(name, self.numbers[name])] = commit
+            self.acknowledged[(name, self.numbers[name])] = commit
             self._next_transaction(name)
         elif error != ErrorCode.CONCURRENT_TRANSACTIONS:
             self.init(name, knows=False)
@@ -165,7 +165,7 @@ class TransactionHistories(RuleBasedStateMachine):
         partition = data.draw(st.sampled_from(sorted(marker.partitions)))
         self.partitions.mark(partition, marker)
         if is_notified:
-            self._tell(marker, frozenset({partition}))
+            self._notify(marker, frozenset({partition}))
 
     @rule()
     @precondition(lambda self: self.host.markers)
@@ -173,22 +173,22 @@ class TransactionHistories(RuleBasedStateMachine):
         for marker in list(self.host.markers):
             for partition in marker.partitions:
                 self.partitions.mark(partition, marker)
-            self._tell(marker, marker.partitions)
+            self._notify(marker, marker.partitions)
 
-    def _tell(self, marker: WriteMarkers, partitions: frozenset[TopicPartition]) -> None:
+    def _notify(self, marker: WriteMarkers, partitions: frozenset[TopicPartition]) -> None:
         self.host.markers.remove(marker)
         remaining = marker.partitions - partitions
         if remaining:
             self.host.markers.append(replace(marker, partitions=remaining))
         self.host.event(written(marker, partitions))
         if marker.transaction_version >= 2:
-            self.said.append(written(marker, partitions))
+            self.notifications.append(written(marker, partitions))
 
     @rule(data=st.data())
-    @precondition(lambda self: self.said)
-    def say_again(self, data: st.DataObject) -> None:
+    @precondition(lambda self: self.notifications)
+    def notify_again(self, data: st.DataObject) -> None:
         """Notifies the coordinator of markers twice, or late."""
-        self.host.event(data.draw(st.sampled_from(self.said)))
+        self.host.event(data.draw(st.sampled_from(self.notifications)))
 
     # --- time, failures and crashes
 
@@ -213,7 +213,7 @@ class TransactionHistories(RuleBasedStateMachine):
         """Responses wait for a commit, and producers time out; a crash may lose any of it."""
         self.host.commits = False
         for name, what in requests:
-            self._ask_in_vain(name, what)
+            self._request_without_response(name, what)
         if ends == "crash":
             length = data.draw(st.integers(self.host.committed, len(self.host.log)))
             del self.host.log[length:]
@@ -223,7 +223,7 @@ class TransactionHistories(RuleBasedStateMachine):
             self.host.commit_fails()
         self.host.commit()
 
-    def _ask_in_vain(self, name: str, what: str) -> None:
+    def _request_without_response(self, name: str, what: str) -> None:
         producer = self.producers[name]
         ids = (name, producer.producer_id, producer.epoch)
         version = 5 if producer.version == 2 else 3
@@ -247,7 +247,7 @@ class TransactionHistories(RuleBasedStateMachine):
         if what == "mark":
             self.mark_all()
         else:
-            self._ask_in_vain(name, what)
+            self._request_without_response(name, what)
         self.host.append_error = None
 
     # --- invariants
@@ -258,8 +258,10 @@ class TransactionHistories(RuleBasedStateMachine):
             return
         for txn, outcome in self.partitions.outcomes.items():
             assert len(set(outcome.values())) == 1, f"{txn} ended in two ways: {outcome}"
-            if txn in self.told:
-                assert set(outcome.values()) == {self.told[txn]}, f"{txn} was told otherwise"
+            if txn in self.acknowledged:
+                assert set(outcome.values()) == {self.acknowledged[txn]}, (
+                    f"{txn} was acknowledged with another outcome"
+                )
 
     def teardown(self) -> None:
         if not hasattr(self, "host"):

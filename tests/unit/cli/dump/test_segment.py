@@ -111,7 +111,7 @@ def test_batches_and_records_of_every_codec(
     ]
 
 
-def test_records_are_shown_only_when_asked_for(new_log: Callable[..., WrittenLog]) -> None:
+def test_records_are_shown_only_on_request(new_log: Callable[..., WrittenLog]) -> None:
     written = new_log()
     written.append(RECORDS)
     written.close()

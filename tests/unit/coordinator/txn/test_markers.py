@@ -113,7 +113,7 @@ def test_an_empty_log_loads() -> None:
 
 @pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
 def test_markers_are_sent_again_after_a_load(host: TxnHost, state: TransactionState) -> None:
-    """All markers are sent again: no record tells which ones were written."""
+    """All markers are sent again: no record states which ones were written."""
     in_state(host, state)
     sent_markers = list(host.markers)
     host.write_markers(T0)

@@ -318,19 +318,19 @@ def test_a_flush_on_another_thread_may_meet_any_change(kind: Kind, act: str) -> 
     class Busy(CrashDisk):
         def __init__(self) -> None:
             super().__init__()
-            self.meanwhile: Callable[[], object] | None = None
+            self.concurrent_work: Callable[[], object] | None = None
 
         def step(self, operation: str, path: str) -> None:
             super().step(operation, path)
-            if operation == "sync" and self.meanwhile is not None:
-                act, self.meanwhile = self.meanwhile, None
+            if operation == "sync" and self.concurrent_work is not None:
+                act, self.concurrent_work = self.concurrent_work, None
                 act()
 
     disk = Busy()
     index = kind(disk, PATH, BASE, 1003)
     disk.sync_directory("/")
     fill(index, 3)
-    disk.meanwhile = {
+    disk.concurrent_work = {
         "trim": index.trim,
         "close_handle": index.close_handle,
         "append": lambda: fill(index, 1),

@@ -151,7 +151,7 @@ def test_a_compacted_segment_without_records(tmp_path: Path) -> None:
             directory.file(0, f"{kind}.cleaned").unlink()
         cleaned_segment(directory, 0, suffix=".swap")
         result = offsets(directory.open(clean=True, recovery_point=35))
-        assert result == list(range(10, 35)), "only the segment whose name it has can be told"
+        assert result == list(range(10, 35)), "only the segment with its name can be identified"
 
 
 def test_deleted_files_are_removed(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_aborted_transactions_come_with_the_records(tmp_path: Path) -> None:
         assert committed(log) == expected
 
 
-def test_only_committed_reads_ask_for_aborted_transactions(tmp_path: Path) -> None:
+def test_only_committed_reads_look_up_aborted_transactions(tmp_path: Path) -> None:
     with LogDirectory(tmp_path) as directory:
         log = directory.open()
         transact(log, 1, 0, b"a")

@@ -138,7 +138,7 @@ def test_a_rebuilt_index_equals_the_first_one(make: SegmentDirectory) -> None:
     again.txn_index.append(AbortedTxn(1, 0, 1, 2))
     assert rebuild(again) == 0
     assert [make.path(0, kind).read_bytes() for kind in (".index", ".timeindex")] == before
-    assert again.txn_index.all() == [], "the scan tells the aborted transactions anew"
+    assert again.txn_index.all() == [], "the scan finds the aborted transactions again"
     assert (again.max_timestamp, again.max_timestamp_offset) == (NOW + 390, 39)
 
 
