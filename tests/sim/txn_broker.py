@@ -244,11 +244,14 @@ class SimBroker:
             replicas,
             broker.log_flusher,
             workers,
+            broker.pacer,
             clock,
             broker.topic_creator.create_internal,
         )
         broker.groups = groups = _Groups(surroundings, broker.authorizer)
-        broker.txn_markers = markers = _Markers(replicas, groups, broker.log_flusher, clock)
+        broker.txn_markers = markers = _Markers(
+            replicas, groups, broker.log_flusher, broker.pacer, clock
+        )
         broker.transactions = transactions = _Transactions(
             surroundings, broker.producer_ids, markers
         )

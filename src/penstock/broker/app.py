@@ -285,11 +285,14 @@ class App:
             replicas,
             broker.log_flusher,
             self._workers,
+            self._pacer,
             clock,
             broker.topic_creator.create_internal,
         )
         broker.groups = GroupCoordinator(context, broker.authorizer)
-        broker.txn_markers = TransactionMarkers(replicas, broker.groups, broker.log_flusher, clock)
+        broker.txn_markers = TransactionMarkers(
+            replicas, broker.groups, broker.log_flusher, self._pacer, clock
+        )
         broker.transactions = TransactionCoordinator(
             context, broker.producer_ids, broker.txn_markers
         )

@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.broker.app import App
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.properties import load_broker_config
+from penstock.broker.garbage import collect_garbage
 from penstock.controller.metadata import Endpoint
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,10 @@ async def _serve(config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], Non
         loop.add_signal_handler(number, stop_requested.set)
     app = App(config)
     await app.start()
+    collecting = loop.create_task(collect_garbage())
     ready(app.endpoints)
     await stop_requested.wait()
+    collecting.cancel()
     logger.info("stopping")
     await app.stop()
     logger.info("stopped")

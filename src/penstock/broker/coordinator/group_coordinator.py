@@ -43,6 +43,7 @@ from penstock.coordinator.group.offsets.reader import OffsetReader
 from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.coordinator.group.record import Record
 from penstock.coordinator.group.records import decode_record, encode_record
+from penstock.coordinator.group.request_chunks import chunked, combined
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import Skipped
@@ -157,15 +158,23 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
     async def send_split(self, request: Request, body: Message) -> Message:
         """Sends a request that names several groups to their shards; returns the merged
         response."""
+        responses = [
+            await self._send_chunk(request, chunk)
+            async for chunk in self._pacer.each(chunked(body, request.version))
+        ]
+        return combined(body, request.version, responses)
+
+    async def _send_chunk(self, request: Request, body: Message) -> Message:
         topic = self._image.topics.get(GROUP_METADATA_TOPIC)
         partitions = len(topic.assignments) if topic is not None else 1
         parts = split(body, request.version, partitions)
         if isinstance(body, ListGroupsRequest):
             parts = [part for part in parts if part.partition in self._shards]
-        responses = await asyncio.gather(
-            *(self._send(part.partition, request, part.request) for part in parts)
-        )
-        return merge(body, request.version, responses)
+        responses = [
+            self._send(part.partition, request, part.request)
+            async for part in self._pacer.each(parts)
+        ]
+        return merge(body, request.version, await asyncio.gather(*responses))
 
     def _send(
         self,

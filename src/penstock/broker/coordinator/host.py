@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.log import BatchReader, read_log
+from penstock.broker.pacer import Pacer
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.workers import Workers
@@ -61,6 +62,7 @@ class CoordinatorContext(NamedTuple):
     replicas: ReplicaManager
     flushes: LogFlusher
     workers: Workers
+    pacer: Pacer
     clock: Clock
     create_topic: CreateTopic
 
@@ -78,6 +80,7 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             self._replicas,
             self._flushes,
             self._workers,
+            self._pacer,
             self._clock,
             self._create_topic,
         ) = context
@@ -289,7 +292,7 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         try:
             replica = self._replicas.find(self.topic, partition)
             async for changes in read_log(replica.log, self._workers, self._reader()):
-                for change in changes:
+                async for change in self._pacer.each(changes):
                     self._apply_loaded(partition, shard, change)
         except KafkaError as error:
             logger.error("cannot load %s-%d: %s", self.topic, partition, error.message)

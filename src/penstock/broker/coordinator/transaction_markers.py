@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.pacer import Pacer, chunks
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.core.clock import Clock
@@ -18,6 +19,8 @@ from penstock.storage.log.results import LogAppendInfo
 
 logger = logging.getLogger(__name__)
 
+_PARTITIONS_AT_ONCE = 50
+
 _NO_FLUSH = 2**63 - 1
 """The value of `flush.messages` of a log that is not flushed after appends."""
 
@@ -30,11 +33,13 @@ class TransactionMarkers:
         replicas: ReplicaManager,
         groups: GroupCoordinator,
         log_flusher: LogFlusher,
+        pacer: Pacer,
         clock: Clock,
     ) -> None:
         self._replicas = replicas
         self._groups = groups
         self._log_flusher = log_flusher
+        self._pacer = pacer
         self._clock = clock
 
     def write_at_once(
@@ -59,8 +64,12 @@ class TransactionMarkers:
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Writes markers to these partitions; returns the error of each."""
-        errors = await asyncio.gather(*(self._write(marker, target) for target in partitions))
-        return dict(errors)
+        errors: dict[TopicPartition, ErrorCode] = {}
+        async for targets in self._pacer.each(chunks(list(partitions), _PARTITIONS_AT_ONCE)):
+            errors.update(
+                await asyncio.gather(*(self._write(marker, target) for target in targets))
+            )
+        return errors
 
     async def _write(
         self, marker: WritableTxnMarker, partition: TopicPartition

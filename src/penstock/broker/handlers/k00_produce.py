@@ -22,6 +22,7 @@ from penstock.broker.coordinator.transactional_produce import (
     verify,
 )
 from penstock.broker.errors import CloseConnectionError
+from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica_manager import Replica, ReplicaManager
 from penstock.broker.request import NO_RESPONSE, DelayedResponse, HandlerResult, Request, Response
@@ -68,6 +69,7 @@ _FIRST_WITH_BATCHES = 3
 _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_LEADER = 10
 _FIRST_WITH_TOPIC_IDS = 13
+_BATCHES_AT_ONCE = 50
 _LENGTH = struct.Struct(">i")
 _LENGTH_AT = 8
 _WITHOUT_LOG_START: Final = frozenset(
@@ -86,6 +88,7 @@ _WITHOUT_LOG_START: Final = frozenset(
 @dataclass(frozen=True, slots=True)
 class Context:
     workers: Workers
+    pacer: Pacer
     image: ClusterImage
     replicas: ReplicaManager
     log_flusher: LogFlusher
@@ -130,12 +133,21 @@ _Flush: TypeAlias = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 
 
 def handle(context: Context, request: Request, body: ProduceRequest) -> HandlerResult:
+    return context.pacer.run(_steps(context, request, body))
+
+
+def _steps(context: Context, request: Request, body: ProduceRequest) -> Steps[HandlerResult]:
     request_error = _request_error(context, request, body)
     batches: list[_Batch] = []
     has_slow_batch = False
+    until_pause = _BATCHES_AT_ONCE
     for topic in body.topic_data:
         error = request_error or _topic_error(context, request, topic)
         for data in topic.partition_data:
+            until_pause -= 1
+            if not until_pause:
+                yield
+                until_pause = _BATCHES_AT_ONCE
             batch = _check_batch(context, request, topic.name, data, error)
             batches.append(batch)
             if isinstance(batch, _Accepted) and batch.is_slow:
@@ -146,10 +158,10 @@ def handle(context: Context, request: Request, body: ProduceRequest) -> HandlerR
         )
         if error is not None:
             batches = [_Rejected(batch.topic, batch.partition, error) for batch in batches]
-            return _append(context, request, body, batches)
+            return (yield from _append(context, request, body, batches))
     if has_slow_batch:
         return _append_slowly(context, request, body, batches)
-    return _append(context, request, body, batches)
+    return (yield from _append(context, request, body, batches))
 
 
 async def _append_slowly(
@@ -160,7 +172,7 @@ async def _append_slowly(
     if any(batch.txn_batch is not None for batch in slow):
         batches = await _verify(context, request, body, batches)
     appends = _Appends(context, request, body)
-    for batch in batches:
+    async for batch in context.pacer.each(batches):
         if isinstance(batch, _Accepted) and batch.prepared is not None:
             prepared = batch.prepared
             await context.workers.compute_with(prepared.memory_bound, prepared.run)
@@ -275,10 +287,12 @@ class _Appends:
 
 def _append(
     context: Context, request: Request, body: ProduceRequest, batches: list[_Batch]
-) -> "Response | DelayedResponse":
+) -> "Steps[Response | DelayedResponse]":
     appends = _Appends(context, request, body)
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         appends.add(batch)
+        if not number % _BATCHES_AT_ONCE:
+            yield
     return appends.response()
 
 

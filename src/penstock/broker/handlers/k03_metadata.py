@@ -63,8 +63,13 @@ def _steps(context: Context, request: Request, body: MetadataRequest) -> Steps[H
         ]
         return _response(context, request, body, topics)
     missing: list[str] = []
-    for topic in {(topic.topic_id, topic.name): topic for topic in requested}.values():
+    handled: set[tuple[int, str | None]] = set()
+    for topic in requested:
         yield
+        key = topic.topic_id.int, topic.name
+        if key in handled:
+            continue
+        handled.add(key)
         if topic.name is None or _is_by_id(topic):
             topics.append((yield from _by_id(context, request, body, topic.topic_id)))
         elif not context.authorizer.allows(

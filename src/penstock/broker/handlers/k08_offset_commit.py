@@ -12,6 +12,7 @@ from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
+from penstock.coordinator.group.request_chunks import merge_topics, topic_chunks
 from penstock.coordinator.group.responses import error_response
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_commit import (
@@ -40,13 +41,12 @@ async def handle(context: Context, request: Request, body: OffsetCommitRequest) 
     ):
         return error_response(body, request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if context.authorizer.acl_authorizer is None:
-        return await context.groups.send(request, body, body.group_id)
+        return await _commit(context, request, body, body.topics)
     allowed: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitRequestTopic] = []
     async for topic in context.pacer.each(body.topics):
         (allowed if _can_read(context, request, topic) else refused).append(topic)
-    response = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
-    assert isinstance(response, OffsetCommitResponse)
+    response = await _commit(context, request, body, allowed)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     async for topic in context.pacer.each(refused):
         partitions = [
@@ -54,6 +54,21 @@ async def handle(context: Context, request: Request, body: OffsetCommitRequest) 
             for partition in topic.partitions
         ]
         response.topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, partitions))
+    return response
+
+
+async def _commit(
+    context: Context,
+    request: Request,
+    body: OffsetCommitRequest,
+    topics: list[OffsetCommitRequestTopic],
+) -> OffsetCommitResponse:
+    response = OffsetCommitResponse()
+    async for chunk in context.pacer.each(topic_chunks(topics)):
+        part = replace(body, topics=chunk)
+        committed = await context.groups.send(request, part, body.group_id)
+        assert isinstance(committed, OffsetCommitResponse)
+        merge_topics(response.topics, committed.topics)
     return response
 
 

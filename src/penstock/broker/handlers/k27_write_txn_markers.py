@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
-from penstock.broker.pacer import Pacer
+from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -48,7 +48,7 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
             written.update(dict.fromkeys(_partitions(marker), code))
     return WriteTxnMarkersResponse(
         [
-            _result(producer_id, errors)
+            await context.pacer.complete(_result(producer_id, errors))
             async for producer_id, errors in context.pacer.each(by_producer.items())
         ]
     )
@@ -79,9 +79,12 @@ def _is_online(context: Context, key: TopicPartition) -> bool:
         return False
 
 
-def _result(producer_id: int, errors: dict[TopicPartition, ErrorCode]) -> WritableTxnMarkerResult:
+def _result(
+    producer_id: int, errors: dict[TopicPartition, ErrorCode]
+) -> Steps[WritableTxnMarkerResult]:
     topics: dict[str, WritableTxnMarkerTopicResult] = {}
     for (topic, index), code in errors.items():
+        yield
         result = topics.setdefault(topic, WritableTxnMarkerTopicResult(topic, []))
         result.partitions.append(WritableTxnMarkerPartitionResult(index, code))
     return WritableTxnMarkerResult(producer_id, list(topics.values()))

@@ -19,6 +19,7 @@ from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
+from penstock.coordinator.group.request_chunks import merge_topics, topic_chunks
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.write_errors import client_error
 from penstock.core.errors import ErrorCode, KafkaError
@@ -100,8 +101,13 @@ async def _commit(
         if verification.code is ErrorCode.NETWORK_EXCEPTION:
             return _error_response(request, body, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return _error_response(request, body, client_error(verification.code))
-    response = await context.groups.commit_in_transaction(request, body, verification)
-    assert isinstance(response, TxnOffsetCommitResponse)
+    response = TxnOffsetCommitResponse()
+    async for topics in context.pacer.each(topic_chunks(body.topics)):
+        part = await context.groups.commit_in_transaction(
+            request, replace(body, topics=topics), verification
+        )
+        assert isinstance(part, TxnOffsetCommitResponse)
+        merge_topics(response.topics, part.topics)
     return _for_version(request, response)
 
 

@@ -37,10 +37,11 @@ async def handle(context: Context, request: Request, body: AlterConfigsRequest) 
     results = {
         (result.resource_type, result.resource_name): result for result in response.responses
     }
-    for key, error in errors.items():
+    async for key, error in context.pacer.each(errors.items()):
         results[key] = AlterConfigsResourceResponse(error.code, error.message, *key)
     return AlterConfigsResponse(
         responses=[
-            results[resource.resource_type, resource.resource_name] for resource in body.resources
+            results[resource.resource_type, resource.resource_name]
+            async for resource in context.pacer.each(body.resources)
         ]
     )

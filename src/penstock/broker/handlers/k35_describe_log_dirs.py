@@ -1,12 +1,11 @@
 """DescribeLogDirs (35), versions 0 to 5: returns the directories of `log.dirs` (S1)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from penstock.broker.request import HandlerResult, Request
+from penstock.broker.pacer import Pacer, Steps
+from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.core.errors import ErrorCode
-from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -23,6 +22,7 @@ _FIRST_WITH_ERROR = 3
 
 @dataclass(frozen=True, slots=True)
 class Context:
+    pacer: Pacer
     logs: LogManager
     authorizer: RequestAuthorizer
 
@@ -33,29 +33,33 @@ def handle(context: Context, request: Request, body: DescribeLogDirsRequest) -> 
         return DescribeLogDirsResponse(
             error_code=code if request.version >= _FIRST_WITH_ERROR else 0
         )
-    if body.topics is None:
-        return _response(context, lambda key: True)
-    selected = {(topic.topic, index) for topic in body.topics for index in topic.partitions}
-    return _response(context, lambda key: key in selected)
+    return context.pacer.run(_steps(context, body))
 
 
-def _response(
-    context: Context, is_selected: Callable[[TopicPartition], bool]
-) -> DescribeLogDirsResponse:
-    return DescribeLogDirsResponse(
-        results=[_result(directory, is_selected) for directory in context.logs.describe()]
-    )
+def _steps(context: Context, body: DescribeLogDirsRequest) -> Steps[Response]:
+    selected: dict[str, set[int]] | None = None
+    if body.topics is not None:
+        selected = {}
+        for topic in body.topics:
+            yield
+            selected.setdefault(topic.topic, set()).update(topic.partitions)
+    results = []
+    for directory in context.logs.describe():
+        results.append((yield from _result(directory, selected)))
+    return DescribeLogDirsResponse(results=results)
 
 
 def _result(
-    directory: LogDirDescription, is_selected: Callable[[TopicPartition], bool]
-) -> DescribeLogDirsResult:
+    directory: LogDirDescription, selected: dict[str, set[int]] | None
+) -> Steps[DescribeLogDirsResult]:
+    """Returns the selected partitions of a directory, or all if None."""
     if directory.error is not None:
         return DescribeLogDirsResult(directory.error.code, directory.path)
     topics: dict[str, DescribeLogDirsTopic] = {}
     for log in directory.partitions:
-        if is_selected(log.partition):
-            name, index = log.partition
+        yield
+        name, index = log.partition
+        if selected is None or index in selected.get(name, ()):
             topics.setdefault(name, DescribeLogDirsTopic(name)).partitions.append(
                 DescribeLogDirsPartition(index, log.size, log.offset_lag, log.is_future)
             )

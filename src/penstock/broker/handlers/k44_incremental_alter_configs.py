@@ -57,11 +57,12 @@ async def handle(
     )
     for result in response.responses:
         results[result.resource_type, result.resource_name] = result
-    for key, error in errors.items():
+    async for key, error in context.pacer.each(errors.items()):
         results[key] = IncrementalAlterConfigsResourceResponse(error.code, error.message, *key)
     return IncrementalAlterConfigsResponse(
         responses=[
-            results[resource.resource_type, resource.resource_name] for resource in body.resources
+            results[resource.resource_type, resource.resource_name]
+            async for resource in context.pacer.each(body.resources)
         ]
     )
 

@@ -8,6 +8,7 @@ from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
+from penstock.coordinator.group.request_chunks import merge_topics, topic_chunks
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -39,8 +40,13 @@ async def handle(context: Context, request: Request, body: OffsetDeleteRequest) 
             session, AclOperation.READ, ResourceType.TOPIC, topic.name
         )
         (allowed if is_allowed else refused).append(topic)
-    response = await context.groups.send(request, replace(body, topics=allowed), body.group_id)
-    assert isinstance(response, OffsetDeleteResponse)
+    response = OffsetDeleteResponse()
+    async for topics in context.pacer.each(topic_chunks(allowed)):
+        part = await context.groups.send(request, replace(body, topics=topics), body.group_id)
+        assert isinstance(part, OffsetDeleteResponse)
+        if part.error_code:
+            return part
+        merge_topics(response.topics, part.topics)
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     async for topic in context.pacer.each(refused):
         partitions = [

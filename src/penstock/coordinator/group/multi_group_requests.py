@@ -29,7 +29,7 @@ from penstock.protocol.messages.offset_fetch import (
 _SEVERAL_GROUPS_VERSION = 8
 _GROUP_ERROR_VERSION = 2
 
-_REQUESTS: Mapping[type[Message], DescribeRequest] = {
+MULTI_GROUP_REQUESTS: Mapping[type[Message], DescribeRequest] = {
     DeleteGroupsRequest: DescribeRequest(
         group_ids=lambda request: request.groups_names,
         part=lambda request, group_ids: DeleteGroupsRequest(group_ids),
@@ -62,7 +62,7 @@ def split(request: Message, version: int, partitions: int) -> list[Part]:
             Part(p, OffsetFetchRequest(groups=part, require_stable=request.require_stable))
             for p, part in by_partition
         ]
-    kind = _REQUESTS[type(request)]
+    kind = MULTI_GROUP_REQUESTS[type(request)]
     group_ids = kind.group_ids(request)
     ids_by_partition = _by_partition([(group_id, group_id) for group_id in group_ids], partitions)
     return [Part(p, kind.part(request, part)) for p, part in ids_by_partition]
@@ -76,7 +76,7 @@ def merge(request: Message, version: int, responses: Sequence[Message]) -> Messa
         fetches = cast("Sequence[OffsetFetchResponse]", responses)
         groups = [group for response in fetches for group in response.groups]
         return _fetch_response(request, version, groups)
-    kind = _REQUESTS[type(request)]
+    kind = MULTI_GROUP_REQUESTS[type(request)]
     results = [result for response in responses for result in kind.results(response)]
     return kind.response(_in_order(kind.group_ids(request), results))
 

@@ -1,0 +1,153 @@
+"""No request occupies the event loop for long, however many elements its arrays have (X5).
+
+Every array of every served API is filled, from the declared messages. `python -m bench hostile`
+has the latency of other clients with larger requests.
+"""
+
+import gc
+import time
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from penstock.broker import garbage
+from penstock.core.errors import ErrorCode
+from penstock.protocol.api_key import ApiKey
+from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
+from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.broker.loop_time import LongestCallback, loop_time
+from tests.support.protocol.giant_requests import (
+    GROUP,
+    TOPIC,
+    Path,
+    array_paths,
+    giant_request,
+)
+from tests.support.protocol.hostile import frame
+from tests.support.protocol.requests import make_topic, produce_values
+
+ELEMENTS = 20_000
+LIMIT = 30_000
+MOST_S = 0.1
+"""Processor time of one callback. A slice lasts 5 ms; handling 20,000 elements at once takes from
+0.1 s to 10 s."""
+
+CASES = [
+    pytest.param(*case, id=f"{case[0].name}-{'.'.join(field.name for field in case[2])}")
+    for case in array_paths()
+]
+
+
+@pytest.fixture(scope="module")
+def settings() -> Mapping[str, str]:
+    return {
+        "socket.request.max.elements": str(LIMIT),
+        "offsets.topic.num.partitions": "5",
+        "transaction.state.log.num.partitions": "2",
+        "log.cleaner.enable": "false",
+    }
+
+
+@pytest.fixture(scope="module")
+def longest(broker: RunningBroker) -> Iterator[LongestCallback]:
+    thresholds = gc.get_threshold()
+    with broker.connect() as client:
+        make_topic(client, TOPIC, 10)
+        make_topic(client, "canary")
+        for key_type in (0, 1):
+            while client.request(FindCoordinatorRequest(GROUP, key_type), 2).error_code:
+                time.sleep(0.01)
+    garbage.configure()
+    with loop_time(broker) as result:
+        yield result
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("distinct", [True, False], ids=["distinct", "same"])
+@pytest.mark.parametrize(("key", "version", "path"), CASES)
+def test_a_giant_request_runs_in_slices(
+    broker: RunningBroker,
+    client: WireClient,
+    longest: LongestCallback,
+    key: ApiKey,
+    version: int,
+    path: Path,
+    distinct: bool,
+) -> None:
+    request = giant_request(key, version, path, ELEMENTS, distinct=distinct)
+    data = frame(request.message, request.version)
+    del request
+    broker.call(lambda _: longest.take())
+    with broker.connect() as hostile:
+        hostile.sock.settimeout(60)
+        hostile.sock.sendall(data)
+        try:
+            hostile.receive_frame()
+        except ConnectionError:
+            assert key is ApiKey.PRODUCE, "with acks=0 an error closes the connection"
+    produce_values(client, "canary", b"v")
+    seconds, callback = broker.call(lambda _: longest.take())
+    assert seconds < MOST_S, callback
+
+
+# --- the limit
+
+
+def test_a_request_with_too_many_elements_is_refused(broker: RunningBroker) -> None:
+    """The connection stays open if the response has a place for the error."""
+    indexes = list(range(LIMIT))
+    topics = [ListPartitionReassignmentsTopics(TOPIC, indexes)]
+    with broker.connect() as client:
+        response = client.request(ListPartitionReassignmentsRequest(1000, topics), 0)
+        assert response.error_code == ErrorCode.INVALID_REQUEST
+        assert "socket.request.max.elements=30000" in response.error_message
+        topics = [ListPartitionReassignmentsTopics(TOPIC, indexes[:-1])]
+        assert client.request(ListPartitionReassignmentsRequest(1000, topics), 0).error_code == 0
+
+
+def test_without_a_place_for_the_error_the_connection_is_closed(broker: RunningBroker) -> None:
+    with broker.connect() as client:
+        client.send(DescribeGroupsRequest(["g"] * (LIMIT + 1)), 5)
+        assert client.is_closed()
+
+
+def test_invalid_bytes_after_many_elements_close_the_connection(broker: RunningBroker) -> None:
+    """They are found on the thread that decodes the request."""
+    topics = [MetadataRequestTopic(name=f"t{number}") for number in range(5000)]
+    data = bytearray(frame(MetadataRequest(topics), 9))
+    data[-10] = 0xFF
+    with broker.connect() as client:
+        client.sock.sendall(data)
+        assert client.is_closed()
+
+
+def test_responses_keep_their_order_around_a_giant_request(broker: RunningBroker) -> None:
+    keys = [f"k{number}" for number in range(5000)]
+    requests = [
+        (FindCoordinatorRequest(coordinator_keys=["first"]), 4),
+        (FindCoordinatorRequest(coordinator_keys=keys), 4),
+        (FindCoordinatorRequest(coordinator_keys=["last"]), 4),
+    ]
+    with broker.connect() as client:
+        numbers = [client.send(*request) for request in requests]
+        for number in numbers:
+            assert int.from_bytes(client.receive_frame()[:4]) == number
+
+
+def test_responses_to_giant_requests_are_complete(client: WireClient) -> None:
+    """The chunks of a request are merged in order."""
+    keys = [f"k{number}" for number in range(5000)]
+    found = client.request(FindCoordinatorRequest(coordinator_keys=keys), 4).coordinators
+    assert [coordinator.key for coordinator in found] == keys
+    groups = client.request(DescribeGroupsRequest(keys), 5).groups
+    assert [group.group_id for group in groups] == keys
+    topics = [MetadataRequestTopic(name=key) for key in keys]
+    metadata = client.request(MetadataRequest(topics, allow_auto_topic_creation=False), 9)
+    assert [topic.name for topic in metadata.topics] == keys
