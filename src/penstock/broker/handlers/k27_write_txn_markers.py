@@ -57,7 +57,7 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
 async def _write(context: Context, marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
     errors: dict[TopicPartition, ErrorCode] = {}
     hosted = []
-    async for key in context.pacer.each(_partitions(marker)):
+    async for key in context.pacer.each(dict.fromkeys(_partitions(marker))):
         if _is_online(context, key):
             hosted.append(key)
         else:
