@@ -15,6 +15,9 @@ _HEADER = _MEMBER_MAGIC + b"\x08\x00\x00\x00\x00\x00\x00\xff"
 
 _FIRST_CHUNK = 1 << 20
 _CHUNK = 1 << 18
+_FIRST_PIECE = 1 << 10
+_PIECE = 1 << 16
+"""The library copies the input that it leaves over, so a member gets little at a time."""
 
 
 def compress(data: bytes | bytearray | memoryview, level: int | None) -> bytes:
@@ -30,23 +33,29 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> bytes | memo
         first = member.decompress(data, min(limit + 1, _FIRST_CHUNK))
         if member.eof and not member.unused_data and len(first) <= limit:
             return first
-        return _decompress_rest(member, bytearray(first), limit)
+        return _decompress_rest(memoryview(data), member, bytearray(first), limit)
     except zlib.error as error:
         raise CorruptRecordError(f"invalid gzip data: {error}") from None
 
 
-def _decompress_rest(member: "zlib._Decompress", unpacked: bytearray, limit: int) -> memoryview:
+def _decompress_rest(
+    data: memoryview, member: "zlib._Decompress", unpacked: bytearray, limit: int
+) -> memoryview:
     """Decompresses in chunks, so that memory stays below the limit plus one chunk."""
+    position = len(data) - len(member.unused_data) - len(member.unconsumed_tail)
+    size = _PIECE
     while len(unpacked) <= limit:
         if member.eof:
-            following = member.unused_data
-            if not following.startswith(_MEMBER_MAGIC):
+            if data[position : position + len(_MEMBER_MAGIC)] != _MEMBER_MAGIC:
                 return memoryview(unpacked)
             member = zlib.decompressobj(wbits=_GZIP_WBITS)
-            unpacked += member.decompress(following, _CHUNK)
-            continue
-        chunk = member.decompress(member.unconsumed_tail, _CHUNK)
-        if not chunk and not member.eof:
+            size = _FIRST_PIECE
+        piece = data[position : position + size]
+        size = min(2 * size, _PIECE)
+        chunk = member.decompress(piece, _CHUNK)
+        consumed = len(piece) - len(member.unused_data) - len(member.unconsumed_tail)
+        if not chunk and not consumed and not member.eof:
             raise CorruptRecordError("invalid gzip data: it ends too early")
+        position += consumed
         unpacked += chunk
     raise DecompressionLimitError(limit)

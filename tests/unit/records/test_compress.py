@@ -1,6 +1,7 @@
 """Codecs: names and levels as Kafka's, framings of other clients, and bombs."""
 
 import gzip
+import time
 import tracemalloc
 import zlib
 
@@ -8,6 +9,7 @@ import cramjam
 import pytest
 
 from penstock.core.errors import CorruptRecordError, ErrorCode, KafkaError
+from penstock.records._lz4 import _xxhash32
 from penstock.records.compress import Compression, check_level, compress, decompress
 from penstock.records.errors import DecompressionLimitError
 
@@ -270,3 +272,88 @@ def test_zstd_is_packed_in_pieces_that_do_not_show(size: int) -> None:
     packer.compress(data)
     whole = bytes(packer.flush()) + bytes(packer.finish())
     assert compress(Compression.ZSTD, data) == whole
+
+
+# --- hostile data
+
+LIMIT = MIB
+
+
+def lz4_blocks(size_class: int, count: int) -> bytes:
+    """A frame of independent blocks of zeros, each of the largest size that its class allows."""
+    flags = bytes([0x60, size_class << 4])
+    checksum = bytes([_xxhash32(memoryview(flags)) >> 8 & 0xFF])
+    zeros = bytes(1 << (2 * size_class + 8))
+    block = bytes(cramjam.lz4.compress_block(zeros, store_size=False))
+    blocks = (len(block).to_bytes(4, "little") + block) * count
+    return b"\x04\x22\x4d\x18" + flags + checksum + blocks + bytes(4)
+
+
+@pytest.mark.parametrize("size_class", [4, 5, 6, 7])
+def test_lz4_bombs_of_independent_blocks(size_class: int) -> None:
+    block_size = 1 << (2 * size_class + 8)
+    fitting = decompress(Compression.LZ4, lz4_blocks(size_class, 3), 3 * block_size)
+    assert len(fitting) == 3 * block_size
+    with pytest.raises(DecompressionLimitError):
+        decompress(Compression.LZ4, lz4_blocks(size_class, 3), 3 * block_size - 1)
+    bomb = lz4_blocks(size_class, 400 * LIMIT // block_size + 1)
+    assert peak_bytes(Compression.LZ4, bomb) < 1.1 * LIMIT
+
+
+def test_lz4_frames_behind_the_first_are_not_decompressed() -> None:
+    frames = lz4_blocks(4, 1) * 1000
+    assert len(decompress(Compression.LZ4, frames, LIMIT)) == 65_536
+
+
+def peak_bytes(codec: Compression, bomb: bytes) -> int:
+    """Returns the memory for data that exceeds LIMIT."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecompressionLimitError):
+            decompress(codec, bomb, LIMIT)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_time_of_gzip_with_many_members_is_linear() -> None:
+    empty = gzip.compress(b"", mtime=0)
+    data = empty * 100_000 + gzip.compress(TEXT)
+    started = time.process_time()
+    assert bytes(decompress(Compression.GZIP, data)) == TEXT
+    assert time.process_time() - started < 3.0, "it was 10 seconds when each member copied the rest"
+
+
+def test_gzip_bombs_in_many_members() -> None:
+    member = gzip.compress(bytes(100_000))
+    assert peak_bytes(Compression.GZIP, member * 1000) < 2 * LIMIT
+
+
+def zstd_frame(descriptor: int, header: bytes, block_count: int) -> bytes:
+    """A frame of blocks that repeat one byte 128 KiB times."""
+    blocks = [
+        ((128 * 1024) << 3 | 1 << 1 | (index == block_count - 1)).to_bytes(3, "little") + b"x"
+        for index in range(block_count)
+    ]
+    return b"\x28\xb5\x2f\xfd" + bytes([descriptor]) + header + b"".join(blocks)
+
+
+WINDOW_8_MIB = bytes([13 << 3])
+
+
+def test_zstd_bombs_of_repeated_bytes() -> None:
+    fitting = zstd_frame(0, WINDOW_8_MIB, 8)
+    assert bytes(decompress(Compression.ZSTD, fitting, LIMIT)) == b"x" * LIMIT
+    assert peak_bytes(Compression.ZSTD, zstd_frame(0, WINDOW_8_MIB, 100_000)) < 1.1 * LIMIT
+    assert peak_bytes(Compression.ZSTD, fitting * 1000) < 1.1 * LIMIT
+
+
+def test_zstd_with_a_window_beyond_128_mib_is_refused() -> None:
+    """The decoder would allocate it; clients do not write such frames."""
+    with pytest.raises(CorruptRecordError, match="invalid zstd data"):
+        decompress(Compression.ZSTD, zstd_frame(0, bytes([18 << 3]), 1), LIMIT)
+
+
+def test_zstd_with_a_dictionary_is_refused() -> None:
+    with pytest.raises(CorruptRecordError, match="invalid zstd data"):
+        decompress(Compression.ZSTD, zstd_frame(1, WINDOW_8_MIB + b"\x07", 1), LIMIT)
