@@ -248,7 +248,7 @@ class ConsumerDriver:
             self._notify()
 
     def _max_lag(self) -> float:
-        """Returns Kafka's records-lag-max; NaN while no lag is info."""
+        """Returns Kafka's records-lag-max; NaN while no lag is known."""
         read_committed = self.settings["isolation_level"] == "read_committed"
         lags = [
             lag
@@ -322,7 +322,7 @@ class ConsumerDriver:
         return self.group
 
     async def position(self, partition: TopicPartition, deadline_ms: int) -> int:
-        """Returns the offset of the next record; waits until it is info."""
+        """Returns the offset of the next record; waits until it is known."""
         while True:
             position = self.subscriptions.valid_position(partition)
             if position is not None:
