@@ -76,7 +76,7 @@ def produce(
         "--header",
         "-H",
         metavar="NAME=VALUE",
-        help="A header of all records; without = its value is null. May be repeated times.",
+        help="A header of all records; without = its value is null. May be repeated.",
     ),
     partition: int | None = option(
         "--partition",
