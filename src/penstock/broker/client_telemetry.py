@@ -6,7 +6,6 @@ nothing. Pushed metrics go to a `TelemetryReceiver`. Kafka needs a plugin for th
 has a receiver, which keeps the latest push of each client.
 """
 
-import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from penstock.broker.config.client_metrics_config import CLIENT_METRICS_SETTINGS
+from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.request import Request
 from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode, KafkaError
@@ -112,10 +112,10 @@ _RETRY_AT_ONCE = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPR
 class _Subscription(NamedTuple):
     metrics: list[str]
     interval_ms: int
-    patterns: list[tuple[str, re.Pattern[str]]]
+    criteria: list[tuple[str, Callable[[str], bool]]]
 
     def matches(self, client: Mapping[str, str]) -> bool:
-        return all(pattern.fullmatch(client.get(name, "")) for name, pattern in self.patterns)
+        return all(matches(client.get(name, "")) for name, matches in self.criteria)
 
 
 @dataclass(slots=True)
@@ -251,7 +251,7 @@ def _subscription(values: Mapping[str, str]) -> _Subscription:
     return _Subscription(
         list_setting("metrics"),
         interval if isinstance(interval, int) else DEFAULT_INTERVAL_MS,
-        [(name.strip(), re.compile(pattern.strip())) for name, _, pattern in pairs],
+        [(name.strip(), matcher(pattern.strip())) for name, _, pattern in pairs],
     )
 
 

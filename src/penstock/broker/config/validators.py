@@ -3,6 +3,9 @@
 import re
 from typing import TypeAlias
 
+from penstock.broker.coordinator.topic_patterns import matcher
+from penstock.core.errors import KafkaError
+
 Value: TypeAlias = bool | int | float | str | list[str] | None
 
 
@@ -45,9 +48,10 @@ def _match(parts: list[str]) -> None:
                 f"must be name=pattern pairs, with a name of {', '.join(MATCH_PARAMETERS)}"
             )
         try:
-            re.compile(pattern.strip())
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
+            matcher(pattern.strip())
+        except KafkaError as error:
+            reason = f"{pattern!r} is not a regular expression: {error.message}"
+            raise ValueError(reason) from None
 
 
 def check(validator: str, value: Value) -> None:
