@@ -11,7 +11,11 @@ class DecompressionLimitError(KafkaError):
     def __init__(self, limit: int) -> None:
         super().__init__(
             ErrorCode.MESSAGE_TOO_LARGE,
-            f"a compressed batch decompresses to more than {limit} bytes: send smaller batches",
+            f"a compressed batch decompresses to more than {limit} bytes",
+            remedy=(
+                "send smaller batches, or raise message.max.decompressed.bytes of the broker; on a "
+                "small machine, request.memory.max.bytes limits it too"
+            ),
         )
         self.limit = limit
 
