@@ -425,6 +425,35 @@ def test_running_out_of_descriptors_pauses_accepting(
 
 
 @both_loops
+def test_connections_beyond_the_descriptors_are_closed_at_once(
+    loop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """X5: the others are reserved for files."""
+
+    async def scenario() -> None:
+        async with (
+            serving(limits=Limits(max_sockets=2)) as (server, _, port),
+            client(port) as first,
+        ):
+            async with client(port) as second:
+                assert await second.request(b"x") == b"x"
+                for _ in range(20):
+                    async with client(port) as refused:
+                        assert await refused.at_end()
+                assert await first.request(b"y") == b"y"
+            while server.admission.total > 1:
+                await asyncio.sleep(0.01)
+            async with client(port) as late:
+                assert await late.request(b"z") == b"z"
+            assert server.admission.refused_sockets == 20
+
+    with caplog.at_level(logging.WARNING, "penstock.net"):
+        run(scenario, loop)
+    assert 1 <= len(caplog.records) <= 5
+    assert "LimitNOFILE=" in caplog.records[0].getMessage()
+
+
+@both_loops
 def test_closing_sends_pending_responses(loop: str) -> None:
     async def scenario() -> None:
         responses: list[PendingResponse] = []

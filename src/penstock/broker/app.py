@@ -8,7 +8,6 @@ controller and the leader of its partitions. No request is handled before the br
 import asyncio
 import logging
 import random
-import resource
 import secrets
 import uuid
 from collections.abc import Sequence
@@ -35,6 +34,7 @@ from penstock.broker.coordinator.host import CoordinatorContext
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
+from penstock.broker.descriptor_budget import raise_descriptor_limit
 from penstock.broker.dispatcher import Dispatcher
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
@@ -91,7 +91,8 @@ class App:
         self._broker_id = config.int("node.id")
         self._clock: Clock = clock or SystemClock()
         self._rng = random.Random()
-        self._disk: Disk = disk or OsDisk()
+        self._descriptors = raise_descriptor_limit()
+        self._disk: Disk = disk or OsDisk(self._descriptors.files)
         self._image = ClusterImage()
         self._log_dirs = config.list("log.dirs")
         self._workers = Workers(new_memory_budget(config))
@@ -108,7 +109,6 @@ class App:
 
     async def start(self) -> list[Address]:
         """Returns the bound addresses once the broker serves requests; KafkaError if it cannot."""
-        _raise_file_limit()
         try:
             return await self._start()
         except BaseException:
@@ -302,6 +302,7 @@ class App:
         limits = Limits()
         set_limits(limits, self._config)
         limits.protected_listener = protected_listener(self._config)
+        limits.max_sockets = self._descriptors.connections
         sessions = SessionFactory(self._config, self._image, self._clock)
         self._controller.listeners.append(sessions.apply)
         self._dispatcher = Dispatcher(broker, sessions)
@@ -347,10 +348,3 @@ class App:
             )
         )
         self._publisher.apply([*map(Put, configs), *map(Put, acls)])
-
-
-def _raise_file_limit() -> None:
-    """Allows as many open files as the system permits: each partition has several."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

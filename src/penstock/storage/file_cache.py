@@ -56,11 +56,15 @@ class FileCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def add(self, entry: CacheEntry) -> bool:
-        """Adds an entry that was opened; returns False if there is no room for it."""
+    def add(self, entry: CacheEntry, *, may_exceed: bool = False) -> bool:
+        """Adds an entry that was opened; returns False if there is no room for it.
+
+        `may_exceed` adds it also then, for a file that is closed soon.
+        """
         with self._lock:
             if entry not in self._entries:
-                if len(self._entries) >= self.limit and not self._release(1):
+                is_full = len(self._entries) >= self.limit and not self._release(1)
+                if is_full and not may_exceed:
                     return False
                 self._entries[entry] = None
                 self._is_exhausted = False
@@ -91,7 +95,7 @@ class FileCache:
             return 0
         # In the first round most entries have been used since the last one.
         for _ in range(2 * len(entries)):
-            if released == count:
+            if released == count or not entries:
                 break
             entry, _ = entries.popitem(last=False)
             if entry.is_used:

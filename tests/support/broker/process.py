@@ -29,7 +29,15 @@ class PenstockBroker:
     block; without an exception, it must be a clean stop.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        max_open_files: int | None = None,
+    ) -> None:
+        """`max_open_files` limits the descriptors of the process (RLIMIT_NOFILE)."""
+        self._max_open_files = max_open_files
         self.directory = directory
         self.data = directory / "data"
         self.log = directory / "broker.log"
@@ -71,6 +79,8 @@ class PenstockBroker:
         command = [str(Path(sys.executable).with_name("penstock")), "serve"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
+        if self._max_open_files is not None:
+            command = ["sh", "-c", f'ulimit -n {self._max_open_files}; exec "$@"', "sh", *command]
         # setpriv lets the kernel end the broker if the test process is killed.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]

@@ -76,12 +76,8 @@ class SmallFileCache(FileCache):
     def __init__(self) -> None:
         super().__init__(limit=3)
 
-    def add(self, entry: CacheEntry) -> bool:
-        if not super().add(entry):
-            with self._lock:
-                self._entries[entry] = None
-                self._is_exhausted = False
-        return True
+    def add(self, entry: CacheEntry, *, may_exceed: bool = False) -> bool:
+        return super().add(entry, may_exceed=True)
 
 
 class CrashDisk:

@@ -2,6 +2,7 @@
 
 As in Kafka, a listener pauses while `max.connections` is reached, and while the rate of new
 connections exceeds `max.connection.creation.rate`. New connections stay in the kernel's queue then.
+Beyond the descriptors that are not reserved for files, they are accepted and closed at once.
 """
 
 import asyncio
@@ -93,9 +94,11 @@ class Acceptor:
         if self._delayed is not None:
             self._delayed[0].close()
             self._delayed = None
+            self._admission.delayed -= 1
         for sock, timer in self._throttled.items():
             timer.cancel()
             sock.close()
+        self._admission.delayed -= len(self._throttled)
         self._throttled.clear()
 
     def _accept(self) -> None:
@@ -118,9 +121,15 @@ class Acceptor:
             except OSError as error:
                 self._pause_after(error)
                 return
+            reason = self._admission.lacks_descriptor(self._name)
+            if reason is not None:
+                sock.close()
+                self._warn("descriptors", "a connection from %s is refused: %s", address[0], reason)
+                continue
             wait_ms = self._throttle.accept_delay_ms(self._name)
             if wait_ms > 0:
                 self._delayed = sock, address
+                self._admission.delayed += 1
                 self._pause(wait_ms / 1000)
                 return
             self._serve(sock, address)
@@ -139,6 +148,7 @@ class Acceptor:
         if self._delayed is not None:
             sock, address = self._delayed
             self._delayed = None
+            self._admission.delayed -= 1
             self._serve(sock, address)
         self.start()
 
@@ -147,6 +157,7 @@ class Acceptor:
         keep_ms = self._throttle.close_delay_ms(self._name, ip)
         if keep_ms > 0:
             self._throttled[sock] = self._loop.call_later(keep_ms / 1000, self._drop, sock)
+            self._admission.delayed += 1
             return
         refusal = self._admission.refusal(ip)
         if refusal is not None:
@@ -161,6 +172,7 @@ class Acceptor:
 
     def _drop(self, sock: socket.socket) -> None:
         del self._throttled[sock]
+        self._admission.delayed -= 1
         sock.close()
 
     def _pause_after(self, error: OSError) -> None:

@@ -20,6 +20,8 @@ class Limits:
     """`max.connections`"""
     max_connections_per_listener: Mapping[str, int] = field(default_factory=dict)
     """`listener.name.<name>.max.connections`"""
+    max_sockets: int = UNLIMITED
+    """Descriptors that connections may use; the others are reserved for files."""
     protected_listener: str | None = None
     """The inter-broker listener: at `max_connections` it accepts, and a client's connection is
     closed instead."""
@@ -54,6 +56,10 @@ class Admission:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.total = 0
+        self.delayed = 0
+        """Accepted sockets that are no connections yet, or that are closed later."""
+        self.refused_sockets = 0
+        """How many connections were closed at once because of `Limits.max_sockets`."""
         self.by_listener: Counter[str] = Counter()
         self.by_ip: Counter[str] = Counter()
         self.named_overrides: Mapping[str, int] = {}
@@ -68,6 +74,24 @@ class Admission:
         if self.total >= limits.max_connections and listener != limits.protected_listener:
             return f"max.connections={limits.max_connections} is reached"
         return None
+
+    def lacks_descriptor(self, listener: str) -> str | None:
+        """Returns why a socket that was just accepted is closed at once; None if it may stay open.
+
+        A tenth of the descriptors is left to the protected listener, if there is one.
+        """
+        limits = self._limits
+        most = limits.max_sockets
+        if limits.protected_listener not in (None, listener):
+            most -= most // 10
+        if self.total + self.delayed < most:
+            return None
+        self.refused_sockets += 1
+        return (
+            f"the {most} descriptors for connections are in use, and the others are reserved for "
+            f"files ({self.refused_sockets} connections refused so far); raise the limit of open "
+            f"files (ulimit -n, LimitNOFILE=), or lower max.connections.per.ip"
+        )
 
     def refusal(self, ip: str) -> str | None:
         """Returns why one more connection from an address is closed; None if it is admitted."""

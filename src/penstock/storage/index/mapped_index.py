@@ -231,7 +231,7 @@ class MappedIndex(ABC):
             return False
         return True
 
-    def _map(self) -> _Bytes:
+    def _map(self, *, may_exceed: bool = False) -> _Bytes:
         """Returns the content; it stays mapped if there is room in the file cache."""
         if self._length == 0:
             return _UNMAPPED
@@ -241,19 +241,22 @@ class MappedIndex(ABC):
         mapping = self._disk.map(self.path, self._length)
         buffer = mapping.buffer
         self._mapping, self._buffer = mapping, buffer
-        if not self._disk.file_cache.add(self):
+        if not self._disk.file_cache.add(self, may_exceed=may_exceed):
             self._mapping, self._buffer = None, _UNMAPPED
         return buffer
 
-    def _reserve(self, end: int) -> _Bytes:
-        """Allocates disk blocks for the bytes below `end`, before a write; returns the content."""
+    def _reserve(self, end: int, *, may_exceed: bool = False) -> _Bytes:
+        """Allocates disk blocks for the bytes below `end`, before a write; returns the content.
+
+        Raises EMFILE if there is no room in the file cache, unless it `may_exceed` its limit.
+        """
         if not self.writable:
             raise ValueError(f"{self.path} is open for reading only")
         if end > self._length:
             raise ValueError(f"{self.path} is full: it has {self._entries} entries")
         self.is_unsynced = True  # it stays mapped
         if self._mapping is None:
-            self._map()
+            self._map(may_exceed=may_exceed)
         mapping = self._mapping
         if mapping is None:
             self.is_unsynced = False

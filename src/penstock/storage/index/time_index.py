@@ -96,7 +96,7 @@ class TimeIndex(MappedIndex):
         # Read in this order: another thread may unmap the file, which resets both.
         buffer = self._buffer
         if at + 12 > self._reserved:
-            buffer = self._reserve(at + 12)
+            buffer = self._reserve(at + 12, may_exceed=skip_full_check)
         try:
             _pack_entry(buffer, at, timestamp, relative)
         except struct_error:

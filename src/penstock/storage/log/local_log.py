@@ -310,12 +310,17 @@ class LocalLog:
     def has_unflushed_sealed_segment(self) -> bool:
         return self.recovery_point < self.segments.active.base_offset
 
-    def begin_flush(self) -> FlushTask | None:
-        """Returns a flush up to the log end offset; None if everything is durable."""
-        if self.next_offset <= self.recovery_point:
+    def begin_flush(self, *, with_indexes: bool = False) -> FlushTask | None:
+        """Returns a flush up to the log end offset; None if everything is durable.
+
+        `with_indexes` includes those of the active segment, so that its files may be closed.
+        """
+        if self.next_offset <= self.recovery_point and not with_indexes:
             return None
         self._running_flushes += 1
         *sealed, active = self._unflushed_segments()
+        if with_indexes:
+            sealed.append(active)
         return FlushTask(self.disk, self.directory, sealed, active, self.next_offset)
 
     def _unflushed_segments(self) -> list[LogSegment]:

@@ -416,7 +416,7 @@ class Log:
 
     # --- flush and close
 
-    def begin_flush(self) -> FlushTask | None:
+    def begin_flush(self, *, with_indexes: bool = False) -> FlushTask | None:
         """Returns a flush, to be run on any thread and then passed to `finish_flush`.
 
         Returns None if everything is durable, another flush is running, or the files are locked.
@@ -424,10 +424,10 @@ class Log:
         kernel reports an error once, although the data is not on the disk.
         """
         self.guard.require_writable()
-        return None if self.local.is_busy else self._flush_task()
+        return None if self.local.is_busy else self._flush_task(with_indexes=with_indexes)
 
-    def _flush_task(self) -> FlushTask | None:
-        task = self.local.begin_flush()
+    def _flush_task(self, *, with_indexes: bool = False) -> FlushTask | None:
+        task = self.local.begin_flush(with_indexes=with_indexes)
         if task is not None:
             if self.epochs.is_stale:
                 # Before the recovery point moves: recovery only looks for epochs above it.

@@ -36,6 +36,10 @@ from penstock.storage.staged_operation import StagedOperation, Steps
 logger = logging.getLogger(__name__)
 
 
+_MAX_FLUSHES_TO_CLOSE = 200
+"""How many logs are flushed at a time so that their files can be closed."""
+
+
 class MaintenanceIntervals(NamedTuple):
     """How often each maintenance task runs, under the names of the broker settings."""
 
@@ -473,6 +477,23 @@ class LogManager:
                 task = log.begin_flush()
                 if task is not None:
                     tasks.append((log, task))
+        if self.disk.file_cache.needs_flush:
+            tasks += self._flushes_to_close_files()
+        return tasks
+
+    def _flushes_to_close_files(self) -> list[tuple[Log, FlushTask]]:
+        """Returns flushes of logs whose files could be closed if they were synced."""
+        self.disk.file_cache.needs_flush = False
+        tasks: list[tuple[Log, FlushTask]] = []
+        for log in self:
+            if log.failure is None and log.local.segments.active.has_idle_unsynced_files:
+                task = log.begin_flush(with_indexes=True)
+                if task is not None:
+                    tasks.append((log, task))
+                if len(tasks) == _MAX_FLUSHES_TO_CLOSE:
+                    # The others follow, or have been used by then.
+                    self.disk.file_cache.needs_flush = True
+                    break
         return tasks
 
     def begin_checkpoints(self) -> list[tuple[LogDir, FileWrite]]:

@@ -41,6 +41,23 @@ def test_the_protected_listener_may_exceed_the_total_limit_but_not_its_own() -> 
     assert "max.connections=2 of listener IN" in str(admission.lacks_room("IN"))
 
 
+def test_descriptors_for_connections_include_delayed_sockets() -> None:
+    limits = Limits(max_sockets=20)
+    admission = Admission(limits)
+    for _ in range(18):
+        admission.enter("A", "10.0.0.1")
+    admission.delayed = 1
+    assert admission.lacks_descriptor("A") is None
+    admission.delayed = 2
+    assert "the 20 descriptors for connections are in use" in str(admission.lacks_descriptor("A"))
+    assert "(2 connections refused so far)" in str(admission.lacks_descriptor("A"))
+    admission.leave("A", "10.0.0.1")
+    assert admission.lacks_descriptor("A") is None
+    limits.protected_listener = "IN"
+    assert admission.lacks_descriptor("A") is not None
+    assert admission.lacks_descriptor("IN") is None
+
+
 def test_a_limit_of_an_address_takes_precedence_over_one_of_its_host_name() -> None:
     limits = Limits(max_connections_per_ip=0, per_ip_overrides={"10.0.0.1": 1, "known": 0})
     admission = Admission(limits)
