@@ -17,6 +17,7 @@ SUITES = (
     "client",
     "testing",
     "soak",
+    "hostile",
     "fuzz",
     "neighbours",
     "sim",

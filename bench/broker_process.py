@@ -84,6 +84,12 @@ class Server:
     def pid(self) -> int:
         return self._process.pid
 
+    def longest_stall(self) -> float:
+        """Returns the seconds that `bench.hostile_broker` prints on SIGUSR1."""
+        self._process.send_signal(signal.SIGUSR1)
+        assert self._process.stdout is not None
+        return float(self._process.stdout.readline())
+
     def log_lines(self) -> list[str]:
         return self._log.read_text(errors="replace").splitlines()
 

@@ -185,7 +185,9 @@ class SimBroker:
 
     def start(self) -> None:
         """Starts the broker; must be called on the loop, in this broker's incarnation."""
-        self._controller = ControllerHost(self._image, self._store, self._workers)
+        self._controller = ControllerHost(
+            self._image, self._store, self._workers, Pacer(lambda: 0.0)
+        )
         self._controller.load()
         self.logs.open(node_id=NODE, cluster_id="simulated")
         self.logs.load(

@@ -142,7 +142,7 @@ class App:
         closing.callback(self._workers.close)
         store = self._open_store()
         closing.callback(store.close)
-        self._controller = ControllerHost(self._image, store, self._workers)
+        self._controller = ControllerHost(self._image, store, self._workers, self._pacer)
         self._controller.load()
         cluster_id = self._image.cluster_id or self._cluster_id_of_logs() or uuid_text(uuid.uuid4())
         self._config.set_dynamic(

@@ -28,6 +28,7 @@ M = TypeVar("M", bound=Message)
 M_contra = TypeVar("M_contra", bound=Message, contravariant=True)
 Part = bytes | bytearray | memoryview | RecordsRange
 
+_MAX_PIECES = 4096
 _NOT_ENCODABLE = (struct.error, TypeError, AttributeError, ValueError, OverflowError)
 
 
@@ -59,6 +60,7 @@ class _EncoderSource:
         self._source = Source(f"encoder of {self._title}")
         # Fixed-size values that are not written yet: code and expression; `x` is a zero byte.
         self._run: list[tuple[str, str]] = []
+        self._in_tagged_field = False
 
     def write(self) -> Source:
         out = self._source
@@ -234,6 +236,11 @@ class _EncoderSource:
                 else:
                     self._value("item", element, item, False, flexible, where)
                 self._flush()
+                if not self._in_tagged_field:
+                    # Joining and freeing a million pieces at once would stop all threads.
+                    with out.block(f"if len(o) > {_MAX_PIECES}:"):
+                        out.line('parts.append(b"".join(o))')
+                        out.line("o = []")
 
     def _tag_section(self, tagged: list[Field], name: str, where: str) -> None:
         if not tagged:
@@ -258,8 +265,10 @@ class _EncoderSource:
         outer = out.fresh("outer")
         out.line(f"{outer} = o")
         out.line("o = []")
+        is_nested, self._in_tagged_field = self._in_tagged_field, True
         self._field(field, expression, f"{where} {field.name}")
         self._flush()
+        self._in_tagged_field = is_nested
         uvarints = out.constant("UVARINTS", primitives.UVARINTS)
         out.line('value = b"".join(o)')
         out.line(f"o = {outer}")

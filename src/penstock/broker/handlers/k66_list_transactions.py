@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec.structs import replace
+
 from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
-from penstock.coordinator.txn.admin import list_transactions
+from penstock.coordinator.txn.state import STATES_BY_NAME
 from penstock.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -31,7 +33,16 @@ async def handle(context: Context, request: Request, body: ListTransactionsReque
     pattern = body.transactional_id_pattern
     matches = matcher(pattern) if pattern else None
     # Unknown state filters are reported even if this broker coordinates nothing.
-    listed = list_transactions((), body, 0)
+    names = dict.fromkeys(body.state_filters)
+    known = [name async for name in context.pacer.each(names) if name in STATES_BY_NAME]
+    listed = ListTransactionsResponse(
+        unknown_state_filters=[
+            name async for name in context.pacer.each(names) if name not in STATES_BY_NAME
+        ]
+    )
+    if names and not known:
+        return listed
+    body = replace(body, state_filters=known)
     for response in await context.transactions.send_to_all(request, body):
         assert isinstance(response, ListTransactionsResponse)
         if response.error_code:

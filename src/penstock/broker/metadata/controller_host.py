@@ -6,7 +6,8 @@ A decision is a pure function from the cluster image to changes and a response. 
 commits the changes to the metadata store on a thread. The store then delivers them, like the
 changes that other brokers committed, and the host publishes each delivery exactly once and in order
 of versions: the logs of new partitions are created on a thread, the image applies the changes, and
-the listeners (replicas, coordinators, authorizer, quotas, settings) are notified.
+the listeners (replicas, coordinators, authorizer, quotas, settings) are notified. Many changes are
+published topic by topic, so that requests are served in between.
 
 If another broker changed the same metadata first, the store reports a conflict: the host reloads
 the image and runs the decision again on what it now contains.
@@ -15,15 +16,26 @@ the image and runs the decision again on what it now contains.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, MetadataStore, Snapshot, StoreConflictError
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, Put
+from penstock.controller.metadata import (
+    Change,
+    ConfigKey,
+    ConfigRecord,
+    Delete,
+    PartitionRecord,
+    Put,
+    TopicKey,
+    TopicRecord,
+)
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +47,7 @@ Undo = Callable[[], Coroutine[Any, Any, None]]
 """Reverts what a `Requirement` has done."""
 Requirement = Callable[[Sequence[Change]], Coroutine[Any, Any, Undo]]
 
+_CHANGES_AT_ONCE: Final = 100
 MAX_ATTEMPTS: Final = 5
 """How often a decision that conflicts with changes of other brokers is run."""
 
@@ -42,7 +55,9 @@ MAX_ATTEMPTS: Final = 5
 class ControllerHost:
     """Runs decisions on `image` and keeps it current. It belongs to the event loop's thread."""
 
-    def __init__(self, image: ClusterImage, store: MetadataStore, workers: Workers) -> None:
+    def __init__(
+        self, image: ClusterImage, store: MetadataStore, workers: Workers, pacer: Pacer
+    ) -> None:
         self.image = image
         self.listeners: list[Listener] = []
         """Called with the changes after the image has applied them.
@@ -59,6 +74,7 @@ class ControllerHost:
         """
         self._store = store
         self._workers = workers
+        self._pacer = pacer
         self._version = -1
         """The version of the store that the image corresponds to."""
         self._delivered: deque[CommittedChanges] = deque()
@@ -178,23 +194,53 @@ class ControllerHost:
                     await prepare(committed.changes)
                 except Exception:
                     logger.exception("a preparation for metadata changes failed")
-            self._publish(committed)
+            async for changes in self._pacer.each(_slices(committed.changes)):
+                self._apply(changes)
+            self._version = committed.version
 
     def _publish(self, committed: CommittedChanges) -> None:
         """Applies and announces changes, unless a reload has published them already."""
         if committed.version <= self._version:
             return
         self._version = committed.version
-        self.image.apply(committed.changes)
-        if committed.changes:
+        self._apply(committed.changes)
+
+    def _apply(self, changes: Sequence[Change]) -> None:
+        self.image.apply(changes)
+        if changes:
             for listener in self.listeners:
                 try:
-                    listener(committed.changes)
+                    listener(changes)
                 except Exception:
                     logger.exception("a listener failed to apply metadata changes")
 
     def _changes_since(self, snapshot: Snapshot) -> CommittedChanges:
         return CommittedChanges(snapshot.version, self.image.changes_to(snapshot.records))
+
+
+def _slices(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """Yields the changes in parts; those of one topic are in the same part."""
+    start = 0
+    topic: str | None = None
+    for position, change in enumerate(changes):
+        previous, topic = topic, _topic_of(change)
+        if position - start >= _CHANGES_AT_ONCE and (topic is None or topic != previous):
+            yield changes[start:position]
+            start = position
+    yield changes[start:]
+
+
+def _topic_of(change: Change) -> str | None:
+    match change:
+        case Put(TopicRecord(topic) | PartitionRecord(topic)):
+            return topic
+        case Put(ConfigRecord(entity=(("topics", topic),))):
+            return topic
+        case Delete(TopicKey(topic) | TopicPartition(topic)):
+            return topic
+        case Delete(ConfigKey(entity=(("topics", topic),))):
+            return topic
+    return None
 
 
 def _too_many_conflicts(conflict: StoreConflictError) -> KafkaError:

@@ -146,9 +146,15 @@ class LogCleaner:
             for log in log_dir.logs.values():
                 yield log_dir, log
 
+    def _logs_of(self, partition: TopicPartition) -> Iterator[tuple[LogDir, Log]]:
+        for log_dir in self._manager.online_dirs:
+            log = log_dir.logs.get(partition)
+            if log is not None:
+                yield log_dir, log
+
     def _log_dir_of(self, log: Log) -> LogDir | None:
         """Returns the log directory of a log; None if the manager does not have it any more."""
-        for log_dir, current_log in self._logs():
+        for log_dir, current_log in self._logs_of(log.partition):
             if current_log is log:
                 return log_dir
         return None
@@ -419,22 +425,19 @@ class LogCleaner:
 
         Otherwise a new tombstone could be taken for one that is no longer needed.
         """
-        for log_dir, log in self._logs():
-            if log.partition == partition:
-                self._checkpoints.lower(log_dir, log, offset)
+        for log_dir, log in self._logs_of(partition):
+            self._checkpoints.lower(log_dir, log, offset)
 
     def on_deleted(self, partition: TopicPartition) -> None:
         self._cancel(partition)
-        for log_dir, log in self._logs():
-            if log.partition == partition:
-                self._checkpoints.forget(log_dir, log)
+        for log_dir, log in self._logs_of(partition):
+            self._checkpoints.forget(log_dir, log)
 
     def on_move_started(self, partition: TopicPartition) -> None:
         self.pause(partition)
-        for log_dir, log in self._logs():
-            if log.partition == partition:
-                # Loads the checkpoint now: it ignores logs that no longer exist when it is read.
-                self._measure(log_dir, log)
+        for log_dir, log in self._logs_of(partition):
+            # Loads the checkpoint now: it ignores logs that no longer exist when it is read.
+            self._measure(log_dir, log)
 
     def on_move_ended(self, partition: TopicPartition) -> None:
         if partition in self._paused:

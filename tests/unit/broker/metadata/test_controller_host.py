@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.broker.metadata.controller_host import MAX_ATTEMPTS, ControllerHost
+from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, MetadataStore, StoreConflictError
 from penstock.controller.image import ClusterImage
@@ -24,7 +25,7 @@ class Listening(ControllerHost):
     """A host that keeps the lists that it published."""
 
     def __init__(self, store: MetadataStore, workers: Workers) -> None:
-        super().__init__(ClusterImage(), store, workers)
+        super().__init__(ClusterImage(), store, workers, Pacer())
         self.published: list[list[Change]] = []
         self.listeners.append(lambda changes: self.published.append(list(changes)))
 
@@ -292,3 +293,28 @@ def test_the_failure_of_a_listener_keeps_nothing_from_the_others(
 
     run(scenario)
     assert "a listener failed" in caplog.text
+
+
+def test_many_changes_are_published_topic_by_topic() -> None:
+    """Requests are served in between; each topic appears with all its partitions (X5)."""
+    changes: list[Change] = [
+        Put(record)
+        for number in range(100)
+        for record in (
+            topic(f"t{number}"),
+            partition(f"t{number}", 0),
+            partition(f"t{number}", 1),
+            partition(f"t{number}", 2),
+        )
+    ]
+
+    async def scenario(host: Listening, another: MemoryStore) -> list[list[Change]]:
+        await host.run(lambda image: ControllerResult(changes, None))
+        return host.published
+
+    published = run(scenario)
+    assert [change for part in published for change in part] == changes
+    assert len(published) > 1
+    assert max(map(len, published)) < 110
+    for part in published:
+        assert len(part) % 4 == 0

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
+from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.controller.image import ClusterImage
@@ -23,7 +24,7 @@ def with_ids(path: Path, work: Callable[[ProducerIdManager], "asyncio.Future[T]"
         store = EmbeddedStore(path)
         workers = Workers()
         try:
-            controller = ControllerHost(image, store, workers)
+            controller = ControllerHost(image, store, workers, Pacer())
             controller.load()
             return await work(ProducerIdManager(0, controller))
         finally:

@@ -20,7 +20,7 @@ socket.receive.buffer.bytes INT H-* . 102400
     The receive buffer of a client's socket; if not set, or -1, the system's default.
 socket.request.max.bytes INT H-* 1.. 104857600
     The maximum size of a request; a connection with a larger one is closed.
-socket.request.max.elements INT H-*i 1000.. 200000
+socket.request.max.elements INT H-*i 1000.. 100000
     The maximum number of elements in all arrays of a request; a request with more is refused.
 socket.listen.backlog.size INT M-* 1.. 50
     The number of connections that may wait to be accepted.
