@@ -15,6 +15,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.buffers import Buffer
@@ -28,6 +29,7 @@ DEFAULT_LIMIT = 8192
 class CacheEntry(Protocol):
     """An open file or mapping in a `FileCache`. Its flags may be set from any thread."""
 
+    path: str
     is_used: bool
     """Whether it was used since the cache last looked at it."""
 
@@ -80,6 +82,22 @@ class FileCache:
         """Must be called when an entry has become synced."""
         self._is_exhausted = False
 
+    def take_unsynced_directories(self, count: int) -> list[str]:
+        """Returns up to `count` directories whose files could be closed after a flush.
+
+        Those that were not used lately come first. Resets `needs_flush` if there are no others.
+        """
+        with self._lock:
+            idle: dict[str, None] = {}
+            used: dict[str, None] = {}
+            for entry in self._entries:
+                if entry.is_unsynced:
+                    directories = used if entry.is_used else idle
+                    directories[entry.path.rpartition("/")[0]] = None
+            directories = idle or used
+            self.needs_flush = len(directories) > count
+        return list(islice(directories, count))
+
     def shrink(self, count: int) -> int:
         """Closes up to `count` files that are not needed now; returns how many were closed.
 
@@ -92,6 +110,7 @@ class FileCache:
         released = 0
         entries = self._entries
         if self._is_exhausted:
+            self.needs_flush = True
             return 0
         # In the first round most entries have been used since the last one.
         for _ in range(2 * len(entries)):

@@ -1,7 +1,7 @@
 """Small files that several threads may write at the same time: the latest content wins."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from penstock.storage.disk import Disk, write_file
@@ -10,16 +10,17 @@ from penstock.storage.disk import Disk, write_file
 class FileWrite:
     """The content of some files at one moment, to be written on any thread."""
 
-    def __init__(self, owner: "LatestFiles", serial: int, files: Mapping[str, bytes]) -> None:
-        self.files = files
-        """The content by path."""
+    def __init__(
+        self, owner: "LatestFiles", serial: int, files: Mapping[str, bytes | Callable[[], bytes]]
+    ) -> None:
+        self._files = files
         self.error: Exception | None = None
         self._owner = owner
         self._serial = serial
 
     def write(self) -> None:
         """Returns when this content, or a later one, is durable."""
-        self._owner.write(self._serial, self.files)
+        self._owner.write(self._serial, self._files)
 
     def run(self) -> None:
         """Calls `write` and keeps its exception in `error`."""
@@ -47,18 +48,21 @@ class LatestFiles:
         """Whether the latest content is durable."""
         return self._written_serial == self._last_serial
 
-    def begin_write(self, files: Mapping[str, bytes]) -> FileWrite:
-        """Returns the write of new content for the files, by path."""
+    def begin_write(self, files: Mapping[str, bytes | Callable[[], bytes]]) -> FileWrite:
+        """Returns the write of new content for the files, by path.
+
+        The content may be a function, to be called by the thread that writes it.
+        """
         self._last_serial += 1
         return FileWrite(self, self._last_serial, files)
 
-    def write(self, serial: int, files: Mapping[str, bytes]) -> None:
+    def write(self, serial: int, files: Mapping[str, bytes | Callable[[], bytes]]) -> None:
         """See `FileWrite.write`. A crash leaves each file with its old or its new content."""
         with self._lock:
             if serial <= self._written_serial:
                 return
             for path, data in files.items():
-                write_file(self._disk, _temporary(path), data)
+                write_file(self._disk, _temporary(path), data() if callable(data) else data)
             for path in files:
                 self._disk.rename(_temporary(path), path)
             for directory in sorted({str(Path(path).parent) for path in files}):

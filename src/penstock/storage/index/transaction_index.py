@@ -39,15 +39,6 @@ class TransactionIndex:
         self._unwritten: list[AbortedTxn] = []
         """Entries for which the disk has no room yet. Their markers are in the log."""
 
-    @property
-    def is_unsynced(self) -> bool:
-        return self._file is not None and self._file.is_unsynced
-
-    @property
-    def is_used(self) -> bool:
-        """Whether the file was used since the file cache last looked at it."""
-        return self._file is not None and self._file.is_used
-
     def append(self, txn: AbortedTxn) -> None:
         """Adds an entry. The last offset must be larger than that of the last entry.
 

@@ -1,7 +1,9 @@
 """The offset checkpoints of one log directory: start offsets, recovery points, high watermarks."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
 
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import (
@@ -47,31 +49,60 @@ class DirCheckpoints:
         for offsets in self._unloadable_offsets.values():
             offsets.pop(partition, None)
 
-    def begin_write(self, logs: Mapping[TopicPartition, Log]) -> FileWrite:
-        """Returns the write of the checkpoints for these logs, for any thread."""
-        offsets_by_file: dict[str, dict[TopicPartition, int]] = {
-            RECOVERY_POINT_CHECKPOINT: {
-                partition: log.recovery_point for partition, log in logs.items()
-            },
-            REPLICATION_OFFSET_CHECKPOINT: {
-                partition: log.high_watermark for partition, log in logs.items()
-            },
-            # Stored even if the first segment starts there: earlier segments that were deleted may
-            # reappear until the directory is synced.
-            LOG_START_OFFSET_CHECKPOINT: {
-                partition: log.log_start_offset
-                for partition, log in logs.items()
-                if log.log_start_offset > 0
-            },
-        }
+    def begin_write(self, *log_maps: Mapping[TopicPartition, Log]) -> FileWrite:
+        """Returns the write of the checkpoints for these logs, for any thread.
+
+        The thread encodes them: that takes longer than the event loop has for 100,000 logs.
+        """
+        offsets = [
+            _Offsets(partition, log.local.recovery_point, log.high_watermark, log.log_start_offset)
+            for logs in log_maps
+            for partition, log in logs.items()
+        ]
+        unloadable = {name: dict(known) for name, known in self._unloadable_offsets.items()}
         return self._files.begin_write(
             {
-                self._path(name): encode_offsets(
-                    {**self._unloadable_offsets.get(name, {}), **offsets}
-                )
-                for name, offsets in offsets_by_file.items()
+                self._path(name): partial(_encode, unloadable.get(name, {}), offsets, select)
+                for name, select in _SELECTORS.items()
             }
         )
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"
+
+
+class _Offsets(NamedTuple):
+    """The offsets of one log in the checkpoints."""
+
+    partition: TopicPartition
+    recovery_point: int
+    high_watermark: int
+    log_start_offset: int
+
+
+def _log_start_offset(offsets: _Offsets) -> int | None:
+    # Stored even if the first segment starts there: earlier segments that were deleted may
+    # reappear until the directory is synced.
+    return offsets.log_start_offset if offsets.log_start_offset > 0 else None
+
+
+_SELECTORS: Mapping[str, Callable[[_Offsets], int | None]] = {
+    RECOVERY_POINT_CHECKPOINT: lambda offsets: offsets.recovery_point,
+    REPLICATION_OFFSET_CHECKPOINT: lambda offsets: offsets.high_watermark,
+    LOG_START_OFFSET_CHECKPOINT: _log_start_offset,
+}
+
+
+def _encode(
+    unloadable: Mapping[TopicPartition, int],
+    offsets: Sequence[_Offsets],
+    select: Callable[[_Offsets], int | None],
+) -> bytes:
+    selected = dict(unloadable)
+    for log_offsets in offsets:
+        offset = select(log_offsets)
+        if offset is None:
+            selected.pop(log_offsets.partition, None)
+        else:
+            selected[log_offsets.partition] = offset
+    return encode_offsets(selected)

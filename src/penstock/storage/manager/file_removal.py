@@ -25,19 +25,23 @@ class RemovalTask:
     def __init__(
         self, disk: Disk, directories: Sequence[DeletedDirectory], segments: Sequence[LogSegment]
     ) -> None:
-        self.directories = directories
-        self.segments = segments
+        self.directories = list(directories)
+        """Those that were not removed, after `run` has failed."""
+        self.segments = list(segments)
         self.error: Exception | None = None
         self._disk = disk
 
     def run(self) -> None:
         """Removes the files, on any thread; an exception is kept in `error`."""
         try:
-            for segment in self.segments:
-                segment.delete()
-            for directory in self.directories:
+            while self.segments:
+                self.segments[-1].delete()
+                self.segments.pop()
+            while self.directories:
+                directory = self.directories[-1]
                 if directory.log is not None:
                     directory.log.local.close_handlers()
                 self._disk.remove_directory(directory.path)
+                self.directories.pop()
         except Exception as error:  # noqa: BLE001 - it takes the log directory offline
             self.error = error

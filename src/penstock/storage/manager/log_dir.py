@@ -48,6 +48,7 @@ from penstock.storage.manager.log_discovery import (
     partition_of_directory,
     rename_stray_logs,
 )
+from penstock.storage.manager.log_slices import LogSlices
 from penstock.storage.segment.log_segment import LogSegment
 from penstock.storage.staged_operation import StagedOperation, Steps, Work
 
@@ -100,6 +101,8 @@ class LogDir:
         self._lock: Lock | None = None
         self._delayed_removals: list[_DelayedRemoval] = []
         self._checkpoints = DirCheckpoints(disk, path)
+        self._unremoved_segments: list[LogSegment] = []
+        self._removal_slices = LogSlices(lambda: self.logs.values())
         self._next_warning_ms = 0
         self.has_stale_checkpoint = False
         """Whether the checkpoints could not be written for lack of room. Until they are, no log is
@@ -423,16 +426,21 @@ class LogDir:
             self._delayed_removals = [
                 removal for removal in self._delayed_removals if removal.remove_at_ms > now_ms
             ]
-        segments: list[LogSegment] = []
-        for log in self.logs.values():
+        segments, self._unremoved_segments = self._unremoved_segments, []
+        for log in self._removal_slices.take_endlessly():
             segments += log.local.take_removable_segments(now_ms)
         if not removals and not segments:
             return None
         return RemovalTask(self._disk, [removal.directory for removal in removals], segments)
 
     def finish_removal(self, task: RemovalTask) -> None:
+        """Handles the error of a removal; without descriptors the rest is removed later."""
         if task.error is not None:
             self.fail(task.error)
+            self._unremoved_segments += task.segments
+            self._delayed_removals += [
+                _DelayedRemoval(self._clock.now_ms(), directory) for directory in task.directories
+            ]
 
     # --- checkpoints
 
@@ -450,7 +458,7 @@ class LogDir:
         """
         if self.error is not None:
             return None
-        return self._checkpoints.begin_write({**self.transient_logs, **self.logs})
+        return self._checkpoints.begin_write(self.transient_logs, self.logs)
 
     def finish_checkpoint(self, task: FileWrite) -> None:
         """Handles the error of a checkpoint; without room it is written again later."""

@@ -26,10 +26,11 @@ from penstock.storage.manager.log_creation import LogCreation, NewLog
 from penstock.storage.manager.log_deletion import delete_logs
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_dir_description import LogDirDescription, describe_log_dir
-from penstock.storage.manager.log_discovery import IsHosted, StrayLog
+from penstock.storage.manager.log_discovery import IsHosted, StrayLog, partition_of_directory
 from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
 from penstock.storage.manager.log_moves import LogMoves, resolve_duplicate_logs
+from penstock.storage.manager.log_slices import LogSlices
 from penstock.storage.manager.other_duplicates import resolve_other_duplicates
 from penstock.storage.staged_operation import StagedOperation, Steps
 
@@ -70,6 +71,9 @@ class LogManager:
         self.disk = disk
         self._moves = LogMoves(disk, self.listeners)
         self._preferred_dirs: dict[TopicPartition, LogDir] = {}
+        self._flush_slices = LogSlices(lambda: self)
+        self._retention_slices = LogSlices(lambda: self)
+        self._expiration_slices = LogSlices(lambda: self)
         now = clock.monotonic_ms()
         self._next_retention_ms = now + intervals.log_retention_check_interval_ms
         self._next_checkpoint_ms = now + intervals.log_flush_offset_checkpoint_interval_ms
@@ -454,25 +458,31 @@ class LogManager:
     # --- maintenance
 
     def apply_retention(self) -> None:
-        """Applies retention and expires producers, if due. Does not block on the disk."""
+        """Applies retention and expires producers, if due. Does not block on the disk.
+
+        Each call continues with some of the logs, until it has come to all of them.
+        """
         now = self._clock.monotonic_ms()
         if now >= self._next_retention_ms:
             self._next_retention_ms = now + self._intervals.log_retention_check_interval_ms
-            self._for_each_log(lambda log: delete_old_segments(log))
+            self._retention_slices.begin()
         if now >= self._next_expiration_ms:
             self._next_expiration_ms = (
                 now + self._intervals.producer_id_expiration_check_interval_ms
             )
-            wall_ms = self._clock.now_ms()
-            self._for_each_log(lambda log: log.producers.remove_expired(wall_ms))
+            self._expiration_slices.begin()
+        _for_each(self._retention_slices.take(), lambda log: delete_old_segments(log))
+        wall_ms = self._clock.now_ms()
+        _for_each(self._expiration_slices.take(), lambda log: log.producers.remove_expired(wall_ms))
 
     def due_flushes(self) -> list[tuple[Log, FlushTask]]:
         """Returns the flushes that are due, to be run on a worker thread.
 
+        Each call looks at some of the logs, and the next one continues with the others.
         Pass each to `Log.finish_flush` afterwards.
         """
         tasks: list[tuple[Log, FlushTask]] = []
-        for log in self:
+        for log in self._flush_slices.take_endlessly():
             if log.failure is None and log.is_flush_due:
                 task = log.begin_flush()
                 if task is not None:
@@ -483,17 +493,16 @@ class LogManager:
 
     def _flushes_to_close_files(self) -> list[tuple[Log, FlushTask]]:
         """Returns flushes of logs whose files could be closed if they were synced."""
-        self.disk.file_cache.needs_flush = False
         tasks: list[tuple[Log, FlushTask]] = []
-        for log in self:
-            if log.failure is None and log.local.segments.active.has_idle_unsynced_files:
-                task = log.begin_flush(with_indexes=True)
-                if task is not None:
-                    tasks.append((log, task))
-                if len(tasks) == _MAX_FLUSHES_TO_CLOSE:
-                    # The others follow, or have been used by then.
-                    self.disk.file_cache.needs_flush = True
-                    break
+        for directory in self.disk.file_cache.take_unsynced_directories(_MAX_FLUSHES_TO_CLOSE):
+            path, _, name = directory.rpartition("/")
+            partition = partition_of_directory(name)
+            for log_dir in self.online_dirs:
+                log = log_dir.logs.get(partition) if partition and log_dir.path == path else None
+                if log is not None and log.failure is None:
+                    task = log.begin_flush(with_indexes=True)
+                    if task is not None:
+                        tasks.append((log, task))
         return tasks
 
     def begin_checkpoints(self) -> list[tuple[LogDir, FileWrite]]:
@@ -516,17 +525,6 @@ class LogManager:
         tasks = [(log_dir, log_dir.begin_removal()) for log_dir in self.online_dirs]
         return [(log_dir, task) for log_dir, task in tasks if task is not None]
 
-    def _for_each_log(self, action: Callable[[Log], object]) -> None:
-        for log in self:
-            if log.failure is None:
-                try:
-                    action(log)
-                except KafkaStorageError:
-                    # The log has logged it and taken its directory offline; others continue.
-                    continue
-                except Exception:
-                    logger.exception("the maintenance of %s failed; others continue", log.partition)
-
     def shutdown(self) -> None:
         """Flushes and closes everything and marks the log directories as clean.
 
@@ -535,3 +533,15 @@ class LogManager:
         self._moves.close()
         for log_dir in self.dirs:
             log_dir.close()
+
+
+def _for_each(logs: Iterable[Log], action: Callable[[Log], object]) -> None:
+    for log in logs:
+        if log.failure is None:
+            try:
+                action(log)
+            except KafkaStorageError:
+                # The log has logged it; others continue.
+                continue
+            except Exception:
+                logger.exception("the maintenance of %s failed; others continue", log.partition)

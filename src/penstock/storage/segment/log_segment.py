@@ -460,14 +460,6 @@ class LogSegment:
             self.file.truncate(self.size)
             self._has_spare_blocks = False
 
-    @property
-    def has_idle_unsynced_files(self) -> bool:
-        """Whether the file cache could close files of the segment if they were synced."""
-        return any(
-            file.is_unsynced and not file.is_used
-            for file in (self.file, self.offset_index, self.time_index, self.txn_index)
-        )
-
     def flush(self) -> None:
         """Makes the segment durable. May run on another thread while it is appended to."""
         try:

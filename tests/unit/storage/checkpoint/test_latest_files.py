@@ -59,14 +59,15 @@ def test_an_error_is_kept_and_the_next_one_writes(disk: CrashDisk) -> None:
 def test_threads_that_write_at_the_same_time(tmp_path: Path) -> None:
     path = str(tmp_path / "f")
     files = LatestFiles(OsDisk())
-    tasks = [files.begin_write({path: b"%02d" % n * 100}) for n in range(40)]
+    contents = [b"%02d" % n * 100 for n in range(40)]
+    tasks = [files.begin_write({path: content}) for content in contents]
     together = threading.Barrier(4)
 
     def write(worker: int) -> None:
         together.wait(10)
-        for task in tasks[worker::4]:
-            task.write()
-            assert Path(path).read_bytes() >= task.files[path], "nothing newer is lost"
+        for n in range(worker, 40, 4):
+            tasks[n].write()
+            assert Path(path).read_bytes() >= contents[n], "nothing newer is lost"
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(write, worker) for worker in range(4)]:
