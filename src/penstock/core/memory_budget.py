@@ -38,27 +38,23 @@ class MemoryKind(IntEnum):
     """The body of a request with many elements, which takes far more than its bytes."""
 
 
-_LIMITS: Final = {
-    MemoryKind.LOGIN: 1,
-    MemoryKind.SMALL: 9,
-    MemoryKind.MEDIUM: 8,
-    MemoryKind.LARGE: 6,
-    MemoryKind.WORK: 4,
-    MemoryKind.DECODED: 1,
-}
-"""Sixteenths of the budget. Those of medium requests include the large ones, those of small
-requests both. One sixteenth is left for responses."""
+_LIMITS: Final = (1, 9, 8, 6, 4, 1)
+"""Sixteenths of the budget, by kind. Those of medium requests include the large ones, those of
+small requests both. One sixteenth is left for responses."""
 _RESPONSES: Final = 1
 
-_SHARED: Final = {
-    MemoryKind.LOGIN: (MemoryKind.LOGIN,),
-    MemoryKind.SMALL: (MemoryKind.SMALL, MemoryKind.MEDIUM, MemoryKind.LARGE),
-    MemoryKind.MEDIUM: (MemoryKind.MEDIUM, MemoryKind.LARGE),
-    MemoryKind.LARGE: (MemoryKind.LARGE,),
-    MemoryKind.WORK: (MemoryKind.WORK,),
-    MemoryKind.DECODED: (MemoryKind.DECODED,),
-}
+_SHARED: Final = (
+    (MemoryKind.LOGIN,),
+    (MemoryKind.SMALL, MemoryKind.MEDIUM, MemoryKind.LARGE),
+    (MemoryKind.MEDIUM, MemoryKind.LARGE),
+    (MemoryKind.LARGE,),
+    (MemoryKind.WORK,),
+    (MemoryKind.DECODED,),
+)
 """The kinds that count against the limit of each kind."""
+_FIRST_REQUEST: Final = 1
+_SMALL_KIND: Final = 1
+_LAST_REQUEST: Final = 3
 
 
 def kind_of_request(size: int) -> MemoryKind:
@@ -110,10 +106,10 @@ class MemoryBudget:
         on_pressure: Callable[[bool], None] = lambda is_tight: None,
     ) -> None:
         self.on_pressure = on_pressure
-        self._used = dict.fromkeys(MemoryKind, 0)
-        self._queues: dict[MemoryKind, OrderedDict[Reservation, None]] = {
-            kind: OrderedDict() for kind in MemoryKind
-        }
+        self._used = [0] * len(MemoryKind)
+        self._request_bytes = 0
+        """The sum of small, medium and large requests."""
+        self._queues: list[OrderedDict[Reservation, None]] = [OrderedDict() for _ in MemoryKind]
         self._lost: deque[tuple[MemoryKind, int]] = deque()
         self._is_tight = False
         self.waiting = 0
@@ -125,13 +121,15 @@ class MemoryBudget:
     def resize(self, total: int, max_request_bytes: int = 0) -> None:
         """Changes the limits; what is reserved already stays."""
         self.total = total
-        self._limits = {kind: total * parts // _PARTS for kind, parts in _LIMITS.items()}
+        self._limits = [total * parts // _PARTS for parts in _LIMITS]
+        self._tight_limit = self.largest_request // 2
+        assert self._tight_limit <= min(self._limits[_FIRST_REQUEST : _LAST_REQUEST + 1])
         self._max_request_bytes = max_request_bytes if max_request_bytes > 0 else _NONE
 
     @property
     def used(self) -> int:
         """Bytes that are reserved."""
-        return sum(self._used.values())
+        return sum(self._used)
 
     def used_by(self, kind: MemoryKind) -> int:
         return self._used[kind]
@@ -159,7 +157,18 @@ class MemoryBudget:
         granted when no other work is in progress.
         """
         reservation = Reservation(self, size, kind, on_granted)
-        if not self._queues[kind] and self._fits(reservation):
+        request_bytes = self._request_bytes + size
+        if (
+            not self.waiting
+            and _FIRST_REQUEST <= kind <= _LAST_REQUEST
+            and request_bytes <= self._tight_limit
+            and request_bytes <= self._max_request_bytes
+        ):
+            # The usual case: less than any limit of requests.
+            reservation.is_granted = True
+            self._used[kind] += size
+            self._request_bytes = request_bytes
+        elif not self._queues[kind] and self._fits(reservation):
             self._grant(reservation)
         else:
             self._queues[kind][reservation] = None
@@ -168,19 +177,21 @@ class MemoryBudget:
 
     def add(self, size: int) -> None:
         """Counts memory of small requests that is in use already."""
-        self._used[MemoryKind.SMALL] += size
-        self._check_pressure()
+        self._used[_SMALL_KIND] += size
+        self._add_request(size)
 
     def subtract(self, size: int) -> None:
         """Undoes `add`."""
-        self._used[MemoryKind.SMALL] -= size
-        self._grant_waiting()
+        self._used[_SMALL_KIND] -= size
+        self._add_request(-size)
+        if self.waiting:
+            self._grant_waiting()
 
     def collect(self) -> None:
         """Releases what was reserved by work that ended without a release. Call it regularly."""
         while self._lost:
             kind, size = self._lost.popleft()
-            self._used[kind] -= size
+            self._count(kind, -size)
         self._grant_waiting()
 
     def _fits(self, reservation: Reservation) -> bool:
@@ -197,36 +208,34 @@ class MemoryBudget:
         # Alone, a large request may take what is left of the memory for requests.
         return is_within_limit or (kind is MemoryKind.LARGE and not shared)
 
-    @property
-    def _request_bytes(self) -> int:
-        used = self._used
-        return used[MemoryKind.SMALL] + used[MemoryKind.MEDIUM] + used[MemoryKind.LARGE]
-
     def _grant(self, reservation: Reservation) -> None:
         reservation.is_granted = True
-        self._used[reservation.kind] += reservation.size
-        self._check_pressure()
+        self._count(reservation.kind, reservation.size)
 
     def _release(self, reservation: Reservation) -> None:
         if reservation.is_granted:
-            self._used[reservation.kind] -= reservation.size
+            self._count(reservation.kind, -reservation.size)
         else:
             del self._queues[reservation.kind][reservation]
             self.waiting -= 1
-        self._grant_waiting()
+        if self.waiting:
+            self._grant_waiting()
 
     def _grant_waiting(self) -> None:
-        if self.waiting:
-            for queue in self._queues.values():
-                while queue and self._fits(reservation := next(iter(queue))):
-                    del queue[reservation]
-                    self.waiting -= 1
-                    self._grant(reservation)
-                    reservation._on_granted()
-        self._check_pressure()
+        for queue in self._queues:
+            while queue and self._fits(reservation := next(iter(queue))):
+                del queue[reservation]
+                self.waiting -= 1
+                self._grant(reservation)
+                reservation._on_granted()
 
-    def _check_pressure(self) -> None:
-        is_tight = self._request_bytes > self._limits[MemoryKind.SMALL] // 2
-        if is_tight is not self._is_tight:
-            self._is_tight = is_tight
-            self.on_pressure(is_tight)
+    def _count(self, kind: MemoryKind, size: int) -> None:
+        self._used[kind] += size
+        if _FIRST_REQUEST <= kind <= _LAST_REQUEST:
+            self._add_request(size)
+
+    def _add_request(self, size: int) -> None:
+        self._request_bytes = request_bytes = self._request_bytes + size
+        if (request_bytes > self._tight_limit) is not self._is_tight:
+            self._is_tight = not self._is_tight
+            self.on_pressure(self._is_tight)
