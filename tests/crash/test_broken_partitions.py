@@ -166,10 +166,14 @@ async def check_offline(broker: SimulatedBroker) -> None:
     assert codes == {"orders": ErrorCode.KAFKA_STORAGE_ERROR, "bills": 0}
 
 
-async def delete_and_create_again(broker: SimulatedBroker) -> None:
-    body = DeleteTopicsRequest([DeleteTopicState("orders")], timeout_ms=5000)
+async def delete_topic(broker: SimulatedBroker, topic: str) -> None:
+    body = DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=5000)
     (result,) = (await broker.request(body, 6)).responses
     assert result.error_code == 0
+
+
+async def delete_and_create_again(broker: SimulatedBroker) -> None:
+    await delete_topic(broker, "orders")
     assert await broker.create_topic("orders") == 0
     assert (await broker.produce("orders", batch_of(b"again"))).error_code == 0
     assert broker.values("orders") == [b"again"]
@@ -241,3 +245,40 @@ def test_a_component_that_fails_keeps_nothing_from_the_others(
 
     machine.run(work)
     assert "a component failed to apply metadata changes" in caplog.text
+
+
+@pytest.mark.parametrize("is_created_again", [True, False])
+@pytest.mark.parametrize("stop", [Machine.run, Machine.run_and_kill], ids=["stop", "kill"])
+def test_a_topic_is_deleted_while_its_log_directory_is_offline(
+    stop: Stop, is_created_again: bool
+) -> None:
+    """S1: its name is free at once; when the directory returns, its old files are set aside."""
+    machine, directory = machine_with_records(Machine.run)
+    log_dir = directory.rpartition("/")[0]
+
+    async def work(broker: SimulatedBroker) -> None:
+        for operation in ("write", "sync", "rename", "sync_directory", "create"):
+            machine.disk.fail(operation, f"{log_dir}/*", errno.EIO)
+        assert (await broker.produce("orders", batch_of(b"lost"))).error_code
+        if is_created_again:
+            await delete_and_create_again(broker)
+        else:
+            await delete_topic(broker, "orders")
+
+    stop(machine, work)
+    machine.disk.heal()
+
+    async def check(broker: SimulatedBroker) -> None:
+        if is_created_again:
+            assert broker.values("orders") == [b"again"]
+            await check_served(broker, ORDERS)
+        else:
+            assert "orders" not in broker.broker.image.topics
+            assert await broker.create_topic("orders") == 0
+            assert broker.values("orders") == []
+        assert broker.values("neighbour") == VALUES
+        names = [name for name in machine.disk.names(log_dir) if name.startswith("orders-0.")]
+        assert len(names) == 1
+        assert names[0].endswith("-stray")
+
+    machine.run(check)

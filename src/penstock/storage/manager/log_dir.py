@@ -377,10 +377,16 @@ class LogDir:
         """Deletes logs with one wait for the disk. They are detached in the first step.
 
         No log of these partitions may be created in this directory until it has ended. The files
-        stay usable: only the directories are renamed.
+        stay usable: only the directories are renamed. In a directory that is offline the logs are
+        detached, and its error is raised; the next start finds that their topics do not exist.
         """
-        self.require_online()
         deletions = [self._detach(partition, reason) for partition in partitions]
+        if self.error is not None:
+            for deletion in deletions:
+                self.transient_logs.pop(deletion.partition, None)
+                if deletion.log is not None:
+                    deletion.log.local.close_handlers()
+            self.require_online()
         try:
             yield partial(self._rename_deleted, deletions)
             for deletion in deletions:
@@ -389,7 +395,7 @@ class LogDir:
                     deletion.log.update_directory(self._path(deletion.new_name))
                 self.transient_logs.pop(deletion.partition, None)
                 self._checkpoints.forget(deletion.partition)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - it is unknown what is on the disk
             self.fail_for_any(error)
         checkpoint = self.begin_checkpoint()
         if checkpoint is not None:
