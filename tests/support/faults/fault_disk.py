@@ -9,10 +9,12 @@ count as clean and are lost with the next power failure, unless they are written
 
 import errno
 import os
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from random import Random
 from typing import NamedTuple
 
+from penstock.core.buffers import Buffer
 from penstock.storage.disk import DiskSpace
 from tests.support.storage.crash_disk import CrashDisk, CrashFile, CrashLock, Fault
 from tests.support.storage.crash_nodes import CrashMode, FileNode
@@ -29,6 +31,10 @@ _AFFECTED_CALLS: dict[int, frozenset[str] | None] = {
 """The calls that an error can hit; None for all."""
 
 
+class PowerFailure(BaseException):
+    """The machine stopped. Not an `Exception`, so that no code under test catches it."""
+
+
 class DiskFault(NamedTuple):
     """An error at the first possible call from number `at` on."""
 
@@ -38,6 +44,29 @@ class DiskFault(NamedTuple):
     """How many calls that it can hit fail; in its log directory, or everywhere for EMFILE."""
     written_share: float = 0.0
     """The share of the bytes that a failing write stores."""
+    operation: str = ""
+    """The only kind of call that it hits; empty for all."""
+
+    def can_hit(self, operation: str) -> bool:
+        if self.operation:
+            return operation == self.operation
+        calls = _AFFECTED_CALLS[self.error]
+        return calls is None or operation in calls
+
+
+class FailedCall(NamedTuple):
+    """A call that failed."""
+
+    operation: str
+    path: str
+    error: int
+
+    @property
+    def log_dir(self) -> str:
+        return _log_dir_of(self.path)
+
+    def __repr__(self) -> str:
+        return f"{self.operation} {self.path}: {errno.errorcode[self.error]}"
 
 
 class FaultDisk(CrashDisk):
@@ -46,10 +75,16 @@ class FaultDisk(CrashDisk):
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
-        self.faults_hit: list[str] = []
+        self.faults_hit: list[FailedCall] = []
         self._planned: list[DiskFault] = []
         self._active: list[_ActiveFault] = []
         self._next_failures: list[tuple[str, str, int]] = []
+        self.written_share = 0.0
+        """The share of its bytes that the write which fails now stores."""
+        self.power_off_at: int | None = None
+        """The number of the call at which the power fails."""
+        self.is_powered_off = False
+        self.on_power_off: Callable[[], object] = lambda: None
 
     # --- faults
 
@@ -62,6 +97,10 @@ class FaultDisk(CrashDisk):
         self._planned += [fault._replace(at=self.calls + fault.at) for fault in faults]
         self._planned.sort()
 
+    def cancel_planned(self) -> None:
+        """Drops the faults that have not hit a call yet."""
+        self._planned.clear()
+
     def heal(self) -> None:
         """Ends all faults, also those to come."""
         super().heal()
@@ -69,29 +108,29 @@ class FaultDisk(CrashDisk):
         self._active.clear()
         self._next_failures.clear()
 
-    @property
-    def failing_dirs(self) -> set[str]:
-        """The log directories in which a call has failed since `heal`."""
-        return {fault.log_dir for fault in self._active}
-
     def step(self, operation: str, path: str) -> Fault | None:
+        if self.is_powered_off or self.calls == self.power_off_at:
+            self.is_powered_off = True
+            self.on_power_off()
+            raise PowerFailure
         outcome = super().step(operation, path)
         self.calls += 1
         for failure in self._next_failures:
             if failure[0] == operation and fnmatchcase(path, failure[1]):
                 self._next_failures.remove(failure)
-                self.faults_hit.append(f"{operation} {path}: {os.strerror(failure[2])}")
+                self.faults_hit.append(FailedCall(operation, path, failure[2]))
                 raise OSError(failure[2], os.strerror(failure[2]), path)
         while self._planned and self._planned[0].at < self.calls:
-            if not _can_hit(self._planned[0].error, operation):
+            if not self._planned[0].can_hit(operation):
                 break
             fault = self._planned.pop(0)
             self._active.append(_ActiveFault(fault, _log_dir_of(path)))
         for active in self._active:
             if active.strikes(operation, path):
-                self.faults_hit.append(f"{operation} {path}: {os.strerror(active.fault.error)}")
+                self.faults_hit.append(FailedCall(operation, path, active.fault.error))
                 if operation == "write" and active.fault.written_share:
-                    return Fault(operation, path, active.fault.error, 0, -1)
+                    self.written_share = active.fault.written_share
+                    return Fault(operation, path, active.fault.error, 0, 0)
                 raise OSError(active.fault.error, os.strerror(active.fault.error), path)
         return outcome
 
@@ -149,6 +188,18 @@ class FaultDisk(CrashDisk):
 class FaultFile(CrashFile):
     """An open file. A failed sync loses the unsynced bytes without telling it again."""
 
+    def write_at(self, data: Buffer, position: int) -> None:
+        node = self._opened()
+        fault = self._disk.step("write", self._path)
+        stored = bytes(data)
+        if fault is not None:
+            assert isinstance(self._disk, FaultDisk)
+            stored = stored[: int((len(stored) - 1) * self._disk.written_share)]
+        node.write(position, stored)
+        node.modified_ms = self._disk.now_ms
+        if fault is not None:
+            raise OSError(fault.error, os.strerror(fault.error), self._path)
+
     def sync(self) -> None:
         node = self._opened()
         try:
@@ -168,17 +219,12 @@ class _ActiveFault:
         self._remaining = fault.lasting_calls
 
     def strikes(self, operation: str, path: str) -> bool:
-        if not self._remaining or not _can_hit(self.fault.error, operation):
+        if not self._remaining or not self.fault.can_hit(operation):
             return False
         if self.fault.error != errno.EMFILE and _log_dir_of(path) != self.log_dir:
             return False
         self._remaining -= 1
         return True
-
-
-def _can_hit(error: int, operation: str) -> bool:
-    calls = _AFFECTED_CALLS[error]
-    return calls is None or operation in calls
 
 
 def _log_dir_of(path: str) -> str:

@@ -22,10 +22,12 @@ from penstock.broker.app import App
 from penstock.broker.broker import Broker
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import TopicConfig, topic_config
+from penstock.broker.errors import CloseConnectionError
 from penstock.broker.handlers.table import HANDLERS
 from penstock.broker.request import Request, Session
 from penstock.cluster.store import MetadataStore
 from penstock.controller.metadata import SecurityProtocol
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, Listener
 from penstock.protocol.api_key import ApiKey
@@ -43,14 +45,17 @@ from penstock.storage.log.results import FetchIsolation
 from tests.sim.txn_broker import SimClock
 from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.cluster.memory_store import MemoryStoreServer
-from tests.support.faults.fault_disk import FaultDisk
+from tests.support.faults.fault_disk import FaultDisk, PowerFailure
 from tests.support.faults.fault_store import FaultStore
 from tests.support.protocol.requests import produce_request
+from tests.support.storage.crash_nodes import CrashMode
 
 T = TypeVar("T")
 
 LOG_DIRS = ("/a", "/b")
 PORT = 9092
+TICK_S = 1.0
+"""How often background tasks run: rarely, because each time takes real time."""
 MAX_JOB_MS = 8
 """How long a job of a worker thread takes at most, in simulated time."""
 MAX_REQUEST_S = 300.0
@@ -65,12 +70,12 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "log.flush.offset.checkpoint.interval.ms": "3000",
     "log.retention.check.interval.ms": "2000",
-    "log.cleaner.backoff.ms": "1000",
+    "log.cleaner.backoff.ms": "3000",
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.segment.delete.delay.ms": "1000",
     "log.index.size.max.bytes": "1200",
     "log.index.interval.bytes": "200",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "5000",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
 }
 
@@ -142,6 +147,8 @@ class SimulatedBroker:
             return await asyncio.wait_for(respond(), MAX_REQUEST_S)
         except TimeoutError:
             raise RequestHangsError(f"no response to {body}") from None
+        except CloseConnectionError as error:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
 
     async def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
@@ -216,11 +223,31 @@ class Machine:
         """Starts a broker, awaits `work`, and kills the broker: nothing of it runs any more."""
         return self._run(work, is_killed=True)
 
+    def run_until_power_fails(
+        self,
+        work: "Callable[[SimulatedBroker], Coroutine[Any, Any, object]]",
+        at_call: int,
+        mode: CrashMode,
+    ) -> bool:
+        """Like `run_and_kill`, but the power fails at a call of the disk; returns whether it did.
+
+        The disk then has what a power failure leaves.
+        """
+        self.disk.power_off_at = self.disk.calls + at_call
+        try:
+            self._run(work, is_killed=True)
+        except PowerFailure:
+            return True
+        finally:
+            self.disk = self.disk.after_power_failure(mode, self.rng)
+        return False
+
     def _run(
         self, work: "Callable[[SimulatedBroker], Coroutine[Any, Any, T]]", *, is_killed: bool
     ) -> T:
         loop = SimLoop(Random(self.rng.random()), self.max_job_ms)
         process = Incarnation("broker")
+        self.disk.on_power_off = lambda: setattr(process, "alive", False)
 
         async def main() -> T:
             app = SimulatedApp(BrokerConfig.from_properties(self.settings), self, loop)
@@ -237,6 +264,14 @@ class Machine:
                 asyncio.set_event_loop(loop)
                 task = process.context.run(loop.create_task, main())
                 outcome = loop.run_until_complete(_outcome(task))
+                if loop.failure is not None:
+                    raise loop.failure
+            except RuntimeError:
+                if self.disk.is_powered_off:
+                    raise PowerFailure from None
+                if loop.failure is not None:
+                    raise loop.failure from None
+                raise
             finally:
                 asyncio.set_event_loop(None)
                 process.alive = False
@@ -266,6 +301,7 @@ class Machine:
             patch("penstock.storage.manager.log_discovery.uuid4", uuid4),
             patch("penstock.storage.manager.dir_identity.uuid4", uuid4),
             patch("time.sleep", lambda seconds: None),
+            patch("penstock.broker.replica.background_tasks._TICK_S", TICK_S),
         ):
             yield
 

@@ -102,7 +102,7 @@ class TransactionalProducer:
         self.epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
 
-    async def init(self, timeout_ms: int = 20_000) -> int:
+    async def init(self, timeout_ms: int = 5_000) -> int:
         """Returns the error code."""
         await find_coordinator(self._broker, self.transactional_id, TRANSACTION)
 

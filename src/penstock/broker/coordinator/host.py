@@ -38,6 +38,10 @@ from penstock.storage.log.results import LogAppendInfo
 
 logger = logging.getLogger(__name__)
 
+_LOAD_RETRY_S = 0.5
+"""The pause before a log that cannot be read is read again; it doubles, up to a limit."""
+_MAX_LOAD_RETRY_S = 30.0
+
 CreateTopic = Callable[[str, int, int, dict[str, str]], Coroutine[Any, Any, None]]
 """Creates an internal topic: name, partitions, replication factor, settings."""
 
@@ -169,8 +173,10 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
     def _commit_result(self, partition: int, shard: ShardT, result: ResultT) -> None:
         """Appends and applies a result and sets its timers.
 
-        Responses are sent and effects start once everything appended so far is durable.
+        Responses are sent and effects start once everything appended so far is durable; those of a
+        result that could not be appended are sent at once.
         """
+        is_appended = True
         while result.records:
             try:
                 replica = self._replicas.find(self.topic, partition)
@@ -179,9 +185,10 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             except KafkaError as error:
                 logger.error("cannot write to %s-%d: %s", self.topic, partition, error.message)
                 result = shard.write_failed(result, error.code, self._clock.now_ms(), applied=False)
+                is_appended = False
         self._apply_result(partition, shard, result)
         flushing = self._flushing.get(partition)
-        if flushing is None:
+        if flushing is None or not is_appended:
             self._respond(result.responses)
             self._perform(partition, shard, result)
         elif flushing.done():
@@ -288,12 +295,11 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             self._spawn(self._run_load(partition, number))
 
     async def _run_load(self, partition: int, number: int) -> None:
-        shard = self._new_shard()
+        pause_s = _LOAD_RETRY_S
         try:
-            replica = self._replicas.find(self.topic, partition)
-            async for changes in read_log(replica.log, self._workers, self._reader()):
-                async for change in self._pacer.each(changes):
-                    self._apply_loaded(partition, shard, change)
+            while (shard := await self._read_shard(partition)) is None:
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * 2, _MAX_LOAD_RETRY_S)
         except KafkaError as error:
             logger.error("cannot load %s-%d: %s", self.topic, partition, error.message)
             self._abandon_load(partition, number)
@@ -307,6 +313,19 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             self._configure(shard)
             self._commit_result(partition, shard, shard.start(self._clock.now_ms()))
             self._after_load(partition, shard)
+
+    async def _read_shard(self, partition: int) -> ShardT | None:
+        """Returns the shard with the state in its log; None if the log cannot be read now."""
+        shard = self._new_shard()
+        log = self._replicas.find(self.topic, partition).log
+        try:
+            async for changes in read_log(log, self._workers, self._reader()):
+                async for change in self._pacer.each(changes):
+                    self._apply_loaded(partition, shard, change)
+        except OSError as error:
+            logger.error("cannot read %s-%d now: %s", self.topic, partition, error)
+            return None
+        return shard
 
     def _apply_loaded(self, partition: int, shard: ShardT, change: ChangeT | Skipped) -> None:
         if isinstance(change, Skipped):

@@ -80,7 +80,7 @@ class TransactionMarkers:
             info = self._append(marker, partition, replica)
             if info.needs_flush:
                 # Otherwise the coordinator would complete a transaction whose marker may be lost.
-                await self._log_flusher.flush(replica.log)
+                await asyncio.shield(self._log_flusher.flush(replica.log))
         except OSError as error:
             logger.error("cannot flush %s: %s", partition, error)
             return partition, ErrorCode.KAFKA_STORAGE_ERROR

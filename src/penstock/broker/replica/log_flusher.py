@@ -24,7 +24,8 @@ class LogFlusher:
     def flush(self, log: Log) -> "asyncio.Future[None]":
         """Makes the current content of the log durable; the future completes, or fails, with it.
 
-        While a flush is in progress, all callers share the one that follows it.
+        While a flush is in progress, all callers share the one that follows it, and its future:
+        shield it in a task that may be cancelled.
         """
         loop = asyncio.get_running_loop()
         if log in self._running:
@@ -40,9 +41,10 @@ class LogFlusher:
         self._run(log, task, asyncio.get_running_loop().create_future())
 
     def _run(self, log: Log, task: FlushTask, done: "asyncio.Future[None]") -> None:
-        self._running[log] = done
         loop = asyncio.get_running_loop()
         ran = loop.run_in_executor(self._workers.flush, task.run)
+        # Not `done`, which a caller may have cancelled while the flush is still running.
+        self._running[log] = ran
         ran.add_done_callback(lambda ran: self._ran(log, task, done, ran))
 
     def _ran(
@@ -73,7 +75,7 @@ class LogFlusher:
         while log.successor is not None:
             # It was moved to another directory, with everything that was to be flushed.
             log = log.successor
-        if log.local.is_busy:
+        if log.failure is None and log.local.is_busy:
             # The cleaner flushes it, or its files are being renamed; neither notifies us.
             asyncio.get_running_loop().call_later(_RETRY_S, self._begin, log, done)
             return

@@ -268,10 +268,22 @@ class _Loader:
                 if segment in flushed:
                     segment.offset_index.sanity_check()
                     segment.time_index.sanity_check()
+                    self._check_last_entry(segment)
             except CorruptIndexError as error:
                 logger.warning("%s: rebuilding the indexes: %s", self.partition, error)
                 damaged.add(segment)
         return damaged
+
+    def _check_last_entry(self, segment: LogSegment) -> None:
+        """Raises CorruptIndexError if the offset index points behind the segment."""
+        index = segment.offset_index
+        if not index.entries:
+            return
+        last = index.entry(index.entries - 1)
+        next_segment = self.segments.higher(segment.base_offset)
+        is_behind = next_segment is not None and last.offset >= next_segment.base_offset
+        if is_behind or not 0 <= last.position < segment.size:
+            raise CorruptIndexError(f"{index.path} ends with {last}, which is not in the segment")
 
     def _unflushed_segments(self) -> set[LogSegment]:
         """Returns the segments that may not be durable.

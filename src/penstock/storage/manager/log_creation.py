@@ -85,8 +85,7 @@ class LogCreation:
             except OSError as error:
                 self.errors[log_dir] = error
         for log_dir in self.errors:
-            if is_lack_of_room(self.errors[log_dir]):
-                self._remove_created(log_dir)
+            self._remove_created(log_dir)
 
     def _remove_created(self, log_dir: LogDir) -> None:
         """Removes what was created in a directory, so that the logs can be created later."""

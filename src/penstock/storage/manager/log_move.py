@@ -84,7 +84,7 @@ class LogMove:
         self.is_synced = False
         """Whether the future log was durable at some time after it had caught up."""
         self.read_error: OSError | None = None
-        """The error of the last step with the files of the current log."""
+        """The error of the last step in the directory of the current log."""
         self.write_error: OSError | None = None
         """The error of the last step in the target directory."""
         self.batch_error: KafkaError | None = None
@@ -219,6 +219,9 @@ class LogMove:
         self.read_error = self.write_error = self.batch_error = None
         try:
             data = chunk.file.read_at(chunk.position, chunk.size)
+            if chunk.is_restart:
+                # With two marked directories, a start after a crash could not tell the new one.
+                checkpoint_files.remove_moved_marker(self._disk, self.log.directory)
         except OSError as error:
             self.read_error = error
             return
@@ -248,8 +251,6 @@ class LogMove:
         self.close()
         if self._leftover_name is not None:
             self._disk.remove_directory(f"{self.target.path}/{self._leftover_name}")
-        # With two marked directories, a start after a crash could not tell the new one.
-        checkpoint_files.remove_moved_marker(self._disk, self.log.directory)
         if data:
             # The log may start within a batch, or before the first one that compaction left.
             start_offset = min(start_offset, header_at(memoryview(data), 0).base_offset)

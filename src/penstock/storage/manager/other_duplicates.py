@@ -1,7 +1,8 @@
 """Partitions that are in two log directories although no move has left them there.
 
 A creation that failed on one disk and succeeded on another leaves an empty log on the first. Two
-logs with records were put there by hand; nobody but the operator knows which one is current.
+logs with records were put there by hand, or a move left them and a disk has failed since: only the
+operator knows which one is current.
 """
 
 import logging
@@ -29,7 +30,11 @@ def _resolve(partition: TopicPartition, owners: list[LogDir]) -> None:
     owners.sort(key=lambda log_dir: log_dir.logs[partition].log_end_offset, reverse=True)
     paths = " and in ".join(log_dir.path for log_dir in owners)
     if owners[1].logs[partition].log_end_offset > 0:
-        error = KafkaStorageError(f"it is in {paths}: move one of the two directories away")
+        if all(log_dir.is_online for log_dir in owners):
+            remedy = "move one of the two directories away"
+        else:
+            remedy = "repair the disk that failed and restart the broker"
+        error = KafkaStorageError(f"it is in {paths}", remedy=remedy)
         for log_dir in owners:
             log_dir.set_load_error(partition, error)
         return

@@ -1,0 +1,66 @@
+"""Random histories of a whole broker in which any call of the disk and of the store can fail.
+
+`tests.support.faults.injection` says what must be true after each. `python -m bench faults` runs
+many more seeds.
+"""
+
+import pytest
+
+from penstock.core.errors import KafkaStorageError
+from penstock.core.ids import TopicPartition
+from penstock.storage.log.flush_task import FlushTask
+from penstock.storage.log.log import Log
+from penstock.storage.manager.log_manager import LogManager
+from tests.support.faults.injection import InjectionError, run_seed
+
+SEEDS = 200
+PLANTED_SEEDS = 300
+"""How many seeds may run until a planted fault is found."""
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_seed(seed: int) -> None:
+    run_seed(seed)
+
+
+def first_failure() -> str:
+    """Returns the message of the first seed that fails."""
+    for seed in range(PLANTED_SEEDS):
+        try:
+            run_seed(seed)
+        except InjectionError as error:
+            return str(error)
+    raise AssertionError(f"{PLANTED_SEEDS} seeds found nothing")
+
+
+def test_a_flush_that_succeeds_after_a_failed_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the fix: neither the begin nor the end of a flush looks at the log's failure."""
+
+    def begin_flush(log: Log) -> FlushTask | None:
+        return None if log.local.is_busy else log._flush_task()
+
+    def finish_flush(log: Log, task: FlushTask, error: Exception | None = None) -> None:
+        log.local.finish_flush(task, succeeded=error is None)
+        if error is not None:
+            log.guard.fail(error)
+        log.last_flush_ms = log.clock.now_ms()
+
+    monkeypatch.setattr(Log, "begin_flush", begin_flush)
+    monkeypatch.setattr(Log, "finish_flush", finish_flush)
+    assert "was acknowledged" in first_failure()
+
+
+def test_a_broken_partition_that_keeps_the_broker_from_starting_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without the fix: a lookup of a partition that could not be loaded raises its error."""
+
+    def get(manager: LogManager, partition: TopicPartition) -> Log | None:
+        for log_dir in manager.dirs:
+            if log_dir.has(partition):
+                return log_dir.log(partition)
+        return None
+
+    monkeypatch.setattr(LogManager, "get", get)
+    failure = first_failure()
+    assert "partition.metadata" in failure or KafkaStorageError.__name__ in failure
