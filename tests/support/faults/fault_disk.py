@@ -46,8 +46,12 @@ class DiskFault(NamedTuple):
     """The share of the bytes that a failing write stores."""
     operation: str = ""
     """The only kind of call that it hits; empty for all."""
+    suffix: str = ""
+    """How the paths end that it hits."""
 
-    def can_hit(self, operation: str) -> bool:
+    def can_hit(self, operation: str, path: str) -> bool:
+        if not path.endswith(self.suffix):
+            return False
         if self.operation:
             return operation == self.operation
         calls = _AFFECTED_CALLS[self.error]
@@ -121,7 +125,7 @@ class FaultDisk(CrashDisk):
                 self.faults_hit.append(FailedCall(operation, path, failure[2]))
                 raise OSError(failure[2], os.strerror(failure[2]), path)
         while self._planned and self._planned[0].at < self.calls:
-            if not self._planned[0].can_hit(operation):
+            if not self._planned[0].can_hit(operation, path):
                 break
             fault = self._planned.pop(0)
             self._active.append(_ActiveFault(fault, _log_dir_of(path)))
@@ -219,7 +223,7 @@ class _ActiveFault:
         self._remaining = fault.lasting_calls
 
     def strikes(self, operation: str, path: str) -> bool:
-        if not self._remaining or not self.fault.can_hit(operation):
+        if not self._remaining or not self.fault.can_hit(operation, path):
             return False
         if self.fault.error != errno.EMFILE and _log_dir_of(path) != self.log_dir:
             return False

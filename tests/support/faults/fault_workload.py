@@ -128,7 +128,9 @@ class Workload:
             await asyncio.gather(*(self._produce_to(key) for _ in range(4)))
 
     async def _produce_to(self, key: TopicPartition) -> None:
-        model = self._model.partitions[key]
+        model = self._model.partitions.get(key)
+        if model is None:
+            return
         records = [self._record(model, n) for n in range(self._rng.choice((1, 1, 3)))]
         await self._send(key, model, records, build_batch(records))
 
@@ -257,7 +259,5 @@ class Workload:
         if key is None:
             return
         topic = AlterReplicaLogDirTopic(key.topic, [key.partition])
-        body = AlterReplicaLogDirsRequest(
-            [AlterReplicaLogDir(self._rng.choice(LOG_DIRS), [topic])]
-        )
+        body = AlterReplicaLogDirsRequest([AlterReplicaLogDir(self._rng.choice(LOG_DIRS), [topic])])
         await self._broker.request(body, 2)

@@ -1,4 +1,4 @@
-"""A fault injection: a random history of a whole broker with faults, and what must be true after it.
+"""A fault injection: a random history of a whole broker, and what must be true after it.
 
 `run_seed(seed)` raises `InjectionError` with the history if the broker
 
@@ -37,6 +37,7 @@ from tests.support.storage.crash_nodes import CrashMode
 SETTLE_S = 30.0
 """How long transactions may take to end after the faults are over, in simulated time."""
 _ERRORS = (errno.EIO, errno.EIO, errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EROFS)
+_SYNCS = (("sync", ".log"), ("sync", ".log"), ("sync", ""), ("sync_directory", ""))
 _FOREVER = 1 << 60
 
 
@@ -69,17 +70,17 @@ class Injection:
         self._calls = 1000
         """About how many calls of the disk a run has."""
         self.history: list[str] = []
-        self._damaged_files: dict[str, bytes] = {}
-        """The content of files that cannot be rebuilt, by path."""
+        self._damaged_files: dict[str, tuple[bytes, bytes]] = {}
+        """The content of files that cannot be rebuilt, and what replaced it, by path."""
 
     def run(self) -> None:
         self._note("start without faults")
         before = self._machine.disk.calls
         self._machine.run(self._create_topics)
-        self._calls = self._machine.disk.calls - before + 600
+        self._calls = self._machine.disk.calls - before
         for _ in range(self._rng.choice((1, 2, 3))):
             self._run_with_faults()
-        if self._rng.random() < 0.5:
+        if self._rng.random() < 0.7:
             self._note("power failure while no broker runs")
             disk = self._machine.disk.after_power_failure(CrashMode.DURABLE, self._rng)
             self._machine.disk = disk
@@ -121,7 +122,8 @@ class Injection:
                 machine.run_until_power_fails(self._work, rng.randrange(self._calls), mode)
                 self._model.on_power_failure()
         except KafkaError as error:
-            assert disk.faults_hit or self._has_store_fault, f"no start: {error}"
+            if not disk.faults_hit and not self._has_store_fault:
+                raise InjectionError(f"the broker did not start: {error.message}") from error
             self._note(f"the broker did not start: {error.message}")
         self._note(f"{end}; failed calls: {disk.faults_hit}")
         for call in disk.faults_hit:
@@ -147,15 +149,19 @@ class Injection:
                 ]
         if paths:
             path = rng.choice(paths)
+            garbage = rng.randbytes(rng.choice((0, 32, 35)))
             if path.endswith("partition.metadata"):
-                self._damaged_files.setdefault(path, disk.read_file(path))
-            write_file(disk, path, rng.randbytes(rng.choice((0, 32, 35))))
+                original = disk.read_file(path)
+                _, garbage = self._damaged_files.setdefault(path, (original, garbage))
+            write_file(disk, path, garbage)
             self._note(f"damaged: {path}")
 
     def _repair_files(self) -> None:
-        for path, content in self._damaged_files.items():
-            if self._machine.disk.exists(path):
-                write_file(self._machine.disk, path, content)
+        disk = self._machine.disk
+        for path, (content, garbage) in self._damaged_files.items():
+            # The partition may have been deleted and created again.
+            if disk.exists(path) and disk.read_file(path) == garbage:
+                write_file(disk, path, content)
         self._damaged_files.clear()
 
     def _has_copies(self) -> bool:
@@ -172,9 +178,10 @@ class Injection:
 
     def _random_fault(self) -> DiskFault:
         rng = self._rng
-        if rng.random() < 0.3:
-            operation = rng.choice(("sync", "sync", "sync", "sync_directory"))
-            return DiskFault(rng.randrange(self._calls), errno.EIO, operation=operation)
+        if rng.random() < 0.4:
+            operation, suffix = rng.choice(_SYNCS)
+            at = rng.randrange(self._calls // 4, self._calls)
+            return DiskFault(at, errno.EIO, operation=operation, suffix=suffix)
         error = rng.choice(_ERRORS)
         return DiskFault(
             rng.randrange(self._calls),
@@ -195,7 +202,7 @@ class Injection:
             store.faults[store.commits + self._rng.randrange(4)] = fault
             self._note(f"planned: {fault} of the store")
         workload = Workload(broker, self._model, self._rng)
-        await workload.run(clients=3, requests=self._rng.choice((2, 6)))
+        await workload.run(clients=3, requests=self._rng.choice((3, 8)))
         self._machine.disk.cancel_planned()
         await self._check_others_are_served(broker)
 

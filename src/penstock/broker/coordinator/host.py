@@ -31,16 +31,15 @@ from penstock.coordinator.machine import (
 from penstock.coordinator.partitioning import partition_for
 from penstock.coordinator.timers import TimerQueue
 from penstock.core.clock import Clock
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.storage.log.results import LogAppendInfo
 
 logger = logging.getLogger(__name__)
 
-_LOAD_RETRY_S = 0.5
-"""The pause before a log that cannot be read is read again; it doubles, up to a limit."""
-_MAX_LOAD_RETRY_S = 30.0
+_LOAD_RETRIES_S = (0.1, 0.5, 1.0, 2.0)
+"""The pauses after which a log that could not be read is read again."""
 
 CreateTopic = Callable[[str, int, int, dict[str, str]], Coroutine[Any, Any, None]]
 """Creates an internal topic: name, partitions, replication factor, settings."""
@@ -295,11 +294,8 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             self._spawn(self._run_load(partition, number))
 
     async def _run_load(self, partition: int, number: int) -> None:
-        pause_s = _LOAD_RETRY_S
         try:
-            while (shard := await self._read_shard(partition)) is None:
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 2, _MAX_LOAD_RETRY_S)
+            shard = await self._read_shard(partition)
         except KafkaError as error:
             logger.error("cannot load %s-%d: %s", self.topic, partition, error.message)
             self._abandon_load(partition, number)
@@ -314,18 +310,21 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             self._commit_result(partition, shard, shard.start(self._clock.now_ms()))
             self._after_load(partition, shard)
 
-    async def _read_shard(self, partition: int) -> ShardT | None:
-        """Returns the shard with the state in its log; None if the log cannot be read now."""
-        shard = self._new_shard()
-        log = self._replicas.find(self.topic, partition).log
-        try:
-            async for changes in read_log(log, self._workers, self._reader()):
-                async for change in self._pacer.each(changes):
-                    self._apply_loaded(partition, shard, change)
-        except OSError as error:
-            logger.error("cannot read %s-%d now: %s", self.topic, partition, error)
-            return None
-        return shard
+    async def _read_shard(self, partition: int) -> ShardT:
+        """Returns the shard with the state in its log; tries again if the log cannot be read."""
+        for pause_s in _LOAD_RETRIES_S:
+            shard = self._new_shard()
+            log = self._replicas.find(self.topic, partition).log
+            try:
+                async for changes in read_log(log, self._workers, self._reader()):
+                    async for change in self._pacer.each(changes):
+                        self._apply_loaded(partition, shard, change)
+            except OSError as error:
+                logger.error("cannot read %s-%d: %s", self.topic, partition, error)
+                await asyncio.sleep(pause_s)
+            else:
+                return shard
+        raise KafkaStorageError(f"{self.topic}-{partition} cannot be read")
 
     def _apply_loaded(self, partition: int, shard: ShardT, change: ChangeT | Skipped) -> None:
         if isinstance(change, Skipped):

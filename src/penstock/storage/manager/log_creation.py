@@ -14,7 +14,6 @@ from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk
-from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.log.log import Log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_dir import LogDir
