@@ -36,14 +36,13 @@ def first_failure() -> str:
 def test_a_flush_that_succeeds_after_a_failed_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the fix: neither the begin nor the end of a flush looks at the log's failure."""
 
-    def begin_flush(log: Log) -> FlushTask | None:
-        return None if log.local.is_busy else log._flush_task()
+    def begin_flush(log: Log, *, with_indexes: bool = False) -> FlushTask | None:
+        return None if log.local.is_busy else log._flush_task(with_indexes=with_indexes)
 
     def finish_flush(log: Log, task: FlushTask, error: Exception | None = None) -> None:
         log.local.finish_flush(task, succeeded=error is None)
         if error is not None:
             log.guard.fail(error)
-        log.last_flush_ms = log.clock.now_ms()
 
     monkeypatch.setattr(Log, "begin_flush", begin_flush)
     monkeypatch.setattr(Log, "finish_flush", finish_flush)
