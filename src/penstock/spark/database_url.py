@@ -2,9 +2,14 @@
 
 import re
 
-_PASSWORD = re.compile(r"(://[^/:]*:)[^@]*@|(?<=[?&]password=)[^&]*")
+_PASSWORD = re.compile(
+    # To the last @: a password may contain one, although it should be written as %40.
+    r"(?P<user>://[^/:@?]*:).*@|(?P<name>[?&][^=&]*(?:pass|pwd|secret|token)[^=&]*=)[^&]*",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def without_password(url: str) -> str:
-    """Returns the address with `***` in place of its password, for messages and plans."""
-    return _PASSWORD.sub(lambda match: f"{match[1]}***@" if match[1] else "***", url)
+    """Returns the address with `***` in place of its passwords, for messages and plans."""
+    shown = _PASSWORD.sub(lambda match: f"{match['user']}***@" if match["user"] else match[0], url)
+    return _PASSWORD.sub(lambda match: f"{match['name']}***" if match["name"] else match[0], shown)

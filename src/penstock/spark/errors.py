@@ -1,5 +1,20 @@
 """The exceptions of `penstock.spark`. Every message says what is wrong and what to do."""
 
+import re
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+COLUMN_PREFIX = "__penstock_"
+"""The start of the names of columns that Penstock adds; no other column may have such a name."""
+
+
+def printable(text: str) -> str:
+    """Returns text from records or servers in one line, with control characters as escapes.
+
+    Otherwise it could add lines to a log, or send commands to a terminal.
+    """
+    return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
+
 
 class SparkPartError(Exception):
     """The base class of all of them."""

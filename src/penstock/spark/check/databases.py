@@ -34,7 +34,8 @@ class LiveDatabases:
         from sqlalchemy import inspect
         from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError
 
-        from penstock.spark.sinks.database.engines import open_engine
+        from penstock.spark.sinks.database.engines import open_engine, shown_url
+        from penstock.spark.sinks.database.failures import reason_of
 
         schema, _, name = table.rpartition(".")
         engine = open_engine(address, _LOCK_WAIT_S)
@@ -46,8 +47,8 @@ class LiveDatabases:
         except NoSuchTableError:
             return None
         except (SQLAlchemyError, OSError) as error:
-            shown = engine.url.render_as_string(hide_password=True)
-            reason = str(error).splitlines()[0]
+            shown = shown_url(engine.url)
+            reason = reason_of(error)
             raise PipelineError(f"the database {shown} cannot be read: {reason}") from error
         finally:
             engine.dispose()

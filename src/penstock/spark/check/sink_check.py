@@ -7,10 +7,14 @@ from typing import get_args
 
 from penstock.spark.check.query_shape import append_obstacle, output_mode, update_obstacle
 from penstock.spark.check.relations import Relation
-from penstock.spark.check.spec_check import topic_name_problem
+from penstock.spark.check.spec_check import destination_problem
 from penstock.spark.check.topics import matching_topics
 from penstock.spark.check.views import Analysis
+from penstock.spark.errors import PipelineError
 from penstock.spark.pipeline.model import (
+    DEAD_LETTERS,
+    REPLAY,
+    DeadLetterSpec,
     OutputMode,
     PipelineSpec,
     Problem,
@@ -18,9 +22,11 @@ from penstock.spark.pipeline.model import (
     SourceSpec,
 )
 from penstock.spark.pipeline.nearest import suggestion
+from penstock.spark.sinks.database.kind import DatabaseSinkSpec, database_kind_of
+from penstock.spark.sinks.database.names import checked_table_name
 from penstock.spark.sinks.registry import kind_of
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,98}")
 
 
 def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
@@ -28,8 +34,16 @@ def check_sinks(spec: PipelineSpec, analysis: Analysis) -> Iterator[Problem]:
     names: set[str] = set()
     for sink in spec.sinks:
         if not _NAME.fullmatch(sink.name):
-            message = f"{sink.name!r} is not a name: use letters, digits, `_`, `-` and `.` only"
+            # A dot would make `<pipeline>.<sink>` ambiguous, which is the key of the progress.
+            message = (
+                f"{sink.name!r} is not a name for a sink: use letters, digits, `_` and `-` only, "
+                "at most 99"
+            )
             yield sink.problem("", message)
+        elif sink.name.lower() in (REPLAY, DEAD_LETTERS):
+            yield sink.problem(
+                "", f"the name {sink.name} is reserved for Penstock: rename the sink"
+            )
         if sink.name.lower() in names:
             yield sink.problem("", f"there are two sinks {sink.name}: rename one of them")
         names.add(sink.name.lower())
@@ -106,7 +120,7 @@ def _check_dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
         yield problem("", message)
     topic = dead_letters.topic
     if topic is not None:
-        name_problem = topic_name_problem(topic)
+        name_problem = destination_problem(topic)
         if name_problem is not None:
             yield problem("topic", name_problem)
         if any(_is_read_by(source, topic) for source in spec.sources):
@@ -122,6 +136,8 @@ def _check_dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
             f"{other_sinks[0]} is not one: use topic"
         )
         yield problem("table", message)
+    if dead_letters.table is not None:
+        yield from _check_dead_letter_table(spec, dead_letters, dead_letters.table)
     if dead_letters.max_count is not None and dead_letters.max_count < 0:
         yield problem("max_count", f"{dead_letters.max_count} is negative: it must be 0 or more")
     if dead_letters.max_share is not None and not 0 <= dead_letters.max_share <= 1:
@@ -130,6 +146,23 @@ def _check_dead_letters(spec: PipelineSpec) -> Iterator[Problem]:
             "in a hundred"
         )
         yield problem("max_share", message)
+
+
+def _check_dead_letter_table(
+    spec: PipelineSpec, dead_letters: DeadLetterSpec, table: str
+) -> Iterator[Problem]:
+    for sink in spec.sinks:
+        if not isinstance(sink, DatabaseSinkSpec):
+            continue
+        kind = database_kind_of(sink.database)
+        if kind is not None:
+            try:
+                checked_table_name(kind, table)
+            except PipelineError as error:
+                yield dead_letters.problem("table", str(error))
+        if sink.table.lower() == table.lower():
+            message = f"{table} is the table of the sink {sink.name}: use another table"
+            yield dead_letters.problem("table", message)
 
 
 def _is_read_by(source: SourceSpec, topic: str) -> bool:

@@ -9,7 +9,7 @@ from penstock.spark.check.step_check import check_function
 from penstock.spark.check.views import source_fields
 from penstock.spark.decode.fields import misplaced_keys
 from penstock.spark.decode.formats.registry import FORMATS
-from penstock.spark.errors import SparkPartError
+from penstock.spark.errors import PipelineError, SparkPartError
 from penstock.spark.pipeline.model import (
     NamedPart,
     PipelineSpec,
@@ -20,6 +20,7 @@ from penstock.spark.pipeline.model import (
     Watermark,
 )
 from penstock.spark.pipeline.nearest import suggestion
+from penstock.spark.sinks.topic.ledger import check_destination
 
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -45,6 +46,15 @@ def topic_name_problem(topic: str) -> str | None:
     if _TOPIC.fullmatch(topic) and topic not in (".", ".."):
         return None
     return f"{topic!r} cannot be a topic: use letters, digits, `.`, `_` and `-` only"
+
+
+def destination_problem(topic: str) -> str | None:
+    """Returns why records cannot be written to a topic of this name, or None."""
+    try:
+        check_destination(topic)
+    except PipelineError as error:
+        return str(error)
+    return topic_name_problem(topic)
 
 
 def _check_settings(spec: PipelineSpec) -> Iterator[Problem]:

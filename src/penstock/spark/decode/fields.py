@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from penstock.spark.decode.datatypes import Field
 from penstock.spark.decode.formats.registry import format_of
-from penstock.spark.errors import OptionError
+from penstock.spark.errors import COLUMN_PREFIX, OptionError
 from penstock.spark.pipeline.model import SourceSpec
 from penstock.spark.pipeline.nearest import suggestion
 
@@ -28,6 +28,11 @@ def typed_fields(spec: SourceSpec) -> tuple[Field, ...]:
             raise OptionError(
                 f"source {spec.name}: a field may not be named {field.name}, because that column "
                 "says where a record came from: rename the field"
+            )
+        if field.name.lower().startswith(COLUMN_PREFIX):
+            raise OptionError(
+                f"source {spec.name}: the field {field.name} has a name that is reserved for "
+                "Penstock: rename the field"
             )
     names = [field.name for field in fields]
     for name in spec.required:

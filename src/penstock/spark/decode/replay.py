@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from penstock.spark.clients import describe_topic
 from penstock.spark.decode.dead_letters import DeadLetter
 from penstock.spark.errors import PipelineError
-from penstock.spark.pipeline.model import PipelineSpec
+from penstock.spark.pipeline.model import REPLAY, PipelineSpec
+from penstock.spark.sinks.topic.ledger import check_destination
 
 if TYPE_CHECKING:
     from penstock.client.producer.producer import Producer
@@ -95,7 +96,7 @@ def replay(
 
 def replay_key(spec: PipelineSpec) -> str:
     """Returns the key of the ledger, which is also the group that shows a topic's lag."""
-    return f"{spec.name}.replay-dlq"
+    return f"{spec.name}.{REPLAY}"
 
 
 class ReplayTargets:
@@ -127,8 +128,12 @@ class ReplayTargets:
             )
 
     def check(self, letters: Iterable[DeadLetter]) -> None:
-        """Raises `PipelineError` if a topic is missing; to be called before a transaction."""
+        """Raises `PipelineError` if a topic is missing or not allowed.
+
+        To be called before a transaction.
+        """
         for topic in {self._to or letter.topic for letter in letters}:
+            check_destination(topic)
             self._partition_count(topic)
 
     def _partition_count(self, topic: str) -> int:

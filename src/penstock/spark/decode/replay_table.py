@@ -41,7 +41,8 @@ from penstock.spark.pipeline.model import PipelineSpec
 from penstock.spark.sinks.database.dead_letters import headers_from_json
 from penstock.spark.sinks.database.engines import open_engine
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
-from penstock.spark.sinks.database.tables import dead_letter_table, split_name
+from penstock.spark.sinks.database.names import split_name
+from penstock.spark.sinks.database.tables import dead_letter_table
 from penstock.spark.sinks.topic.ledger import LedgerEntry
 from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions
 

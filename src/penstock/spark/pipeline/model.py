@@ -18,6 +18,10 @@ StepFunction: TypeAlias = "Callable[[Mapping[str, DataFrame]], DataFrame]"
 
 DEFAULT_BATCH_RECORDS = 500_000
 
+REPLAY = "replay-dlq"
+DEAD_LETTERS = "dead-letters"
+"""Stand for the name of a sink in the keys of other progress, so no sink may have these names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Part:

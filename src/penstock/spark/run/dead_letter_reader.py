@@ -7,7 +7,7 @@ to collect them; the pipeline's limits are checked, and they are stored with the
 from math import floor
 from typing import TYPE_CHECKING
 
-from penstock.spark.errors import TooManyDeadLettersError
+from penstock.spark.errors import TooManyDeadLettersError, printable
 from penstock.spark.pipeline.model import DeadLetterSpec, PipelineSpec, SourceSpec
 from penstock.spark.progress import Batch, SourceOffsets
 from penstock.spark.run.record_counts import read_counts
@@ -124,7 +124,7 @@ def check_limits(
     first = letters.slice(0, 1).to_pylist()[0]
     example = (
         f"for example offset {first['offset']} of {first['topic']}-{first['partition']}: "
-        f"{first['reason']}"
+        f"{printable(first['reason'])}"
     )
     if allowed is None:
         raise TooManyDeadLettersError(

@@ -131,8 +131,12 @@ class StaticTable:
         try:
             yield engine
         except SQLAlchemyError as error:
-            shown = engine.url.render_as_string(hide_password=True)
-            raise PipelineError(f"static table {self._table} in {shown}: {error}") from error
+            from penstock.spark.sinks.database.engines import shown_url
+            from penstock.spark.sinks.database.failures import reason_of
+
+            raise PipelineError(
+                f"static table {self._table} in {shown_url(engine.url)}: {reason_of(error)}"
+            ) from error
         finally:
             engine.dispose()
 
@@ -144,8 +148,11 @@ class StaticTable:
         try:
             return Table(name, MetaData(), schema=schema or None, autoload_with=engine)
         except NoSuchTableError:
-            url = engine.url.render_as_string(hide_password=True)
-            raise PipelineError(f"there is no table {self._table} in {url}") from None
+            from penstock.spark.sinks.database.engines import shown_url
+
+            raise PipelineError(
+                f"there is no table {self._table} in {shown_url(engine.url)}"
+            ) from None
 
     def _dataset(self) -> "pyarrow.dataset.Dataset":
         import pyarrow as pa

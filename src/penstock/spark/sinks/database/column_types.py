@@ -9,7 +9,7 @@ from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.types import TypeEngine
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import DatabaseKind
+from penstock.spark.sinks.database.names import DatabaseKind
 from penstock.spark.sinks.database.rows import is_bytes, is_nested, is_text, value_type
 
 SqlType: TypeAlias = TypeEngine[Any]

@@ -15,13 +15,9 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection, Engine, Table, delete
 
 from penstock.spark.sinks.database.engines import database_kind, needs_merge
+from penstock.spark.sinks.database.names import checked_table_name
 from penstock.spark.sinks.database.statements import Target
-from penstock.spark.sinks.database.tables import (
-    check_table_name,
-    create_missing,
-    dead_letter_table,
-    split_name,
-)
+from penstock.spark.sinks.database.tables import create_missing, dead_letter_table
 from penstock.spark.sinks.database.writers import RowWriter, writer_for
 from penstock.spark.sinks.topic.dead_letters import in_years
 
@@ -32,11 +28,10 @@ class DeadLetterTable:
     """The dead letters of one query, in a table that queries may share."""
 
     def __init__(self, engine: Engine, name: str, key: str) -> None:
-        schema, table = split_name(name)
         self.name = name
         self._engine = engine
         self._kind = database_kind(engine)
-        check_table_name(self._kind, table)
+        schema, table = checked_table_name(self._kind, name)
         self._key = key
         self._table: Table = dead_letter_table(table, schema)
         self._writer: RowWriter = writer_for(self._kind)

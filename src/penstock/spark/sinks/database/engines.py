@@ -5,27 +5,20 @@ what was committed before it began, and waiting for a lock ends after some time.
 """
 
 import sqlite3
-from enum import Enum
 from typing import Final, Protocol
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
+from penstock.spark.database_url import without_password
 from penstock.spark.errors import MissingPartError, PipelineError
+from penstock.spark.sinks.database.names import DatabaseKind, kind_of_backend
 
 CONNECT_SECONDS: Final = 10
 
 _STRICT: Final = "TRADITIONAL"
 """MySQL's SQL mode that raises errors instead of changing values to make them fit."""
-
-
-class DatabaseKind(Enum):
-    """The dialects of SQL that need different statements."""
-
-    SQLITE = "SQLite"
-    POSTGRESQL = "PostgreSQL"
-    MYSQL = "MySQL/MariaDB"
 
 
 class _Cursor(Protocol):
@@ -39,11 +32,7 @@ class _DriverConnection(Protocol):
 
 
 def database_kind(engine: Engine) -> DatabaseKind:
-    if engine.dialect.name == "sqlite":
-        return DatabaseKind.SQLITE
-    if engine.dialect.name in ("mysql", "mariadb"):
-        return DatabaseKind.MYSQL
-    return DatabaseKind.POSTGRESQL
+    return kind_of_backend(engine.dialect.name)
 
 
 def needs_merge(engine: Engine) -> bool:
@@ -62,7 +51,7 @@ def open_engine(database: str, lock_wait_seconds: float) -> Engine:
     that is not installed.
     """
     url = _with_driver(database)
-    shown = url.render_as_string(hide_password=True)
+    shown = shown_url(url)
     backend = url.get_backend_name()
     if backend == "sqlite" and url.database in (None, "", ":memory:"):
         raise PipelineError(
@@ -97,17 +86,28 @@ def open_engine(database: str, lock_wait_seconds: float) -> Engine:
 def _with_driver(database: str) -> URL:
     try:
         url = make_url(database)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError):
+        # The cause may quote a part of the password.
         raise PipelineError(
             "the address of the database cannot be read: it must look like "
-            "postgresql+psycopg://user:password@host/database"
-        ) from error
+            "postgresql+psycopg://user:password@host/database, with %40, %2F and %3A for @, / and "
+            ": in the password"
+        ) from None
+    if "@" in (url.host or ""):
+        raise PipelineError(
+            f"{shown_url(url)}: the user or the password contains @: write %40 instead"
+        )
     drivers = {
         "postgresql": "postgresql+psycopg",
         "mysql": "mysql+pymysql",
         "mariadb": "mariadb+pymysql",
     }
     return url.set(drivername=drivers.get(url.drivername, url.drivername))
+
+
+def shown_url(url: URL) -> str:
+    """Returns the address for messages, without passwords."""
+    return without_password(url.render_as_string(hide_password=True))
 
 
 def _connect_arguments(url: URL, lock_wait_seconds: float) -> dict[str, object]:

@@ -12,8 +12,9 @@ from typing import Final
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import DatabaseKind, database_kind
+from penstock.spark.errors import PipelineError, printable
+from penstock.spark.sinks.database.engines import database_kind
+from penstock.spark.sinks.database.names import DatabaseKind
 
 
 class ErrorKind(Enum):
@@ -85,7 +86,7 @@ def classify_error(error: Exception, engine: Engine) -> ErrorKind:
     return error_kind
 
 
-def original(error: Exception) -> BaseException:
+def original(error: BaseException) -> BaseException:
     """Returns the driver's own error."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         return error.orig
@@ -146,7 +147,7 @@ def _of_mysql(cause: BaseException) -> ErrorKind:
 def explain(error: Exception, kind: ErrorKind, operation: str, table: str) -> PipelineError:
     """Returns the error for the user: the operation, the cause, and what to do."""
     cause = original(error)
-    reason = _reason(cause)
+    reason = reason_of(cause)
     if kind is ErrorKind.BAD_VALUE:
         return PipelineError(
             f"{operation}: {_column(cause)}a value does not fit: {reason}. Nothing of the batch "
@@ -168,8 +169,9 @@ def explain(error: Exception, kind: ErrorKind, operation: str, table: str) -> Pi
     return PipelineError(f"{operation}: {reason}. Nothing of the batch was stored")
 
 
-def _reason(cause: BaseException) -> str:
-    """Returns the message of the database in one line."""
+def reason_of(error: BaseException) -> str:
+    """Returns the message of the database in one line, without the statement."""
+    cause = original(error)
     diagnostics = getattr(cause, "diag", None)
     primary = getattr(diagnostics, "message_primary", None)
     if primary:
@@ -179,7 +181,7 @@ def _reason(cause: BaseException) -> str:
         text = cause.args[1]
     else:
         text = str(cause)
-    return " ".join(text.split())[:1000].rstrip(".")
+    return printable(" ".join(text.split()))[:1000].rstrip(".")
 
 
 _COPY_COLUMN: Final = re.compile(r"COPY .*?, (?:line|row) \d+, column (.+?)(?:: |$)", re.MULTILINE)

@@ -10,6 +10,12 @@ from penstock.spark.database_url import without_password
 from penstock.spark.errors import PipelineError, SparkPartError
 from penstock.spark.pipeline.model import PipelineSpec, Problem, SinkSpec
 from penstock.spark.pipeline.nearest import suggestion
+from penstock.spark.sinks.database.names import (
+    DatabaseKind,
+    check_column_name,
+    checked_table_name,
+    kind_of_backend,
+)
 from penstock.spark.sinks.kind import (
     CommonFields,
     LastBatch,
@@ -92,13 +98,14 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
         url = _URL.match(sink.database)
         if url is None:
             message = (
-                f"{sink.database!r} is not the address of a database, such as "
+                f"{without_password(sink.database)!r} is not the address of a database, such as "
                 "sqlite:///results.db or postgresql://user:password@host/database"
             )
             yield sink.problem("database", message)
         elif url[1].lower() == "sqlite" and sink.writing == "staged":
             message = "SQLite is written by the driver only: leave writing out"
             yield sink.problem("writing", message)
+        yield from _name_problems(sink, relation)
         if sink.mode == "upsert" and not sink.key:
             message = "upsert needs key: the columns by which a row is found again"
             yield sink.problem("key", message)
@@ -172,7 +179,8 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
         from sqlalchemy import inspect
         from sqlalchemy.exc import SQLAlchemyError
 
-        from penstock.spark.sinks.database.engines import open_engine
+        from penstock.spark.sinks.database.engines import open_engine, shown_url
+        from penstock.spark.sinks.database.failures import reason_of
         from penstock.spark.sinks.database.tables import OWN_TABLES
 
         engine = open_engine(sink.database, _STATE_LOCK_WAIT_S)
@@ -188,10 +196,31 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
                     return None
                 return _read_state(connection, spec.query(sink))
         except SQLAlchemyError as error:
-            shown = engine.url.render_as_string(hide_password=True)
-            raise PipelineError(f"{shown} cannot be read: {error}") from error
+            shown = shown_url(engine.url)
+            raise PipelineError(f"{shown} cannot be read: {reason_of(error)}") from error
         finally:
             engine.dispose()
+
+
+def database_kind_of(address: str) -> DatabaseKind | None:
+    """Returns the kind of a database by its address; None if that is not one."""
+    url = _URL.match(address)
+    return None if url is None else kind_of_backend(url[1].lower())
+
+
+def _name_problems(sink: DatabaseSinkSpec, relation: "Relation") -> Iterator[Problem]:
+    kind = database_kind_of(sink.database)
+    if kind is None:
+        return
+    try:
+        checked_table_name(kind, sink.table)
+    except PipelineError as error:
+        yield sink.problem("table", str(error))
+    for name in relation.names:
+        try:
+            check_column_name(kind, name)
+        except PipelineError as error:
+            yield sink.problem("from", str(error))
 
 
 def _condition_problems(sql: str, relation: "Relation") -> Iterator[str]:

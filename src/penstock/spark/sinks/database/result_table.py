@@ -1,6 +1,6 @@
 """The result table: created for the first rows, or checked if it exists."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,17 @@ from sqlalchemy.sql.elements import quoted_name
 
 from penstock.spark.errors import PipelineError
 from penstock.spark.sinks.database.column_types import SqlType, type_for, type_mismatch
-from penstock.spark.sinks.database.engines import DatabaseKind, database_kind, needs_merge
+from penstock.spark.sinks.database.engines import database_kind, needs_merge
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.database.names import (
+    DatabaseKind,
+    check_column_name,
+    checked_table_name,
+    fold_name,
+)
 from penstock.spark.sinks.database.rows import DELETE_COLUMN, is_nested, simple_type
 from penstock.spark.sinks.database.statements import Target, full_name
-from penstock.spark.sinks.database.tables import (
-    check_length,
-    check_table_name,
-    create,
-    split_name,
-)
+from penstock.spark.sinks.database.tables import create
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,7 @@ class ResultTable:
         self._engine = engine
         self._kind = database_kind(engine)
         self._spec = spec
-        self._schema, self._table = split_name(spec.table)
-        check_table_name(self._kind, self._table)
+        self._schema, self._table = checked_table_name(self._kind, spec.table)
 
     @property
     def sql(self) -> str:
@@ -59,7 +59,7 @@ class ResultTable:
             with self._engine.connect() as connection:
                 check_transactional(connection, self._schema, self._table)
         if self._spec.mode == "upsert":
-            self._check_unique([column["name"] for column in self._columns()])
+            self._check_unique(self._columns())
 
     def prepare(self, schema: pa.Schema) -> PreparedTable:
         """Creates the table if it is missing, and checks that such rows can be stored in it."""
@@ -67,16 +67,21 @@ class ResultTable:
         if not self.exists():
             self._create(schema)
         self.check()
-        there = {self._fold(column["name"]): column for column in self._columns()}
-        stored: list[str] = []
+        columns = self._columns()
+        stored: dict[str, str] = {}
         types: dict[str, SqlType] = {}
         problems: list[str] = []
         for field in schema:
             if field.name == DELETE_COLUMN:
                 continue
-            column = there.get(self._fold(field.name))
+            column = self._find(columns, field.name)
             if column is not None:
-                stored.append(field.name)
+                if column["name"] in stored.values():
+                    problems.append(
+                        f"column {field.name}: another column of the query is stored in the "
+                        f"table's column {column['name']}: rename one of them (AS)"
+                    )
+                stored[field.name] = column["name"]
                 types[field.name] = column["type"]
                 problem = type_mismatch(field.type, column["type"], self._kind)
                 if problem:
@@ -88,7 +93,7 @@ class ResultTable:
                     f"column {field.name}: the table has no such column: add it "
                     f"(ALTER TABLE … ADD COLUMN), or leave it out of the query"
                 )
-        problems += self._unfilled_columns(there, stored)
+        problems += self._unfilled_columns(columns, stored.values())
         if problems:
             raise PipelineError(
                 f"the rows do not fit the table {self._spec.table}: {'; '.join(problems)}"
@@ -98,8 +103,8 @@ class ResultTable:
             self._kind,
             self._schema,
             self._table,
-            tuple(there[self._fold(name)]["name"] for name in stored),
-            tuple(there[self._fold(name)]["name"] for name in key),
+            tuple(stored.values()),
+            tuple(stored[name] for name in key),
             merge=needs_merge(self._engine),
         )
         return PreparedTable(schema, target, tuple(stored), types)
@@ -107,7 +112,8 @@ class ResultTable:
     def _check_frame(self, schema: pa.Schema) -> None:
         for field in schema:
             simple_type(field)
-            check_length(self._kind, field.name, "column")
+            if field.name != DELETE_COLUMN:
+                check_column_name(self._kind, field.name)
         for what, names in (("key", self._spec.key), ("order_by", self._spec.order_by)):
             for name in names:
                 if name not in schema.names:
@@ -157,19 +163,21 @@ class ResultTable:
     def _columns(self) -> list[ReflectedColumn]:
         return inspect(self._engine).get_columns(self._table, schema=self._schema)
 
-    def _fold(self, name: str) -> str:
-        """Returns the name in the form in which the database compares it."""
-        return name if self._kind is DatabaseKind.POSTGRESQL else name.casefold()
+    def _find(self, columns: Sequence[ReflectedColumn], name: str) -> ReflectedColumn | None:
+        """Returns the table's column of this name, preferably in exactly this spelling."""
+        folded = fold_name(self._kind, name)
+        matches = [item for item in columns if fold_name(self._kind, item["name"]) == folded]
+        exact_matches = [column for column in matches if column["name"] == name]
+        return next(iter(exact_matches or matches), None)
 
     def _unfilled_columns(
-        self, there: Mapping[str, ReflectedColumn], stored: Collection[str]
+        self, columns: Sequence[ReflectedColumn], filled: Collection[str]
     ) -> list[str]:
-        filled = {self._fold(name) for name in stored}
         return [
             f"the table's column {column['name']} is NOT NULL, has no default, and is not in the "
             "query: add it there, or give it a default"
-            for name, column in there.items()
-            if name not in filled
+            for column in columns
+            if column["name"] not in filled
             and not column["nullable"]
             and column.get("default") is None
             and column.get("autoincrement") is not True
@@ -182,10 +190,10 @@ class ResultTable:
         """SQLite fills an INTEGER PRIMARY KEY automatically, without reporting a default."""
         return self._kind is DatabaseKind.SQLITE and bool(column.get("primary_key"))
 
-    def _check_unique(self, columns: Collection[str]) -> None:
-        names = {self._fold(name): name for name in columns}
-        key = {self._fold(name) for name in self._spec.key}
-        missing = [name for name in self._spec.key if self._fold(name) not in names]
+    def _check_unique(self, columns: Sequence[ReflectedColumn]) -> None:
+        matches = {name: self._find(columns, name) for name in self._spec.key}
+        key = {column["name"] for column in matches.values() if column is not None}
+        missing = [name for name, column in matches.items() if column is None]
         if missing:
             raise PipelineError(
                 f"the table {self._spec.table} has no column {', '.join(missing)}, which `key` "
@@ -210,9 +218,7 @@ class ResultTable:
     def _are_generated(self, sets: Collection[set[str]]) -> bool:
         """Whether the database generates the values of these columns."""
         counted = {
-            self._fold(column["name"])
-            for column in self._columns()
-            if column.get("autoincrement") is True
+            column["name"] for column in self._columns() if column.get("autoincrement") is True
         }
         return all(item <= counted for item in sets)
 
@@ -227,9 +233,9 @@ class ResultTable:
         result += [_whole_index(index) for index in indexes]
         sets: list[set[str]] = []
         for names in result:
-            folded = {self._fold(name) for name in names}
-            if folded and folded not in sets:
-                sets.append(folded)
+            unique = set(names)
+            if unique and unique not in sets:
+                sets.append(unique)
         return sets
 
 

@@ -14,8 +14,9 @@ from penstock.spark.exactly_once import Decision, decide
 from penstock.spark.progress import Batch, Progress, StoredProgress
 from penstock.spark.sinks.database.bookkeeping import Bookkeeping
 from penstock.spark.sinks.database.dead_letters import DeadLetterTable
-from penstock.spark.sinks.database.engines import DatabaseKind, database_kind, open_engine
+from penstock.spark.sinks.database.engines import database_kind, open_engine
 from penstock.spark.sinks.database.kind import DatabaseSinkSpec
+from penstock.spark.sinks.database.names import DatabaseKind, check_column_name
 from penstock.spark.sinks.database.result_table import (
     PreparedTable,
     ResultTable,
@@ -113,6 +114,8 @@ class DatabaseSink(Sink):
         self, rows: "DataFrame", batch: Batch, dead_letters: "DeadLetters | None" = None
     ) -> WriteResult:
         self._require_epoch()
+        for name in rows.columns:
+            check_column_name(self._kind, name)
         frame = self._with_deletes(rows)
         if self._spec.writing == "staged":
             return self._write_staged(frame, batch, dead_letters)
@@ -240,7 +243,8 @@ class DatabaseSink(Sink):
             return frame
         from pyspark.sql import functions
 
-        condition = functions.expr(f"coalesce(({self._spec.delete_when}), false)")
+        # On a line of its own: it may end with a comment.
+        condition = functions.expr(f"coalesce((\n{self._spec.delete_when}\n), false)")
         return frame.withColumn(DELETE_COLUMN, condition)
 
     def _last_of_each_key(self, frame: "DataFrame") -> "DataFrame":

@@ -17,7 +17,8 @@ from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.exc import DBAPIError
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import DatabaseKind, database_kind, open_engine
+from penstock.spark.sinks.database.engines import database_kind, open_engine
+from penstock.spark.sinks.database.names import STAGING_PREFIX, DatabaseKind
 from penstock.spark.sinks.database.result_table import PreparedTable
 from penstock.spark.sinks.database.rows import (
     DELETE_COLUMN,
@@ -34,7 +35,6 @@ from penstock.spark.sinks.database.statements import (
     quote,
     upsert_from,
 )
-from penstock.spark.sinks.database.tables import STAGING_PREFIX
 from penstock.spark.sinks.database.transactions import Transactions
 from penstock.spark.sinks.database.writers import writer_for
 

@@ -7,8 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, CursorResult
 from sqlalchemy.engine.interfaces import DBAPICursor
 
-from penstock.spark.sinks.database.engines import DatabaseKind
 from penstock.spark.sinks.database.failures import is_disconnect
+from penstock.spark.sinks.database.names import DatabaseKind
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from sqlalchemy.sql.elements import quoted_name
 from sqlalchemy.types import TypeEngine
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import DatabaseKind
 
 MAX_NAME: Final = 200
 """Maximum length of keys and source names: MySQL's keys have 3,072 bytes, 4 per character."""
@@ -112,14 +111,11 @@ BATCH: Final = Table(
 
 OWN_TABLES: Final = (PIPELINE, OFFSET, BATCH)
 
-TEMPORARY_TABLE: Final = "penstock_rows"
-STAGING_PREFIX: Final = "penstock_stage_"
-
 
 def dead_letter_table(name: str, schema: str | None = None) -> Table:
     """Returns the table of dead letters, each once per query."""
     return Table(
-        name,
+        quoted_name(name, quote=True),
         MetaData(),
         _column("pipeline", _name(MAX_NAME), primary_key=True),
         _column("source", _name(MAX_NAME), primary_key=True),
@@ -137,33 +133,6 @@ def dead_letter_table(name: str, schema: str | None = None) -> Table:
         schema=schema,
         **_MYSQL,
     )
-
-
-def split_name(name: str) -> tuple[str | None, str]:
-    """Returns schema and table of `schema.table`."""
-    schema, dot, table = name.rpartition(".")
-    return (schema if dot else None), table
-
-
-def check_table_name(kind: DatabaseKind, name: str) -> None:
-    """Raises `PipelineError` for a name that is too long or reserved for Penstock."""
-    check_length(kind, name, "table")
-    own = {TEMPORARY_TABLE, *(table.name for table in OWN_TABLES)}
-    if name.lower() in own or name.lower().startswith(STAGING_PREFIX):
-        raise PipelineError(f"the name {name} is reserved for Penstock: name the table otherwise")
-
-
-def check_length(kind: DatabaseKind, name: str, what: str) -> None:
-    """Raises `PipelineError` for a name that the database would truncate."""
-    if kind is DatabaseKind.POSTGRESQL:
-        length, longest, unit = len(name.encode()), 63, "bytes"
-    else:
-        length, longest, unit = len(name), 64, "characters"
-    if kind is not DatabaseKind.SQLITE and length > longest:
-        raise PipelineError(
-            f"the name of the {what} {name} has more than {longest} {unit}, the maximum of "
-            f"{kind.value}: make it shorter"
-        )
 
 
 def create_missing(engine: Engine, tables: Sequence[Table]) -> None:

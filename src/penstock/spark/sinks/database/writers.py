@@ -11,8 +11,8 @@ import pyarrow.csv
 from sqlalchemy import Connection
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.sinks.database.engines import DatabaseKind
 from penstock.spark.sinks.database.mysql_literals import SqlRows, literals
+from penstock.spark.sinks.database.names import TEMPORARY_TABLE, DatabaseKind
 from penstock.spark.sinks.database.rows import is_bytes, is_text
 from penstock.spark.sinks.database.statements import (
     DriverCursor,
@@ -24,7 +24,6 @@ from penstock.spark.sinks.database.statements import (
     quote,
     upsert_from,
 )
-from penstock.spark.sinks.database.tables import TEMPORARY_TABLE
 
 ROWS_AT_A_TIME: Final = 20_000
 _MYSQL_STATEMENT_BYTES: Final = 1 << 20

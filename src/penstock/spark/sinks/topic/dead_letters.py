@@ -16,6 +16,7 @@ from penstock.core.ids import TopicPartition
 from penstock.spark.clients import describe_topic, new_admin
 from penstock.spark.errors import PipelineError
 from penstock.spark.exactly_once import recreated_topics
+from penstock.spark.pipeline.model import DEAD_LETTERS
 from penstock.spark.progress import Batch, SourceOffsets, StoredProgress
 from penstock.spark.sinks.topic.ledger import LedgerEntry, committed_consumer, committed_records
 from penstock.spark.sinks.topic.transactions import CheckDeadline, Transactions
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.client.producer.producer import Producer
 
-SUFFIX = ".dead-letters"
+SUFFIX = f".{DEAD_LETTERS}"
 
 
 Origin: TypeAlias = tuple[str, str, str, int, int]

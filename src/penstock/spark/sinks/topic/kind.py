@@ -52,14 +52,14 @@ class TopicSinkKind(SinkKind[TopicSinkSpec]):
     # --- validate
 
     def check(self, sink: TopicSinkSpec, relation: "Relation") -> Iterator[Problem]:
-        from penstock.spark.check.spec_check import topic_name_problem
+        from penstock.spark.check.spec_check import destination_problem
 
         if sink.topic is None:
             if relation.is_complete and not relation.find("topic"):
                 message = f"say the topic: {sink.view} has no column topic to name it row by row"
                 yield sink.problem("topic", message)
         else:
-            name_problem = topic_name_problem(sink.topic)
+            name_problem = destination_problem(sink.topic)
             if name_problem is not None:
                 yield sink.problem("topic", name_problem)
         yield from missing_columns(sink, "key", sink.key, relation)

@@ -29,6 +29,16 @@ TOPIC: Final = "_penstock_pipelines"
 PARTITIONS: Final = 8
 """Fixed, so that partitions which are added later do not move keys."""
 
+
+def check_destination(topic: str) -> None:
+    """Raises `PipelineError` for the ledger's own topic: a record there could replace progress."""
+    if topic == TOPIC:
+        raise PipelineError(
+            f"the topic {TOPIC} contains the progress of pipelines, and rows must not be written "
+            "to it: name another topic"
+        )
+
+
 _CONFIG: Final = {
     "cleanup.policy": "compact",
     "segment.bytes": str(1 << 20),

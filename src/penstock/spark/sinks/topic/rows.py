@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.errors import KafkaError
 from penstock.spark.errors import OptionError, PipelineError
+from penstock.spark.sinks.topic.ledger import check_destination
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,6 +102,7 @@ def record_chunks(table: "pa.Table", topic: str | None) -> Iterator[RecordChunk]
     for start in range(0, table.num_rows, _CHUNK_ROWS):
         rows = table.slice(start, _CHUNK_ROWS).combine_chunks()
         if topic is not None:
+            check_destination(topic)
             yield from _of_topic(rows, topic)
             continue
         for name, topic_rows in _split(rows, "topic"):
@@ -109,6 +111,7 @@ def record_chunks(table: "pa.Table", topic: str | None) -> Iterator[RecordChunk]
                     "the data contains a null topic: set the option `topic` for all rows, or leave "
                     "such rows out"
                 )
+            check_destination(name)
             yield from _of_topic(topic_rows, name)
 
 

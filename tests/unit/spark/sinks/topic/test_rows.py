@@ -223,3 +223,10 @@ def test_the_first_error_is_raised_once_all_is_settled(has_headers: bool) -> Non
     with pytest.raises(KafkaError, match="too large"):
         sending.wait()
     assert sending.rows == 1
+
+
+@pytest.mark.parametrize("topic", [None, "_penstock_pipelines"])
+def test_rows_cannot_replace_the_progress_of_pipelines(topic: str | None) -> None:
+    table = pa.table({"topic": ["_penstock_pipelines"], "key": ["shop.totals"], "value": ["{}"]})
+    with pytest.raises(PipelineError, match="contains the progress of pipelines"):
+        list(record_chunks(table, topic))
