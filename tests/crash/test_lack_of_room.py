@@ -7,6 +7,7 @@ stops the partition, because the kernel may have dropped what it could not write
 
 import errno
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from random import Random
 from typing import NamedTuple
 
@@ -33,7 +34,8 @@ from tests.crash.test_faults import (
     read_all,
     with_records,
 )
-from tests.support.storage.crash_disk import CrashMode
+from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.crash_nodes import FileNode
 from tests.support.storage.log_workloads import Scene
 
 ENOSPC, EDQUOT, EMFILE = errno.ENOSPC, errno.EDQUOT, errno.EMFILE
@@ -185,3 +187,98 @@ def test_a_sync_of_records_without_space_stops_the_partition_alone(
     scene.flush(NEIGHBOUR)
     scene.manager.shutdown()
     check_logs(open_logs(disk, scene), scene)
+
+
+def drop_unsynced_pages(disk: CrashDisk, pattern: str) -> None:
+    """Makes the unsynced changes count as written, as the kernel does after a failed write-back."""
+    for name in disk.names("/a/hit-0"):
+        if fnmatchcase(name, pattern):
+            node = disk._find(f"/a/hit-0/{name}")
+            assert isinstance(node, FileNode)
+            node.pending.clear()
+
+
+def reload_logs(scene: Scene) -> list[Exception]:
+    """Completes the reloads that are due; returns their errors."""
+    errors: list[Exception] = []
+    for partition, operation in scene.manager.reloads.begin():
+        try:
+            operation.complete()
+        except (KafkaError, OSError) as error:
+            errors.append(error)
+            scene.manager.reloads.finish(partition, succeeded=False)
+        else:
+            scene.manager.reloads.finish(partition, succeeded=True)
+    return errors
+
+
+def test_a_stopped_log_is_reloaded_when_there_is_room() -> None:
+    """Everything above the recovery point is written and synced again: no crash loses it."""
+    disk, scene = with_records()
+    stopped_log = scene.log(HIT)
+    acknowledged = read_all(stopped_log)
+    disk.fail("sync", "/a/hit-0/*.log", ENOSPC)
+    with pytest.raises(KafkaStorageError, match="It is recovered when there is room: free space"):
+        scene.flush(HIT)
+    drop_unsynced_pages(disk, "*.log")
+    (error,) = reload_logs(scene)
+    assert isinstance(error, OSError)
+    assert reload_logs(scene) == [], "not at once again"
+    scene.clock.advance(5000)
+    disk.heal()
+    assert reload_logs(scene) == []
+    log = scene.log(HIT)
+    assert log is stopped_log.successor
+    assert log.failure is None
+    check_readable(scene, acknowledged)
+    log.flush()
+    for mode in (CrashMode.DURABLE, CrashMode.TORN):
+        check_logs(open_logs(disk.image(mode, Random(1)), scene), scene)
+        durable_log = open_logs(disk.image(mode, Random(1)), scene).get(HIT)
+        assert durable_log is not None
+        assert read_all(durable_log)[: len(acknowledged)] == acknowledged
+    check_continues(scene)
+    scene.manager.shutdown()
+    check_logs(open_logs(disk, scene), scene)
+
+
+def test_a_log_that_has_lost_records_stays_stopped() -> None:
+    disk, scene = with_records()
+    stopped_log = scene.log(HIT)
+    disk.fail("sync", "/a/hit-0/*.log", ENOSPC)
+    with pytest.raises(KafkaStorageError, match="hit-0 is offline"):
+        scene.flush(HIT)
+    disk.heal()
+    active = stopped_log.local.segments.active
+    node = disk._find(active.log_path)
+    assert isinstance(node, FileNode)
+    node.data[active.size - 20 : active.size] = bytes(20)
+    (error,) = reload_logs(scene)
+    assert "has lost the records from" in str(error)
+    scene.clock.advance(60_000)
+    assert reload_logs(scene) == []
+    assert scene.log(HIT) is stopped_log
+
+
+def test_a_deletion_waits_for_a_reload() -> None:
+    disk, scene = with_records()
+    disk.fail("sync", "/a/hit-0/*.log", ENOSPC)
+    with pytest.raises(KafkaStorageError, match="hit-0 is offline"):
+        scene.flush(HIT)
+    disk.heal()
+    ((partition, reloading),) = scene.manager.reloads.begin()
+    assert not reloading.advance()
+    deletion = scene.manager.begin_deletion([HIT])
+    assert not deletion.advance()
+    reloading.run()
+    assert not reloading.advance()
+    deletion.run()
+    assert not deletion.advance()
+    assert disk.exists("/a/hit-0")
+    reloading.run()
+    assert reloading.advance()
+    assert reloading.result is None
+    scene.manager.reloads.finish(partition, succeeded=True)
+    deletion.complete()
+    assert not disk.exists("/a/hit-0")
+    assert scene.manager.get(HIT) is None

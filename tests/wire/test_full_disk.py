@@ -2,6 +2,7 @@
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,33 @@ def test_a_produce_is_refused_and_records_stay_readable(
     disk.is_full = False
     assert produce_values(client, "orders", b"b") == 1
     assert values_in(fetch_partition(client, "orders")) == [b"a", b"b"]
+
+
+def test_a_failed_sync_is_recovered_when_there_is_room(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is not acknowledged; the log is loaded again, and everything is there."""
+    make_topic(client, "orders", configs={"flush.messages": "1"})
+    produce_values(client, "orders", b"a")
+    sync = os.fdatasync
+    is_full = True
+
+    def limited_sync(fd: int) -> None:
+        if is_full and os.readlink(f"/proc/self/fd/{fd}").endswith(".log"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", limited_sync)
+    assert send_batch(client, "orders", batch_of(b"b")).error_code == STORAGE_ERROR
+    time.sleep(0.5)
+    response = send_batch(client, "orders", batch_of(b"c"))
+    assert response.error_code == STORAGE_ERROR
+    is_full = False
+    deadline = time.monotonic() + 15
+    while send_batch(client, "orders", batch_of(b"d")).error_code:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert values_in(fetch_partition(client, "orders")) == [b"a", b"b", b"d"]
 
 
 @pytest.mark.parametrize("version", [0, 5, 7])

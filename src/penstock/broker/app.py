@@ -229,7 +229,11 @@ class App:
         self._build_coordinators(self.broker)
         self._build_server(self.broker)
         self._background_tasks = BackgroundTasks(
-            self._logs, self.broker.cleaner, self.broker.log_flusher, self._workers
+            self._logs,
+            self.broker.cleaner,
+            self.broker.log_flusher,
+            self._workers,
+            self.broker.replicas.on_log_replaced,
         )
         self._publisher = MetadataPublisher(self.broker, self._server)
         self._config.subscribe("", lambda _: self._server.limits_changed())

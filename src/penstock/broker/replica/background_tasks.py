@@ -2,12 +2,17 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.workers import Workers
 from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.storage.cleaner.log_cleaner import LogCleaner
+from penstock.storage.disk_errors import is_lack_of_room
+from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -20,8 +25,15 @@ class BackgroundTasks:
     """Two loops: one for short tasks, one that runs the cleaner on a thread."""
 
     def __init__(
-        self, logs: LogManager, cleaner: LogCleaner, log_flusher: LogFlusher, workers: Workers
+        self,
+        logs: LogManager,
+        cleaner: LogCleaner,
+        log_flusher: LogFlusher,
+        workers: Workers,
+        on_reloaded: Callable[[TopicPartition], None] = lambda partition: None,
     ) -> None:
+        """`on_reloaded` is called when a stopped log was replaced by one that accepts records."""
+        self._on_reloaded = on_reloaded
         self._logs = logs
         self._cleaner = cleaner
         self._log_flusher = log_flusher
@@ -50,7 +62,12 @@ class BackgroundTasks:
 
     async def _run_short_tasks(self) -> None:
         while not await self._stopped_within(_TICK_S):
-            for task in (self._write_checkpoints, self._apply_retention, self._begin_flushes):
+            for task in (
+                self._write_checkpoints,
+                self._apply_retention,
+                self._begin_flushes,
+                self._begin_reloads,
+            ):
                 try:
                     await task()
                 except KafkaError as error:
@@ -65,6 +82,19 @@ class BackgroundTasks:
     async def _begin_flushes(self) -> None:
         for log, task in self._logs.due_flushes():
             self._log_flusher.run(log, task)
+
+    async def _begin_reloads(self) -> None:
+        for partition, reload in self._logs.reloads.begin():
+            reloading = self._workers.start(self._workers.flush, reload)
+            reloading.add_done_callback(partial(self._finish_reload, partition))
+
+    def _finish_reload(self, partition: TopicPartition, reload: "asyncio.Task[Log | None]") -> None:
+        error = None if reload.cancelled() else reload.exception()
+        self._logs.reloads.finish(partition, succeeded=error is None)
+        if error is None:
+            self._on_reloaded(partition)
+        elif not is_lack_of_room(error):
+            logger.error("%s cannot be loaded again: %s", partition, error)
 
     async def _write_checkpoints(self) -> None:
         for log_dir, removal in self._logs.begin_removals():

@@ -48,7 +48,7 @@ class LogMover:
             has_ended = self._logs.advance_move(move)
             if move.is_done and not has_replaced_log:
                 # At once: the old log accepts no more records.
-                self._replicas.on_log_moved(partition)
+                self._replicas.on_log_replaced(partition)
                 has_replaced_log = True
             if not has_ended:
                 if self._stopping and move.swap is None:

@@ -68,6 +68,8 @@ class Replica:
     def log(self) -> Log:
         log = self._log
         if log is None or log.failure is not None:
+            if log is not None and log.failure is not None:
+                raise KafkaStorageError(log.failure.message)
             if self._error is not None:
                 raise KafkaStorageError(self._error.message)
             raise KafkaStorageError(
@@ -331,8 +333,8 @@ class ReplicaManager:
                 if log is not None:
                     log.config = config.log
 
-    def on_log_moved(self, key: TopicPartition) -> None:
-        """Continues with the log in another directory, after a move."""
+    def on_log_replaced(self, key: TopicPartition) -> None:
+        """Continues with another log, after a move or a reload."""
         replica = self.by_topic.get(key.topic, {}).get(key.partition)
         if replica is not None:
             replica.replace_log(self._logs.get(key))

@@ -40,7 +40,7 @@ class FailureGuard:
     ends a flush or a staged operation: then, too, it is unknown what is on the disk.
     """
 
-    __slots__ = ("_local", "_partition", "failure", "on_failure")
+    __slots__ = ("_local", "_partition", "failure", "is_reloadable", "on_failure")
 
     def __init__(
         self,
@@ -53,6 +53,8 @@ class FailureGuard:
         self.on_failure = on_failure
         self.failure: KafkaStorageError | None = None
         """Why the log refuses changes; None while it accepts them."""
+        self.is_reloadable = False
+        """Whether the log has stopped for lack of room, so that it can be loaded again."""
 
     def require_writable(self) -> None:
         """Raises the failure if there is one."""
@@ -124,10 +126,16 @@ class FailureGuard:
     def fail(self, error: Exception) -> NoReturn:
         """Stops the log because of `error` and raises the failure."""
         if self.failure is None:
+            self.is_reloadable = is_lack_of_room(error)
+            remedy = "Repair the disk, then restart the broker"
+            if isinstance(error, OSError) and self.is_reloadable:
+                remedy = (
+                    f"It is recovered when there is room: "
+                    f"{remedy_for(error, self._local.directory)}"
+                )
             self.failure = KafkaStorageError(
                 f"{self._partition} is offline: {describe_error(error)} in "
-                f"{self._local.directory}. Acknowledged records stay readable. Repair the disk or "
-                f"free space on it, then restart the broker"
+                f"{self._local.directory}. {remedy}"
             )
             logger.error("%s", self.failure.message)
             self.on_failure(error)

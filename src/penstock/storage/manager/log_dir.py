@@ -275,6 +275,19 @@ class LogDir:
             roll_jitter=self._roll_jitter,
         )
 
+    def load_again(self, stopped_log: Log) -> Log:
+        """Returns a new log with the files of one that has stopped; may run on another thread."""
+        partition = stopped_log.partition
+        return self._load_log(
+            partition,
+            stopped_log.config,
+            topic_id=stopped_log.topic_id,
+            recovery_point=stopped_log.recovery_point,
+            cleaned_to=self._checkpoints.load(CLEANER_OFFSET_CHECKPOINT).get(partition, 0),
+            high_watermark=stopped_log.high_watermark,
+            log_start_offset=stopped_log.log_start_offset,
+        )
+
     def _path(self, name: str) -> str:
         return f"{self.path}/{name}"
 

@@ -30,6 +30,7 @@ from penstock.storage.manager.log_discovery import IsHosted, StrayLog, partition
 from penstock.storage.manager.log_listener import LogListener
 from penstock.storage.manager.log_move import LogMove
 from penstock.storage.manager.log_moves import LogMoves, resolve_duplicate_logs
+from penstock.storage.manager.log_reload import LogReloads
 from penstock.storage.manager.log_slices import LogSlices
 from penstock.storage.manager.other_duplicates import resolve_other_duplicates
 from penstock.storage.staged_operation import StagedOperation, Steps
@@ -71,6 +72,7 @@ class LogManager:
         self.disk = disk
         self._moves = LogMoves(disk, self.listeners)
         self._preferred_dirs: dict[TopicPartition, LogDir] = {}
+        self.reloads = LogReloads(self.dirs, clock)
         self._flush_slices = LogSlices(lambda: self)
         self._retention_slices = LogSlices(lambda: self)
         self._expiration_slices = LogSlices(lambda: self)
@@ -312,9 +314,13 @@ class LogManager:
                 listener.on_deleted(partition)
             partitions_by_dir.setdefault(log_dir, []).append(partition)
         errors += yield from delete_logs(
-            partitions_by_dir, self._moves.wait_for_swaps(partitions), self._listener_checkpoints
+            partitions_by_dir, self._wait_for_renames(partitions), self._listener_checkpoints
         )
         return errors
+
+    def _wait_for_renames(self, partitions: Sequence[TopicPartition]) -> Steps[None]:
+        yield from self._moves.wait_for_swaps(partitions)
+        yield from self.reloads.wait_for(partitions)
 
     def _listener_checkpoints(self, log_dir: LogDir) -> list[FileWrite]:
         checkpoints = [listener.begin_checkpoint(log_dir) for listener in self.listeners]
