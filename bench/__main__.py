@@ -1,6 +1,11 @@
-"""`python -m bench [NAME…]`: runs these measurements, or all. Exits with 1 for a missed target."""
+"""`python -m bench [NAME…]`: runs these measurements, or all. Exits with 1 for a missed target.
 
+`--minutes N` is how long those run that have no end of their own (`faults`).
+"""
+
+import argparse
 import importlib
+import os
 import platform
 import sys
 from collections.abc import Sequence
@@ -21,12 +26,20 @@ SUITES = (
     "fuzz",
     "neighbours",
     "sim",
+    "faults",
     "spark",
     "sinks",
 )
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--minutes", type=float)
+    options = parser.parse_args(arguments)
+    names: list[str] = options.names
+    if options.minutes is not None:
+        os.environ["PENSTOCK_BENCH_MINUTES"] = str(options.minutes)
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         print(f"no such measurement: {', '.join(unknown)}; there are {', '.join(SUITES)}")

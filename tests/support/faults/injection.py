@@ -45,24 +45,26 @@ class InjectionError(AssertionError):
     """A seed has shown a fault of the broker."""
 
 
-def run_seed(seed: int) -> None:
-    """Runs the history of a seed."""
-    injection = Injection(seed)
+def run_seed(seed: int, *, only_syncs: bool = False) -> None:
+    """Runs the history of a seed; with `only_syncs` the faults are those of flushes of records."""
+    injection = Injection(seed, only_syncs=only_syncs)
     try:
         with watching():
             injection.run()
     except (AssertionError, Exception) as error:
         history = "\n  ".join(injection.history)
+        call = f"run_seed({seed}, only_syncs=True)" if only_syncs else f"run_seed({seed})"
         raise InjectionError(
             f"seed {seed} failed: {error}\nagain: PYTHONHASHSEED=0 python -c 'from "
-            f"tests.support.faults.injection import run_seed; run_seed({seed})'\n  {history}"
+            f"tests.support.faults.injection import run_seed; {call}'\n  {history}"
         ) from error
 
 
 class Injection:
     """The history of one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, only_syncs: bool = False) -> None:
+        self._only_syncs = only_syncs
         self._rng = Random(seed)
         self._machine = Machine(seed, {"log.flush.interval.messages": "1"})
         self._machine.max_job_ms = self._rng.choice((3, 30, 2000))
@@ -78,9 +80,9 @@ class Injection:
         before = self._machine.disk.calls
         self._machine.run(self._create_topics)
         self._calls = self._machine.disk.calls - before
-        for _ in range(self._rng.choice((1, 2, 3))):
+        for _ in range(1 if self._only_syncs else self._rng.choice((1, 2, 3))):
             self._run_with_faults()
-        if self._rng.random() < 0.7:
+        if self._only_syncs or self._rng.random() < 0.7:
             self._note("power failure while no broker runs")
             disk = self._machine.disk.after_power_failure(CrashMode.DURABLE, self._rng)
             self._machine.disk = disk
@@ -178,8 +180,8 @@ class Injection:
 
     def _random_fault(self) -> DiskFault:
         rng = self._rng
-        if rng.random() < 0.4:
-            operation, suffix = rng.choice(_SYNCS)
+        if self._only_syncs or rng.random() < 0.4:
+            operation, suffix = _SYNCS[0] if self._only_syncs else rng.choice(_SYNCS)
             at = rng.randrange(self._calls // 4, self._calls)
             return DiskFault(at, errno.EIO, operation=operation, suffix=suffix)
         error = rng.choice(_ERRORS)
