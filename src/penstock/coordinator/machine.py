@@ -54,6 +54,12 @@ class Skipped(Struct, frozen=True):
     note: str
 
 
+class Damaged(Struct, frozen=True):
+    """A batch of a coordinator's log that cannot be read: what it stated is lost."""
+
+    note: str
+
+
 class CoordinatorResult(Protocol[TimerT_co, ChangeT_co]):
     """What the results of all shards have in common."""
 
@@ -75,6 +81,10 @@ class Shard(Protocol[EventT_contra, ResultT, ChangeT_contra]):
 
     def apply(self, change: ChangeT_contra) -> None:
         """Applies a record or another change; nothing else changes the state."""
+        ...
+
+    def on_damage(self) -> None:
+        """Notes, while the log is loaded, that a batch between the records cannot be read."""
         ...
 
     def start(self, now: int) -> ResultT:

@@ -53,7 +53,7 @@ from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
-from penstock.records.batch import BatchHeader, verify
+from penstock.records.batch import BatchHeader
 from penstock.records.compress import Compression
 from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
@@ -235,15 +235,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
     def _reader(self) -> BatchReader[_Fact | Skipped]:
         offsets = OffsetReader()
 
-        def read(data: bytes, position: int, header: BatchHeader) -> list[_Fact | Skipped]:
-            try:
-                verify(data, position, header)
-                return _read_batch(data, position, header, offsets)
-            except KafkaError as error:
-                # Only this batch is lost, not all groups of the partition.
-                return [Skipped(f"{error.message}: the batch is skipped")]
-
-        return read
+        return lambda data, position, header: _read_batch(data, position, header, offsets)
 
     def _append(self, replica: Replica, result: Result) -> LogAppendInfo:
         records = [encode_record(record) for record in result.records]

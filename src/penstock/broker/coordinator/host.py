@@ -22,6 +22,7 @@ from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, Delete, PartitionRecord, Put
 from penstock.coordinator.machine import (
     CoordinatorResult,
+    Damaged,
     Response,
     SetTimer,
     Shard,
@@ -326,8 +327,19 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
                 return shard
         raise KafkaStorageError(f"{self.topic}-{partition} cannot be read")
 
-    def _apply_loaded(self, partition: int, shard: ShardT, change: ChangeT | Skipped) -> None:
-        if isinstance(change, Skipped):
+    def _apply_loaded(
+        self, partition: int, shard: ShardT, change: ChangeT | Skipped | Damaged
+    ) -> None:
+        if isinstance(change, Damaged):
+            # Only this batch is lost, not everything in the partition.
+            logger.error(
+                "%s-%d is damaged: %s. What the batch stated is lost",
+                self.topic,
+                partition,
+                change.note,
+            )
+            shard.on_damage()
+        elif isinstance(change, Skipped):
             logger.warning("%s-%d: %s", self.topic, partition, change.note)
         else:
             shard.apply(change)

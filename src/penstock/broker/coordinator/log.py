@@ -2,13 +2,15 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from penstock.broker.replica.replica_manager import Replica
 from penstock.broker.workers import Workers
-from penstock.records.batch import BatchHeader, split
+from penstock.coordinator.machine import Damaged
+from penstock.core.errors import CorruptRecordError, KafkaError
+from penstock.records.batch import HEADER_SIZE, BatchHeader, read_header, verify
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.record import Record
@@ -16,7 +18,7 @@ from penstock.records.validate import AppendOrigin
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchIsolation, LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
-from penstock.storage.segment.log_segment import LogSlice
+from penstock.storage.segment.log_segment import LogSegment, LogSlice
 
 _READ_BYTES = 4 * 1024 * 1024
 _RECORD_OVERHEAD = 32
@@ -88,24 +90,75 @@ def _chunks(records: Sequence[Encoded], limit: int | None) -> Iterator[list[Enco
     yield chunk
 
 
-async def read_log(log: Log, workers: Workers, read: BatchReader[T]) -> AsyncIterator[list[T]]:
-    """Yields what the batches of the log state, read in a worker thread in chunks of 4 MiB."""
-    offset = log.log_start_offset
-    while offset < log.log_end_offset:
-        fetched = log.read(offset, _READ_BYTES, FetchIsolation.LOG_END)
-        part = fetched.records
+async def read_log(
+    log: Log, workers: Workers, read: BatchReader[T]
+) -> AsyncIterator[list[T | Damaged]]:
+    """Yields what the batches of the log state, read in a worker thread in chunks of 4 MiB.
+
+    A batch that cannot be read is `Damaged`. If its length is wrong too, the batches up to the next
+    one in the offset index, or to the next segment, are lost with it.
+    """
+    offset: int | None = log.log_start_offset
+    while offset is not None and offset < log.log_end_offset:
+        segment = log.local.segments.floor(offset)
+        try:
+            part = log.read(offset, _READ_BYTES, FetchIsolation.LOG_END).records
+        except CorruptRecordError as error:
+            yield [Damaged(error.message)]
+            position = 0 if segment is None else segment.offset_index.lookup(offset).position
+            offset = _offset_after(log, segment, position)
+            continue
         if part is None:
             return
-        offset, statements = await workers.run(workers.flush, partial(_read, part, read))
-        yield statements
+        chunk = await workers.run(workers.flush, partial(_read, part, read))
+        yield chunk.statements
+        if chunk.damaged_position is None and offset < chunk.end_offset:
+            offset = chunk.end_offset
+        else:
+            offset = _offset_after(log, segment, chunk.damaged_position or part.position)
 
 
-def _read(part: LogSlice, read: BatchReader[T]) -> tuple[int, list[T]]:
-    """Returns the offset after the batches, and what they state."""
+class _Chunk(NamedTuple, Generic[T]):
+    """What some batches state."""
+
+    statements: list[T | Damaged]
+    end_offset: int
+    """The offset after the last batch that could be read."""
+    damaged_position: int | None
+    """The position of the first batch in the file whose end is unknown."""
+
+
+def _read(part: LogSlice, read: BatchReader[T]) -> _Chunk[T]:
     data = part.read()
-    statements: list[T] = []
-    offset = 0
-    for position, header in split(data):
-        offset = header.last_offset + 1
-        statements += read(data, position, header)
-    return offset, statements
+    statements: list[T | Damaged] = []
+    end_offset = position = 0
+    last_damaged: int | None = None
+    while position < len(data):
+        try:
+            header = read_header(data, position)
+            if not HEADER_SIZE <= header.size <= len(data) - position:
+                raise CorruptRecordError(f"a batch claims to have {header.size} bytes")
+        except KafkaError as error:
+            statements.append(Damaged(error.message))
+            return _Chunk(statements, end_offset, part.position + position)
+        try:
+            verify(data, position, header)
+            statements += read(data, position, header)
+            end_offset = header.last_offset + 1
+            last_damaged = None
+        except KafkaError as error:
+            statements.append(Damaged(error.message))
+            last_damaged = part.position + position
+        position += header.size
+    return _Chunk(statements, end_offset, last_damaged)
+
+
+def _offset_after(log: Log, segment: LogSegment | None, position: int) -> int | None:
+    """Returns the next offset that can be found without the batch at a position; None for none."""
+    if segment is None:
+        return None
+    entry = segment.offset_index.fetch_upper_bound(position, 1)
+    if entry is not None:
+        return entry.offset
+    next_segment = log.local.segments.higher(segment.base_offset)
+    return None if next_segment is None else next_segment.base_offset

@@ -207,6 +207,21 @@ class TransactionCoordinator(
         message = error_response(event.request, event.context.version, code)
         self._respond([Response(event.context.waiter, message)])
 
+    def _after_load(self, partition: int, shard: TransactionShard) -> None:
+        for name in sorted(shard.in_doubt):
+            metadata = shard.transactions[name]
+            logger.error(
+                "%s-%d is damaged: the outcome of the transaction of %s is unknown (producer %d, "
+                "epoch %d, in %s). It stays open until its producer starts again or "
+                "`penstock transaction force-terminate` aborts it",
+                self.topic,
+                partition,
+                name,
+                metadata.producer_id,
+                metadata.producer_epoch,
+                ", ".join(sorted(map(str, metadata.partitions))),
+            )
+
     # --- markers
 
     def _perform(self, partition: int, shard: TransactionShard, result: Result) -> None:

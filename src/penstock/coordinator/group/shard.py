@@ -136,6 +136,9 @@ class GroupShard:
         self.groups.setdefault(record.key.group, ClassicGroup(record.key.group))
         self.offsets.pending.add(producer_id, record.key, record.value)
 
+    def on_damage(self) -> None:
+        """Does nothing: consumers continue from an older offset, and members join again."""
+
     def start(self, now: int) -> Result:
         """Starts sessions and the search for expired offsets, once all records are applied."""
         timers: list[SetTimer[Timer] | CancelTimer[Timer]] = [

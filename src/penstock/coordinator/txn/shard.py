@@ -28,6 +28,10 @@ DescribeTransactions has ids of this shard; ListTransactions goes to each shard,
 applies its pattern to the ids in the response. InitProducerId without a transactional id is not for
 a coordinator. The host checks the client's rights and whether partitions exist.
 
+**Damage.** `on_damage` says that a batch of the log cannot be read. A transaction that was open
+before it, and has no later record, may have been prepared in it: only its producer, or an operator,
+can end it.
+
 **Markers.** A transaction in PrepareCommit or PrepareAbort has its outcome, which never changes.
 Its markers are written, again after every load, until `MarkersWritten` has named all its
 partitions. Then it is complete. A transaction without partitions completes through a timer.
@@ -107,6 +111,9 @@ class TransactionShard:
     def __init__(self, config: TransactionConfig) -> None:
         self.config = config
         self.transactions: dict[str, TransactionMetadata] = {}
+        self.in_doubt: set[str] = set()
+        """Ids whose transaction was open before a batch of the log that cannot be read. Its outcome
+        may have been decided there, so it is not aborted when it times out."""
 
     # --- state
 
@@ -117,11 +124,20 @@ class TransactionShard:
             if metadata is not None:
                 remaining = metadata.partitions - change.partitions
                 self.transactions[change.transactional_id] = replace(metadata, partitions=remaining)
-        elif change.value is None:
+            return
+        self.in_doubt.discard(change.key.transactional_id)
+        if change.value is None:
             self.transactions.pop(change.key.transactional_id, None)
         else:
             metadata = metadata_of(change, change.value)
             self.transactions[metadata.transactional_id] = metadata
+
+    def on_damage(self) -> None:
+        self.in_doubt.update(
+            name
+            for name, metadata in self.transactions.items()
+            if metadata.state is TransactionState.ONGOING
+        )
 
     def start(self, now: int) -> Result:
         """Continues to end transactions and starts the scans, once all records are applied."""
@@ -334,6 +350,7 @@ class TransactionShard:
             prepare_fence(metadata, self.config.transaction_version, NO_ID, now)
             for metadata in self.transactions.values()
             if metadata.state is TransactionState.ONGOING
+            and metadata.transactional_id not in self.in_doubt
             and metadata.timeout_ms != NO_TIMEOUT_MS
             and metadata.start_ms + metadata.timeout_ms < now
         ]
