@@ -40,6 +40,8 @@ Steps: TypeAlias = Generator[None, None, R]
 """A computation that yields between its elements, and returns its result."""
 
 SLICE_S: Final = 0.005
+UNPACED_STEPS: Final = 16
+"""The first steps of a request are not measured: most requests have few, and pay nothing."""
 CHUNK: Final = 200
 """Elements that a component handles at once which cannot pause between them."""
 
@@ -67,8 +69,11 @@ class Pacer:
     not wait for all of those that need hundreds.
     """
 
-    def __init__(self, now: Callable[[], float] = perf_counter) -> None:
+    def __init__(
+        self, now: Callable[[], float] = perf_counter, unpaced_steps: int = UNPACED_STEPS
+    ) -> None:
         self._now = now
+        self._unpaced_steps = unpaced_steps
         self._deadline = 0.0
         """When the slice of this iteration of the loop ends; 0 if it has not begun."""
         self._is_scheduled = False
@@ -99,10 +104,14 @@ class Pacer:
     async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
         """Yields the items, with pauses between them when they take long."""
         slices = 0
+        unpaced = self._unpaced_steps
         for item in items:
-            while self.must_pause:
-                slices += 1
-                await self.pause(slices)
+            if unpaced:
+                unpaced -= 1
+            else:
+                while self.must_pause:
+                    slices += 1
+                    await self.pause(slices)
             yield item
 
     def run(self, steps: Steps[R | Coroutine[Any, Any, R]]) -> R | Coroutine[Any, Any, R]:
@@ -111,6 +120,8 @@ class Pacer:
         If the result is a coroutine itself, the returned coroutine awaits it.
         """
         try:
+            for _ in range(self._unpaced_steps):
+                next(steps)
             while True:
                 next(steps)
                 if self.must_pause:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.pacer import SLICE_S, Pacer, Steps
+from penstock.broker.pacer import SLICE_S, UNPACED_STEPS, Pacer, Steps
 
 PER_SLICE = 10
 """Elements that fit into one slice: each takes a tenth of it."""
@@ -17,7 +17,7 @@ class Work:
 
     def __init__(self) -> None:
         self.now = 1.0
-        self.pacer = Pacer(lambda: self.now)
+        self.pacer = Pacer(lambda: self.now, unpaced_steps=0)
         self.handled = 0
         self.spans: list[int] = []
 
@@ -55,7 +55,7 @@ def test_short_work_needs_no_pause(work: Work) -> None:
     async def main() -> None:
         assert work.pacer.run(steps(work, 0)) == "done"
         assert work.pacer.run(steps(work, PER_SLICE)) == "done"
-        work.pacer = Pacer(lambda: work.now)
+        work.pacer = Pacer(lambda: work.now, unpaced_steps=0)
         assert await loop_over(work, PER_SLICE) == "done"
 
     asyncio.run(main())
@@ -143,5 +143,19 @@ def test_an_error_of_a_step_is_raised(work: Work) -> None:
         assert not isinstance(rest, str)
         with pytest.raises(ValueError, match="at the end"):
             await rest
+
+    asyncio.run(main())
+
+
+def test_the_first_steps_are_not_measured(work: Work) -> None:
+    async def main() -> None:
+        pacer = Pacer(lambda: work.now, unpaced_steps=UNPACED_STEPS)
+        for _ in range(100):
+            assert pacer.run(steps(work, UNPACED_STEPS - 1)) == "done"
+            async for _ in pacer.each(range(UNPACED_STEPS)):
+                work.element()
+        rest = pacer.run(steps(work, 1000))
+        assert not isinstance(rest, str)
+        assert await rest == "done"
 
     asyncio.run(main())

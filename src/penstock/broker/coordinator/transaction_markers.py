@@ -12,6 +12,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import GROUP_METADATA_TOPIC
+from penstock.net.server.limits import LogRateLimiter
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
 from penstock.records.control import build_end_txn_marker
 from penstock.records.validate import AppendOrigin
@@ -40,6 +41,7 @@ class TransactionMarkers:
         self._groups = groups
         self._log_flusher = log_flusher
         self._pacer = pacer
+        self._log_limiter = LogRateLimiter()
         self._clock = clock
 
     def write_at_once(
@@ -85,13 +87,17 @@ class TransactionMarkers:
             logger.error("cannot flush %s: %s", partition, error)
             return partition, ErrorCode.KAFKA_STORAGE_ERROR
         except KafkaError as error:
-            logger.warning(
-                "cannot end the transaction of producer %d, epoch %d, in %s: %s",
-                marker.producer_id,
-                marker.producer_epoch,
-                partition,
-                error.message,
-            )
+            suppressed = self._log_limiter.allow("marker", self._clock.monotonic_ms())
+            if suppressed is not None:
+                logger.warning(
+                    "cannot end the transaction of producer %d, epoch %d, in %s: %s (%d such lines "
+                    "were left out)",
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    partition,
+                    error.message,
+                    suppressed,
+                )
             return partition, error.code
         return partition, ErrorCode.NONE
 

@@ -56,10 +56,12 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
 
 async def _write(context: Context, marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
     errors: dict[TopicPartition, ErrorCode] = {}
-    hosted = []
-    async for key in context.pacer.each(dict.fromkeys(_partitions(marker))):
+    hosted: dict[TopicPartition, None] = {}
+    async for key in context.pacer.each(_partitions(marker)):
+        if key in hosted or key in errors:
+            continue
         if _is_online(context, key):
-            hosted.append(key)
+            hosted[key] = None
         else:
             errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     errors.update(await context.txn_markers.write(marker, hosted))

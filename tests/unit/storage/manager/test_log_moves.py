@@ -289,7 +289,7 @@ class TestRequests:
         broker.manager.dirs[0].fail(OSError(errno.EIO, "broken"))
         first, second = broker.manager.describe()
         assert first.error is not None
-        assert (first.space, first.partitions) == (None, [])
+        assert (first.space, list(first.partitions)) == (None, [])
         assert [tuple(partition) for partition in second.partitions] == [(TP, 2000, 0, False)]
 
 
