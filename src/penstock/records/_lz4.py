@@ -17,6 +17,7 @@ from struct import error as struct_error
 import cramjam
 
 from penstock.core.errors import CorruptRecordError
+from penstock.records._output import new_output
 from penstock.records.errors import DecompressionLimitError
 
 LEVELS = range(1, 18)
@@ -81,14 +82,14 @@ def decompress(
     frame = view[:end]
     if ignore_header_checksum:
         frame = _with_correct_header_checksum(frame)
-    unpacked = bytearray(min(bound, limit))
+    unpacked = new_output(min(bound, limit))
     try:
         written = cramjam.lz4.decompress_into(frame, unpacked)
     except cramjam.DecompressionError as error:
         if bound > limit and "write whole buffer" in str(error):
             raise DecompressionLimitError(limit) from None
         raise CorruptRecordError(f"invalid LZ4 data: {error}") from None
-    return memoryview(unpacked)[:written]
+    return unpacked[:written]
 
 
 def _measure(view: memoryview) -> tuple[int, int]:

@@ -12,6 +12,7 @@ from struct import error as struct_error
 import cramjam
 
 from penstock.core.errors import CorruptRecordError
+from penstock.records._output import new_output
 from penstock.records.errors import DecompressionLimitError
 
 _MAGIC = b"\x82SNAPPY\x00"
@@ -43,7 +44,7 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> memoryview:
     total = sum(sizes)
     if total > limit:
         raise DecompressionLimitError(limit)
-    unpacked = memoryview(bytearray(total))
+    unpacked = new_output(total)
     position = 0
     for block, size in zip(blocks, sizes, strict=True):
         try:

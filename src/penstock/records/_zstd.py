@@ -7,6 +7,7 @@ decompresses to more than 128 KiB, so the block headers give an upper bound.
 import cramjam
 
 from penstock.core.errors import CorruptRecordError
+from penstock.records._output import new_output
 from penstock.records.errors import DecompressionLimitError
 
 LEVELS = range(-131072, 23)
@@ -40,14 +41,14 @@ def decompress(data: bytes | bytearray | memoryview, limit: int) -> memoryview:
     """Decompresses all frames of `data`."""
     view = memoryview(data)
     size_bound = bound(view, limit)
-    unpacked = bytearray(min(size_bound, limit))
+    unpacked = new_output(min(size_bound, limit))
     try:
         written = cramjam.zstd.decompress_into(view, unpacked)
     except cramjam.DecompressionError as error:
         if size_bound > limit and "write whole buffer" in str(error):
             raise DecompressionLimitError(limit) from None
         raise CorruptRecordError(f"invalid zstd data: {error}") from None
-    return memoryview(unpacked)[:written]
+    return unpacked[:written]
 
 
 def bound(view: memoryview, limit: int) -> int:

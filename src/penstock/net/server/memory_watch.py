@@ -9,6 +9,8 @@ from penstock.net.server.limits import Limits
 
 _FAST_ENOUGH: Final = 1024 * 1024
 """Bytes per second at which a request is received fast enough, whatever its size."""
+_STALLED_MS: Final = 3_000
+"""Without a byte for that long, a request is not received fast enough, however fast it was."""
 
 
 class _Receipt(NamedTuple):
@@ -18,6 +20,10 @@ class _Receipt(NamedTuple):
     """Counts the requests of the connection."""
     since_ms: int
     received: int
+    """Bytes that had been received then."""
+    progress_ms: int
+    """When a sweep last saw more bytes than the one before."""
+    latest: int
 
 
 class MemoryWatch:
@@ -25,7 +31,7 @@ class MemoryWatch:
 
     - A request that waits for memory for longer than `Limits.memory_wait_ms` is refused.
     - While requests wait, a request that has memory must arrive within that time, or with 1 MiB
-      per second; otherwise its connection is closed.
+      per second, and without long breaks; otherwise its connection is closed.
     - While too many bytes of responses are queued, the connections of clients that do not read are
       closed, beginning with the largest queue.
     """
@@ -49,7 +55,7 @@ class MemoryWatch:
                 if connection.waits_for_memory:
                     self._check_waiting(connection, now_ms - receipt.since_ms)
                 elif budget.waiting:
-                    self._check_pace(connection, receipt, now_ms - receipt.since_ms)
+                    self._check_pace(connection, receipt, now_ms)
             unsent = connection.unsent
             if unsent:
                 response_bytes += unsent
@@ -73,9 +79,12 @@ class MemoryWatch:
         """Returns the state of the request at the first sweep that saw it in its current phase."""
         reader = connection.reader
         receipt = self._receipts.get(connection)
-        if receipt is not None and receipt.number == reader.begun_frames:
-            return receipt
-        return _Receipt(reader.begun_frames, now_ms, reader.came)
+        came = reader.came
+        if receipt is None or receipt.number != reader.begun_frames:
+            return _Receipt(reader.begun_frames, now_ms, came, now_ms, came)
+        if came > receipt.latest:
+            return receipt._replace(progress_ms=now_ms, latest=came)
+        return receipt
 
     def _check_waiting(self, connection: Connection, elapsed_ms: int) -> None:
         if elapsed_ms > self._limits.memory_wait_ms:
@@ -85,12 +94,12 @@ class MemoryWatch:
                 f"be too low"
             )
 
-    def _check_pace(self, connection: Connection, receipt: _Receipt, elapsed_ms: int) -> None:
+    def _check_pace(self, connection: Connection, receipt: _Receipt, now_ms: int) -> None:
         reader = connection.reader
-        seconds = elapsed_ms / 1000
+        seconds = (now_ms - receipt.since_ms) / 1000
         pace = min(reader.size * 1000 / max(self._limits.memory_wait_ms, 1), _FAST_ENOUGH)
         received = reader.came - receipt.received
-        if received < seconds * pace:
+        if received < seconds * pace or now_ms - receipt.progress_ms >= _STALLED_MS:
             connection.close(
                 f"{received} of the {reader.size} bytes of a request in {seconds:.0f} s are too "
                 f"few while other requests wait for memory (request.memory.max.bytes)"

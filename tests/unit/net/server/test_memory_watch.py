@@ -94,6 +94,24 @@ def test_a_sender_that_keeps_pace_is_not_closed(server: Server) -> None:
     assert {senders[1], senders[2]} & set(server.reasons)
 
 
+def test_a_sender_that_stalls_at_the_end_is_closed(server: Server) -> None:
+    """However fast it was before."""
+    senders = [server.connect() for _ in range(3)]
+    for sender in senders:
+        begin(sender)
+    server.sweep()
+    for sender in senders:
+        while sender.reader.came < LARGE - 100_000:
+            send(sender, bytes(16_000))
+    waiting = server.connect()
+    begin(waiting)
+    for _ in range(3):
+        server.sweep()
+    assert not server.reasons
+    server.sweep()
+    assert len(server.reasons) == 1
+
+
 def test_a_request_that_waits_for_too_long_is_refused(server: Server) -> None:
     blocker = server.budget.reserve(server.budget.largest_request, MemoryKind.LARGE)
     waiting = server.connect()
