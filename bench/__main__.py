@@ -17,6 +17,7 @@ SUITES = (
     "records",
     "log",
     "cleaner",
+    "partitions",
     "broker",
     "groups",
     "client",
