@@ -131,7 +131,7 @@ class LocalLog:
         active = self.segments.active
         if active.base_offset == base_offset and not active.size:
             # Its indexes were full, or `segment.ms` had passed, before it got a record.
-            active.restart(now_ms, roll_jitter_ms)
+            active.restart(self.config, now_ms, roll_jitter_ms)
             return active
         if base_offset < self.next_offset or base_offset <= active.base_offset:
             raise ValueError(

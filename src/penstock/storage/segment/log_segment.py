@@ -241,10 +241,12 @@ class LogSegment:
             ) from error
         self._allocate_at = max(self.size, FIRST_ALLOCATION_AT)
 
-    def restart(self, now_ms: int, roll_jitter_ms: int) -> None:
+    def restart(self, config: LogConfig, now_ms: int, roll_jitter_ms: int) -> None:
         """Makes an empty segment a new one, in place of a roll to the same base offset."""
-        self.offset_index.reset()
-        self.time_index.reset()
+        self._index_interval = config.index_interval_bytes
+        for index in (self.offset_index, self.time_index):
+            index.max_bytes = config.segment_index_bytes
+            index.reset()
         self._created_ms = now_ms
         self.roll_jitter_ms = roll_jitter_ms
         self._bytes_since_index = 0

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,9 @@ def test_roll_of_an_empty_segment_at_its_own_offset(log: LocalLog) -> None:
     second = log.roll(5, NOW + 1, roll_jitter_ms=7)
     assert first is second
     assert second.roll_jitter_ms == 7
+    log.config = replace(log.config, segment_index_bytes=48)
+    log.roll(5, NOW + 2)
+    assert (second.offset_index.length, second.time_index.length) == (48, 48)
     assert log.segments.base_offsets == [0, 5]
     append(log, batch(b"a", base_offset=5))
     assert offsets_at(log, 5) == [5]
