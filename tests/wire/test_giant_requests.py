@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from penstock.broker import garbage
+from penstock.coordinator.group import request_chunks
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -20,6 +21,12 @@ from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsTopics,
 )
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from penstock.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.broker.loop_time import LongestCallback, loop_time
 from tests.support.protocol.giant_requests import (
@@ -151,3 +158,30 @@ def test_responses_to_giant_requests_are_complete(client: WireClient) -> None:
     topics = [MetadataRequestTopic(name=key) for key in keys]
     metadata = client.request(MetadataRequest(topics, allow_auto_topic_creation=False), 9)
     assert [topic.name for topic in metadata.topics] == keys
+
+
+@pytest.mark.parametrize("version", [2, 7, 8, 10])
+def test_all_offsets_of_a_group_are_fetched_in_chunks(
+    client: WireClient, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    name = f"chunked-{version}"
+    topics = [name, f"{name}-b"]
+    for topic in topics:
+        make_topic(client, topic, 5)
+    commits = [
+        OffsetCommitRequestTopic(
+            topic, partitions=[OffsetCommitRequestPartition(index, index + 7) for index in range(5)]
+        )
+        for topic in topics
+    ]
+    committed = client.request(OffsetCommitRequest(name, topics=commits), 8)
+    assert [len(topic.partitions) for topic in committed.topics] == [5, 5]
+    request = OffsetFetchRequest(name, None)
+    if version >= 8:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(name, topics=None)])
+    whole = client.request(request, version)
+    monkeypatch.setattr(request_chunks, "CHUNK_SIZE", 3)
+    in_chunks = client.request(request, version)
+    assert in_chunks == whole
+    fetched = whole.groups[0].topics if version >= 8 else whole.topics
+    assert [len(topic.partitions) for topic in fetched] == [5, 5]

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
@@ -43,7 +43,12 @@ from penstock.coordinator.group.offsets.reader import OffsetReader
 from penstock.coordinator.group.offsets.records import OffsetRecord
 from penstock.coordinator.group.record import Record
 from penstock.coordinator.group.records import decode_record, encode_record
-from penstock.coordinator.group.request_chunks import chunked, combined
+from penstock.coordinator.group.request_chunks import (
+    chunked,
+    combined,
+    drop_missing,
+    name_partitions,
+)
 from penstock.coordinator.group.responses import error_response
 from penstock.coordinator.group.shard import GroupShard
 from penstock.coordinator.machine import Skipped
@@ -52,6 +57,7 @@ from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
+from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.records.batch import BatchHeader
 from penstock.records.compress import Compression
@@ -158,11 +164,25 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
     async def send_split(self, request: Request, body: Message) -> Message:
         """Sends a request that names several groups to their shards; returns the merged
         response."""
+        named: frozenset[str] = frozenset()
+        if isinstance(body, OffsetFetchRequest):
+            body, named = name_partitions(
+                body, request.version, self._committed_partitions, self._topics.topic_id
+            )
         responses = [
             await self._send_chunk(request, chunk)
             async for chunk in self._pacer.each(chunked(body, request.version))
         ]
-        return combined(body, request.version, responses)
+        response = combined(body, request.version, responses)
+        if named and isinstance(response, OffsetFetchResponse):
+            drop_missing(response, named)
+        return response
+
+    def _committed_partitions(self, group_id: str) -> Mapping[str, Collection[int]]:
+        """Returns the topics and partitions for which a group has committed offsets."""
+        partition = self.partition_for(group_id)
+        shard = None if partition is None else self._shards.get(partition)
+        return {} if shard is None else shard.offsets.of(group_id)
 
     async def _send_chunk(self, request: Request, body: Message) -> Message:
         topic = self._image.topics.get(GROUP_METADATA_TOPIC)

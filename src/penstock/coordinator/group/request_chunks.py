@@ -10,14 +10,21 @@ commit of thousands of partitions may succeed for some of them only, and the res
 each of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
+from uuid import UUID
 
 from msgspec.structs import replace
 
 from penstock.coordinator.group.multi_group_requests import MULTI_GROUP_REQUESTS
-from penstock.protocol.fields import Message, Struct
-from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from penstock.core.errors import ErrorCode
+from penstock.protocol.fields import ZERO_UUID, Message, Struct
+from penstock.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
 
 CHUNK_SIZE: Final = 500
 
@@ -107,6 +114,66 @@ def _chunked_fetch(request: OffsetFetchRequest, version: int) -> Iterator[Offset
                 room = CHUNK_SIZE
     if groups or not request.groups:
         yield replace(request, groups=groups)
+
+
+def name_partitions(
+    request: OffsetFetchRequest,
+    version: int,
+    committed: Callable[[str], Mapping[str, Collection[int]]],
+    topic_id: Callable[[str], UUID | None],
+) -> tuple[OffsetFetchRequest, frozenset[str]]:
+    """Names the partitions of groups whose request is for all of them, if there are very many.
+
+    `committed` returns the topics and partitions with offsets of a group. Returns the request, and
+    the groups whose partitions were named: pass them to `drop_missing` with the response.
+    """
+    named: set[str] = set()
+
+    def partitions_of(group_id: str) -> list[OffsetFetchRequestTopics] | None:
+        topics = committed(group_id)
+        if sum(map(len, topics.values())) <= CHUNK_SIZE:
+            return None
+        named.add(group_id)
+        return [
+            OffsetFetchRequestTopics(name, topic_id(name) or ZERO_UUID, list(partitions))
+            for name, partitions in topics.items()
+        ]
+
+    if version >= _SEVERAL_GROUPS_VERSION:
+        groups = [
+            replace(group, topics=partitions_of(group.group_id)) if group.topics is None else group
+            for group in request.groups
+        ]
+        return replace(request, groups=groups) if named else request, frozenset(named)
+    if request.topics is None and (topics := partitions_of(request.group_id)) is not None:
+        old_topics = [
+            OffsetFetchRequestTopic(topic.name, topic.partition_indexes) for topic in topics
+        ]
+        request = replace(request, topics=old_topics)
+    return request, frozenset(named)
+
+
+def drop_missing(response: OffsetFetchResponse, named: frozenset[str]) -> None:
+    """Removes offsets that were deleted since `name_partitions`: nobody has requested them."""
+    for group in response.groups:
+        if group.group_id in named:
+            group.topics = _existing(group.topics)
+    if named and response.topics:
+        response.topics = _existing(response.topics)
+
+
+def _existing(topics: list[TopicT]) -> list[TopicT]:
+    existing = []
+    for topic in cast("list[Any]", topics):
+        topic.partitions = [
+            partition
+            for partition in topic.partitions
+            if partition.committed_offset >= 0
+            or partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        ]
+        if topic.partitions:
+            existing.append(topic)
+    return existing
 
 
 def combined(request: Message, version: int, responses: Sequence[Message]) -> Message:
