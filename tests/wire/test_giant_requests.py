@@ -16,6 +16,7 @@ from penstock.core.errors import ErrorCode
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.messages.describe_groups import DescribeGroupsRequest
 from penstock.protocol.messages.find_coordinator import FindCoordinatorRequest
+from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
@@ -117,6 +118,13 @@ def test_a_request_with_too_many_elements_is_refused(broker: RunningBroker) -> N
         assert "socket.request.max.elements=30000" in response.error_message
         topics = [ListPartitionReassignmentsTopics(TOPIC, indexes[:-1])]
         assert client.request(ListPartitionReassignmentsRequest(1000, topics), 0).error_code == 0
+
+
+def test_too_many_filters_of_groups_are_refused(client: WireClient) -> None:
+    """Each shard would compare every group with them."""
+    response = client.request(ListGroupsRequest(["Stable"] * 60, ["classic"] * 41), 5)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert client.request(ListGroupsRequest(["Stable"] * 60, ["classic"] * 40), 5).error_code == 0
 
 
 def test_without_a_place_for_the_error_the_connection_is_closed(broker: RunningBroker) -> None:

@@ -40,7 +40,7 @@ Steps: TypeAlias = Generator[None, None, R]
 """A computation that yields between its elements, and returns its result."""
 
 SLICE_S: Final = 0.005
-UNPACED_STEPS: Final = 16
+UNPACED_STEPS: Final = 4
 """The first steps of a request are not measured: most requests have few, and pay nothing."""
 CHUNK: Final = 200
 """Elements that a component handles at once which cannot pause between them."""
