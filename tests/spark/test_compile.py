@@ -257,6 +257,31 @@ def test_errors_of_compilation(spark: "SparkSession", broker: Broker, tmp_path: 
     assert "returned str instead of a DataFrame" in problem(gives_text)
 
 
+def test_a_step_only_queries(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
+    """Even if `validate` does not understand the statement: Spark would run it at once."""
+    setting = "spark.sql.shuffle.partitions"
+    for sql, reason in (
+        (f"SET {setting} = 7", "SetCommand is not possible: a step only queries"),
+        ("DROP VIEW clicks", "Drop"),
+        ("WITH c AS (SELECT 1) INSERT INTO a SELECT * FROM c", "InsertInto"),
+        ("FROM clicks INSERT INTO a SELECT id INSERT INTO b SELECT id", "InsertInto"),
+        ("CREATE TABLE stolen USING parquet AS SELECT 1 AS a", "CreateTable"),
+        ("ADD JAR '/stolen.jar'", "AddJar"),
+        ("EXECUTE IMMEDIATE 'DROP VIEW clicks'", "ExecuteImmediate"),
+        ("SELECT TRANSFORM(id) USING 'cat' AS (a) FROM clicks", "ScriptTransformation"),
+        (f"BEGIN SET {setting} = 7; SELECT 1; END", ""),
+        ("SELECT * FROM text.`/etc/hostname`", "NOT_FOUND"),
+        ("SELECT * FROM IDENTIFIER('text.`/etc/hostname`')", "NOT_FOUND"),
+    ):
+        steps = (StepSpec(name="rows", sql=sql, line=7),)
+        spec = replace(pipeline(broker, tmp_path, "any", steps, "rows"), tables=())
+        with pytest.raises(PipelineError) as raised:
+            compiled(spark, spec)
+        assert str(raised.value).startswith("step rows (line 7): "), sql
+        assert reason in str(raised.value)
+    assert spark.conf.get(setting) != "7"
+
+
 def test_only_checkpoints_of_this_machine_are_written_as_plain_files(spark: "SparkSession") -> None:
     name = "spark.sql.streaming.checkpointFileManagerClass"
     spec = PipelineSpec(name="p", bootstrap_servers="", sources=(), sinks=())

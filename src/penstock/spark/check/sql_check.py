@@ -19,6 +19,7 @@ from penstock.spark.check.expressions import (
 )
 from penstock.spark.check.from_clause import FromClause, rename_columns
 from penstock.spark.check.functions import FUNCTIONS
+from penstock.spark.check.query_only import FILE_FORMATS, RUN_ON_FILES
 from penstock.spark.check.relations import (
     UNKNOWN,
     Column,
@@ -44,6 +45,8 @@ class Views:
     """Views that are defined further down, with their lines."""
     has_own_functions: bool = False
     """Whether functions may exist that are not built into Spark."""
+    may_be_files: bool = False
+    """Whether a query may read files by their paths."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,19 @@ class QueryChecker:
 
     def table(self, node: exp.Table, ctes: Mapping[str, Relation]) -> Relation:
         """Returns the view of this name."""
-        if node.args.get("db") is not None or function_name(node.this) == "identifier":
+        schema = node.args.get("db")
+        if (
+            schema is not None
+            and schema.name.lower() in FILE_FORMATS
+            and node.args.get("catalog") is None
+            and not self.views.may_be_files
+        ):
+            message = (
+                f"{sql_of(node)} is a file, not a view: name it in `tables` with its path, or set "
+                f"{RUN_ON_FILES} in `spark` to true"
+            )
+            self.add(node, message)
+        if schema is not None or function_name(node.this) == "identifier":
             return UNKNOWN
         if not isinstance(node.this, exp.Identifier):
             return replace(UNKNOWN, is_streaming=False)

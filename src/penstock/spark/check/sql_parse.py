@@ -15,6 +15,12 @@ import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
 
+from penstock.spark.check.query_only import (
+    column_of_token,
+    is_query,
+    not_a_query,
+    refused_call,
+)
 from penstock.spark.check.relations import Finding
 
 if TYPE_CHECKING:
@@ -49,6 +55,8 @@ class Parsed:
 
     tree: exp.Query | None = None
     finding: Finding | None = None
+    is_refusal: bool = False
+    """Whether the finding holds even if a column has the name of a keyword."""
 
 
 def parse_query(sql: str) -> Parsed:
@@ -57,15 +65,37 @@ def parse_query(sql: str) -> Parsed:
         return Parsed(finding=Finding(1, None, "the SQL is empty: write a SELECT"))
     try:
         tokens = tokenize(sql)
-        if not tokens:
-            return Parsed(finding=Finding(1, None, "the SQL is only a comment: write a SELECT"))
+    except TokenError:
+        return Parsed(finding=_unfinished_text(sql))
+    if not tokens:
+        return Parsed(finding=Finding(1, None, "the SQL is only a comment: write a SELECT"))
+    refusal = refused_call(tokens)
+    if refusal is not None:
+        return Parsed(finding=refusal, is_refusal=True)
+    if tokens[0].token_type in (TokenType.COMMAND, TokenType.EXECUTE):
+        # sqlglot would log a warning.
+        return Parsed(finding=not_a_query(tokens[0]), is_refusal=True)
+    parsed = _parse(tokens, sql)
+    if is_query(tokens):
+        return parsed
+    return Parsed(finding=parsed.finding or not_a_query(tokens[0]), is_refusal=True)
+
+
+def refusal_of(sql: str) -> Finding | None:
+    """Returns what a part of a statement may not do, such as calling Java code."""
+    try:
+        return refused_call(tokenize(sql))
+    except TokenError:
+        return None
+
+
+def _parse(tokens: list[Token], sql: str) -> Parsed:
+    try:
         dangling = _dangling_token(tokens)
         if dangling is not None:
             return Parsed(finding=dangling)
         parser = _dialect().parser(error_level=ErrorLevel.IMMEDIATE)
         statements = [statement for statement in parser.parse(tokens, sql) if statement]
-    except TokenError:
-        return Parsed(finding=_unfinished_text(sql))
     except ParseError as error:
         is_unknown = any(token.token_type in _UNKNOWN_TOKENS for token in tokens)
         if is_unknown or _UNKNOWN_TO_SQLGLOT.search(sql):
@@ -79,26 +109,19 @@ def parse_query(sql: str) -> Parsed:
         return Parsed(
             finding=Finding(
                 semicolon.line,
-                _column(semicolon),
+                column_of_token(semicolon),
                 "a step is one SELECT, but another statement follows after `;`: make it a step of "
                 "its own",
             )
         )
     tree = statements[0] if statements else None
-    if tokens[0].token_type is TokenType.TABLE:
+    if tokens[0].token_type in (TokenType.TABLE, TokenType.VALUES):
         return Parsed()
     if not isinstance(tree, exp.Query):
-        keyword = tokens[0].text.upper()
-        return Parsed(
-            finding=Finding(
-                tokens[0].line,
-                _column(tokens[0]),
-                f"a step is a SELECT; {keyword} is not possible here: rows are stored by `sinks`",
-            )
-        )
+        return Parsed(finding=not_a_query(tokens[0]))
     if isinstance(tree, exp.Select) and not tree.expressions:
         message = "SELECT has no columns: name some, or write SELECT *"
-        return Parsed(finding=Finding(tokens[0].line, _column(tokens[0]), message))
+        return Parsed(finding=Finding(tokens[0].line, column_of_token(tokens[0]), message))
     return Parsed(tree=tree)
 
 
@@ -201,7 +224,7 @@ def _dangling_token(tokens: Sequence[Token]) -> Finding | None:
         where = f"before {_CLAUSES[following.token_type]}" if following else "at the end"
         is_comma = token.token_type is TokenType.COMMA
         problem = "there is a comma too many" if is_comma else "ON has no condition"
-        return Finding(token.line, _column(token), f"{problem} {where}")
+        return Finding(token.line, column_of_token(token), f"{problem} {where}")
     return None
 
 
@@ -258,7 +281,3 @@ def _unfinished_text(sql: str) -> Finding:
     return Finding(
         before.count("\n") + 1, column, f"the SQL cannot be read: {sql[opened]} is never closed"
     )
-
-
-def _column(token: Token) -> int:
-    return max(token.col - len(token.text) + 1, 1)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.spark.check.grouping import UNBOUNDED_ADVICE
+from penstock.spark.check.query_only import RUN_ON_FILES
 from penstock.spark.check.relations import (
     UNKNOWN,
     Column,
@@ -171,10 +172,19 @@ class _ViewAnalyzer:
                 relations={name.lower(): view for name, view in self.views.items()},
                 later={later.name.lower(): later.line for later in self.spec.steps[index:]},
                 has_own_functions=_has_own_functions(self.spec),
+                may_be_files=self.spec.spark.get(RUN_ON_FILES, "").lower() == "true",
             )
             checked_step = Step(step.name, step.line, step.unbounded_state)
-            relation, findings = check_query(parsed.tree, views, checked_step)
-        if findings and may_use_keyword_as_column(sql, self._column_names()):
+            try:
+                relation, findings = check_query(parsed.tree, views, checked_step)
+            except RecursionError:
+                # Thousands of operators: only Spark can tell whether it is right.
+                return UNKNOWN
+        if (
+            findings
+            and not parsed.is_refusal
+            and may_use_keyword_as_column(sql, self._column_names())
+        ):
             return UNKNOWN
         for finding in findings:
             line = None if step.sql_line is None else step.sql_line + finding.line - 1

@@ -63,6 +63,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 MAX_PRECISION = 38
+MAX_DEPTH = 100
 
 
 class _Token(NamedTuple):
@@ -94,6 +95,7 @@ class _Parser:
         self._text = text
         self._tokens = self._split(text)
         self._next = 0
+        self._depth = 0
 
     def fields_to_end(self) -> tuple[Field, ...]:
         fields = self._fields(is_struct=False)
@@ -134,6 +136,14 @@ class _Parser:
         return Field(token.text, data_type, is_required)
 
     def _type(self) -> DataType:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail(f"types are nested more than {MAX_DEPTH} deep")
+        parsed_type = self._type_at_depth()
+        self._depth -= 1
+        return parsed_type
+
+    def _type_at_depth(self) -> DataType:
         token = self._peek()
         if token.kind != "word":
             self._fail(f"expected a type, not {self._shown()}")

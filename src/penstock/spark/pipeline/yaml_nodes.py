@@ -30,6 +30,11 @@ class Document:
     directory: Path = Path()
     """The directory that relative paths start from."""
     problems: list[Problem] = field(default_factory=list)
+    merged_entries: dict[int, dict[str, tuple[Node, Node]]] = field(default_factory=dict)
+    """The entries of mappings that others merge (`<<`), by the id of their node.
+
+    Anchors that merge anchors several times would otherwise take exponential time.
+    """
 
     def add(self, node: Node | None, where: str, message: str) -> None:
         line = None if node is None else node.start_mark.line + 1
@@ -303,7 +308,10 @@ def entries(
                 if any(item is parent for parent in parents):
                     document.add(key, where, "`<<` cannot merge a mapping into itself")
                 elif isinstance(item, MappingNode):
-                    merged = {**entries(document, item, where, parents), **merged}
+                    if id(item) not in document.merged_entries:
+                        merged_entries = entries(document, item, where, parents)
+                        document.merged_entries[id(item)] = merged_entries
+                    merged = {**document.merged_entries[id(item)], **merged}
             continue
         if not isinstance(key, ScalarNode):
             document.add(key, where, "a key must be a text")

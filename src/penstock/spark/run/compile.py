@@ -17,7 +17,7 @@ from penstock.spark.pipeline.model import (
     Watermark,
 )
 from penstock.spark.run.offset_log import number_repeated
-from penstock.spark.run.plan_facts import facts_of
+from penstock.spark.run.plan_facts import facts_of, refused_operation
 from penstock.spark.run.record_counts import count_records
 from penstock.spark.run.resume import QueryPlan
 from penstock.spark.run.source_options import stream_options_of
@@ -134,8 +134,16 @@ def _step(
 
     from penstock.spark.run.step_functions import function_of
 
+    line = step.sql_line or step.line
+    place = f" (line {line})" if line else ""
     try:
         if step.sql is not None:
+            operation = refused_operation(spark, step.sql)
+            if operation is not None:
+                raise PipelineError(
+                    f"step {step.name}{place}: {operation} is not possible: a step only queries, "
+                    "and rows are stored by `sinks`"
+                )
             return spark.sql(step.sql)
         if step.deduplicate:
             source = views[step.source or ""]
@@ -147,7 +155,6 @@ def _step(
     except SparkPartError:
         raise
     except Exception as error:
-        place = f" (line {step.sql_line or step.line})" if step.sql_line or step.line else ""
         reason = (str(error).splitlines() or [""])[0]
         if not isinstance(error, AnalysisException | ParseException):
             reason = f"{type(error).__name__}: {reason}"

@@ -4,7 +4,7 @@ import re
 
 from penstock.core.errors import KafkaError
 from penstock.spark import errors
-from penstock.spark.errors import FencedError, PipelineError, SparkPartError
+from penstock.spark.errors import FencedError, PipelineError, SparkPartError, printable
 from penstock.spark.run.masters import was_stopped
 
 _OURS = re.compile(r"penstock\.spark\.errors\.(\w+): (.+)")
@@ -50,9 +50,9 @@ def spark_gone_error(name: str) -> SparkStoppedError:
 
 def _translate(key: str, error: BaseException) -> SparkPartError:
     if isinstance(error, KafkaError):
-        return PipelineError(f"{key}: {error}")
+        return PipelineError(f"{key}: {printable(str(error))}")
     if not type(error).__module__.startswith(("pyspark.", "py4j.")):
-        return PipelineError(f"{key}: {type(error).__name__}: {error}")
+        return PipelineError(f"{key}: {type(error).__name__}: {printable(str(error))}")
     if is_spark_gone(error):
         return spark_gone_error(key)
     text = _with_causes(error)
@@ -64,13 +64,13 @@ def _translate(key: str, error: BaseException) -> SparkPartError:
     for name, message in reversed(_OURS.findall(text)):
         error_type = getattr(errors, name, None)
         if isinstance(error_type, type) and issubclass(error_type, SparkPartError):
-            return error_type(message.strip())
+            return error_type(printable(message.strip()))
     if was_stopped(text):
         return SparkStoppedError(
             f"{key}: Spark was stopped while the query ran, by its cluster or by a signal; its "
             "output is above. Start the pipeline again: it continues where it stopped"
         )
-    return PipelineError(f"{key}: {_summary(text)}")
+    return PipelineError(f"{key}: {printable(_summary(text))}")
 
 
 def _summary(text: str) -> str:

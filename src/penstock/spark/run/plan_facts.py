@@ -8,7 +8,7 @@ from penstock.spark.errors import PipelineError
 from penstock.spark.run.session import JavaObject
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _STATEFUL = (
     "Aggregate",
@@ -20,6 +20,8 @@ _STATEFUL = (
     "LocalLimit",
     "Offset",
 )
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
+_NOT_QUERIES = ("Command", "ParsedStatement", "ScriptTransformation")
 _STATEFUL_BY_PREFIX = ("FlatMapGroups", "TransformWithState")
 
 
@@ -53,6 +55,21 @@ def facts_of(frame: "DataFrame") -> PlanFacts:
             "stored with the results. Make it a source, or read it as a static table"
         )
     return PlanFacts(tuple(sources), stateful, aggregates and not sessions)
+
+
+def refused_operation(spark: "SparkSession", sql: str) -> str | None:
+    """Returns Spark's name of the part of a statement that does more than query, or None.
+
+    Spark runs such a statement as soon as it has analysed it.
+    """
+    plan: JavaObject = spark._jsparkSession.sessionState().sqlParser().parsePlan(sql)
+    loader = plan.getClass().getClassLoader()
+    refused_kinds = [loader.loadClass(f"{_PLANS}.{name}") for name in _NOT_QUERIES]
+    for node in _nodes(plan):
+        name = str(node.nodeName())
+        if "ExecuteImmediate" in name or any(kind.isInstance(node) for kind in refused_kinds):
+            return name
+    return None
 
 
 def _keeps_state(kind: str, node: JavaObject) -> bool:

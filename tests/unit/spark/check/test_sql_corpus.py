@@ -89,7 +89,7 @@ def test_an_unnamed_column_has_only_its_own_name() -> None:
         "SELECT nobody_knows FROM elsewhere.table",
         "SELECT x, y FROM clicks LATERAL VIEW explode(props) t",
         "SELECT a.b.c FROM (VALUES (1)) AS v",
-        "SELECT anything FROM parquet.`/some/file`",
+        "SELECT anything FROM lake.`some table`",
     ],
 )
 def test_unknown_views_and_columns_are_not_reported(sql: str) -> None:

@@ -62,3 +62,44 @@ def test_a_condition() -> None:
     assert isinstance(parse_condition("op = 'd' AND n > 1"), exp.And)
     for wrong in ("op =", "", "a GROUP BY a", "a LIMIT 1"):
         assert isinstance(parse_condition(wrong), Finding), wrong
+
+
+@pytest.mark.parametrize(
+    ("sql", "column", "message"),
+    [
+        ("ADD JAR '/a.jar' -- >>>", 1, "ADD JAR is not possible here"),
+        (f"SET a = {'(' * 3000}1{')' * 3000}", 1, "SET is not possible here"),
+        ("EXECUTE IMMEDIATE 'DROP TABLE t'", 1, "EXECUTE is not possible here"),
+        ("BEGIN DROP TABLE t; END", 1, "DROP"),
+        ("DROP TABLE t", 1, "DROP is not possible here"),
+        ("SELECT a, Reflect('java.lang.System', 'exit', 1) FROM t", 11, "reflect(…) calls Java"),
+        ("SELECT `java_method`('a', 'b') >>> 1", 8, "java_method(…) calls Java code"),
+        ("SELECT system.builtin.try_reflect ('a', 'b')", 23, "try_reflect(…) calls Java code"),
+        ("SELECT TRANSFORM(a) USING 'cat' AS (b) FROM t", 21, "runs a program"),
+        ("MAP a USING 'cat' FROM t", 7, "runs a program"),
+    ],
+)
+def test_statements_and_calls_that_are_refused_whatever_columns_are_named(
+    sql: str, column: int, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parsed = parse_query(sql)
+    assert parsed.is_refusal
+    assert parsed.finding is not None
+    assert message in parsed.finding.message
+    assert parsed.finding.line == 1
+    assert "BEGIN" in sql or parsed.finding.column == column
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT transform(a, x -> x + 1), 'reflect(' AS b, reflect FROM t JOIN u USING (id)",
+        "(SELECT 1)",
+        "FROM t SELECT a",
+        "VALUES (1, 'a'), (2, 'b') AS v(a, b)",
+        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) SELECT n FROM r",
+    ],
+)
+def test_queries_are_not_refused(sql: str) -> None:
+    assert parse_query(sql).finding is None

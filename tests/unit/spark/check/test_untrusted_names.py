@@ -100,3 +100,78 @@ def test_a_record_in_an_error_stays_on_its_line() -> None:
 )
 def test_passwords_of_addresses_are_hidden(url: str, shown: str) -> None:
     assert without_password(url) == shown
+
+
+STEP = """\
+name: clicks
+bootstrap_servers: localhost:9092
+spark: {{"spark.sql.runSQLOnFiles": "{files}"}}
+sources:
+  clicks: {{topic: clicks, schema: "drop string, `table` string"}}
+steps:
+  rows:
+    sql: |
+      {sql}
+sinks:
+  a: {{from: rows, topic: b}}
+"""
+
+
+def step_problems(sql: str, *, files: bool = False) -> list[str]:
+    spec, problems = parse(STEP.format(sql=sql, files=str(files).lower()), "pipeline.yml")
+    assert spec is not None
+    return [str(problem) for problem in [*problems, *validate(spec)]]
+
+
+def test_a_column_with_the_name_of_a_keyword_does_not_allow_the_statement() -> None:
+    (problem,) = step_problems("DROP TABLE clicks")
+    assert problem.startswith("line 9: steps.rows.sql: a step is a SELECT; DROP is not possible")
+    (problem,) = step_problems("SELECT drop, reflect('a', 'b') AS b FROM clicks")
+    assert problem.startswith("line 9: steps.rows.sql: reflect(…) calls Java code")
+    assert step_problems("SELECT drop, `table` FROM clicks") == []
+
+
+def test_files_are_not_read_by_their_path() -> None:
+    sql = "SELECT c._key FROM clicks c JOIN text.`/etc/passwd` p ON p.value = c._topic"
+    (problem,) = step_problems(sql)
+    assert problem.startswith("line 9: steps.rows.sql: text.`/etc/passwd`")
+    assert "is a file, not a view: name it in `tables`" in problem
+    assert step_problems(sql, files=True) == []
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT drop FROM clicks WHERE " + " OR ".join(["drop = 'x'"] * 3000),
+        " UNION ALL ".join(["SELECT drop FROM clicks"] * 1000),
+        f"SELECT {'(' * 3000}drop{')' * 3000} FROM clicks",
+    ],
+)
+def test_deep_statements_are_left_to_spark(sql: str) -> None:
+    assert step_problems(sql) == []
+
+
+def test_deep_types_are_a_problem_with_a_line() -> None:
+    file = FILE.replace("user string", f"a {'array<' * 2000}int{'>' * 2000}")
+    spec, _ = parse(file.format(sink="a: {from: clicks, topic: b}"), "pipeline.yml")
+    assert spec is not None
+    (problem,) = validate(spec)
+    assert str(problem).startswith("line 4: sources.clicks.schema: ")
+    assert "nested more than 100 deep" in problem.message
+
+
+def test_anchors_that_merge_each_other_take_no_exponential_time() -> None:
+    merges = ["m0: &m0 {from: clicks}"]
+    merges += [f"m{n}: &m{n} {{<<: [{', '.join([f'*m{n - 1}'] * 20)}]}}" for n in range(1, 30)]
+    text = "\n".join([*merges, FILE.format(sink="a: {<<: *m29, topic: b}")])
+    spec, _ = parse(text, "pipeline.yml")
+    assert spec is not None
+    assert spec.sinks[0].view == "clicks"
+
+
+def test_a_condition_may_not_call_java() -> None:
+    (problem,) = problems_of(
+        'a: {from: clicks, database: "sqlite:///a.db", table: t, mode: upsert, key: user, '
+        "delete_when: \"reflect('a', 'b') = user\"}"
+    )
+    assert problem.startswith("line 6: sinks.a.delete_when: reflect(…) calls Java code")

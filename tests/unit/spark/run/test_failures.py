@@ -91,3 +91,10 @@ def test_errors_in_the_driver_have_their_type_and_message() -> None:
     assert result.__cause__ is error
     kafka_error = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed")
     assert "not allowed" in str(failure_of("p.s", kafka_error))
+
+
+def test_text_of_records_in_an_error_stays_on_its_line() -> None:
+    error = ValueError("cannot cast '\x1b[2J\nERROR forged'")
+    assert str(failure_of("p.s", error)) == (
+        r"p.s: ValueError: cannot cast '\x1b[2J\nERROR forged'"
+    )

@@ -93,7 +93,7 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
         yield "writing", sink.writing, get_args(SinkWriting)
 
     def check(self, sink: DatabaseSinkSpec, relation: "Relation") -> Iterator[Problem]:
-        from penstock.spark.check.sql_parse import may_use_keyword_as_column
+        from penstock.spark.check.sql_parse import may_use_keyword_as_column, refusal_of
 
         url = _URL.match(sink.database)
         if url is None:
@@ -115,7 +115,10 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
                     yield sink.problem(key, f"{key} goes with `mode: upsert` only")
         yield from missing_columns(sink, "key", sink.key, relation)
         yield from missing_columns(sink, "order_by", sink.order_by, relation)
-        if sink.delete_when is not None:
+        refusal = refusal_of(sink.delete_when or "")
+        if refusal is not None:
+            yield sink.problem("delete_when", refusal.message)
+        elif sink.delete_when is not None:
             messages = list(_condition_problems(sink.delete_when, relation))
             names = {name.lower() for name in relation.names}
             condition = f"SELECT * FROM rows WHERE {sink.delete_when}"
