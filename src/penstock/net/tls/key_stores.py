@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from penstock.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
 
+_PEM_ENTRY: Final = re.compile(
+    rb"(-----BEGIN [^-]+-----)\s+([A-Za-z0-9/+=\s]*?)\s*(-----END [^-]+-----)\s*"
+)
 _JKS_MAGIC: Final = bytes.fromhex("feedfeed")
 
 
@@ -54,6 +58,20 @@ def trust_store_to_pem(path: str, data: bytes, password: str | None) -> bytes:
     if not entries:
         raise invalid(f"ssl.truststore.location={path} has no certificate in it")
     return b"".join(entry.certificate.public_bytes(Encoding.PEM) for entry in entries)
+
+
+def with_lines(pem: bytes) -> bytes:
+    """Returns PEM whose keys and certificates are broken into lines, as OpenSSL needs them.
+
+    Java accepts any white space, such as the blanks of a value in one line of a properties file.
+    """
+
+    def broken(match: re.Match[bytes]) -> bytes:
+        content = b"".join(match[2].split())
+        lines = [content[at : at + 64] for at in range(0, len(content), 64)]
+        return b"\n".join([match[1], *lines, match[3], b""])
+
+    return _PEM_ENTRY.sub(broken, pem)
 
 
 def check_format(store: str, path: str, data: bytes) -> None:

@@ -14,6 +14,7 @@ from penstock.net.tls.key_stores import (
     key_store_to_pem,
     read_store,
     trust_store_to_pem,
+    with_lines,
 )
 
 _VERSIONS: Final = {
@@ -211,7 +212,7 @@ def load_key(context: ssl.SSLContext, settings: TlsSettings) -> bool:
 def use_key(context: ssl.SSLContext, where: str, pem: bytes, password: str | None) -> None:
     """Loads a key with its certificates; `where` names their settings, for errors."""
     try:
-        with as_file(pem) as name:
+        with as_file(with_lines(pem)) as name:
             # Without a password OpenSSL would prompt for one on the terminal.
             context.load_cert_chain(name, password=password or "")
     except (ssl.SSLError, ValueError) as error:
@@ -259,6 +260,6 @@ def load_trusted(context: ssl.SSLContext, settings: TlsSettings) -> None:
 def use_trusted(context: ssl.SSLContext, where: str, pem: bytes) -> None:
     """Loads trusted certificates; `where` names their setting, for errors."""
     try:
-        context.load_verify_locations(cadata=pem.decode("ascii", "replace"))
+        context.load_verify_locations(cadata=with_lines(pem).decode("ascii", "replace"))
     except (ssl.SSLError, ValueError) as error:
         raise invalid(f"{where} has no certificates in PEM ({error})") from None

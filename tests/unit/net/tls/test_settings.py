@@ -40,6 +40,27 @@ def test_a_key_and_a_chain_in_the_settings(broker: Identity) -> None:
 
 
 @pytest.mark.parametrize("password", [None, "secret"])
+def test_a_key_and_a_chain_in_one_line(
+    broker: Identity, authority: Identity, password: str | None
+) -> None:
+    """As Kafka accepts them: a properties file joins the lines of a value."""
+
+    def in_one_line(pem: str) -> str:
+        return " ".join(pem.split("\n"))
+
+    settings = inline(
+        broker,
+        keystore_key=in_one_line(broker.key_pem(password)),
+        key_password=password,
+        keystore_certificate_chain=in_one_line(broker.certificate_pem + authority.certificate_pem),
+        truststore_type="PEM",
+        truststore_certificates=in_one_line(authority.certificate_pem),
+        client_auth="required",
+    )
+    assert build_context(settings).cert_store_stats()["x509"] == 1
+
+
+@pytest.mark.parametrize("password", [None, "secret"])
 def test_a_pem_file_with_key_and_chain(
     tmp_path: Path, broker: Identity, password: str | None
 ) -> None:
