@@ -21,7 +21,7 @@ def broker(authority: Identity) -> Identity:
     return make_identity(simple_name("broker"), authority)
 
 
-def inline(identity: Identity, **more: str) -> TlsSettings:
+def inline(identity: Identity, **more: str | None) -> TlsSettings:
     return TlsSettings.from_config(
         {
             "ssl.keystore.type": "PEM",
