@@ -189,3 +189,31 @@ def test_a_marker_whose_flush_failed_is_written_again() -> None:
         assert not log.aborted_transactions(0, log.log_end_offset)
 
     machine.run(check)
+
+
+@pytest.mark.parametrize("stop", [Machine.run, Machine.run_and_kill], ids=["stop", "kill"])
+def test_what_a_restart_finds_after_a_failed_sync_is_written_again(
+    stop: Callable[..., object],
+) -> None:
+    """The kernel still has the pages that it could not write, and takes them for written."""
+    machine = machine_with_a_record()
+    machine.segment_bytes = 1_000_000
+
+    async def fail(broker: SimulatedBroker) -> None:
+        machine.disk.fail_next("sync", "/*/orders-0/*.log")
+        response = await broker.produce("orders", batch_of(b"not durable" * 1000))
+        assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    stop(machine, fail)
+
+    async def work(broker: SimulatedBroker) -> None:
+        response = await broker.produce("orders", batch_of(b"durable" * 1000))
+        assert response.error_code == 0
+
+    stop(machine, work)
+    cut_the_power(machine)
+
+    async def check(broker: SimulatedBroker) -> None:
+        assert broker.values("orders")[-1] == b"durable" * 1000
+
+    machine.run(check)

@@ -16,6 +16,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -36,6 +37,7 @@ CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 MOVED_MARKER = ".penstock_moved"
+FAILED_MARKER = ".penstock_failed"
 
 _CHECKPOINT_VERSION = 0
 _NODE_KEYS = ("broker.id", "node.id")
@@ -205,6 +207,27 @@ def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
     """Removes the marker durably: if it reappeared, it would hide a later crash."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}")
     disk.sync_directory(log_dir)
+
+
+# --- the marker of a log directory that has failed
+
+
+def has_failed_marker(disk: Disk, log_dir: str) -> bool:
+    """Returns whether an I/O error happened since the last recovery of the directory."""
+    return disk.exists(f"{log_dir}/{FAILED_MARKER}")
+
+
+def store_failed_marker(disk: Disk, log_dir: str) -> None:
+    """Marks a directory after an I/O error, if possible.
+
+    It is not synced: it says that the page cache cannot be trusted, which a power failure empties.
+    """
+    with suppress(OSError):
+        disk.open(f"{log_dir}/{FAILED_MARKER}", create=True).close()
+
+
+def remove_failed_marker(disk: Disk, log_dir: str) -> None:
+    disk.remove(f"{log_dir}/{FAILED_MARKER}")
 
 
 # --- the marker of a moved log

@@ -37,6 +37,7 @@ from penstock.storage.segment.log_segments import LogSegments
 
 logger = logging.getLogger(__name__)
 
+_BLOCK_BYTES = 1024 * 1024
 DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -58,6 +59,7 @@ def load_log(
     log_start_offset: int = 0,
     recovery_point: int = 0,
     cleaned_to: int = 0,
+    rewrite: bool = False,
     high_watermark: int = 0,
     topic_id: TopicId | None = None,
     limits: ProducerLimits = ProducerLimits(),
@@ -66,7 +68,9 @@ def load_log(
 ) -> Log:
     """Opens the log in `directory`; creates an empty one if there is none.
 
-    `clean` means that the last shutdown was clean. The offsets come from the checkpoints.
+    `clean` means that the last shutdown was clean. The offsets come from the checkpoints. After a
+    sync that failed, what recovery reads may be in the page cache only, and the kernel may take it
+    for written: with `rewrite` it is written again.
     """
     disk.make_directory(directory)
     loader = _Loader(
@@ -80,6 +84,7 @@ def load_log(
         log_start_offset,
         recovery_point,
         cleaned_to,
+        rewrite,
     )
     try:
         return loader.load(high_watermark, topic_id, on_failure, roll_jitter)
@@ -111,6 +116,7 @@ class _Loader:
     log_start_offset: int
     recovery_point: int
     cleaned_to: int
+    rewrite: bool
     segments: LogSegments = field(default_factory=LogSegments)
     epochs: LeaderEpochCache = field(init=False)
     replayed_producers: ProducerStateManager | None = None
@@ -397,6 +403,10 @@ class _Loader:
             )
 
     def _truncate(self, segment: LogSegment, recovered: _RecoveredSegment) -> None:
+        if self.rewrite:
+            for position in range(0, recovered.size, _BLOCK_BYTES):
+                size = min(_BLOCK_BYTES, recovered.size - position)
+                segment.file.write_at(segment.file.read_at(position, size), position)
         segment.end_rebuild(recovered.size)
         # With the snapshot, the recovery of the next segment need not read this one again.
         recovered.producers.take_snapshot()

@@ -20,9 +20,12 @@ from penstock.storage.checkpoint.checkpoint_files import (
     REPLICATION_OFFSET_CHECKPOINT,
     CorruptCheckpointError,
     has_clean_shutdown,
+    has_failed_marker,
     load_partition_metadata,
     remove_clean_shutdown,
+    remove_failed_marker,
     store_clean_shutdown,
+    store_failed_marker,
     store_partition_metadata,
 )
 from penstock.storage.checkpoint.latest_files import FileWrite
@@ -158,6 +161,7 @@ class LogDir:
         high_watermarks = self._checkpoints.load(REPLICATION_OFFSET_CHECKPOINT)
         start_offsets = self._checkpoints.load(LOG_START_OFFSET_CHECKPOINT)
         cleaned_to = self._checkpoints.load(CLEANER_OFFSET_CHECKPOINT)
+        rewrite = has_failed_marker(self._disk, self.path)
         for partition, path in self._partition_directories():
             try:
                 metadata = load_partition_metadata(self._disk, path)
@@ -168,6 +172,7 @@ class LogDir:
                     clean=clean,
                     recovery_point=recovery_points.get(partition, 0),
                     cleaned_to=cleaned_to.get(partition, 0),
+                    rewrite=rewrite,
                     high_watermark=high_watermarks.get(partition, 0),
                     log_start_offset=start_offsets.get(partition, 0),
                 )
@@ -188,6 +193,8 @@ class LogDir:
             )
         if self._are_outdated(checkpoints):
             self.checkpoint()
+        if rewrite and not self.load_errors:
+            remove_failed_marker(self._disk, self.path)
         self.is_loaded = True
 
     def _partition_directories(self) -> list[tuple[TopicPartition, str]]:
@@ -255,6 +262,7 @@ class LogDir:
         clean: bool = False,
         recovery_point: int = 0,
         cleaned_to: int = 0,
+        rewrite: bool = False,
         high_watermark: int = 0,
         log_start_offset: int = 0,
     ) -> Log:
@@ -268,6 +276,7 @@ class LogDir:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             cleaned_to=cleaned_to,
+            rewrite=rewrite,
             high_watermark=high_watermark,
             topic_id=topic_id,
             limits=self._limits,
@@ -495,6 +504,7 @@ class LogDir:
         if not is_lack_of_room(error):
             self.fail_for_any(error)
             return
+        store_failed_marker(self._disk, self.path)
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_warning_ms:
             self._next_warning_ms = now_ms + _WARNING_INTERVAL_MS
@@ -503,6 +513,7 @@ class LogDir:
     def fail_for_any(self, error: Exception) -> None:
         """Takes the directory and all its logs offline, also for lack of room, and logs why."""
         if self.error is None:
+            store_failed_marker(self._disk, self.path)
             logger.error("%s", self.take_offline(error).message)
 
     def failure_of(self, error: Exception) -> KafkaStorageError:
