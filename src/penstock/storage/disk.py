@@ -132,8 +132,11 @@ class Disk(Protocol):
         """Opens a file for reading and writing; with `create` it is created if necessary."""
         ...
 
-    def map(self, path: str, size: int) -> MappedFile:
-        """Maps the first `size` bytes; creates the file, or extends it with zeros, if necessary."""
+    def map(self, path: str, size: int, *, reserve: int = 0) -> MappedFile:
+        """Maps the first `size` bytes; creates the file, or extends it with zeros, if necessary.
+
+        `reserve` does what `MappedFile.reserve` does, without opening the file again.
+        """
         ...
 
     def read_file(self, path: str) -> bytes: ...
@@ -375,10 +378,12 @@ class OsDisk:
     def open(self, path: str, *, create: bool = False) -> OsFile:
         return OsFile(self._open(path, os.O_RDWR | (os.O_CREAT if create else 0)))
 
-    def map(self, path: str, size: int) -> OsMapping:
+    def map(self, path: str, size: int, *, reserve: int = 0) -> OsMapping:
         descriptor = self._open(path, os.O_RDWR | os.O_CREAT)
         if os.fstat(descriptor.fd).st_size < size:
             os.ftruncate(descriptor.fd, size)
+        if reserve:
+            os.posix_fallocate(descriptor.fd, 0, reserve)
         while True:
             try:
                 return OsMapping(self, descriptor.fd, size)

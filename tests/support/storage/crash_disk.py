@@ -152,13 +152,20 @@ class CrashDisk:
         self.step("open", path)
         return CrashFile(self, path, self._file(path, create=create))
 
-    def map(self, path: str, size: int) -> "CrashMapping":
+    def map(self, path: str, size: int, *, reserve: int = 0) -> "CrashMapping":
         self.step("map", path)
         node = self._file(path, create=True)
         if node.size < size:
             self.step("truncate", path)
             node.resize(size)
-        return CrashMapping(self, path, node, size)
+        mapping = CrashMapping(self, path, node, size)
+        if reserve:
+            try:
+                mapping.reserve(path, reserve)
+            except OSError:
+                mapping.close()
+                raise
+        return mapping
 
     def read_file(self, path: str) -> bytes:
         self.step("read", path)

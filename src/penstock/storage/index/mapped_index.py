@@ -231,14 +231,14 @@ class MappedIndex(ABC):
             return False
         return True
 
-    def _map(self, *, may_exceed: bool = False) -> _Bytes:
+    def _map(self, *, may_exceed: bool = False, reserve: int = 0) -> _Bytes:
         """Returns the content; it stays mapped if there is room in the file cache."""
         if self._length == 0:
             return _UNMAPPED
         if not self.writable:
             self._buffer = self._disk.read_file(self.path)
             return self._buffer
-        mapping = self._disk.map(self.path, self._length)
+        mapping = self._disk.map(self.path, self._length, reserve=reserve)
         buffer = mapping.buffer
         self._mapping, self._buffer = mapping, buffer
         if not self._disk.file_cache.add(self, may_exceed=may_exceed):
@@ -254,19 +254,23 @@ class MappedIndex(ABC):
             raise ValueError(f"{self.path} is open for reading only")
         if end > self._length:
             raise ValueError(f"{self.path} is full: it has {self._entries} entries")
+        size = min(max(self._reserved + self._step, end), self._length)
         self.is_unsynced = True  # it stays mapped
-        if self._mapping is None:
-            self._map(may_exceed=may_exceed)
         mapping = self._mapping
+        if mapping is not None:
+            mapping.reserve(self.path, size)
+        else:
+            try:
+                self._map(may_exceed=may_exceed, reserve=size)
+            finally:
+                mapping = self._mapping
+                self.is_unsynced = mapping is not None
         if mapping is None:
-            self.is_unsynced = False
             raise OSError(
                 errno.EMFILE,
                 f"all {self._disk.file_cache.limit} files that may stay open have unsynced data",
                 self.path,
             )
-        size = min(max(self._reserved + self._step, end), self._length)
-        mapping.reserve(self.path, size)
         self._reserved = size
         self._step = min(self._step * 2, _LARGEST_STEP)
         return mapping.buffer

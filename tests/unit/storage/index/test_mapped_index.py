@@ -248,9 +248,11 @@ def test_blocks_are_reserved_in_growing_steps_before_they_are_written(kind: Kind
             super().reserve(path, size)
 
     class WatchedDisk(CrashDisk):
-        def map(self, path: str, size: int) -> CrashMapping:
+        def map(self, path: str, size: int, *, reserve: int = 0) -> CrashMapping:
             mapping = super().map(path, size)
             mapping.__class__ = Watched
+            if reserve:
+                mapping.reserve(path, reserve)
             return mapping
 
     index = kind(WatchedDisk(), PATH, BASE, size)
