@@ -208,6 +208,7 @@ class Machine:
         self.settings = {**SETTINGS, **(settings or {})}
         self.max_job_ms = MAX_JOB_MS
         self.segment_bytes = 2000
+        self._now_s = 0.0
 
     def open_store(self) -> FaultStore:
         store = self.server.open(FaultStore)
@@ -246,6 +247,7 @@ class Machine:
         self, work: "Callable[[SimulatedBroker], Coroutine[Any, Any, T]]", *, is_killed: bool
     ) -> T:
         loop = SimLoop(Random(self.rng.random()), self.max_job_ms)
+        loop._now = self._now_s
         process = Incarnation("broker")
         self.disk.on_power_off = lambda: setattr(process, "alive", False)
 
@@ -275,6 +277,7 @@ class Machine:
             finally:
                 asyncio.set_event_loop(None)
                 process.alive = False
+                self._now_s = loop.time()
                 self.disk.on_process_exit()
                 if self.store is not None:
                     self.store.close()
