@@ -30,8 +30,9 @@ class Workers:
         """Compaction, and moves of logs between directories."""
         self.store = ThreadPoolExecutor(1, "penstock-store")
         """Commits of cluster metadata; one thread keeps them in order."""
-        self.match = ThreadPoolExecutor(1, "penstock-match")
-        """Matching of clients' regular expressions, which may take milliseconds for each name."""
+        self.search = ThreadPoolExecutor(2, "penstock-search")
+        """Searches that a client can make slow: by regular expressions, and by timestamps in large
+        batches. No flush waits for them."""
         self._operations: set[asyncio.Task[object]] = set()
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
@@ -88,6 +89,6 @@ class Workers:
             self.codec,
             self.clean,
             self.store,
-            self.match,
+            self.search,
         ):
             pool.shutdown(wait=True, cancel_futures=True)

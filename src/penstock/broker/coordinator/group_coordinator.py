@@ -296,7 +296,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
         topics: dict[str, frozenset[str]] | None = None
         try:
             work = partial(_match_topics, effect.patterns, visible)
-            topics = await self._workers.run(self._workers.match, work)
+            topics = await self._workers.run(self._workers.search, work)
         except Exception:  # the group waits for an outcome, and tries again
             logger.exception("cannot resolve the patterns of group %s", effect.group_id)
         if self._shards.get(partition) is shard:

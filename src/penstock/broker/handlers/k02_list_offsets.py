@@ -153,7 +153,7 @@ async def _search(context: Context, log: Log, timestamp: int | None) -> Timestam
     search = begin_search(log, timestamp)
     if search is None:
         return None
-    await context.workers.run(context.workers.flush, search.run)
+    await context.workers.run(context.workers.search, search.run)
     return finish_search(log, search)
 
 

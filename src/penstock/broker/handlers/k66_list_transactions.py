@@ -51,7 +51,7 @@ async def handle(context: Context, request: Request, body: ListTransactionsReque
     states = listed.transaction_states
     if matches is not None:
         work = partial(_matching, states, matches)
-        states = await context.workers.run(context.workers.match, work)
+        states = await context.workers.run(context.workers.search, work)
     listed.transaction_states = [
         state
         async for state in context.pacer.each(states)

@@ -202,6 +202,15 @@ class SocketServer:
         self.limits_changed()
         now_ms = self._clock.monotonic_ms()
         self._memory_watch.sweep(self.connections, now_ms)
+        budget = self._budget
+        if budget.waiting:
+            self._warn(
+                "memory",
+                "%d requests wait for memory: %d of request.memory.max.bytes=%d are in use",
+                budget.waiting,
+                budget.used,
+                budget.total,
+            )
         idle_ms = self.limits.idle_ms
         login_ms = self.limits.login_ms
         for connection in self.connections:

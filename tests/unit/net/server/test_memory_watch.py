@@ -145,3 +145,21 @@ def test_responses_that_wait_for_an_earlier_one_count(server: Server) -> None:
     first.send([b"x"])
     assert connection.unsent == MIB + 1
     assert connection.send_queue.unsent == MIB + 1
+
+
+def test_requests_before_the_login_share_a_small_part(server: Server) -> None:
+    strangers = [server.connect() for _ in range(40)]
+    for stranger in strangers:
+        stranger.authenticated = False
+        begin(stranger, 400_000)
+    assert server.budget.used == server.budget.used_by(MemoryKind.LOGIN)
+    assert server.budget.used <= server.budget.total // 16
+    client = server.connect()
+    begin(client, 400_000)
+    assert not client.waits_for_memory
+
+
+def test_a_request_beyond_the_budget_is_refused_with_the_setting(server: Server) -> None:
+    connection = server.connect()
+    begin(connection, 50 * MIB)
+    assert "request.memory.max.bytes=67108864" in server.reasons[connection]
