@@ -257,6 +257,18 @@ def test_errors_of_compilation(spark: "SparkSession", broker: Broker, tmp_path: 
     assert "returned str instead of a DataFrame" in problem(gives_text)
 
 
+def test_names_with_dots_and_backticks(
+    spark: "SparkSession", broker: Broker, tmp_path: Path
+) -> None:
+    watermark = Watermark(column="at.`b", delay="1 minute")
+    timed = StepSpec(name="timed", sql="SELECT id, at AS `at.``b` FROM clicks", watermark=watermark)
+    once = StepSpec(name="once", source="timed", deduplicate=("at.`b",))
+    spec = replace(pipeline(broker, tmp_path, "any", (timed, once), "once"), tables=())
+    query = compiled(spark, spec)
+    assert query.plan.stateful
+    assert query.frame.columns == ["id", "at.`b"]
+
+
 def test_a_step_only_queries(spark: "SparkSession", broker: Broker, tmp_path: Path) -> None:
     """Even if `validate` does not understand the statement: Spark would run it at once."""
     setting = "spark.sql.shuffle.partitions"

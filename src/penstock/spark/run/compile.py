@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark.check.query_shape import output_mode
+from penstock.spark.decode.datatypes import quote_name
 from penstock.spark.errors import PipelineError, SparkPartError
 from penstock.spark.pipeline.model import (
     OutputMode,
@@ -54,7 +55,7 @@ def compile_query(
 
     def define(name: str, frame: "DataFrame", watermark: Watermark | None = None) -> None:
         if watermark is not None:
-            frame = frame.withWatermark(watermark.column, watermark.delay)
+            frame = frame.withWatermark(quote_name(watermark.column), watermark.delay)
         frame.createOrReplaceTempView(name)
         views[name] = frame
 
