@@ -270,7 +270,7 @@ class TransactionCoordinator(
         """
         pause_s = _RETRY_S
         while True:
-            existing = [target for target in remaining if target in self._image.partitions]
+            existing = [target for target in sorted(remaining) if target in self._image.partitions]
             errors = await self._markers.write(marker, existing)
             if self._shards.get(partition) is not shard:
                 return

@@ -78,7 +78,9 @@ class LogCreation:
                 except Exception as error:  # noqa: BLE001 - it takes the log directory offline
                     self.errors[log_dir] = error
                     self.first_failures.append(new_log.partition)
-        for log_dir in {log_dir for log_dir, _ in self.new_logs} - self.errors.keys():
+        for log_dir in dict.fromkeys(log_dir for log_dir, _ in self.new_logs):
+            if log_dir in self.errors:
+                continue
             try:
                 self._disk.sync_directory(log_dir.path)
             except OSError as error:
