@@ -42,7 +42,13 @@ TABLES: dict[str, Table] = {
     "client-metrics": CLIENT_METRICS_SETTINGS,
 }
 
-OWN_SETTINGS = frozenset({"request.memory.max.bytes", "message.max.decompressed.bytes"})
+OWN_SETTINGS = frozenset(
+    (
+        "message.max.decompressed.bytes",
+        "request.memory.max.bytes",
+        "socket.request.max.elements",
+    )
+)
 """Settings that Kafka does not have."""
 
 OTHER_DEFAULTS = {
