@@ -174,11 +174,9 @@ class Workload:
             token = (record.value or b"").rstrip(b".")
             # Sent twice, as after a lost response: it must be in the log once.
             await self._send(key, model, [record], batch)
-            if model.outcomes[token] is Outcome.UNKNOWN:
+            if model.outcomes[token] is not Outcome.ACKNOWLEDGED:
                 return
             await self._send(key, model, [record], batch)
-            if model.outcomes[token] is Outcome.REFUSED:
-                return
 
     # --- transactions and offsets
 
