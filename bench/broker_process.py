@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -113,6 +113,15 @@ class Server:
 
     def open_files(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def open_sockets(self) -> int:
+        """Returns how many of the open files are sockets."""
+        directory = f"/proc/{self.pid}/fd"
+        sockets = 0
+        for name in os.listdir(directory):
+            with suppress(FileNotFoundError):
+                sockets += os.readlink(f"{directory}/{name}").startswith("socket:")
+        return sockets
 
     def _ready(self) -> tuple[str, int]:
         output = self._process.stdout
