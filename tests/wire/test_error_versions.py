@@ -107,8 +107,8 @@ def test_a_topic_id_without_rights_does_not_reveal_the_name(broker: RunningBroke
     assert str(topic_id) in partition.error_message
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("size", [1, 12, 16, 17, 18, 20, 21, 22])
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 9, 12])
+@pytest.mark.parametrize("size", [1, 12, 16, 17, 18, 20, 21, 22, 23, 61])
 def test_a_short_message_set_is_refused_without_a_traceback(
     broker: RunningBroker, version: int, size: int
 ) -> None:

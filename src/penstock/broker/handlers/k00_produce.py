@@ -363,10 +363,10 @@ def single_batch(version: int, records: bytes | memoryview | None) -> memoryview
     if version < _FIRST_WITH_BATCHES:
         return records
     size = len(records)
-    length = _LENGTH.unpack_from(records, _LENGTH_AT)[0] if size > FLAGS_AT else 0
+    length = _LENGTH.unpack_from(records, _LENGTH_AT)[0] if size > FLAGS_AT else -1
     if 0 < length < MIN_BATCH_LENGTH and records[MAGIC_AT] == MAGIC:
         raise CorruptRecordError(f"a batch of {length} bytes is shorter than its own header")
-    if length + LOG_OVERHEAD != size:
+    if length < 0 or length + LOG_OVERHEAD != size:
         raise InvalidRecordError(
             f"{size} bytes that are not one whole record batch",
             remedy="send exactly one for each partition",
