@@ -40,7 +40,8 @@ from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.log_mover import LogMover
-from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers

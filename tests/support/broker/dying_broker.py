@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, ParamSpec, Self
 from unittest.mock import patch
 
 from penstock.broker.main import run
-from penstock.broker.replica.replica_manager import Replica
+from penstock.broker.replica.replica import Replica
 from penstock.controller.metadata import Endpoint
 from penstock.storage.log.results import LogAppendInfo
 from tests.support.broker.in_process import TIMEOUT_S, WireClient

@@ -12,7 +12,7 @@ from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost
 from penstock.broker.coordinator.log import BatchReader, Producer, append_records
 from penstock.broker.coordinator.topic_patterns import matcher
 from penstock.broker.metadata.features import GROUP_VERSION
-from penstock.broker.replica.replica_manager import Replica
+from penstock.broker.replica.replica import Replica
 from penstock.broker.request import Request, Session
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage

@@ -16,7 +16,8 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.log import BatchReader, read_log
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.log_flusher import LogFlusher
-from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, Delete, PartitionRecord, Put

@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from penstock.broker.replica.replica_manager import Replica
+from penstock.broker.replica.replica import Replica
 from penstock.broker.workers import Workers
 from penstock.coordinator.machine import Damaged
 from penstock.core.errors import CorruptRecordError, KafkaError

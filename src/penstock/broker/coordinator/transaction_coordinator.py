@@ -16,7 +16,7 @@ from penstock.broker.coordinator.log import BatchReader, append_records
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.metadata.features import TRANSACTION_VERSION
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
-from penstock.broker.replica.replica_manager import Replica
+from penstock.broker.replica.replica import Replica
 from penstock.broker.request import Request
 from penstock.controller.metadata import Change
 from penstock.coordinator.machine import Response, Skipped

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.pacer import Pacer, chunks
 from penstock.broker.replica.log_flusher import LogFlusher
-from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition

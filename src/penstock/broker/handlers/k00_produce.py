@@ -24,7 +24,8 @@ from penstock.broker.coordinator.transactional_produce import (
 from penstock.broker.errors import CloseConnectionError
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.log_flusher import LogFlusher
-from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import NO_RESPONSE, DelayedResponse, HandlerResult, Request, Response
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer

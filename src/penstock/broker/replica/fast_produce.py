@@ -15,7 +15,8 @@ from penstock.broker.handlers.k00_produce import (
     single_batch,
 )
 from penstock.broker.replica.log_flusher import LogFlusher
-from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage

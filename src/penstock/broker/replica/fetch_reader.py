@@ -17,7 +17,8 @@ from penstock.broker.replica.fetch_sessions import (
     CachedPartition,
     FetchContext,
 )
-from penstock.broker.replica.replica_manager import Replica, ReplicaManager
+from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
