@@ -1,13 +1,18 @@
-"""Random histories of a whole broker in which any call of the disk and of the store can fail.
+"""Random histories of a whole broker in which any call of disk, store and sockets can fail.
 
 `tests.support.faults.injection` says what must be true after each. `python -m bench faults` runs
 many more seeds.
 """
 
+import errno
+
 import pytest
 
 from penstock.core.errors import KafkaStorageError
 from penstock.core.ids import TopicPartition
+from penstock.net.server.acceptor import Acceptor
+from penstock.net.server.connection import Connection
+from penstock.net.server.transport import PlaintextTransport
 from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
@@ -64,3 +69,39 @@ def test_a_broken_partition_that_keeps_the_broker_from_starting_is_found(
     monkeypatch.setattr(LogManager, "get", get)
     failure = first_failure()
     assert "partition.metadata" in failure or KafkaStorageError.__name__ in failure
+
+
+def test_a_socket_that_is_not_closed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def abort(transport: PlaintextTransport) -> None:
+        transport._stop_reading()
+        if transport._writing:
+            transport._loop.remove_writer(transport._fd)
+
+    monkeypatch.setattr(PlaintextTransport, "abort", abort)
+    assert "sockets were not closed" in first_failure()
+
+
+def test_a_socket_that_is_watched_after_its_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def abort(transport: PlaintextTransport) -> None:
+        transport._stop_reading()
+        transport._sock.close()
+
+    monkeypatch.setattr(PlaintextTransport, "abort", abort)
+    failure = first_failure()
+    assert "is closed, and the loop watches it" in failure or "that is closed" in failure
+
+
+def test_a_listener_that_polls_after_an_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pause_after(acceptor: Acceptor, error: OSError) -> None:
+        """Without the pause, the connection in the queue wakes the loop at once."""
+
+    monkeypatch.setattr(Acceptor, "_pause_after", pause_after)
+    monkeypatch.setattr("tests.support.faults.injection.SOCKET_ERRORS", {"accept": (errno.EMFILE,)})
+    monkeypatch.setattr("tests.support.faults.injection.SOCKET_FAULT_CALLS", (1 << 30,))
+    assert "again and again" in first_failure()
+
+
+def test_memory_that_a_broken_connection_keeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Connection, "_drop_requests", lambda connection: None)
+    failure = first_failure()
+    assert "memory of requests" in failure or "requests are counted" in failure

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from random import Random
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from penstock.core.buffers import Buffer
-from penstock.storage.disk import DiskSpace
+from penstock.storage.disk import Descriptor, DiskSpace
 from tests.support.storage.crash_disk import CrashDisk, CrashFile, CrashLock, Fault
 from tests.support.storage.crash_nodes import CrashMode, FileNode
 
@@ -89,6 +90,8 @@ class FaultDisk(CrashDisk):
         """The number of the call at which the power fails."""
         self.is_powered_off = False
         self.on_power_off: Callable[[], object] = lambda: None
+        self._pinned: WeakValueDictionary[int, FaultDescriptor] = WeakValueDictionary()
+        self._last_descriptor = 1_000_000
 
     # --- faults
 
@@ -188,9 +191,45 @@ class FaultDisk(CrashDisk):
         self.step("open", path)
         return FaultFile(self, path, self._file(path, create=create))
 
+    # --- descriptors
+
+    def pin(self, file: "FaultFile") -> "FaultDescriptor":
+        """Returns a descriptor for `pinned_file`, with a number that no other has had."""
+        self._last_descriptor += 1
+        descriptor = FaultDescriptor(self._last_descriptor, file)
+        self._pinned[self._last_descriptor] = descriptor
+        return descriptor
+
+    def pinned_file(self, number: int) -> "FaultFile":
+        """Returns the file of a descriptor that something refers to."""
+        descriptor = self._pinned.get(number)
+        assert descriptor is not None, f"descriptor {number} is used, and closed"
+        return descriptor.file
+
+
+class FaultDescriptor(Descriptor):
+    """The descriptor of a file in memory, valid while something refers to it."""
+
+    __slots__ = ("__weakref__", "file", "number")
+
+    def __init__(self, number: int, file: "FaultFile") -> None:
+        super().__init__(-1)
+        self.number = number
+        # Another handle: the log may close its own at any time.
+        self.file = FaultFile(file._disk, file._path, file._opened())
+
+    def fileno(self) -> int:
+        return self.number
+
 
 class FaultFile(CrashFile):
     """An open file. A failed sync loses the unsynced bytes without telling it again."""
+
+    def pin(self) -> Descriptor:
+        if self._node is None:
+            raise ValueError("the file is closed")
+        assert isinstance(self._disk, FaultDisk)
+        return self._disk.pin(self)
 
     def write_at(self, data: Buffer, position: int) -> None:
         node = self._opened()

@@ -189,6 +189,26 @@ def check_partition(key: TopicPartition, model: PartitionModel, log: Log) -> Non
                 _check_missing(key, model, log, token, found)
 
 
+def check_fetched(
+    key: TopicPartition, model: PartitionModel, start: int, error_code: int, data: bytes
+) -> None:
+    """Raises AssertionError if a consumer has received what the partition cannot have."""
+    if error_code:
+        assert not data, f"{key} returned records with error {error_code}"
+        return
+    for position, header in split(data):
+        verify(data, position, header)
+        assert header.last_offset >= start, f"{key} returned {header.last_offset} for {start}"
+        if header.is_control:
+            continue
+        for record in read_records(data, position, header):
+            token = (record.value or b"").rstrip(b".")
+            outcome = model.outcomes.get(token)
+            assert outcome is not Outcome.REFUSED, f"{key} returned {token!r}, which was refused"
+            if outcome is Outcome.ACKNOWLEDGED:
+                assert record.offset == model.offsets[token], f"{key} returned {token!r} elsewhere"
+
+
 def _check_missing(
     key: TopicPartition,
     model: PartitionModel,

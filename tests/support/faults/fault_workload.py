@@ -26,6 +26,7 @@ from tests.support.faults.fault_model import (
     PartitionModel,
     TopicKind,
     Transaction,
+    check_fetched,
 )
 from tests.support.faults.simulated_broker import LOG_DIRS, SimulatedBroker
 from tests.support.faults.simulated_clients import TransactionalProducer, commit_offset
@@ -92,15 +93,36 @@ class Workload:
             (1, self._delete_records),
             (2, self._move),
             (4, self._wait),
+            (4, self._fetch),
+            (1, self._break_connection),
         ]
         for _ in range(requests):
             (action,) = self._rng.choices(
                 [action for _, action in actions], [weight for weight, _ in actions]
             )
-            await action(number)
+            try:
+                await action(number)
+            except KafkaError as error:
+                # The connection broke, so that the outcome is unknown.
+                if error.code is not ErrorCode.NETWORK_EXCEPTION:
+                    raise
+
+    async def _break_connection(self, client: int) -> None:
+        self._broker.break_connection()
 
     async def _wait(self, client: int) -> None:
         await asyncio.sleep(self._rng.choice((0.01, 0.3, 3.0)))
+
+    async def _fetch(self, client: int) -> None:
+        key = self._choose()
+        if key is None:
+            return
+        model = self._model.partitions[key]
+        start = self._rng.randrange(max(model.offsets.values(), default=0) + 1)
+        max_wait_ms = self._rng.choice((0, 0, 700))
+        response = await self._broker.fetch(key, start, max_wait_ms=max_wait_ms)
+        if response is not None and self._model.partitions.get(key) is model:
+            check_fetched(key, model, start, response.error_code, bytes(response.records or b""))
 
     def _choose(self) -> TopicPartition | None:
         keys = [key for key in self._model.partitions if key.topic not in self._busy_topics]
@@ -135,7 +157,13 @@ class Workload:
         await self._send(key, model, records, build_batch(records))
 
     async def _send(
-        self, key: TopicPartition, model: PartitionModel, records: list[Record], batch: bytearray
+        self,
+        key: TopicPartition,
+        model: PartitionModel,
+        records: list[Record],
+        batch: bytearray,
+        *,
+        is_first: bool = True,
     ) -> bool:
         tokens = [(record.value or b"").rstrip(b".") for record in records]
         response = await self._broker.produce(key.topic, batch, key.partition)
@@ -146,7 +174,7 @@ class Workload:
                 model.outcomes[token] = Outcome.ACKNOWLEDGED
                 model.offsets[token] = response.base_offset + n
             return True
-        if _AFTER_APPEND not in (response.error_message or ""):
+        if is_first and _AFTER_APPEND not in (response.error_message or ""):
             for token in tokens:
                 if model.outcomes[token] is Outcome.UNKNOWN:
                     model.outcomes[token] = Outcome.REFUSED
@@ -173,10 +201,14 @@ class Workload:
             )
             token = (record.value or b"").rstrip(b".")
             # Sent twice, as after a lost response: it must be in the log once.
-            await self._send(key, model, [record], batch)
-            if model.outcomes[token] is not Outcome.ACKNOWLEDGED:
-                return
-            await self._send(key, model, [record], batch)
+            for _ in range(2):
+                try:
+                    await self._send(key, model, [record], batch)
+                except KafkaError:
+                    # The first attempt may still be in progress.
+                    await self._send(key, model, [record], batch, is_first=False)
+                if model.outcomes[token] is not Outcome.ACKNOWLEDGED:
+                    return
 
     # --- transactions and offsets
 

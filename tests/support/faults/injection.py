@@ -4,8 +4,10 @@
 
 - has lost a record, an offset, a topic or a transaction that it acknowledged as durable,
 - has a record in a log that it refused, or a record twice,
-- does not serve the log directories that no fault has hit,
-- does not respond, does not start again, or reports an unexpected exception.
+- does not serve the log directories that no fault has hit, or a connection that none has hit,
+- does not respond, does not start again, or reports an unexpected exception,
+- keeps a socket, or the memory of a request, of a connection that is closed; uses a socket after
+  it was closed; or polls a socket in a loop.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from random import Random
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.metadata import MetadataRequest
 from penstock.records.build import build_batch
 from penstock.records.record import Record
 from penstock.storage.disk import write_file
@@ -27,6 +30,7 @@ from tests.support.faults.fault_model import (
     check_partition,
     read_committed,
 )
+from tests.support.faults.fault_network import SOCKET_ERRORS, SocketFault
 from tests.support.faults.fault_store import CommitFault
 from tests.support.faults.fault_workload import TOPICS, Workload, create_topic
 from tests.support.faults.simulated_broker import LOG_DIRS, Machine, SimulatedBroker
@@ -36,6 +40,14 @@ from tests.support.storage.crash_nodes import CrashMode
 
 SETTLE_S = 30.0
 """How long transactions may take to end after the faults are over, in simulated time."""
+MAX_CANARY_S = 5.0
+"""How long the response may take on a connection that no fault hits, in simulated time."""
+MAX_LINGER_S = 5.0
+"""How long a closed connection may keep its socket, in simulated time."""
+SOCKET_FAULT_CALLS = (1, 1, 3)
+"""How many calls of a socket fail."""
+_SOCKET_CALLS = 200
+"""About how many calls of sockets a run has."""
 _ERRORS = (errno.EIO, errno.EIO, errno.EIO, errno.ENOSPC, errno.EMFILE, errno.EROFS)
 _SYNCS = (("sync", ".log"), ("sync", ".log"), ("sync", ""), ("sync_directory", ""))
 _FOREVER = 1 << 60
@@ -66,7 +78,7 @@ class Injection:
     def __init__(self, seed: int, *, only_syncs: bool = False) -> None:
         self._only_syncs = only_syncs
         self._rng = Random(seed)
-        self._machine = Machine(seed, {"log.flush.interval.messages": "1"})
+        self._machine = Machine(seed, {"log.flush.interval.messages": "1"}, has_network=True)
         self._machine.max_job_ms = self._rng.choice((3, 30, 2000))
         self._model = Model()
         self._calls = 1000
@@ -96,7 +108,7 @@ class Injection:
         for name, (kind, partitions) in TOPICS.items():
             await create_topic(broker, self._model, name, kind, partitions)
         await Workload(broker, self._model, self._rng).run(clients=2, requests=4)
-        assert not self._model.unclear_topics
+        assert not self._model.unclear_topics.keys() & TOPICS.keys()
 
     # --- runs with faults
 
@@ -203,10 +215,35 @@ class Injection:
             fault = self._rng.choice(list(CommitFault))
             store.faults[store.commits + self._rng.randrange(4)] = fault
             self._note(f"planned: {fault} of the store")
+        network = self._machine.network
+        assert network is not None
+        faults = [self._random_socket_fault() for _ in range(self._rng.choice((0, 1, 2, 4)))]
+        network.plan(*faults)
+        for socket_fault in faults:
+            self._note(f"planned: {socket_fault}")
         workload = Workload(broker, self._model, self._rng)
-        await workload.run(clients=3, requests=self._rng.choice((3, 8)))
+        canary = asyncio.get_running_loop().create_task(_run_canary(broker))
+        try:
+            await workload.run(clients=3, requests=self._rng.choice((3, 8)))
+        finally:
+            canary.cancel()
+        await asyncio.wait([canary])
+        if not canary.cancelled():
+            canary.result()
+        self._note(f"failed calls of sockets: {network.faults_hit}")
+        network.heal()
         self._machine.disk.cancel_planned()
         await self._check_others_are_served(broker)
+        broker.disconnect()
+        await asyncio.sleep(MAX_LINGER_S)
+        broker.app.check_nothing_is_held()
+
+    def _random_socket_fault(self) -> SocketFault:
+        rng = self._rng
+        operation = rng.choice(list(SOCKET_ERRORS))
+        error = rng.choice(SOCKET_ERRORS[operation])
+        at = rng.randrange(_SOCKET_CALLS)
+        return SocketFault(at, operation, error, rng.choice(SOCKET_FAULT_CALLS))
 
     async def _check_others_are_served(self, broker: SimulatedBroker) -> None:
         """Directories that no fault has hit accept records for each of their partitions."""
@@ -311,6 +348,21 @@ class Injection:
 
     def _is_retained(self, broker: SimulatedBroker, key: TopicPartition) -> bool:
         return broker.broker.replicas.find(*key).log.log_start_offset == 0
+
+
+async def _run_canary(broker: SimulatedBroker) -> None:
+    """Sends requests on a connection that no fault hits; each gets its response soon."""
+    connection = broker.connect(is_spared=True)
+    try:
+        while True:
+            try:
+                async with asyncio.timeout(MAX_CANARY_S):
+                    await connection.request(MetadataRequest([]), 12)
+            except TimeoutError:
+                raise AssertionError("a connection that no fault has hit is not served") from None
+            await asyncio.sleep(0.5)
+    finally:
+        connection.close()
 
 
 def _split_name(directory: str) -> tuple[str, int]:

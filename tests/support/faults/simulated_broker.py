@@ -1,8 +1,8 @@
-"""A whole broker without sockets and threads: on a simulated loop, disk and metadata store.
+"""A whole broker on a simulated loop, disk and metadata store, with or without a network.
 
-It is `app.App` with everything that it wires, except that requests come from `SimulatedBroker`'s
-`request` instead of sockets. Work for threads runs on the loop after a delay chosen by the seed, so
-that a run is reproducible::
+It is `app.App` with everything that it wires. Without a network, `SimulatedBroker.request` calls
+the handlers; with one, requests are bytes on connections of a `FaultNetwork`. Work for threads runs
+on the loop after a delay chosen by the seed, so that a run is reproducible::
 
     machine = Machine(seed=7)
     machine.run(lambda broker: broker.create_topic("orders", 1))      # starts and stops a broker
@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from penstock.broker.request import Request, Session
 from penstock.cluster.store import MetadataStore
 from penstock.controller.metadata import SecurityProtocol
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, Listener
 from penstock.protocol.api_key import ApiKey
@@ -37,6 +38,7 @@ from penstock.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from penstock.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from penstock.records.batch import split, verify
 from penstock.records.read import read_records
 from penstock.records.record import Record
@@ -46,7 +48,9 @@ from tests.sim.txn_broker import SimClock
 from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.faults.fault_disk import FaultDisk, PowerFailure
+from tests.support.faults.fault_network import FaultNetwork, NetworkLoop
 from tests.support.faults.fault_store import FaultStore
+from tests.support.faults.simulated_connection import SimulatedConnection
 from tests.support.protocol.requests import produce_request
 from tests.support.storage.crash_nodes import CrashMode
 
@@ -78,6 +82,10 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "group.initial.rebalance.delay.ms": "0",
 }
+
+
+_CONNECTIONS = 3
+"""How many connections the clients of a broker share."""
 
 
 class RequestHangsError(AssertionError):
@@ -113,7 +121,21 @@ class SimulatedApp(App):
 
     def _build_server(self, broker: Broker) -> None:
         super()._build_server(broker)
-        self._server = _NoServer()  # type: ignore[assignment]
+        network = self._machine.network
+        if network is None:
+            self._server = _NoServer()  # type: ignore[assignment]
+        else:
+            self._server._files.is_warm = network.is_warm
+
+    def check_nothing_is_held(self) -> None:
+        """Raises AssertionError if connections that are closed still hold something."""
+        network, server = self._machine.network, self._server
+        assert network is not None
+        assert not server.connections, f"{server.connections} are not closed"
+        assert not network.open_connections, f"{network.open_connections} sockets were not closed"
+        assert not server.admission.total, "connections are counted that are closed"
+        assert not self._workers.memory.used, "memory of requests was not released"
+        assert not server.backlog.count, "requests are counted that are dropped"
 
 
 class SimulatedBroker:
@@ -125,13 +147,55 @@ class SimulatedBroker:
         self._session = Session(
             "PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", "simulated", lambda reason: None
         )
+        self._connections: list[SimulatedConnection] = []
 
     @property
     def broker(self) -> Broker:
         return self.app.broker
 
     async def request(self, body: Message, version: int) -> Any:
-        """Returns the response; raises what the handler raises, or RequestHangsError."""
+        """Returns the response; raises what the handler raises, or RequestHangsError.
+
+        On a network it raises NETWORK_EXCEPTION if the connection breaks.
+        """
+        if self.machine.network is not None:
+            try:
+                return await asyncio.wait_for(self._connect().request(body, version), MAX_REQUEST_S)
+            except TimeoutError:
+                raise RequestHangsError(f"no response to {body}") from None
+        return await self._call_handler(body, version)
+
+    def connect(self, *, is_spared: bool = False) -> SimulatedConnection:
+        """Opens a connection; no fault hits one that is spared."""
+        network, rng = self.machine.network, self.machine.rng
+        assert network is not None
+        if is_spared:
+            return SimulatedConnection(network, is_spared=True)
+        return SimulatedConnection(
+            network,
+            capacity=rng.choice((100, 3000, 65536)),
+            read_delay_s=rng.choice((0.0, 0.001, 0.5)),
+        )
+
+    def _connect(self) -> SimulatedConnection:
+        """Returns one of a few connections at random; opens it if it is broken."""
+        rng = self.machine.rng
+        self._connections = [item for item in self._connections if not item.is_broken]
+        if len(self._connections) < _CONNECTIONS:
+            self._connections.append(self.connect())
+        return rng.choice(self._connections)
+
+    def break_connection(self) -> None:
+        """Closes a random connection, also if requests are in progress on it."""
+        if self._connections:
+            self.machine.rng.choice(self._connections).close()
+
+    def disconnect(self) -> None:
+        """Closes all connections."""
+        for connection in self._connections:
+            connection.close()
+
+    async def _call_handler(self, body: Message, version: int) -> Any:
         key = type(body).INFO.key
         assert key is not None
         handle = HANDLERS[ApiKey(key)].bind(self.broker)
@@ -171,6 +235,17 @@ class SimulatedBroker:
         response = await self.request(body, 9)
         return response.responses[0].partition_responses[0]
 
+    async def fetch(self, key: TopicPartition, offset: int, *, max_wait_ms: int = 0) -> Any:
+        """Returns the response for the partition; None if the response does not have it."""
+        partition = FetchPartition(key.partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+        body = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            topics=[FetchTopic(key.topic, partitions=[partition])],
+        )
+        response = await self.request(body, 12)
+        return response.responses[0].partitions[0] if response.responses else None
+
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:
         """Returns the values of all records in a log, whatever the high watermark is."""
         return [record.value for record in self.records(topic, partition)]
@@ -200,8 +275,17 @@ def read_records_of(log: Log) -> list[Record]:
 class Machine:
     """A machine that outlives its brokers: one disk, one metadata store, one seed."""
 
-    def __init__(self, seed: int = 0, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        settings: Mapping[str, str] | None = None,
+        *,
+        has_network: bool = False,
+    ) -> None:
         self.rng = Random(seed)
+        self.network: FaultNetwork | None = None
+        """The sockets of the current run, on a machine with a network."""
+        self._has_network = has_network
         self.disk = FaultDisk()
         self.server = MemoryStoreServer()
         self.store: FaultStore | None = None
@@ -246,8 +330,10 @@ class Machine:
     def _run(
         self, work: "Callable[[SimulatedBroker], Coroutine[Any, Any, T]]", *, is_killed: bool
     ) -> T:
-        loop = SimLoop(Random(self.rng.random()), self.max_job_ms)
+        loop = NetworkLoop(Random(self.rng.random()), self.max_job_ms)
         loop._now = self._now_s
+        if self._has_network:
+            self.network = FaultNetwork(loop, self.disk, Random(self.rng.random()))
         process = Incarnation("broker")
         self.disk.on_power_off = lambda: setattr(process, "alive", False)
 
@@ -259,9 +345,11 @@ class Machine:
                 process.alive = False
             else:
                 await app.stop()
+                open_sockets = 0 if self.network is None else self.network.open_sockets
+                assert not open_sockets, f"{open_sockets} sockets were not closed"
             return result
 
-        with self._patches():
+        with self._patches(), nullcontext() if self.network is None else self.network.patches():
             try:
                 asyncio.set_event_loop(loop)
                 task = process.context.run(loop.create_task, main())

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from penstock.protocol.messages.end_txn import EndTxnRequest
@@ -41,17 +41,25 @@ _RETRY_S = 0.3
 
 async def find_coordinator(broker: SimulatedBroker, key: str, kind: int) -> None:
     """Makes the broker create the coordinator's topic, if it can."""
-    await broker.request(FindCoordinatorRequest(key=key, key_type=kind), 3)
+
+    async def send() -> tuple[int, Any]:
+        return 0, await broker.request(FindCoordinatorRequest(key=key, key_type=kind), 3)
+
+    await _retry(send)
 
 
 async def _retry(send: Any) -> Any:
     """Sends a request until its error is not one after which a client retries."""
-    for attempt in range(_ATTEMPTS):
-        code, response = await send()
-        if code not in RETRIABLE:
-            break
-        if attempt < _ATTEMPTS - 1:
-            await asyncio.sleep(_RETRY_S)
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            code, response = await send()
+            if code not in RETRIABLE:
+                return response
+        except KafkaError as error:
+            if error.code is not ErrorCode.NETWORK_EXCEPTION:
+                raise
+        await asyncio.sleep(_RETRY_S)
+    _, response = await send()
     return response
 
 

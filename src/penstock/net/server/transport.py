@@ -4,6 +4,7 @@ It is not an asyncio transport, because ranges of files are sent with `sendfile`
 """
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Callable
@@ -168,6 +169,9 @@ class PlaintextTransport:
         self._connection.close(self._connection.ending or "closed", expected=True)
 
     def _broken(self, error: OSError) -> None:
+        if error.errno == errno.EIO:  # of `sendfile`: the network has no such error
+            self._connection.close(f"cannot read the log: {error.strerror}; check its disk")
+            return
         self._connection.close(f"the connection broke: {error.strerror or error}", expected=True)
 
     # --- sending

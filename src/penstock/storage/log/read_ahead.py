@@ -24,8 +24,13 @@ class ReadAhead:
     def of(cls, log: Log, offset: int, max_bytes: int) -> "ReadAhead | None":
         """Returns the read-ahead for `log.read(offset, max_bytes, …)`.
 
-        Returns None if the records are in memory already, or if there are none.
+        Returns None if the records are in memory already, or if there are none. Raises
+        KafkaStorageError, as the read would.
         """
+        return log.guard.attempt(lambda: cls._find(log, offset, max_bytes))
+
+    @classmethod
+    def _find(cls, log: Log, offset: int, max_bytes: int) -> "ReadAhead | None":
         segment = log.local.segments.floor(offset)
         if segment is None or segment.is_recent(offset):
             return None

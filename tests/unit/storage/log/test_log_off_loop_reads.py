@@ -1,5 +1,6 @@
 """Reads that would block on the disk, and how they are kept off the event loop (Q5)."""
 
+import errno
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -175,6 +176,20 @@ class TestReadAhead:
     def test_no_read_ahead_for_cached_records(self, directory: LogDirectory) -> None:
         assert ReadAhead.of(directory.log, 3, 1000) is None
         assert ReadAhead.of(directory.log, 30, 1000) is None
+
+    def test_a_lack_of_descriptors_is_a_storage_error(
+        self, directory: LogDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As in the read itself: the client must get no unexpected error."""
+
+        def no_descriptor(file: OsFile, position: int, size: int) -> bool:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(OsFile, "is_cached", no_descriptor)
+        log = directory.log
+        with pytest.raises(KafkaStorageError, match="has no room"):
+            ReadAhead.of(log, log.log_start_offset, 1000)
+        assert log.failure is None
 
     def test_the_probe(self, tmp_path: Path) -> None:
         file = OsDisk().open(str(tmp_path / "x"), create=True)
