@@ -6,7 +6,9 @@ request to send to which broker, and when to retry, is up to its callers.
 """
 
 import asyncio
+import dataclasses
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -87,6 +89,10 @@ class NetworkClient:
 
     async def start(self) -> None:
         """Starts to keep the metadata fresh. Connections are established when they are needed."""
+        self.start_now()
+
+    def start_now(self) -> None:
+        """Like `start`, for callers that are not coroutines."""
         self._tasks = [asyncio.ensure_future(self._close_idle())]
         if self._updater is not None:
             self._tasks.append(asyncio.ensure_future(self._updater.run()))
@@ -273,6 +279,17 @@ class NetworkClient:
         """Adds a broker that a response named and that the metadata may not contain yet."""
         if node.id not in self.metadata.cluster.nodes and node.id not in self._connections:
             self._connections[node.id] = NodeConnection(node, self._context)
+
+    def disconnect(self, node_id: int, error: KafkaError) -> None:
+        """Closes the connection to a broker, if there is one; requests in flight fail with
+        `error`."""
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.channel is not None:
+            connection.channel.close(error)
+
+    def use_tls(self, tls: ssl.SSLContext) -> None:
+        """Uses another TLS context for new connections."""
+        self.settings = self._context.settings = dataclasses.replace(self.settings, tls=tls)
 
     def node_of(self, node_id: int) -> Node:
         return self._connection(node_id).node

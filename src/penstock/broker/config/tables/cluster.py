@@ -27,7 +27,7 @@ unclean.leader.election.interval.ms LONG M--i 1.. 300000
     The interval at which unclean elections are attempted for partitions without a leader.
 controlled.shutdown.enable BOOLEAN M-- . true
     Whether the broker moves its leaderships to other brokers before it stops.
-controller.socket.timeout.ms INT M-- . 30000
+controller.socket.timeout.ms INT M-* . 30000
     The timeout of requests from the controller to brokers.
 replica.lag.time.max.ms LONG H-- . 30000
     A follower that has not caught up with the leader for this time is removed from the ISR.

@@ -24,9 +24,9 @@ socket.request.max.elements INT H-*i 1000.. 100000
     The maximum number of elements in all arrays of a request; a request with more is refused.
 socket.listen.backlog.size INT M-* 1.. 50
     The number of connections that may wait to be accepted.
-socket.connection.setup.timeout.ms LONG M-- . 10000
+socket.connection.setup.timeout.ms LONG M-* . 10000
     The initial timeout of connecting to another broker.
-socket.connection.setup.timeout.max.ms LONG M-- . 30000
+socket.connection.setup.timeout.max.ms LONG M-* . 30000
     The maximum timeout of connecting to another broker after failures.
 max.connections INT Mc* 0.. 2147483647
     The maximum number of connections of the broker, or of a listener with its prefix.

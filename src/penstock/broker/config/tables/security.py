@@ -18,7 +18,7 @@ ssl.client.auth STRING Mb* {required,requested,none} none
     Whether clients must, may or need not present a certificate.
 ssl.enabled.protocols LIST Mb* . TLSv1.2,TLSv1.3
     The enabled TLS versions.
-ssl.endpoint.identification.algorithm STRING Lb- . https
+ssl.endpoint.identification.algorithm STRING Lb* . https
     Whether a broker verifies the host name in another's certificate (https) or not (empty).
 ssl.engine.factory.class CLASS Lb- . null
     A Java class that creates TLS engines.
@@ -58,7 +58,7 @@ sasl.enabled.mechanisms LIST Mb* . GSSAPI
     The SASL mechanisms of clients; Penstock supports PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
 sasl.jaas.config PASSWORD Mb* . null
     The users and passwords, or login options, in JAAS syntax, per listener and mechanism.
-sasl.mechanism.inter.broker.protocol STRING Mb- . GSSAPI
+sasl.mechanism.inter.broker.protocol STRING Mb* . GSSAPI
     The SASL mechanism between brokers.
 sasl.mechanism.controller.protocol STRING H-- . GSSAPI
     The SASL mechanism of connections to the KRaft controller.

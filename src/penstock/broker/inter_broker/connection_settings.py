@@ -1,0 +1,118 @@
+"""How this broker connects to others: the security of the inter-broker listener, and timeouts (X1).
+
+The settings are those of the listener, as in Kafka: its TLS keys and trusted certificates, and the
+user name and password in its `sasl.jaas.config` of `sasl.mechanism.inter.broker.protocol`.
+"""
+
+import ssl
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from penstock.broker.config.broker_config import BrokerConfig, ConfigError
+from penstock.broker.config.component_config import tls_settings
+from penstock.broker.config.listeners import ListenerSpec
+from penstock.core.errors import KafkaError
+from penstock.net.client.sasl.client import SaslClient, SaslSettings
+from penstock.net.client.sasl.mechanisms import MECHANISMS, login_factory
+from penstock.net.client.settings import ConnectionSettings
+from penstock.net.tls.settings import load_key, load_trusted, new_client_context
+from penstock.security.jaas import PLAIN_LOGIN_MODULE, SCRAM_LOGIN_MODULE, login_module
+from penstock.security.sasl.plain import PLAIN
+
+_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+_RECONNECT_BACKOFF_MS: Final = 50
+"""Constant: a broker that comes back must not wait for those that back off from it."""
+
+
+def inter_broker_spec(config: BrokerConfig) -> ListenerSpec:
+    """Returns the listener for traffic between brokers."""
+    name = config.inter_broker_listener
+    return next(spec for spec in config.advertised if spec.name == name)
+
+
+def inter_broker_settings(
+    config: BrokerConfig, *, client_id: str, request_timeout_ms: int
+) -> ConnectionSettings:
+    """Returns the settings of connections to other brokers.
+
+    Raises KafkaError that names the setting if this broker could not connect or log in with them.
+    """
+    spec = inter_broker_spec(config)
+    idle_ms = config.int("connections.max.idle.ms")
+    return ConnectionSettings(
+        client_id=client_id,
+        request_timeout_ms=request_timeout_ms,
+        reconnect_backoff_ms=_RECONNECT_BACKOFF_MS,
+        reconnect_backoff_max_ms=_RECONNECT_BACKOFF_MS,
+        socket_connection_setup_timeout_ms=config.int("socket.connection.setup.timeout.ms"),
+        socket_connection_setup_timeout_max_ms=config.int("socket.connection.setup.timeout.max.ms"),
+        # A little less than the other broker's limit, so that it does not close a connection in
+        # the moment in which a request is sent.
+        connections_max_idle_ms=idle_ms * 9 // 10 if idle_ms >= 0 else -1,
+        tls=client_tls(config, spec) if spec.protocol.tls else None,
+        login=_login(config, spec) if spec.protocol.sasl else None,
+    )
+
+
+def client_tls(config: BrokerConfig, spec: ListenerSpec) -> ssl.SSLContext:
+    """Returns the context with which this broker connects to others' listener of this name.
+
+    It has the listener's own key, for brokers that require a certificate of their clients.
+    """
+    settings = tls_settings(config, spec)
+    algorithm = config.listener_setting(spec.name, "ssl.endpoint.identification.algorithm") or ""
+    if algorithm.strip().lower() not in ("", "https"):
+        raise ConfigError(
+            f"{algorithm!r} is not supported",
+            "ssl.endpoint.identification.algorithm",
+            remedy="set it to https, or to nothing to accept any host name",
+        )
+    context = new_client_context(settings, check_hostname=bool(algorithm.strip()))
+    load_trusted(context, settings)
+    load_key(context, settings)
+    return context
+
+
+def _login(config: BrokerConfig, spec: ListenerSpec) -> Callable[[str], SaslClient]:
+    mechanism = config.str(_MECHANISM)
+    enabled = config.sasl_mechanisms(spec.name)
+    if mechanism not in MECHANISMS:
+        _reject(f"{mechanism} is not supported", f"set it to one of {', '.join(enabled)}")
+    if mechanism not in enabled:
+        _reject(
+            f"{mechanism} is not in sasl.enabled.mechanisms of listener {spec.name}",
+            f"add it there, or set it to one of {', '.join(enabled)}",
+        )
+    user, password = _credentials(config, spec, mechanism)
+    return login_factory(SaslSettings(mechanism, username=user, password=password))
+
+
+def _credentials(config: BrokerConfig, spec: ListenerSpec, mechanism: str) -> tuple[str, str]:
+    setting = f"listener.name.{spec.name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+    module = PLAIN_LOGIN_MODULE if mechanism == PLAIN else SCRAM_LOGIN_MODULE
+    example = f'{module} required username="…" password="…";'
+    text = config.listener_setting(spec.name, "sasl.jaas.config", mechanism)
+    if not text:
+        raise ConfigError(
+            "is missing: it has the user with which this broker logs in to others",
+            setting,
+            remedy=f"set it to {example}",
+        )
+    try:
+        options = login_module(text, module).options
+    except KafkaError as error:
+        cause = error.message.removeprefix("sasl.jaas.config: ")
+        raise ConfigError(cause, setting) from None
+    user, password = options.get("username"), options.get("password")
+    if not user or not password:
+        missing = "password" if user else "username"
+        raise ConfigError(
+            f"has no {missing}, with which this broker logs in to others",
+            setting,
+            remedy=f"write {example}",
+        )
+    return user, password
+
+
+def _reject(cause: str, remedy: str) -> NoReturn:
+    raise ConfigError(cause, _MECHANISM, remedy=remedy)
