@@ -14,10 +14,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from penstock.cluster.paths import parent_record, path_of
+from penstock.cluster.paths import parent_record, path_of, sequence_prefix
 from penstock.cluster.store import (
     CommittedChanges,
+    ControllerMovedError,
     Listener,
+    Scope,
+    SessionListener,
     Snapshot,
     StoreConflictError,
     expected_version,
@@ -27,8 +30,11 @@ from penstock.cluster.znodes import decode, encode
 from penstock.controller.metadata import (
     BrokerRecord,
     Change,
+    ControllerEpochRecord,
     Delete,
+    IsrChangeRecord,
     Key,
+    LogDirEventRecord,
     Put,
     Record,
     TopicKey,
@@ -54,6 +60,7 @@ _TABLES: Final = (
 )
 # A node that was edited by hand contains text; it is read like the bytes that we write.
 _LOAD: Final = "SELECT path, CAST(data AS BLOB), version, created FROM node ORDER BY path"
+_FETCH: Final = "SELECT path, CAST(data AS BLOB), version, created FROM node WHERE path = ?"
 _CREATED: Final = "SELECT created FROM node WHERE path = ?"
 _EXISTS: Final = "SELECT 1 FROM node WHERE path = ?"
 _HAS_CHILDREN: Final = "SELECT 1 FROM node WHERE path > ? AND path < ? LIMIT 1"
@@ -79,6 +86,7 @@ class EmbeddedStore:
         self._listeners: list[Listener] = []
         self._changed: dict[Key, int] = {}
         """The version in which each node changed last, of those that changed in this session."""
+        self._is_controller = False
         try:
             _create_file(path)
             self._db = sqlite3.connect(
@@ -98,17 +106,32 @@ class EmbeddedStore:
             self._db.close()
             raise
 
-    def load(self) -> Snapshot:
+    def load(self, scope: Scope = Scope.ALL) -> Snapshot:
         try:
             nodes = self._db.execute(_LOAD).fetchall()
         except sqlite3.Error as error:
             raise self._failure(error) from error
         records = (decode(*node) for node in nodes)
-        return Snapshot(self._version, [record for record in records if record is not None])
+        in_scope = [
+            record for record in records if record is not None and scope.contains(record.key)
+        ]
+        return Snapshot(self._version, in_scope)
 
-    def commit(self, changes: Sequence[Change], *, based_on: int | None = None) -> int:
+    def fetch(self, keys: Sequence[Key]) -> list[Record]:
+        try:
+            rows = [self._db.execute(_FETCH, (path_of(key),)).fetchone() for key in keys]
+        except sqlite3.Error as error:
+            raise self._failure(error) from error
+        records = (decode(*row) for row in rows if row is not None)
+        return [record for record in records if record is not None]
+
+    def commit(
+        self, changes: Sequence[Change], *, based_on: int | None = None, fenced: bool = False
+    ) -> int:
         if self._refusal is not None:
             raise KafkaStorageError(self._refusal)
+        if fenced and not self._is_controller:
+            raise ControllerMovedError("was not put by this session")
         keys = [
             change.key if isinstance(change, Delete) else change.record.key for change in changes
         ]
@@ -123,7 +146,8 @@ class EmbeddedStore:
                     self._delete(change.key)
                     applied.append(change)
                 else:
-                    applied.append(Put(self._put(change.record, version)))
+                    record = self._put(self._with_sequence(change.record, version), version)
+                    applied.append(Put(record))
             self._db.execute("UPDATE last_transaction SET id = ?", (version,))
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
@@ -136,13 +160,23 @@ class EmbeddedStore:
             self._roll_back()
             raise
         self._version = version
-        self._changed.update(dict.fromkeys(keys, version))
+        for change in applied:
+            key = change.key if isinstance(change, Delete) else change.record.key
+            self._changed[key] = version
+            if isinstance(change, Put) and isinstance(change.record, ControllerEpochRecord):
+                self._is_controller = True
         for listener in self._listeners:
             listener(CommittedChanges(version, applied))
         return version
 
-    def subscribe(self, listener: Listener) -> None:
+    def subscribe(self, listener: Listener, scope: Scope = Scope.ALL) -> None:
         self._listeners.append(listener)
+
+    def watch(self, scope: Scope) -> None:
+        """Does nothing: listeners receive every change."""
+
+    def subscribe_session(self, listener: SessionListener) -> None:
+        """Does nothing: this session ends only with `close`."""
 
     def close(self) -> None:
         self._refusal = f"metadata store {self._path} is closed"
@@ -183,6 +217,15 @@ class EmbeddedStore:
         for key in keys:
             if self._changed.get(key, 0) > based_on:
                 raise StoreConflictError(path_of(key), f"has changed since version {based_on}")
+
+    def _with_sequence(self, record: Record, version: int) -> Record:
+        """Assigns the sequence of a notification: the version, or the next one that is free."""
+        prefix = sequence_prefix(record.key)
+        if prefix is not None and isinstance(record, IsrChangeRecord | LogDirEventRecord):
+            while self._exists(f"{prefix}{version:010}"):
+                version += 1
+            return replace(record, sequence=version)
+        return record
 
     def _put(self, record: Record, version: int) -> Record:
         """Writes the record's node; returns the record as it is stored."""

@@ -1,15 +1,20 @@
 """The path of each record's node in the metadata tree: Kafka's own paths in ZooKeeper."""
 
+import re
 from typing import Final
 from urllib.parse import quote, unquote
 
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
+    UNASSIGNED_SEQUENCE,
     AclKey,
     BrokerKey,
     ClusterKey,
     ConfigKey,
+    IsrChangeKey,
     Key,
+    LogDirEventKey,
+    TopicDeletionKey,
     TopicKey,
 )
 from penstock.core.ids import TopicPartition
@@ -27,8 +32,13 @@ _SINGLE_PATHS: Final = {
     "controller_epoch": "/controller_epoch",
     "features": "/feature",
     "producer_ids": "/latest_producer_id_block",
+    "reassign_partitions": "/admin/reassign_partitions",
+    "preferred_election": "/admin/preferred_replica_election",
 }
 _SINGLE_NAMES: Final = {path: name for name, path in _SINGLE_PATHS.items()}
+
+_ISR_CHANGE: Final = "/isr_change_notification/isr_change_"
+_LOG_DIR_EVENT: Final = "/log_dir_event_notification/log_dir_event_"
 
 _ENTITY_KINDS: Final = frozenset(
     {"topics", "brokers", "clients", "users", "ips", "groups", "client-metrics"}
@@ -54,6 +64,12 @@ def path_of(key: Key) -> str:
             return _config_path(key)
         case AclKey():
             return _acl_path(key)
+        case TopicDeletionKey(topic):
+            return f"/admin/delete_topics/{topic}"
+        case IsrChangeKey(sequence) if sequence >= 0:
+            return f"{_ISR_CHANGE}{sequence:010}"
+        case LogDirEventKey(sequence) if sequence >= 0:
+            return f"{_LOG_DIR_EVENT}{sequence:010}"
         case ClusterKey(name) if name in _SINGLE_PATHS:
             return _SINGLE_PATHS[name]
     raise ValueError(f"{key} is not a key of the metadata store")
@@ -78,6 +94,14 @@ def key_of(path: str) -> Key | None:
             return _acl_key(node, "LITERAL", name)
         case ["", "kafka-acl-extended", "prefixed", node, *name]:
             return _acl_key(node, "PREFIXED", name)
+        case ["", "admin", "delete_topics", topic] if topic:
+            return TopicDeletionKey(topic)
+        case ["", "isr_change_notification", _] if (number := _sequence(path, _ISR_CHANGE)) >= 0:
+            return IsrChangeKey(number)
+        case ["", "log_dir_event_notification", _] if (
+            number := _sequence(path, _LOG_DIR_EVENT)
+        ) >= 0:
+            return LogDirEventKey(number)
     single = _SINGLE_NAMES.get(path)
     return None if single is None else ClusterKey(single)
 
@@ -85,6 +109,22 @@ def key_of(path: str) -> Key | None:
 def parent_record(key: Key) -> TopicKey | None:
     """Returns the key of the record that must exist before `key`: the topic of a partition."""
     return TopicKey(key.topic) if isinstance(key, TopicPartition) else None
+
+
+def sequence_prefix(key: Key) -> str | None:
+    """Returns the path before the sequence number if the store is to assign one, else None."""
+    match key:
+        case IsrChangeKey(sequence) if sequence == UNASSIGNED_SEQUENCE:
+            return _ISR_CHANGE
+        case LogDirEventKey(sequence) if sequence == UNASSIGNED_SEQUENCE:
+            return _LOG_DIR_EVENT
+    return None
+
+
+def _sequence(path: str, prefix: str) -> int:
+    """Returns the number after the prefix, which ZooKeeper writes with ten digits; -1 if none."""
+    digits = path.removeprefix(prefix)
+    return int(digits) if re.fullmatch("[0-9]{10}", digits) else -1
 
 
 def _number(text: str) -> int | None:

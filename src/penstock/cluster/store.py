@@ -1,11 +1,12 @@
-"""The metadata store port: what the controller's host needs of a store, and the rules of stores.
+"""The metadata store port: what brokers and the controller's host need of a store, and its rules.
 
 A store is a tree of nodes as in ZooKeeper. Each node has a path, content and a version that is 0
 when the node is created and rises by one with every change. A node is ephemeral if it is removed
 with the session that created it. One record is the content of one node (`paths`, `znodes`).
 
 Sessions. Opening a store starts a session, `close` ends it. Several sessions may share the nodes of
-a ZooKeeper ensemble; the embedded store has one session at a time.
+a ZooKeeper ensemble; the embedded store has one session at a time. A session may be interrupted,
+or expire, and be replaced by a new one; `subscribe_session` reports that.
 
 Conflicts. A commit fails with `StoreConflictError`, and changes nothing, if one of its changes does
 not fit the nodes:
@@ -15,25 +16,37 @@ not fit the nodes:
   passes the version of the image that it decided on, so that it never overwrites a change that it
   has not seen.
 
-Fencing. After a store has committed a `ControllerEpochRecord`, each of its later commits succeeds
-only while no other session has changed that node. In ZooKeeper that is a check of
-`/controller_epoch` in the same multi; nobody else writes to the embedded store.
+Fencing. A session becomes the controller's when it puts a `ControllerEpochRecord`. Its commits with
+`fenced` then succeed only while no other session has changed that node. In ZooKeeper that is a
+check of `/controller_epoch` in the same multi; nobody else writes to the embedded store.
 
-Subscriptions. A listener receives all changes in the order of their versions, each exactly once:
-those of its own session, those of others, and the deletion of ephemeral nodes when a session ends.
-`load` returns the version that its records belong to, so that a caller which subscribes first can
-ignore what the records already contain.
+Subscriptions. A listener receives the changes of each node in the order of their versions, each
+exactly once: those of its own session, those of others, and the deletion of ephemeral nodes when a
+session ends. `load` returns the version that its records belong to, so that a caller which
+subscribes first can ignore what the records already contain. The version rises with each delivery.
+Own commits are delivered before `commit` returns, after all changes with a lower version. A commit
+of another session may be delivered in several parts, and if a node changed several times, a store
+may deliver only the last of these changes.
+
+Scopes. Only the controller needs the brokers, topics and partitions, and what the nodes under
+`/admin` and the notifications request of it. Other sessions use `Scope.SETTINGS`, so that a large
+cluster does not send every change to every broker twice. A store may deliver more than its scope.
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from typing import NamedTuple, Protocol
 
 from penstock.controller.metadata import (
+    AclKey,
     BrokerRecord,
     Change,
     ClusterIdRecord,
+    ClusterKey,
+    ConfigKey,
     ControllerRecord,
     FeaturesRecord,
+    Key,
     LoginSecretRecord,
     PartitionRecord,
     Record,
@@ -52,43 +65,98 @@ class StoreConflictError(KafkaError):
         self.path = path
 
 
+class ControllerMovedError(StoreConflictError):
+    """A fenced commit of a session that is not, or no longer, the controller's."""
+
+    def __init__(self, problem: str = "was changed by another controller") -> None:
+        super().__init__("/controller_epoch", problem)
+
+
+class Scope(Enum):
+    """Which nodes a session follows."""
+
+    SETTINGS = auto()
+    """Cluster id, features, controller and its epoch, producer ids, settings and ACLs."""
+    ALL = auto()
+    """Also brokers, topics, partitions, and the requests and notifications to the controller."""
+
+    def contains(self, key: Key) -> bool:
+        if self is Scope.ALL or isinstance(key, ConfigKey | AclKey):
+            return True
+        return isinstance(key, ClusterKey) and key.name not in _CONTROLLER_REQUESTS
+
+
+_CONTROLLER_REQUESTS = ("reassign_partitions", "preferred_election")
+
+
+class SessionState(Enum):
+    """What happened to the session of a store."""
+
+    CONNECTED = auto()
+    """The store is reachable. After `EXPIRED`, the caller must load and register again."""
+    SUSPENDED = auto()
+    """The store is not reachable; the session and its ephemeral nodes may still exist."""
+    EXPIRED = auto()
+    """The ephemeral nodes are removed. The store starts a new session, and reports `CONNECTED`."""
+
+
 class Snapshot(NamedTuple):
-    """All records of a store as of one version, each topic before its partitions."""
+    """The records of a store as of one version, each topic before its partitions."""
 
     version: int
     records: list[Record]
 
 
 class CommittedChanges(NamedTuple):
-    """The changes that led to a version of the store, with the broker epochs that it assigned."""
+    """Changes that led to a version of the store, with broker epochs and sequences assigned."""
 
     version: int
     changes: Sequence[Change]
 
 
 Listener = Callable[[CommittedChanges], None]
+SessionListener = Callable[[SessionState], None]
 
 
 class MetadataStore(Protocol):
     """One session with the store. It may move between threads, but only one uses it at a time."""
 
-    def load(self) -> Snapshot:
-        """Returns everything that is stored. It blocks."""
+    def load(self, scope: Scope = Scope.ALL) -> Snapshot:
+        """Returns everything of this scope that is stored. It blocks."""
 
-    def commit(self, changes: Sequence[Change], *, based_on: int | None = None) -> int:
+    def fetch(self, keys: Sequence[Key]) -> list[Record]:
+        """Returns the current records of these keys, without those that do not exist. It blocks."""
+
+    def commit(
+        self, changes: Sequence[Change], *, based_on: int | None = None, fenced: bool = False
+    ) -> int:
         """Applies all changes in their order, or none; they are durable when it returns. It blocks.
 
         Returns the new version of the store, which rises with every commit, across restarts too.
         It is the epoch of each broker that was registered in this commit; the epoch in the given
-        record is ignored. A partition is put after its topic and deleted before it. Before this
-        returns, subscribers have received every change up to its version.
+        record is ignored. A notification with `UNASSIGNED_SEQUENCE` gets the next sequence number.
+        A partition is put after its topic and deleted before it. Before this returns, subscribers
+        have received every change up to its version.
 
         Raises `StoreConflictError` if a deleted node is missing or a node does not have the
-        expected version, and `KafkaStorageError` if the store failed.
+        expected version, `ControllerMovedError` if it is `fenced` and this session is not the
+        controller's (see Fencing), and `KafkaStorageError` if the store failed.
         """
 
-    def subscribe(self, listener: Listener) -> None:
-        """Calls `listener` with every later commit, on any thread; it must not block or raise."""
+    def subscribe(self, listener: Listener, scope: Scope = Scope.ALL) -> None:
+        """Calls `listener` with every later commit, on any thread; it must not block or raise.
+
+        The session's scope becomes `scope`, unless it is larger already.
+        """
+
+    def watch(self, scope: Scope) -> None:
+        """Changes the session's scope, which its listeners share. It blocks.
+
+        Changes that are committed after it returns are delivered; `load` returns earlier ones.
+        """
+
+    def subscribe_session(self, listener: SessionListener) -> None:
+        """Calls `listener` with every later state, on any thread; it must not block or raise."""
 
     def close(self) -> None:
         """Ends the session. Its ephemeral nodes are removed, at the latest at the next opening."""

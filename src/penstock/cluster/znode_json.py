@@ -74,6 +74,7 @@ class PartitionJson(Struct, kw_only=True):
     controller_epoch: _Int
     leader: _Int
     version: _Int = 1
+    leader_recovery_state: _Int | UnsetType = UNSET
     leader_epoch: _Int
     isr: tuple[_Int, ...]
 
@@ -93,6 +94,35 @@ class AclEntryJson(Struct, rename="camel"):
 class AclsJson(Struct, kw_only=True):
     acls: list[AclEntryJson]
     version: _Int = 1
+
+
+class PartitionNameJson(Struct):
+    topic: str
+    partition: _Int
+
+
+class PartitionNamesJson(Struct, kw_only=True):
+    """Of a preferred election, and of a notification about in-sync replicas."""
+
+    version: _Int = 1
+    partitions: list[PartitionNameJson]
+
+
+class PartitionReplicasJson(Struct):
+    topic: str
+    partition: _Int
+    replicas: tuple[_Int, ...]
+
+
+class ReassignPartitionsJson(Struct, kw_only=True):
+    version: _Int = 1
+    partitions: list[PartitionReplicasJson]
+
+
+class LogDirEventJson(Struct, kw_only=True):
+    version: _Int = 1
+    broker: _Int
+    event: _Int = 1
 
 
 encode_json: Final = msgspec.json.Encoder().encode

@@ -24,9 +24,14 @@ from penstock.cluster.znode_json import (
     FeatureLevelJson,
     FeatureRangeJson,
     FeaturesJson,
+    LogDirEventJson,
     LoginSecretJson,
     PartitionJson,
+    PartitionNameJson,
+    PartitionNamesJson,
+    PartitionReplicasJson,
     ProducerIdsJson,
+    ReassignPartitionsJson,
     TopicJson,
     encode_json,
     parse,
@@ -46,11 +51,19 @@ from penstock.controller.metadata import (
     ControllerRecord,
     Endpoint,
     FeaturesRecord,
+    IsrChangeKey,
+    IsrChangeRecord,
+    LogDirEventKey,
+    LogDirEventRecord,
     LoginSecretRecord,
     PartitionRecord,
+    PreferredElectionRecord,
     ProducerIdsRecord,
+    ReassignPartitionsRecord,
     Record,
     SecurityProtocol,
+    TopicDeletionKey,
+    TopicDeletionRecord,
     TopicKey,
     TopicRecord,
 )
@@ -92,6 +105,7 @@ def encode(record: Record) -> bytes:
                 PartitionJson(
                     controller_epoch=record.controller_epoch,
                     leader=record.leader,
+                    leader_recovery_state=record.leader_recovery_state or UNSET,
                     leader_epoch=record.leader_epoch,
                     isr=record.isr,
                 )
@@ -131,6 +145,19 @@ def encode(record: Record) -> bytes:
             return encode_json(ClusterIdJson(id=record.cluster_id))
         case LoginSecretRecord():
             return encode_json(LoginSecretJson(secret=record.secret))
+        case TopicDeletionRecord():
+            return b""
+        case ReassignPartitionsRecord():
+            moves = [
+                PartitionReplicasJson(*partition, replicas)
+                for partition, replicas in record.replicas.items()
+            ]
+            return encode_json(ReassignPartitionsJson(partitions=moves))
+        case PreferredElectionRecord() | IsrChangeRecord():
+            names = [PartitionNameJson(*partition) for partition in record.partitions]
+            return encode_json(PartitionNamesJson(partitions=names))
+        case LogDirEventRecord():
+            return encode_json(LogDirEventJson(broker=record.broker_id))
 
 
 def _topic_json(record: TopicRecord) -> TopicJson:
@@ -171,7 +198,7 @@ def _base64(topic_id: TopicId) -> str:
 
 
 def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | None:
-    """Returns the record at `path`; None for a node whose settings or ACLs were all removed.
+    """Returns the record at `path`; None for a node whose content was removed, or is yet to come.
 
     `version` is the node's version. `created` is the transaction that created the node, which is
     the epoch of a broker. Raises `DamagedNodeError`.
@@ -188,6 +215,9 @@ def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | 
                 isr=state.isr,
                 controller_epoch=state.controller_epoch,
                 partition_epoch=version,
+                leader_recovery_state=(
+                    0 if state.leader_recovery_state is UNSET else state.leader_recovery_state
+                ),
             )
         case TopicKey(topic):
             return _topic_record(path, topic, parse(path, data, TopicJson))
@@ -197,13 +227,19 @@ def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | 
             return _acl_record(path, acl_key, data)
         case BrokerKey(broker_id):
             return _broker_record(path, broker_id, parse(path, data, BrokerJson), created)
+        case TopicDeletionKey(topic):
+            return TopicDeletionRecord(topic)
+        case IsrChangeKey(sequence):
+            return IsrChangeRecord(sequence, _partition_names(path, data))
+        case LogDirEventKey(sequence):
+            return LogDirEventRecord(sequence, parse(path, data, LogDirEventJson).broker)
         case ClusterKey(name):
             return _single_record(path, name, data, version)
         case None:
             raise DamagedNodeError(path, "no record has this path")
 
 
-def _single_record(path: str, name: str, data: bytes, version: int) -> Record:
+def _single_record(path: str, name: str, data: bytes, version: int) -> Record | None:
     match name:
         case "cluster_id":
             return ClusterIdRecord(parse(path, data, ClusterIdJson).id)
@@ -222,6 +258,15 @@ def _single_record(path: str, name: str, data: bytes, version: int) -> Record:
             enabled = features.features if features.status == 1 else {}
             levels = {name: level.max_version_level for name, level in enabled.items()}
             return FeaturesRecord(levels, epoch=version)
+        case "reassign_partitions":
+            moves = parse(path, data, ReassignPartitionsJson).partitions
+            return ReassignPartitionsRecord(
+                {TopicPartition(move.topic, move.partition): move.replicas for move in moves}
+            )
+        case "preferred_election":
+            return PreferredElectionRecord(_partition_names(path, data))
+        case _ if not data:
+            return None  # Kafka creates the node of producer ids before it allocates the first
         case _:
             block = parse(path, data, ProducerIdsJson)
             return ProducerIdsRecord(
@@ -229,6 +274,11 @@ def _single_record(path: str, name: str, data: bytes, version: int) -> Record:
                 _long(path, "block_start", block.block_start),
                 _long(path, "block_end", block.block_end),
             )
+
+
+def _partition_names(path: str, data: bytes) -> tuple[TopicPartition, ...]:
+    names = parse(path, data, PartitionNamesJson).partitions
+    return tuple(TopicPartition(name.topic, name.partition) for name in names)
 
 
 def _topic_record(path: str, topic: str, json: TopicJson) -> TopicRecord:

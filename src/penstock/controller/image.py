@@ -19,12 +19,20 @@ from penstock.controller.metadata import (
     Delete,
     Endpoint,
     FeaturesRecord,
+    IsrChangeKey,
+    IsrChangeRecord,
     Key,
+    LogDirEventKey,
+    LogDirEventRecord,
     LoginSecretRecord,
     PartitionRecord,
+    PreferredElectionRecord,
     ProducerIdsRecord,
     Put,
+    ReassignPartitionsRecord,
     Record,
+    TopicDeletionKey,
+    TopicDeletionRecord,
     TopicKey,
     TopicRecord,
 )
@@ -49,6 +57,11 @@ class ClusterImage:
         self.partitions: dict[TopicPartition, PartitionRecord] = {}
         self.configs: dict[ConfigKey, ConfigRecord] = {}
         self.acls: dict[AclKey, AclRecord] = {}
+        self.topic_deletions: dict[str, TopicDeletionRecord] = {}
+        self.reassign_partitions: ReassignPartitionsRecord | None = None
+        self.preferred_election: PreferredElectionRecord | None = None
+        self.isr_changes: dict[int, IsrChangeRecord] = {}
+        self.log_dir_events: dict[int, LogDirEventRecord] = {}
 
     def config(self, kind: str, name: str) -> Mapping[str, str]:
         """Returns the settings of an entity with a single kind and name; empty if it has none."""
@@ -123,6 +136,13 @@ class ClusterImage:
         yield from self.partitions.values()
         yield from self.configs.values()
         yield from self.acls.values()
+        yield from self.topic_deletions.values()
+        if self.reassign_partitions is not None:
+            yield self.reassign_partitions
+        if self.preferred_election is not None:
+            yield self.preferred_election
+        yield from self.isr_changes.values()
+        yield from self.log_dir_events.values()
 
     def _put(self, record: Record) -> None:
         match record:
@@ -152,6 +172,16 @@ class ClusterImage:
                 self.cluster_id = record.cluster_id
             case LoginSecretRecord():
                 self.login_secret = record.secret
+            case TopicDeletionRecord():
+                self.topic_deletions[record.topic] = record
+            case ReassignPartitionsRecord():
+                self.reassign_partitions = record
+            case PreferredElectionRecord():
+                self.preferred_election = record
+            case IsrChangeRecord():
+                self.isr_changes[record.sequence] = record
+            case LogDirEventRecord():
+                self.log_dir_events[record.sequence] = record
 
     def _delete(self, key: Key) -> None:
         match key:
@@ -168,6 +198,16 @@ class ClusterImage:
                 del self.brokers[key.broker_id]
             case ClusterKey("controller"):
                 self.controller_id = -1
+            case TopicDeletionKey():
+                del self.topic_deletions[key.topic]
+            case ClusterKey("reassign_partitions"):
+                self.reassign_partitions = None
+            case ClusterKey("preferred_election"):
+                self.preferred_election = None
+            case IsrChangeKey():
+                del self.isr_changes[key.sequence]
+            case LogDirEventKey():
+                del self.log_dir_events[key.sequence]
             case ClusterKey():
                 raise ValueError(f"{key.name} is never deleted")
 

@@ -43,20 +43,21 @@ class Endpoint(NamedTuple):
     security_protocol: SecurityProtocol
 
 
-# --- keys: the node that a record belongs to
+# --- keys: the node that a record belongs to. Keys of different kinds are never equal, so that they
+# can share a dictionary: those with one field are no tuples.
 
 
-class ClusterKey(NamedTuple):
+class ClusterKey(Struct, frozen=True):
     """A node that exists once: `cluster_id`, `controller`, `controller_epoch`, …"""
 
     name: str
 
 
-class BrokerKey(NamedTuple):
+class BrokerKey(Struct, frozen=True):
     broker_id: int
 
 
-class TopicKey(NamedTuple):
+class TopicKey(Struct, frozen=True):
     topic: str
 
 
@@ -78,7 +79,29 @@ class AclKey(NamedTuple):
     name: str
 
 
-Key = ClusterKey | BrokerKey | TopicKey | TopicPartition | ConfigKey | AclKey
+class TopicDeletionKey(Struct, frozen=True):
+    topic: str
+
+
+class IsrChangeKey(Struct, frozen=True):
+    sequence: int
+
+
+class LogDirEventKey(Struct, frozen=True):
+    sequence: int
+
+
+Key = (
+    ClusterKey
+    | BrokerKey
+    | TopicKey
+    | TopicPartition
+    | ConfigKey
+    | AclKey
+    | TopicDeletionKey
+    | IsrChangeKey
+    | LogDirEventKey
+)
 
 
 # --- records
@@ -205,6 +228,8 @@ class PartitionRecord(Struct, frozen=True):
     controller_epoch: int
     partition_epoch: int
     """The version of the node: rises with every change of this record."""
+    leader_recovery_state: int = 0
+    """1 from an unclean election until the leader has recovered from it, else 0."""
 
     @property
     def key(self) -> TopicPartition:
@@ -249,6 +274,67 @@ class AclRecord(Struct, frozen=True):
         return AclKey(self.resource_type, self.pattern_type, self.name)
 
 
+# --- requests and notifications to the controller, which it deletes when it has handled them
+
+UNASSIGNED_SEQUENCE = -1
+"""The sequence of a notification that is put: the store assigns one."""
+
+
+class TopicDeletionRecord(Struct, frozen=True):
+    """`/admin/delete_topics/<topic>`: a topic that is to be deleted."""
+
+    topic: str
+
+    @property
+    def key(self) -> TopicDeletionKey:
+        return TopicDeletionKey(self.topic)
+
+
+class ReassignPartitionsRecord(Struct, frozen=True):
+    """`/admin/reassign_partitions`: a request of old tools to move partitions."""
+
+    replicas: Mapping[TopicPartition, tuple[int, ...]]
+
+    @property
+    def key(self) -> ClusterKey:
+        return ClusterKey("reassign_partitions")
+
+
+class PreferredElectionRecord(Struct, frozen=True):
+    """`/admin/preferred_replica_election`: a request of old tools to elect preferred leaders."""
+
+    partitions: tuple[TopicPartition, ...]
+
+    @property
+    def key(self) -> ClusterKey:
+        return ClusterKey("preferred_election")
+
+
+class IsrChangeRecord(Struct, frozen=True):
+    """`/isr_change_notification/isr_change_<sequence>`: partitions whose node a leader changed.
+
+    Only brokers before Kafka 2.7 write it; later ones send AlterPartition.
+    """
+
+    sequence: int
+    partitions: tuple[TopicPartition, ...]
+
+    @property
+    def key(self) -> IsrChangeKey:
+        return IsrChangeKey(self.sequence)
+
+
+class LogDirEventRecord(Struct, frozen=True):
+    """`/log_dir_event_notification/log_dir_event_<sequence>`: a broker lost a log directory."""
+
+    sequence: int
+    broker_id: int
+
+    @property
+    def key(self) -> LogDirEventKey:
+        return LogDirEventKey(self.sequence)
+
+
 Record = (
     ClusterIdRecord
     | LoginSecretRecord
@@ -261,6 +347,11 @@ Record = (
     | PartitionRecord
     | ConfigRecord
     | AclRecord
+    | TopicDeletionRecord
+    | ReassignPartitionsRecord
+    | PreferredElectionRecord
+    | IsrChangeRecord
+    | LogDirEventRecord
 )
 
 

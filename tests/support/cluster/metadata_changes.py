@@ -1,7 +1,7 @@
 """Sample records of every kind, and a model of a metadata store."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -11,6 +11,7 @@ from penstock.cluster.store import StoreConflictError, expected_version, is_ephe
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
+    UNASSIGNED_SEQUENCE,
     AccessControlEntry,
     AclRecord,
     Assignment,
@@ -23,13 +24,18 @@ from penstock.controller.metadata import (
     Delete,
     Endpoint,
     FeaturesRecord,
+    IsrChangeRecord,
     Key,
+    LogDirEventRecord,
     LoginSecretRecord,
     PartitionRecord,
+    PreferredElectionRecord,
     ProducerIdsRecord,
     Put,
+    ReassignPartitionsRecord,
     Record,
     SecurityProtocol,
+    TopicDeletionRecord,
     TopicKey,
     TopicRecord,
 )
@@ -96,6 +102,11 @@ PERSISTENT_RECORDS: tuple[Record, ...] = (
     config(("client-metrics", "m"), interval="1000"),
     acl("*"),
     acl("a/b", "PREFIXED"),
+    TopicDeletionRecord("t"),
+    ReassignPartitionsRecord({TopicPartition("t", 1): (1, 2), TopicPartition("t", 0): (2,)}),
+    PreferredElectionRecord((TopicPartition("t", 1), TopicPartition("t", 0))),
+    IsrChangeRecord(3, (TopicPartition("t", 0),)),
+    LogDirEventRecord(5, 1),
 )
 """One record of each persistent kind, in an order in which they can be put."""
 
@@ -138,7 +149,8 @@ class StoreModel:
                 del records[key], versions[key]
                 applied.append(change)
                 continue
-            record = change.record
+            record = self._with_sequence(change.record, records, transaction)
+            key = record.key
             version, expected = versions.get(key, -1), expected_version(record)
             if expected is not None and expected >= 0 and expected != version:
                 raise StoreConflictError(path_of(key), f"does not have version {expected}")
@@ -156,6 +168,17 @@ class StoreModel:
             applied.append(Put(record))
         self.records, self._versions = records, versions
         return applied
+
+    def _with_sequence(
+        self, record: Record, records: Mapping[Key, Record], transaction: int
+    ) -> Record:
+        if isinstance(record, IsrChangeRecord | LogDirEventRecord):
+            while record.sequence == UNASSIGNED_SEQUENCE or (
+                transaction <= record.sequence and record.key in records
+            ):
+                number = max(record.sequence + 1, transaction)
+                record = msgspec.structs.replace(record, sequence=number)
+        return record
 
     def end_session(self, keys: Iterable[Key] | None = None) -> list[Change]:
         """Removes these ephemeral records, or all of them; returns the changes."""

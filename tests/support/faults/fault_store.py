@@ -27,11 +27,13 @@ class FaultStore(MemoryStore):
         self.faults: dict[int, CommitFault] = {}
         self._is_broken = False
 
-    def commit(self, changes: Sequence[Change], *, based_on: int | None = None) -> int:
+    def commit(
+        self, changes: Sequence[Change], *, based_on: int | None = None, fenced: bool = False
+    ) -> int:
         number, self.commits = self.commits, self.commits + 1
         fault = self.faults.get(number)
         if fault is CommitFault.UNKNOWN:
             self._is_broken = True
         if fault is not None or self._is_broken:
             raise KafkaStorageError("the metadata store failed, says the simulation")
-        return super().commit(changes, based_on=based_on)
+        return super().commit(changes, based_on=based_on, fenced=fenced)

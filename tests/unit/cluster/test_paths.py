@@ -10,7 +10,10 @@ from penstock.controller.metadata import (
     BrokerKey,
     ClusterKey,
     ConfigKey,
+    IsrChangeKey,
     Key,
+    LogDirEventKey,
+    TopicDeletionKey,
     TopicKey,
 )
 from penstock.core.ids import TopicPartition
@@ -59,6 +62,11 @@ PATHS: list[tuple[Key, str]] = [
         "/kafka-acl-extended/prefixed/TransactionalId/tx-",
     ),
     (AclKey("GROUP", "LITERAL", "a/b"), "/kafka-acl/Group/a/b"),
+    (TopicDeletionKey("t.x"), "/admin/delete_topics/t.x"),
+    (ClusterKey("reassign_partitions"), "/admin/reassign_partitions"),
+    (ClusterKey("preferred_election"), "/admin/preferred_replica_election"),
+    (IsrChangeKey(12), "/isr_change_notification/isr_change_0000000012"),
+    (LogDirEventKey(0), "/log_dir_event_notification/log_dir_event_0000000000"),
 ]
 
 NOT_OURS = [
@@ -68,6 +76,10 @@ NOT_OURS = [
     "/brokers/ids",
     "/brokers/ids/",
     "/brokers/ids/one",
+    "/isr_change_notification/isr_change_12",
+    "/isr_change_notification/log_dir_event_0000000012",
+    "/log_dir_event_notification/log_dir_event_-000000001",
+    "/admin/delete_topics",
     "/brokers/ids/01",
     "/brokers/ids/-1",
     "/brokers/topics",
@@ -94,7 +106,6 @@ NOT_OURS = [
     "/kafka-acl-extended/prefixed/Topic",
     "/kafka-acl-extended/literal/Topic/t",
     "/kafka-acl-changes/acl_changes_1",
-    "/admin/delete_topics/t",
     "controller",
 ]
 

@@ -25,13 +25,19 @@ from penstock.controller.metadata import (
     ControllerRecord,
     Endpoint,
     FeaturesRecord,
+    IsrChangeRecord,
+    LogDirEventRecord,
     PartitionRecord,
+    PreferredElectionRecord,
     ProducerIdsRecord,
+    ReassignPartitionsRecord,
     Record,
     SecurityProtocol,
+    TopicDeletionRecord,
     TopicRecord,
 )
 from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
 
 TOPIC_ID = UUID("6befd7c3-4b18-43db-93cd-792ae18715e6")
 BROKER_5 = BrokerRecord(
@@ -141,6 +147,25 @@ KAFKAS: list[tuple[Record, str]] = [
         '{"principal":"User:CN=a:b","permissionType":"Deny","host":"10.0.0.1",'
         '"operation":"DescribeConfigs"}],"version":1}',
     ),
+    (
+        PartitionRecord("t.x", 10, 2, 5, (2,), 3, 9, leader_recovery_state=1),
+        '{"controller_epoch":3,"leader":2,"version":1,"leader_recovery_state":1,'
+        '"leader_epoch":5,"isr":[2]}',
+    ),
+    (TopicDeletionRecord("t.x"), ""),
+    (
+        ReassignPartitionsRecord({TopicPartition("t.x", 10): (2, 3)}),
+        '{"version":1,"partitions":[{"topic":"t.x","partition":10,"replicas":[2,3]}]}',
+    ),
+    (
+        PreferredElectionRecord((TopicPartition("t.x", 10),)),
+        '{"version":1,"partitions":[{"topic":"t.x","partition":10}]}',
+    ),
+    (
+        IsrChangeRecord(12, (TopicPartition("t.x", 10),)),
+        '{"version":1,"partitions":[{"topic":"t.x","partition":10}]}',
+    ),
+    (LogDirEventRecord(12, 3), '{"version":1,"broker":3,"event":1}'),
 ]
 
 
@@ -183,11 +208,6 @@ OLDER: list[tuple[Record, str]] = [
     (
         TopicRecord("t.x", NO_TOPIC_ID, {0: Assignment((1, 2))}),
         '{"version":1,"partitions":{"0":[1,2]}}',
-    ),
-    (
-        PARTITION,
-        '{"controller_epoch":7,"leader":2,"version":1,"leader_recovery_state":1,'
-        '"leader_epoch":4,"isr":[2,1]}',
     ),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 from penstock.broker.metadata.controller_host import MAX_ATTEMPTS, ControllerHost
 from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
-from penstock.cluster.store import CommittedChanges, MetadataStore, StoreConflictError
+from penstock.cluster.store import CommittedChanges, MetadataStore, Scope, StoreConflictError
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Change, ConfigRecord, Put, Record
 from penstock.controller.result import ControllerResult
@@ -194,17 +194,21 @@ class SilentSession(MemoryStore):
 
     is_committing = False
 
-    def subscribe(self, listener: Callable[[CommittedChanges], None]) -> None:
+    def subscribe(
+        self, listener: Callable[[CommittedChanges], None], scope: Scope = Scope.ALL
+    ) -> None:
         def deliver(committed: CommittedChanges) -> None:
             if self.is_committing:
                 listener(committed)
 
-        super().subscribe(deliver)
+        super().subscribe(deliver, scope)
 
-    def commit(self, changes: Sequence[Change], *, based_on: int | None = None) -> int:
+    def commit(
+        self, changes: Sequence[Change], *, based_on: int | None = None, fenced: bool = False
+    ) -> int:
         self.is_committing = True
         try:
-            return super().commit(changes, based_on=based_on)
+            return super().commit(changes, based_on=based_on, fenced=fenced)
         finally:
             self.is_committing = False
 
@@ -240,7 +244,9 @@ class ContendedSession(MemoryStore):
 
     attempts = 0
 
-    def commit(self, changes: Sequence[Change], *, based_on: int | None = None) -> int:
+    def commit(
+        self, changes: Sequence[Change], *, based_on: int | None = None, fenced: bool = False
+    ) -> int:
         self.attempts += 1
         raise StoreConflictError("/config/users/counter", "has changed")
 
