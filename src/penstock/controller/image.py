@@ -94,13 +94,27 @@ class ClusterImage:
             else:
                 self._delete(change.key)
 
-    def changes_to(self, records: Iterable[Record]) -> list[Change]:
+    def after(self, changes: Iterable[Change]) -> "ClusterImage":
+        """Returns a copy that has applied these changes."""
+        copied = ClusterImage()
+        copied.apply(map(Put, self._records()))
+        copied.apply(changes)
+        return copied
+
+    def changes_to(
+        self, records: Iterable[Record], *, kinds: tuple[type[Record], ...] | None = None
+    ) -> list[Change]:
         """Returns the changes that turn this image into that of `records`, deletions first.
 
-        A topic that was deleted and created again in between is deleted with its partitions first,
-        so that no component takes the new topic for the old one.
+        Records of other types than `kinds`, by default of none, stay as they are. A topic that was
+        deleted and created again in between is deleted with its partitions first, so that no
+        component takes the new topic for the old one.
         """
-        current = {record.key: record for record in self._records()}
+        current = {
+            record.key: record
+            for record in self._records()
+            if kinds is None or isinstance(record, kinds)
+        }
         target = {record.key: record for record in records}
         replaced_topics = {
             topic.topic

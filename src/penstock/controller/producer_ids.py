@@ -39,7 +39,7 @@ def allocate_producer_ids(
     if request.broker_epoch != broker.epoch:
         code = ErrorCode.STALE_BROKER_EPOCH
         return ControllerResult([], AllocateProducerIdsResponse(error_code=code))
-    changes, block = next_block(image, request.broker_id)
+    changes, block, _ = next_block(image, request.broker_id)
     return ControllerResult(
         changes,
         AllocateProducerIdsResponse(

@@ -227,7 +227,7 @@ class ClusterMachine(RuleBasedStateMachine):
     def broker_requests_controlled_shutdown(self, broker_id: int) -> None:
         """R8"""
         request = ControlledShutdownRequest(broker_id)
-        changes, response = controlled_shutdown(self.image, request, self.election_rules)
+        changes, response, _ = controlled_shutdown(self.image, request, self.election_rules)
         assert (response.error_code == ErrorCode.NONE) == (broker_id in self.image.brokers)
         if response.error_code == ErrorCode.NONE:
             self.shutting_down.add(broker_id)
@@ -258,7 +258,7 @@ class ClusterMachine(RuleBasedStateMachine):
         rules = NewTopicRules(
             1, 1, lambda _configs: None, self.new_topic_id, PlacementStart(start, start)
         )
-        changes, response = create_topics(self.image, CreateTopicsRequest(topics=[topic]), rules)
+        changes, response, _ = create_topics(self.image, CreateTopicsRequest(topics=[topic]), rules)
         self.commit(changes)
         return ErrorCode(response.topics[0].error_code)
 
@@ -317,7 +317,9 @@ class ClusterMachine(RuleBasedStateMachine):
             allow_replication_factor_change=factor_change, topics=topics
         )
         before, led = self.assignment(key), self.image.partitions[key].leader != -1
-        changes, response = alter_partition_reassignments(self.image, request, self.election_rules)
+        changes, response, _ = alter_partition_reassignments(
+            self.image, request, self.election_rules
+        )
         self.commit(changes)
         code = ErrorCode(response.responses[0].partitions[0].error_code)
         if code == ErrorCode.NONE and to is not None:
@@ -381,7 +383,7 @@ class ClusterMachine(RuleBasedStateMachine):
             "", self.image.topics[key.topic].topic_id, [partition]
         )
         request = AlterPartitionRequest(current.leader, brokers[current.leader].epoch, [topic])
-        changes, response = alter_partition(self.image, request, self.election_rules)
+        changes, response, _ = alter_partition(self.image, request, self.election_rules)
         self.commit(changes, eligible={key: set(isr)})
         return ErrorCode(response.topics[0].partitions[0].error_code)
 

@@ -53,7 +53,7 @@ def image() -> ClusterImage:
 def replace(image: ClusterImage, kind: int, name: str, values: Settings) -> ErrorCode:
     configs = [AlterConfigsAlterableConfig(key, value) for key, value in values.items()]
     request = AlterConfigsRequest(resources=[AlterConfigsResource(kind, name, configs)])
-    changes, response = alter_configs(image, request, RULES)
+    changes, response, _ = alter_configs(image, request, RULES)
     check_committable(changes)
     image.apply(changes)
     (result,) = response.responses
@@ -74,7 +74,7 @@ def change(
         resources=[IncrementalAlterConfigsResource(kind, name, configs)],
         validate_only=validate_only,
     )
-    changes, response = incremental_alter_configs(image, request, RULES)
+    changes, response, _ = incremental_alter_configs(image, request, RULES)
     check_committable(changes)
     image.apply(changes)
     (result,) = response.responses
@@ -97,11 +97,11 @@ def test_replace_with_null_is_refused(image: ClusterImage) -> None:
 
 def test_replace_validate_only_and_twice(image: ClusterImage) -> None:
     resource = AlterConfigsResource(TOPIC, "t", [])
-    changes, response = alter_configs(
+    changes, response, _ = alter_configs(
         image, AlterConfigsRequest(resources=[resource], validate_only=True), RULES
     )
     assert (changes, response.responses[0].error_code) == ([], ErrorCode.NONE)
-    changes, response = alter_configs(
+    changes, response, _ = alter_configs(
         image, AlterConfigsRequest(resources=[resource, resource]), RULES
     )
     assert changes == []
@@ -161,7 +161,7 @@ def test_resource_twice_spoils_only_itself(image: ClusterImage) -> None:
     twice = IncrementalAlterConfigsResource(TOPIC, "t", [setting])
     once = IncrementalAlterConfigsResource(GROUP, "t", [setting])
     request = IncrementalAlterConfigsRequest(resources=[twice, once, twice])
-    changes, response = incremental_alter_configs(image, request, RULES)
+    changes, response, _ = incremental_alter_configs(image, request, RULES)
     assert changes == [Put(ConfigRecord((("groups", "t"),), {"b": "2"}))]
     assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
 

@@ -169,7 +169,7 @@ def test_second_broker_of_the_same_id() -> None:
 
 def shut_down(image: ClusterImage, broker_id: int, epoch: int = 1) -> ControlledShutdownResponse:
     request = ControlledShutdownRequest(broker_id, epoch)
-    changes, response = controlled_shutdown(image, request, CLEAN)
+    changes, response, _ = controlled_shutdown(image, request, CLEAN)
     apply(image, changes)
     return response
 
@@ -197,7 +197,7 @@ def test_controlled_shutdown_of_the_last_but_one_that_leaves_too() -> None:
     image = image_of(0, 1)
     add_topic(image, "t", (0, 1))
     rules = CLEAN._replace(shutting_down=frozenset({1}))
-    changes, response = controlled_shutdown(image, ControlledShutdownRequest(0, 1), rules)
+    changes, response, _ = controlled_shutdown(image, ControlledShutdownRequest(0, 1), rules)
     assert changes == []
     assert len(response.remaining_partitions) == 1
 
@@ -218,7 +218,7 @@ def elect(
     topics = None
     if partitions is not None:
         topics = [ElectLeadersTopicPartitions(t, numbers) for t, numbers in partitions.items()]
-    changes, response = elect_leaders(image, ElectLeadersRequest(election_type, topics), CLEAN)
+    changes, response, _ = elect_leaders(image, ElectLeadersRequest(election_type, topics), CLEAN)
     apply(image, changes)
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
@@ -279,7 +279,7 @@ def test_unclean_election_without_any_live_replica() -> None:
 
 def test_a_partition_named_twice_is_elected_once(moved: ClusterImage) -> None:
     topics = [ElectLeadersTopicPartitions("t", [0, 0])]
-    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, topics), CLEAN)
+    changes, response, _ = elect_leaders(moved, ElectLeadersRequest(PREFERRED, topics), CLEAN)
     apply(moved, changes)
     results = response.replica_election_results[0].partition_result
     assert [r.error_code for r in results] == [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED]
@@ -289,7 +289,7 @@ def test_a_partition_named_twice_is_elected_once(moved: ClusterImage) -> None:
 def test_no_preferred_election_of_a_broker_that_leaves(moved: ClusterImage) -> None:
     rules = CLEAN._replace(shutting_down=frozenset({0}))
     topics = [ElectLeadersTopicPartitions("t", [0])]
-    changes, response = elect_leaders(moved, ElectLeadersRequest(PREFERRED, topics), rules)
+    changes, response, _ = elect_leaders(moved, ElectLeadersRequest(PREFERRED, topics), rules)
     assert changes == []
     (result,) = response.replica_election_results[0].partition_result
     assert result.error_code == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

@@ -82,24 +82,24 @@ def test_acls() -> None:
 def test_producer_ids_are_never_allocated_twice() -> None:
     """P3"""
     image = image_of(0)
-    changes, first = next_block(image, 0)
+    changes, first, _ = next_block(image, 0)
     apply(image, changes)
     assert first == ProducerIdsRecord(0, 0, 999)
-    changes, second = next_block(image, 0)
+    changes, second, _ = next_block(image, 0)
     apply(image, changes)
     assert second == ProducerIdsRecord(0, 1000, 1999)
 
 
 def test_producer_ids_for_a_broker() -> None:
     image = image_of(0, 1)
-    changes, response = allocate_producer_ids(image, AllocateProducerIdsRequest(1, 1))
+    changes, response, _ = allocate_producer_ids(image, AllocateProducerIdsRequest(1, 1))
     assert apply(image, changes) == 1
     assert (response.producer_id_start, response.producer_id_len) == (0, 1000)
     for broker_id, epoch, code in (
         (1, 2, ErrorCode.STALE_BROKER_EPOCH),
         (9, 1, ErrorCode.BROKER_ID_NOT_REGISTERED),
     ):
-        changes, response = allocate_producer_ids(
+        changes, response, _ = allocate_producer_ids(
             image, AllocateProducerIdsRequest(broker_id, epoch)
         )
         assert changes == []

@@ -53,7 +53,7 @@ def alter_isr(
     )
     topic = AlterPartitionRequestTopicData(topic_id=T_ID, partitions=[data])
     request = AlterPartitionRequest(sender, 1, [topic])
-    changes, response = alter_partition(image, request, rules)
+    changes, response, _ = alter_partition(image, request, rules)
     check_committable(changes)
     image.apply(changes)
     return response.topics[0].partitions[0]
@@ -129,7 +129,7 @@ def test_leader_that_leaves_hands_over_as_soon_as_it_can(image: ClusterImage) ->
 
 def test_broker_whose_registration_is_over(image: ClusterImage) -> None:
     for request in (AlterPartitionRequest(0, 9, []), AlterPartitionRequest(8, 1, [])):
-        changes, response = alter_partition(image, request, CLEAN)
+        changes, response, _ = alter_partition(image, request, CLEAN)
         assert changes == []
         assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
 
@@ -141,7 +141,7 @@ def test_partitions_that_are_not_there(image: ClusterImage) -> None:
         AlterPartitionRequestTopicData(topic_id=UUID(int=9), partitions=data),
         AlterPartitionRequestTopicData(topic_name="u", partitions=data),
     ]
-    changes, response = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    changes, response, _ = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
     assert changes == []
     assert [topic.partitions[0].error_code for topic in response.topics] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -153,7 +153,7 @@ def test_partitions_that_are_not_there(image: ClusterImage) -> None:
 def test_old_versions_name_topics_and_plain_ids(image: ClusterImage) -> None:
     data = [AlterPartitionRequestPartitionData(new_isr=[0, 1])]
     topics = [AlterPartitionRequestTopicData(topic_name="t", partitions=data)]
-    changes, response = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    changes, response, _ = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
     assert response.topics[0].partitions[0].isr == [0, 1]
     assert len(changes) == 1
 
@@ -164,7 +164,7 @@ def test_a_partition_twice_in_a_request(image: ClusterImage) -> None:
         AlterPartitionRequestPartitionData(new_isr=[0]),
     ]
     topics = [AlterPartitionRequestTopicData(topic_id=T_ID, partitions=data)]
-    changes, response = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
+    changes, response, _ = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN)
     check_committable(changes)
     assert [p.error_code for p in response.topics[0].partitions] == [
         ErrorCode.NONE,

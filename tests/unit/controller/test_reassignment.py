@@ -46,7 +46,7 @@ def move(
     request = AlterPartitionReassignmentsRequest(
         allow_replication_factor_change=allow_factor_change, topics=topics
     )
-    changes, response = alter_partition_reassignments(image, request, rules)
+    changes, response, _ = alter_partition_reassignments(image, request, rules)
     check_committable(changes)
     image.apply(changes)
     (result,) = response.responses[0].partitions
@@ -198,7 +198,7 @@ def test_several_partitions_of_a_topic_are_one_topic_record() -> None:
     request = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic("t", [*partitions, ReassignablePartition(1, [0])])]
     )
-    changes, response = alter_partition_reassignments(image, request, CLEAN)
+    changes, response, _ = alter_partition_reassignments(image, request, CLEAN)
     check_committable(changes)
     image.apply(changes)
     codes = [result.error_code for result in response.responses[0].partitions]

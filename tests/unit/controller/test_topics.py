@@ -220,7 +220,7 @@ def test_settings_are_validated() -> None:
 
     rules = new_topic_rules()._replace(validate_configs=refuse)
     topic = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("a", "b")])
-    changes, response = create_topics(image_of(0), CreateTopicsRequest(topics=[topic]), rules)
+    changes, response, _ = create_topics(image_of(0), CreateTopicsRequest(topics=[topic]), rules)
     assert not changes
     assert response.topics[0].error_code == ErrorCode.INVALID_CONFIG
     assert response.topics[0].error_message == "bad: {'a': 'b'}"
@@ -265,7 +265,7 @@ def more(
 
 
 def code_of(image: ClusterImage, topic: CreatePartitionsTopic) -> ErrorCode:
-    changes, response = more(image, topic)
+    changes, response, _ = more(image, topic)
     assert not changes
     assert response.results[0].error_message
     return ErrorCode(response.results[0].error_code)
@@ -276,7 +276,7 @@ def test_more_partitions() -> None:
     image = image_of(0, 1)
     topic_id = add_topic(image, "t", (0, 1))
     before = state(image, "t")
-    changes, response = more(image, CreatePartitionsTopic("t", 3, None))
+    changes, response, _ = more(image, CreatePartitionsTopic("t", 3, None))
     image.apply(changes)
     assert response.results[0].error_code == ErrorCode.NONE
     assert response.results[0].error_message is None
@@ -296,7 +296,7 @@ def test_added_partitions_with_explicit_replicas() -> None:
 def test_more_partitions_validate_only() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
-    changes, response = more(image, CreatePartitionsTopic("t", 2, None), validate_only=True)
+    changes, response, _ = more(image, CreatePartitionsTopic("t", 2, None), validate_only=True)
     assert not changes
     assert response.results[0].error_code == ErrorCode.NONE
 
@@ -344,6 +344,6 @@ def test_more_partitions_twice_in_a_request() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
     topic = CreatePartitionsTopic("t", 2, None)
-    changes, response = more(image, topic, topic)
+    changes, response, _ = more(image, topic, topic)
     assert not changes
     assert [r.error_code for r in response.results] == [ErrorCode.INVALID_REQUEST]

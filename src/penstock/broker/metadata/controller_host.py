@@ -97,7 +97,7 @@ class ControllerHost:
         The preparations are left out: listeners do that work themselves.
         """
         for _ in range(MAX_ATTEMPTS):
-            changes, response = decide(self.image)
+            changes, response, _ = decide(self.image)
             if not changes:
                 return response
             try:
@@ -125,7 +125,7 @@ class ControllerHost:
         async with self._lock:
             await self._publish_delivered()
             for _ in range(MAX_ATTEMPTS):
-                changes, response = await self._workers.run(
+                changes, response, _ = await self._workers.run(
                     self._workers.store, lambda: decide(self.image)
                 )
                 if not changes:
