@@ -1,9 +1,18 @@
-"""Delayed fetches: each completes exactly once, whatever ends its wait (C1)."""
+"""Delayed requests: each completes exactly once, whatever ends its wait (C1, P2)."""
+
+from functools import partial
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.replication.purgatory import DelayedFetch, Watchers
+from penstock.core.errors import ErrorCode
+from penstock.replication.purgatory import (
+    DelayedFetch,
+    DelayedOperation,
+    OffsetWait,
+    OffsetWatchers,
+    Watchers,
+)
 
 
 class Completions:
@@ -130,3 +139,113 @@ def test_a_recount_replaces_the_number_of_missing_bytes() -> None:
     watchers.recount()
     assert completions.count == 2
     assert not watchers
+
+
+# --- waits for offsets
+
+
+def test_waits_complete_in_the_order_of_their_offsets() -> None:
+    watchers = OffsetWatchers()
+    results: list[tuple[int, ErrorCode]] = []
+
+    def add(offset: int) -> None:
+        watchers.add(offset, lambda code: results.append((offset, code)))
+
+    for offset in (30, 10, 20, 20):
+        add(offset)
+    watchers.reach(9)
+    assert results == []
+    watchers.reach(20)
+    assert results == [(10, ErrorCode.NONE), (20, ErrorCode.NONE), (20, ErrorCode.NONE)]
+    watchers.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert results[3:] == [(30, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    assert not watchers
+
+
+def test_a_wait_that_is_discarded_gets_no_result() -> None:
+    watchers = OffsetWatchers()
+    results: list[str] = []
+    first = watchers.add(10, lambda _: results.append("first"))
+    second = watchers.add(10, lambda _: results.append("second"))
+    watchers.discard(first)
+    watchers.discard(first)
+    assert len(watchers) == 1
+    watchers.reach(10)
+    watchers.discard(second)
+    assert results == ["second"]
+
+
+class Operation:
+    """A delayed operation on two partitions, and what has happened to it."""
+
+    def __init__(self) -> None:
+        self.partitions = (OffsetWatchers(), OffsetWatchers())
+        self.results: dict[int, ErrorCode] = {}
+        self.completions = Completions()
+        self.delayed = DelayedOperation(self.completions)
+        for index, watchers in enumerate(self.partitions):
+            self.delayed.add(watchers, 10, partial(self.results.__setitem__, index))
+
+
+def test_an_operation_completes_when_all_its_partitions_have() -> None:
+    operation = Operation()
+    operation.partitions[0].reach(10)
+    operation.delayed.start()
+    assert operation.completions.count == 0
+    operation.partitions[1].reach(15, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+    assert operation.completions.count == 1
+    assert operation.results == {0: ErrorCode.NONE, 1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+    operation.delayed.expire()
+    assert operation.completions.count == 1
+
+
+def test_an_operation_is_not_complete_before_it_starts() -> None:
+    operation = Operation()
+    for watchers in operation.partitions:
+        watchers.reach(10)
+    assert operation.completions.count == 0
+    operation.delayed.start()
+    assert operation.completions.count == 1
+
+
+def test_only_partitions_that_still_wait_time_out() -> None:
+    operation = Operation()
+    operation.delayed.start()
+    operation.partitions[1].reach(10)
+    operation.delayed.expire()
+    assert operation.completions.count == 1
+    assert operation.results == {0: ErrorCode.REQUEST_TIMED_OUT, 1: ErrorCode.NONE}
+    assert not any(operation.partitions), "nothing waits any more"
+
+
+def test_a_cancelled_operation_has_no_results() -> None:
+    operation = Operation()
+    operation.delayed.start()
+    operation.delayed.cancel()
+    operation.partitions[0].fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not operation.results
+    assert operation.completions.count == 0
+    assert not any(operation.partitions)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["add", "reach", "discard"]), st.integers(0, 20))))
+def test_each_wait_completes_exactly_when_its_offset_is_reached(
+    steps: list[tuple[str, int]],
+) -> None:
+    watchers = OffsetWatchers()
+    waits: dict[OffsetWait, list[ErrorCode]] = {}
+    for step, offset in steps:
+        if step == "add":
+            results: list[ErrorCode] = []
+            waits[watchers.add(offset, results.append)] = results
+        elif step == "reach":
+            expected = [wait for wait in waits if wait.offset <= offset]
+            watchers.reach(offset)
+            assert [wait for wait, results in waits.items() if results] == expected
+            for wait in expected:
+                assert waits.pop(wait) == [ErrorCode.NONE]
+        elif waits:
+            wait = next(iter(waits))
+            watchers.discard(wait)
+            assert not waits.pop(wait)
+        assert len(watchers) == len(waits)

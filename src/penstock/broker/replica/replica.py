@@ -1,31 +1,39 @@
-"""One partition that this broker hosts: its replication state, its log and its delayed fetches."""
+"""One partition that this broker hosts: its replication state, its log and its delayed requests."""
 
 from penstock.broker.config.topic_config import TopicConfig
 from penstock.core.buffers import WritableBuffer
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.records.prepare import PreparedAppend
 from penstock.records.validate import AppendOrigin
-from penstock.replication.partition import Partition
-from penstock.replication.purgatory import Watchers
+from penstock.replication.partition import NO_FOLLOWERS, IsrRules, Partition
+from penstock.replication.purgatory import OffsetWatchers, Watchers
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
 
 
 class Replica:
-    """A partition hosted here, with its log and the fetches that wait in the purgatory."""
+    """A partition hosted here, with its log and the requests that wait in its purgatories."""
 
     __slots__ = (
+        "_committing",
+        "_deleting",
         "_error",
         "_log",
+        "_rules",
         "config",
         "delayed_committed_fetches",
         "delayed_fetches",
+        "delayed_follower_fetches",
         "partition",
     )
 
     def __init__(
-        self, partition: Partition, log: Log | KafkaStorageError, config: TopicConfig
+        self,
+        partition: Partition,
+        log: Log | KafkaStorageError,
+        config: TopicConfig,
+        rules: IsrRules = NO_FOLLOWERS,
     ) -> None:
         """An error in place of the log says why the partition is offline."""
         self.partition = partition
@@ -36,6 +44,25 @@ class Replica:
         """Delayed fetches that may read up to the high watermark."""
         self.delayed_committed_fetches = Watchers()
         """Delayed fetches that may read up to the last stable offset (`read_committed`)."""
+        self.delayed_follower_fetches = Watchers()
+        """Delayed fetches of followers, which read up to the log end offset."""
+        self._rules = rules
+        self._committing: OffsetWatchers | None = None
+        self._deleting: OffsetWatchers | None = None
+
+    @property
+    def commit_watchers(self) -> OffsetWatchers:
+        """The waits for the high watermark, of produces with acks=all."""
+        if self._committing is None:
+            self._committing = OffsetWatchers()
+        return self._committing
+
+    @property
+    def low_watermark_watchers(self) -> OffsetWatchers:
+        """The waits for the low watermark, of DeleteRecords."""
+        if self._deleting is None:
+            self._deleting = OffsetWatchers()
+        return self._deleting
 
     @property
     def log(self) -> Log:
@@ -55,6 +82,59 @@ class Replica:
         """Replaces the log after a move, or with None if its directory is offline."""
         self._log = log
         self._error = None
+        if log is None:
+            self.fail_delayed_operations(ErrorCode.KAFKA_STORAGE_ERROR)
+        else:
+            self.advance_high_watermark()
+        self.complete_delayed_fetches()
+
+    def apply_state(
+        self,
+        *,
+        leader: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        isr: tuple[int, ...],
+        replicas: tuple[int, ...],
+        adding: tuple[int, ...] = (),
+        removing: tuple[int, ...] = (),
+    ) -> bool:
+        """Becomes leader or follower by a state from the controller; returns False for an old one.
+
+        Requests that wait for a leader get NOT_LEADER_OR_FOLLOWER when another broker leads.
+        """
+        partition, log = self.partition, self._log
+        previous = (partition.leader_epoch, partition.replicas)
+        was_leader = partition.is_leader
+        is_newer = partition.update(
+            leader=leader,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            isr=isr,
+            replicas=replicas,
+            adding=adding,
+            removing=removing,
+            log_end_offset=0 if log is None else log.log_end_offset,
+            now_ms=0 if log is None else log.clock.monotonic_ms(),
+        )
+        if not is_newer:
+            return False
+        if partition.is_leader and log is not None and log.failure is None:
+            if partition.followers and leader_epoch != previous[0]:
+                # Followers may have records of later epochs than the last one in this log: with
+                # this entry they find where to truncate.
+                log.epochs.assign_unsynced(leader_epoch, log.log_end_offset)
+            self.advance_high_watermark()
+        if was_leader and not partition.is_leader:
+            self.fail_delayed_operations(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if previous != (leader_epoch, replicas):
+            self.complete_delayed_fetches()
+        return True
+
+    def resign(self, code: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Stops serving: the replica is removed, and waiting requests get this error."""
+        self.partition.resign()
+        self.fail_delayed_operations(code)
         self.complete_delayed_fetches()
 
     def leader_log(self, current_leader_epoch: int = -1) -> Log:
@@ -63,6 +143,15 @@ class Replica:
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
         return self.log
+
+    def readable_log(self, current_leader_epoch: int) -> Log:
+        """Returns the log for a consumer, which may read from followers too (KIP-392)."""
+        code = self.partition.check_epoch(current_leader_epoch)
+        if code is not ErrorCode.NONE:
+            raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
+        return self.log
+
+    # --- appends
 
     def append(
         self,
@@ -97,12 +186,17 @@ class Replica:
         else:
             info = log.finish_append(prepared, partition.leader_epoch, verification_guard=guard)
         if not info.is_duplicate:
-            self._advance(log, len(records))
+            if partition.followers:
+                if self.delayed_follower_fetches:
+                    self.delayed_follower_fetches.add_bytes(len(records))
+                self.advance_high_watermark()
+            else:
+                self._commit_at_once(log, len(records))
         return info
 
     def _require_in_sync(self, partition: Partition) -> None:
         """Raises KafkaError if too few replicas are in sync; needs at most all replicas."""
-        needed = min(self.config.min_insync_replicas, len(partition.replicas))
+        needed = partition.needed_in_sync(self.config.min_insync_replicas)
         if len(partition.isr) < needed:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -112,16 +206,15 @@ class Replica:
                 remedy=("bring brokers back, lower min.insync.replicas, or produce with acks=1"),
             )
 
-    def advance(self, size: int) -> None:
-        """Advances the high watermark after an append and completes delayed fetches."""
-        self._advance(self.log, size)
+    # --- watermarks
 
-    def _advance(self, log: Log, size: int) -> None:
+    def _commit_at_once(self, log: Log, size: int) -> None:
+        """Advances the high watermark of a partition with one replica to the log end offset."""
         committed = self.delayed_committed_fetches
         stable, high_watermark = (
             (log.last_stable_offset, log.high_watermark) if committed else (0, 0)
         )
-        log.update_high_watermark(self.partition.high_watermark(log.log_end_offset))
+        log.update_high_watermark(log.local.next_offset)
         if self.delayed_fetches:
             self.delayed_fetches.add_bytes(size)
         if committed and log.last_stable_offset > stable:
@@ -131,9 +224,61 @@ class Replica:
                 # A transaction has ended: its records, and others after it, can be read now.
                 committed.recount()
 
+    def advance_high_watermark(self) -> None:
+        """Raises the high watermark as far as the replicas allow, and completes what waited for it.
+
+        Call it after every change of the log end offset, of a follower or of the ISR. As in Kafka
+        3.9, it stays as it is while fewer replicas than `min.insync.replicas` are in sync.
+        """
+        partition, log = self.partition, self._log
+        if not partition.is_leader or log is None or log.failure is not None:
+            return
+        needed = partition.needed_in_sync(self.config.min_insync_replicas)
+        if len(partition.isr) < needed:
+            return
+        offset = partition.high_watermark(log.log_end_offset, log.clock.monotonic_ms(), self._rules)
+        if offset > log.high_watermark:
+            self.update_high_watermark(offset)
+            if self._committing:
+                has_enough = len(partition.maximal_isr) >= needed
+                self._committing.reach(
+                    offset,
+                    ErrorCode.NONE if has_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                )
+
+    def update_high_watermark(self, offset: int) -> None:
+        """Sets the high watermark, as a follower to that of the leader; completes fetches."""
+        log = self.log
+        committed = self.delayed_committed_fetches
+        high_watermark = log.high_watermark
+        stable = log.last_stable_offset if committed else 0
+        if log.update_high_watermark(offset) > high_watermark:
+            self.delayed_fetches.recount()
+            if committed and log.last_stable_offset > stable:
+                committed.recount()
+
+    @property
+    def low_watermark(self) -> int:
+        """The offset below which all replicas on brokers that are up have deleted the records."""
+        return self.partition.low_watermark(self.log.log_start_offset, self._rules)
+
+    def on_low_watermark_changed(self) -> None:
+        """Completes the DeleteRecords that waited for a follower to delete records."""
+        if self._deleting and self.partition.is_leader:
+            self._deleting.reach(self.low_watermark)
+
+    # --- delayed requests
+
     def complete_delayed_fetches(self) -> None:
         self.delayed_fetches.complete_all()
         self.delayed_committed_fetches.complete_all()
+        self.delayed_follower_fetches.complete_all()
+
+    def fail_delayed_operations(self, code: ErrorCode) -> None:
+        """Ends the waits for the watermarks: this broker does not lead any more, or is stopping."""
+        for watchers in (self._committing, self._deleting):
+            if watchers:
+                watchers.fail(code)
 
 
 _LEADER_ERRORS = {

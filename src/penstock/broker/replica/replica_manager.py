@@ -215,19 +215,13 @@ class ReplicaManager:
             return
         if hosted is None:
             hosted = self._create(record)
-        is_new_leader = hosted.partition.update(
+        hosted.apply_state(
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             isr=record.isr,
             replicas=replicas,
         )
-        if is_new_leader and hosted.partition.is_leader:
-            try:
-                hosted.advance(0)
-            except KafkaStorageError as error:
-                logger.error("%s", error.message)
-        hosted.complete_delayed_fetches()
 
     def _create(self, record: PartitionRecord) -> Replica:
         topic_id = self._image.topics[record.topic].topic_id
@@ -255,13 +249,12 @@ class ReplicaManager:
                 continue
             if not replicas:
                 del self.by_topic[key.topic]
-            replica.partition.resign()
             removed_replicas[key] = replica
         if not removed_replicas:
             return
         self._delete_logs(removed_replicas)
         for replica in removed_replicas.values():
-            replica.complete_delayed_fetches()
+            replica.resign()
 
     def _delete_logs(self, keys: Iterable[TopicPartition]) -> "asyncio.Task[list[KafkaError]]":
         deletion = self._workers.start(self._workers.flush, self._logs.begin_deletion(keys))
