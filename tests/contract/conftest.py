@@ -1,7 +1,7 @@
 """Every test of this directory runs once per store."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,9 @@ from tests.contract.homes import HOMES, SHARED_HOMES, StoreHome
 
 
 @pytest.fixture(params=sorted(HOMES))
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> StoreHome:
-    return HOMES[request.param](tmp_path / "store")
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreHome]:
+    with closing(HOMES[request.param](tmp_path / "store")) as home:
+        yield home
 
 
 @pytest.fixture
@@ -32,8 +33,8 @@ def open_session(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[Callable[[], MetadataStore]]:
     """Opens one of several sessions that share the nodes of a store."""
-    with ExitStack() as stack:
-        yield _opener(SHARED_HOMES[request.param](tmp_path / "store"), stack)
+    with closing(SHARED_HOMES[request.param](tmp_path / "store")) as home, ExitStack() as stack:
+        yield _opener(home, stack)
 
 
 def _opener(home: StoreHome, stack: ExitStack) -> Callable[[], MetadataStore]:

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.store import MetadataStore
+from penstock.cluster.supervised.client import SupervisedStore
+from penstock.cluster.supervised.server import StoreServer
 from tests.support.cluster.memory_store import MemoryStoreServer
 
 
@@ -18,6 +20,9 @@ class StoreHome(Protocol):
 
     def crash(self, store: MetadataStore) -> None:
         """Ends the session of `store` as if its process was killed."""
+
+    def close(self) -> None:
+        """Ends what the home itself runs, after its sessions."""
 
 
 class EmbeddedHome:
@@ -40,6 +45,9 @@ class EmbeddedHome:
         shutil.copytree(before, self._current)
         store.close()
 
+    def close(self) -> None:
+        pass
+
 
 class MemoryHome:
     def __init__(self, directory: Path) -> None:
@@ -52,7 +60,37 @@ class MemoryHome:
         """The server notices that the session has expired."""
         store.close()
 
+    def close(self) -> None:
+        pass
 
-HOMES: dict[str, Callable[[Path], StoreHome]] = {"embedded": EmbeddedHome, "memory": MemoryHome}
-SHARED_HOMES: dict[str, Callable[[Path], StoreHome]] = {"memory": MemoryHome}
+
+class SupervisedHome:
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        self._socket = directory / "store.sock"
+        self._server = StoreServer(EmbeddedStore(directory / "metadata.db"), self._socket)
+
+    def open(self) -> MetadataStore:
+        return SupervisedStore(self._socket, name="a test", session_timeout_ms=18_000)
+
+    def crash(self, store: MetadataStore) -> None:
+        """Closes the connection without a goodbye, as the kernel does for a killed process."""
+        assert isinstance(store, SupervisedStore)
+        store._closing.set()
+        if store._connection is not None:
+            store._connection.end("killed")
+
+    def close(self) -> None:
+        self._server.close()
+
+
+HOMES: dict[str, Callable[[Path], StoreHome]] = {
+    "embedded": EmbeddedHome,
+    "memory": MemoryHome,
+    "supervised": SupervisedHome,
+}
+SHARED_HOMES: dict[str, Callable[[Path], StoreHome]] = {
+    "memory": MemoryHome,
+    "supervised": SupervisedHome,
+}
 """Those in which several sessions can be open at a time."""

@@ -140,6 +140,7 @@ class StoreMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
+            self.home.close()
 
     def _begin_session(self) -> None:
         self.image.apply(self.model.end_session())

@@ -22,6 +22,7 @@ from penstock.controller.metadata import (
 from penstock.core.ids import TopicPartition
 from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.cluster.metadata_changes import broker, config, image_of, partition, topic
+from tests.support.cluster.waiting import wait_until
 
 OpenStore = Callable[[], MetadataStore]
 
@@ -98,6 +99,7 @@ def test_every_session_receives_the_commits_of_all_in_the_same_order(
         second.commit([Put(topic("b", number=2))]),
         first.commit([Put(partition("b"))]),
     ]
+    wait_until(lambda: len(to_second) == 3)
     assert [delivery.version for delivery in to_first] == versions == sorted(set(versions))
     assert to_second == to_first
 
@@ -109,6 +111,7 @@ def test_the_end_of_a_session_is_delivered_to_the_others(open_session: OpenStore
     first.commit([Put(ControllerRecord(1, 10)), Put(broker(1)), Put(ControllerEpochRecord(1))])
     second.commit([Put(broker(2))])
     first.close()
+    wait_until(lambda: len(deliveries) == 3)
     assert set(deliveries[-1].changes) == {Delete(ClusterKey("controller")), Delete(BrokerKey(1))}
     assert deliveries[-1].version == second.load().version > deliveries[-2].version
     second.commit([Put(ControllerRecord(2, 11))])

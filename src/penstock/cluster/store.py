@@ -63,6 +63,7 @@ class StoreConflictError(KafkaError):
             f"metadata node {path} {problem}; nothing was changed: reload the metadata and retry",
         )
         self.path = path
+        self.problem = problem
 
 
 class ControllerMovedError(StoreConflictError):

@@ -3,6 +3,8 @@
 A record is the content of one node of the metadata store. A `Change` puts a record or deletes the
 record of a key. A list of changes is committed to the store atomically and then applied to every
 broker's `ClusterImage`; nothing else changes an image.
+
+Records are tagged with their class names, so that they can be sent between processes.
 """
 
 from collections.abc import Mapping
@@ -107,7 +109,7 @@ Key = (
 # --- records
 
 
-class ClusterIdRecord(Struct, frozen=True):
+class ClusterIdRecord(Struct, frozen=True, tag=True):
     """`/cluster/id`"""
 
     cluster_id: str
@@ -117,7 +119,7 @@ class ClusterIdRecord(Struct, frozen=True):
         return ClusterKey("cluster_id")
 
 
-class LoginSecretRecord(Struct, frozen=True):
+class LoginSecretRecord(Struct, frozen=True, tag=True):
     """`/penstock/login_secret`: the key of the salts that unknown users get.
 
     It is the same after a restart and on all brokers, and known to them alone.
@@ -130,7 +132,7 @@ class LoginSecretRecord(Struct, frozen=True):
         return ClusterKey("login_secret")
 
 
-class ControllerRecord(Struct, frozen=True):
+class ControllerRecord(Struct, frozen=True, tag=True):
     """`/controller`: the broker that is the controller. Ephemeral."""
 
     broker_id: int
@@ -141,7 +143,7 @@ class ControllerRecord(Struct, frozen=True):
         return ClusterKey("controller")
 
 
-class ControllerEpochRecord(Struct, frozen=True):
+class ControllerEpochRecord(Struct, frozen=True, tag=True):
     """`/controller_epoch`: rises with every controller election."""
 
     epoch: int
@@ -151,7 +153,7 @@ class ControllerEpochRecord(Struct, frozen=True):
         return ClusterKey("controller_epoch")
 
 
-class FeaturesRecord(Struct, frozen=True):
+class FeaturesRecord(Struct, frozen=True, tag=True):
     """`/feature`: the finalized feature levels, which apply to every broker."""
 
     levels: Mapping[str, int]
@@ -162,7 +164,7 @@ class FeaturesRecord(Struct, frozen=True):
         return ClusterKey("features")
 
 
-class ProducerIdsRecord(Struct, frozen=True):
+class ProducerIdsRecord(Struct, frozen=True, tag=True):
     """`/latest_producer_id_block`: the block of producer ids that was allocated last."""
 
     broker_id: int
@@ -175,7 +177,7 @@ class ProducerIdsRecord(Struct, frozen=True):
         return ClusterKey("producer_ids")
 
 
-class BrokerRecord(Struct, frozen=True):
+class BrokerRecord(Struct, frozen=True, tag=True):
     """`/brokers/ids/<id>`: a registered broker. Ephemeral."""
 
     broker_id: int
@@ -203,7 +205,7 @@ class Assignment(Struct, frozen=True):
     removing: tuple[int, ...] = ()
 
 
-class TopicRecord(Struct, frozen=True):
+class TopicRecord(Struct, frozen=True, tag=True):
     """`/brokers/topics/<topic>`: a topic, its id and the replicas of its partitions."""
 
     topic: str
@@ -216,7 +218,7 @@ class TopicRecord(Struct, frozen=True):
         return TopicKey(self.topic)
 
 
-class PartitionRecord(Struct, frozen=True):
+class PartitionRecord(Struct, frozen=True, tag=True):
     """`/brokers/topics/<topic>/partitions/<n>/state`: Kafka's LeaderAndIsr (R2, R4)."""
 
     topic: str
@@ -236,7 +238,7 @@ class PartitionRecord(Struct, frozen=True):
         return TopicPartition(self.topic, self.partition)
 
 
-class ConfigRecord(Struct, frozen=True):
+class ConfigRecord(Struct, frozen=True, tag=True):
     """`/config/<kind>/<name>`: the settings of an entity, including quotas and credentials."""
 
     entity: tuple[tuple[str, str], ...]
@@ -260,7 +262,7 @@ class AccessControlEntry(NamedTuple):
     """`ALLOW` or `DENY`."""
 
 
-class AclRecord(Struct, frozen=True):
+class AclRecord(Struct, frozen=True, tag=True):
     """`/kafka-acl/<type>/<name>` and `/kafka-acl-extended/prefixed/<type>/<name>` (X3)."""
 
     resource_type: str
@@ -280,7 +282,7 @@ UNASSIGNED_SEQUENCE = -1
 """The sequence of a notification that is put: the store assigns one."""
 
 
-class TopicDeletionRecord(Struct, frozen=True):
+class TopicDeletionRecord(Struct, frozen=True, tag=True):
     """`/admin/delete_topics/<topic>`: a topic that is to be deleted."""
 
     topic: str
@@ -290,7 +292,7 @@ class TopicDeletionRecord(Struct, frozen=True):
         return TopicDeletionKey(self.topic)
 
 
-class ReassignPartitionsRecord(Struct, frozen=True):
+class ReassignPartitionsRecord(Struct, frozen=True, tag=True):
     """`/admin/reassign_partitions`: a request of old tools to move partitions."""
 
     replicas: Mapping[TopicPartition, tuple[int, ...]]
@@ -300,7 +302,7 @@ class ReassignPartitionsRecord(Struct, frozen=True):
         return ClusterKey("reassign_partitions")
 
 
-class PreferredElectionRecord(Struct, frozen=True):
+class PreferredElectionRecord(Struct, frozen=True, tag=True):
     """`/admin/preferred_replica_election`: a request of old tools to elect preferred leaders."""
 
     partitions: tuple[TopicPartition, ...]
@@ -310,7 +312,7 @@ class PreferredElectionRecord(Struct, frozen=True):
         return ClusterKey("preferred_election")
 
 
-class IsrChangeRecord(Struct, frozen=True):
+class IsrChangeRecord(Struct, frozen=True, tag=True):
     """`/isr_change_notification/isr_change_<sequence>`: partitions whose node a leader changed.
 
     Only brokers before Kafka 2.7 write it; later ones send AlterPartition.
@@ -324,7 +326,7 @@ class IsrChangeRecord(Struct, frozen=True):
         return IsrChangeKey(self.sequence)
 
 
-class LogDirEventRecord(Struct, frozen=True):
+class LogDirEventRecord(Struct, frozen=True, tag=True):
     """`/log_dir_event_notification/log_dir_event_<sequence>`: a broker lost a log directory."""
 
     sequence: int
