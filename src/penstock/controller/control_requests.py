@@ -84,11 +84,17 @@ class ControlRequests:
         self._topic_states: list[UpdateMetadataTopicState] = []
 
     def of(self, update: BrokerUpdate) -> list[ControlRequest]:
-        """Returns the requests in the order in which they must be sent."""
+        """Returns the requests in the order in which they must be sent.
+
+        A full update begins with the metadata: a broker that has just started must know all topics
+        before it becomes a coordinator, which would take unknown partitions for deleted ones.
+        """
         requests: list[ControlRequest] = []
+        if update.is_full:
+            requests.append(self._update_metadata(update))
         if update.partitions or update.is_full:
             requests.append(self._leader_and_isr(update))
-        if update.metadata or update.is_full:
+        if update.metadata and not update.is_full:
             requests.append(self._update_metadata(update))
         if update.stops:
             requests.append(_stop_replica(update))

@@ -1,0 +1,193 @@
+"""The controller's requests to other brokers over real sockets: order, retries, responses (R6)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.controller_channel import ControllerChannelManager, ControlResult
+from penstock.controller.broker_updates import BrokerUpdate, ReplicaStop, broker_updates
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import (
+    Assignment,
+    BrokerKey,
+    BrokerRecord,
+    Change,
+    ControllerEpochRecord,
+    ControllerRecord,
+    Delete,
+    Endpoint,
+    PartitionRecord,
+    Put,
+    SecurityProtocol,
+    TopicRecord,
+)
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.core.system_clock import SystemClock
+from penstock.protocol.fields import Message
+from penstock.protocol.messages.header import RequestHeader
+from penstock.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from penstock.protocol.messages.stop_replica import (
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from penstock.protocol.messages.update_metadata import UpdateMetadataResponse
+from tests.support.broker.fake_brokers import FakeBroker, fake_broker
+
+_TOPIC_ID = UUID(int=1)
+
+
+def respond(header: RequestHeader, request: Message) -> Message:
+    match request:
+        case LeaderAndIsrRequest():
+            error = LeaderAndIsrPartitionError("", 1, ErrorCode.KAFKA_STORAGE_ERROR)
+            done = LeaderAndIsrPartitionError("", 0, ErrorCode.NONE)
+            return LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(_TOPIC_ID, [done, error])])
+        case StopReplicaRequest():
+            return StopReplicaResponse(partition_errors=[StopReplicaPartitionError("t", 0, 0)])
+    return UpdateMetadataResponse()
+
+
+def names(broker: FakeBroker) -> list[str]:
+    return [type(request).__name__.removesuffix("Request") for request in broker.requests]
+
+
+class _Controller:
+    """Broker 0, the controller; it sends its changes to broker 1."""
+
+    def __init__(self) -> None:
+        self.image = ClusterImage()
+        self.image.apply([Put(ControllerRecord(0, 0)), Put(ControllerEpochRecord(7))])
+        self.results: list[ControlResult] = []
+        config = BrokerConfig.from_properties({})
+        self.channels = ControllerChannelManager(
+            config, self.image, SystemClock(), self.results.append
+        )
+
+    def commit(self, *changes: Change, stops: tuple[ReplicaStop, ...] = ()) -> None:
+        updates = broker_updates(self.image, changes, {1: stops})
+        self.image.apply(changes)
+        for broker_id, update in updates.items():
+            if broker_id:
+                self.send(update)
+
+    def send(self, update: BrokerUpdate) -> None:
+        self.channels.send(self.image.brokers[1], update)
+
+    def register(self, port: int, epoch: int = 1) -> None:
+        endpoint = Endpoint("PLAINTEXT", "localhost", port, SecurityProtocol.PLAINTEXT)
+        self.commit(Put(BrokerRecord(1, (endpoint,), None, 0, {}, epoch)))
+
+    def create(self, topic: str = "t") -> None:
+        assignments = {number: Assignment((1,)) for number in range(2)}
+        self.commit(
+            Put(TopicRecord(topic, _TOPIC_ID, assignments)),
+            *(Put(PartitionRecord(topic, number, 1, 0, (1,), 7, 0)) for number in assignments),
+        )
+
+    def elect(self, leader_epoch: int) -> None:
+        self.commit(Put(PartitionRecord("t", 0, 1, leader_epoch, (1,), 7, leader_epoch)))
+
+    async def wait_for(self, results: int) -> None:
+        while len(self.results) < results:
+            await asyncio.sleep(0.01)
+
+
+def run(work: Callable[[_Controller], Awaitable[None]]) -> None:
+    async def main() -> None:
+        controller = _Controller()
+        try:
+            await asyncio.wait_for(work(controller), 20)
+        finally:
+            await controller.channels.close()
+
+    asyncio.run(main())
+
+
+def test_requests_arrive_in_order_and_errors_come_back() -> None:
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(respond) as broker:
+            controller.register(broker.port)
+            await controller.wait_for(1)
+            controller.create()
+            await controller.wait_for(2)
+            controller.commit(stops=(ReplicaStop(TopicPartition("t", 0), 0, delete=True),))
+            await controller.wait_for(3)
+            full, created_topic = names(broker)[:2], names(broker)[2:4]
+            assert full == ["UpdateMetadata", "LeaderAndIsr"]
+            assert created_topic == ["LeaderAndIsr", "UpdateMetadata"]
+            assert names(broker)[4:] == ["StopReplica"]
+            created, stopped = controller.results[1:]
+            assert created.partition_errors == {
+                TopicPartition("t", 1): ErrorCode.KAFKA_STORAGE_ERROR
+            }
+            assert stopped.stop_errors == {TopicPartition("t", 0): ErrorCode.NONE}
+            assert {result.error for result in controller.results} == {ErrorCode.NONE}
+            await controller.channels.close()
+
+    run(work)
+
+
+def test_a_broker_that_cannot_be_reached_gets_the_last_state_when_it_returns() -> None:
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(respond) as broker:
+            controller.register(broker.port)
+            await controller.wait_for(1)
+            controller.create()
+            await controller.wait_for(2)
+            port = broker.port
+        controller.elect(1)
+        await asyncio.sleep(0.2)  # the first election is being sent
+        for leader_epoch in range(2, 10):
+            controller.elect(leader_epoch)
+        async with fake_broker(respond, port=port) as broker:
+            await controller.wait_for(4)
+            await asyncio.sleep(0.1)
+            assert names(broker) == ["LeaderAndIsr", "UpdateMetadata"] * 2
+            last = broker.requests[2]
+            assert isinstance(last, LeaderAndIsrRequest)
+            assert last.topic_states[0].partition_states[0].leader_epoch == 9
+            await controller.channels.close()
+
+    run(work)
+
+
+def test_a_broker_that_has_left_gets_nothing_more() -> None:
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(lambda header, request: None) as silent:
+            controller.register(silent.port)
+            while not silent.requests:
+                await asyncio.sleep(0.01)
+            controller.commit(Delete(BrokerKey(1)))
+            controller.channels.remove(1)
+            async with fake_broker(respond) as broker:
+                controller.register(broker.port, epoch=2)
+                await controller.wait_for(1)
+                assert len(silent.requests) == 1
+                assert {getattr(request, "broker_epoch", 0) for request in broker.requests} == {2}
+                assert controller.results[0].broker_epoch == 2
+                await controller.channels.close()
+
+    run(work)
+
+
+def test_a_controller_that_has_resigned_sends_nothing_more() -> None:
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(lambda header, request: None) as silent:
+            controller.register(silent.port)
+            controller.create()
+            while not silent.requests:
+                await asyncio.sleep(0.01)
+            await controller.channels.close()
+            await asyncio.sleep(0.2)
+            assert len(silent.requests) == 1
+            assert controller.results == []
+
+    run(work)
