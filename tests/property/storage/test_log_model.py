@@ -196,12 +196,8 @@ class LogMachine(RuleBasedStateMachine):
             new += as_appended(data, offset, self.leader_epoch)
             offset = new[-1].next_offset + gap
         data = bytearray().join(batch.data for batch in new)
-        if len(data) > self.config.segment_bytes:
-            with pytest.raises(KafkaError) as notifications:
-                self.log.append_as_follower(data)
-            assert notifications.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
-            return
-        self.log.append_as_follower(data)
+        info = self.log.append_as_follower(data, self.leader_epoch if new_leader else None)
+        assert (info.first_offset, info.last_offset) == (new[0].base_offset, offset - gap - 1)
         self.took(new)
 
     @precondition(lambda self: self.end > 0)

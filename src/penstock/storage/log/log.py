@@ -32,6 +32,7 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
 from penstock.records.batch import BatchHeader, TimestampType
+from penstock.records.fetched import divide_batches, verify_fetched
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.validate import (
     Append,
@@ -242,13 +243,21 @@ class Log:
             batches, now_ms, prepared.origin, verification_guard, transaction_version
         )
 
-    def append_as_follower(self, data: Buffer) -> LogAppendInfo:
+    def append_as_follower(self, data: Buffer, leader_epoch: int | None = None) -> LogAppendInfo:
         """Appends batches that a leader has assigned offsets and epochs to.
 
-        Raises OFFSET_OUT_OF_RANGE when they start before the log end offset.
+        With `leader_epoch` the data is what the leader of that epoch responded to a Fetch: see
+        `verify_fetched`. Data larger than `segment.bytes` is divided among segments; if one of
+        them cannot be written, the log ends before it. Raises OFFSET_OUT_OF_RANGE when the batches
+        start before the log end offset.
         """
         self.guard.require_writable()
-        headers = [header for _, header in verify_batches(data)]
+        if leader_epoch is None:
+            headers = [header for _, header in verify_batches(data)]
+        else:
+            headers, size = verify_fetched(data, leader_epoch)
+            if size < len(data):
+                data = memoryview(data)[:size]
         if not headers:
             raise InvalidRecordError("no batch to append")
         if headers[0].base_offset < self.log_end_offset:
@@ -258,7 +267,18 @@ class Log:
                 f"offset {headers[0].base_offset}",
                 remedy="truncate first",
             )
-        return self._append(data, headers, self.clock.now_ms(), AppendOrigin.REPLICATION)
+        now_ms = self.clock.now_ms()
+        if len(data) <= self.local.config.segment_bytes:
+            return self._append(data, headers, now_ms, AppendOrigin.REPLICATION)
+        infos = [
+            self._append(part, part_headers, now_ms, AppendOrigin.REPLICATION)
+            for part, part_headers in divide_batches(data, headers, self.local.config.segment_bytes)
+        ]
+        return structs.replace(
+            infos[-1],
+            first_offset=infos[0].first_offset,
+            has_rolled=any(info.has_rolled for info in infos),
+        )
 
     def _append_assigned(
         self,
@@ -291,7 +311,7 @@ class Log:
     ) -> LogAppendInfo:
         local = self.local
         config = local.config
-        if len(data) > config.segment_bytes:
+        if len(data) > config.segment_bytes and origin is not AppendOrigin.REPLICATION:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{len(data)} bytes for {self.partition} are more than its segment.bytes "

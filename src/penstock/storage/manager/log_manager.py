@@ -342,15 +342,21 @@ class LogManager:
         return has_changed
 
     def begin_full_truncation(
-        self, partition: TopicPartition, offset: int
+        self, partition: TopicPartition, offset: int, log_start_offset: int | None = None
     ) -> StagedOperation[None]:
-        """Drops all records of a log, which then starts at `offset`. Like `begin_truncation`."""
-        return StagedOperation(self._truncate_fully(partition, offset))
+        """Drops all records of a log; the next record gets `offset`. Like `begin_truncation`.
 
-    def _truncate_fully(self, partition: TopicPartition, offset: int) -> Steps[None]:
+        The log starts at `offset`, or at `log_start_offset` within the batch that comes next.
+        """
+        return StagedOperation(self._truncate_fully(partition, offset, log_start_offset))
+
+    def _truncate_fully(
+        self, partition: TopicPartition, offset: int, log_start_offset: int | None
+    ) -> Steps[None]:
         log_dir = self._log_dir_of(partition)
         self._moves.on_truncated(partition)
-        yield from begin_full_truncation(log_dir.log(partition), offset).steps
+        log = log_dir.log(partition)
+        yield from begin_full_truncation(log, offset, log_start_offset).steps
         yield from self._after_truncation(log_dir, partition, offset)
 
     def _after_truncation(

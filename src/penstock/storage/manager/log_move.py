@@ -13,7 +13,6 @@ loop.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from uuid import uuid4
 
 from msgspec import Struct
@@ -282,15 +281,7 @@ class LogMove:
         self.size = future.size
 
     def _append_group(self, future: Log, group: list[memoryview]) -> None:
-        data = b"".join(group)
-        config = future.config
-        if len(data) > config.segment_bytes:
-            # A single batch that was written before segment.bytes was lowered.
-            future.config = replace(config, segment_bytes=len(data))
-        try:
-            future.append_as_follower(data)
-        finally:
-            future.config = config
+        future.append_as_follower(b"".join(group))
 
     def _extend_to(self, offset: int) -> None:
         """Makes the future log end at `offset`, where the current log ends."""

@@ -167,10 +167,68 @@ def test_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
         error = refused(log, filler(1001))
         assert error.code is ErrorCode.RECORD_LIST_TOO_LARGE
         assert "segment.bytes" in error.message
-        follower = filler(1001, base_offset=1)
-        with pytest.raises(KafkaError) as too_large:
-            log.append_as_follower(follower)
-        assert too_large.value.code is ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+def test_a_follower_accepts_a_batch_larger_than_a_segment(tmp_path: Path) -> None:
+    """P7: it was appended before segment.bytes was lowered; refusing it would end replication."""
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
+        log.append_as_follower(filler(400))
+        log.append_as_follower(filler(1001, base_offset=1))
+        log.append_as_follower(filler(400, base_offset=2))
+        assert directory.sizes() == {0: 400, 1: 1001, 2: 400}
+
+
+def test_a_fetch_larger_than_a_segment_is_divided(tmp_path: Path) -> None:
+    with LogDirectory(tmp_path, SMALL) as directory:
+        log = directory.open()
+        sizes = (300, 300, 300, 1500, 700, 200)
+        sent = b"".join(filler(size, base_offset=n) for n, size in enumerate(sizes))
+        info = log.append_as_follower(sent, 0)
+        assert (info.first_offset, info.last_offset, info.has_rolled) == (0, 5, True)
+        assert directory.sizes() == {0: 900, 3: 1500, 4: 900}
+        assert b"".join(directory.file(base).read_bytes() for base in (0, 3, 4)) == sent
+
+
+def test_a_fetch_may_end_with_an_incomplete_batch(tmp_path: Path) -> None:
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
+        first, second = batch(b"a"), batch(b"b", base_offset=1)
+        for cut in (1, 16, 17, 60, 61, len(second) - 1):
+            info = log.append_as_follower(first + second[:cut], 0)
+            assert info.last_offset == 0
+            begin_truncation(log, 0).complete()
+        with pytest.raises(InvalidRecordError):
+            log.append_as_follower(first[:-1], 0)
+        assert log.log_end_offset == 0
+
+
+def test_batches_of_a_later_epoch_than_the_leaders_are_left_out(tmp_path: Path) -> None:
+    """The CRC does not cover the epoch; a wrong one would make the follower truncate later."""
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
+        sent = batch(b"a", leader_epoch=2) + batch(b"b", base_offset=1, leader_epoch=9)
+        assert log.append_as_follower(sent, 2).last_offset == 0
+        with pytest.raises(InvalidRecordError):
+            log.append_as_follower(batch(b"b", base_offset=1, leader_epoch=9), 2)
+        assert log.epochs.entries() == [EpochEntry(2, 0)]
+
+
+def test_a_fetch_with_a_damaged_batch_changes_nothing(tmp_path: Path) -> None:
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
+        broken = batch(b"a") + batch(b"b", base_offset=1)
+        broken[-1] ^= 1
+        with pytest.raises(CorruptRecordError):
+            log.append_as_follower(broken, 0)
+        short = batch(b"a")
+        short[8:12] = (48).to_bytes(4, "big")
+        with pytest.raises(CorruptRecordError):
+            log.append_as_follower(short, 0)
+        swapped = batch(b"b", base_offset=5) + batch(b"a", base_offset=4)
+        with pytest.raises(InvalidRecordError):
+            log.append_as_follower(swapped, 0)
+        assert (log.log_end_offset, log.size) == (0, 0)
 
 
 def test_refused_batches_are_not_stored(tmp_path: Path) -> None:
