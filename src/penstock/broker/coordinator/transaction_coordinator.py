@@ -7,13 +7,12 @@ when the markers are written.
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import cast
+from typing import Protocol, cast
 
 from msgspec.structs import replace
 
 from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost, completed
 from penstock.broker.coordinator.log import BatchReader, append_records
-from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.metadata.features import TRANSACTION_VERSION
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.replica.replica import Replica
@@ -55,13 +54,29 @@ logger = logging.getLogger(__name__)
 
 _RETRY_S = 0.1
 """The pause before a marker is written again; it doubles each time, up to a limit."""
-_MAX_RETRY_S = 5.0
+_MAX_RETRY_S = 1.0
 _MAX_IMMEDIATE_MARKERS = 32
 """Up to so many markers are written at once, without a task."""
 _BETWEEN_BROKERS_VERSION = 5
 """The version of AddPartitionsToTxn that a broker sends on behalf of its clients."""
 _DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+
+
+class MarkerWriter(Protocol):
+    """Writes the ends of transactions to partitions, such as a `TransactionMarkerChannel`."""
+
+    def write_at_once(
+        self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
+    ) -> frozenset[TopicPartition]:
+        """Writes what needs to wait for nothing; returns the partitions written."""
+        ...
+
+    async def write(
+        self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Returns the error of each partition."""
+        ...
 
 
 class TransactionCoordinator(
@@ -75,7 +90,7 @@ class TransactionCoordinator(
         self,
         context: CoordinatorContext,
         producer_ids: ProducerIdManager,
-        markers: TransactionMarkers,
+        markers: MarkerWriter,
     ) -> None:
         super().__init__(context)
         self._producer_ids = producer_ids

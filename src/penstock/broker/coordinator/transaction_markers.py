@@ -23,12 +23,18 @@ logger = logging.getLogger(__name__)
 
 _PARTITIONS_AT_ONCE = 50
 
+_REPLICATION_TIMEOUT_S = 30.0
+"""How long a marker waits for the followers before its coordinator writes it again."""
+
 _NO_FLUSH = 2**63 - 1
 """The value of `flush.messages` of a log that is not flushed after appends."""
 
 
 class TransactionMarkers:
-    """Writes markers for the transaction coordinator of this broker and for WriteTxnMarkers."""
+    """Writes markers for transaction coordinators, of this broker and of others.
+
+    A marker counts as written when all in-sync replicas have it.
+    """
 
     def __init__(
         self,
@@ -48,7 +54,10 @@ class TransactionMarkers:
     def write_at_once(
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Writes markers to the partitions that need no flush; returns the partitions written."""
+        """Writes markers to the partitions without followers that need no flush.
+
+        Returns the partitions written.
+        """
         return frozenset(
             partition for partition in sorted(partitions) if self._try_write(marker, partition)
         )
@@ -56,7 +65,7 @@ class TransactionMarkers:
     def _try_write(self, marker: WritableTxnMarker, partition: TopicPartition) -> bool:
         try:
             replica = self._replicas.find(*partition)
-            if replica.config.log.flush_messages < _NO_FLUSH:
+            if replica.config.log.flush_messages < _NO_FLUSH or replica.partition.followers:
                 return False
             self._append(marker, partition, replica)
         except KafkaError:
@@ -84,6 +93,8 @@ class TransactionMarkers:
             if info.needs_flush:
                 # Otherwise the coordinator would complete a transaction whose marker may be lost.
                 await asyncio.shield(self._log_flusher.flush(replica.log))
+            if replica.partition.followers:
+                return partition, await _replicated(replica, info.last_offset + 1)
         except OSError as error:
             logger.error("cannot flush %s: %s", partition, error)
             return partition, ErrorCode.KAFKA_STORAGE_ERROR
@@ -129,3 +140,24 @@ class TransactionMarkers:
         if info.has_rolled:
             self._log_flusher.flush(replica.log)
         return info
+
+
+async def _replicated(replica: Replica, offset: int) -> ErrorCode:
+    """Waits until the high watermark reaches an offset; returns why it does not."""
+    if replica.log.high_watermark >= offset:
+        return ErrorCode.NONE
+    reached: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+
+    def on_result(code: ErrorCode) -> None:
+        if not reached.done():
+            reached.set_result(code)
+
+    wait = replica.commit_watchers.add(offset, on_result)
+    try:
+        async with asyncio.timeout(_REPLICATION_TIMEOUT_S):
+            return await reached
+    except TimeoutError:
+        return ErrorCode.REQUEST_TIMED_OUT
+    finally:
+        if not reached.done() or reached.cancelled():
+            replica.commit_watchers.discard(wait)

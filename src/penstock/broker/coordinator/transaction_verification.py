@@ -7,12 +7,11 @@ the partition was added or, for clients of transaction version 2, adds it.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, drop_traceback
@@ -57,18 +56,34 @@ _TRANSIENT = frozenset(
 """Errors that pass when the coordinator is found or has ended the previous transaction."""
 
 
+class Coordinators(Protocol):
+    """The coordinators of all transactional ids, such as an `AddPartitionsManager`."""
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Returns the error of each partition."""
+        ...
+
+
 class TransactionVerifier:
     """Verifies transactions with their coordinator, for Produce and TxnOffsetCommit."""
 
     def __init__(
         self,
         replicas: ReplicaManager,
-        transactions: TransactionCoordinator,
+        coordinators: Coordinators,
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
         self._replicas = replicas
-        self._transactions = transactions
+        self._coordinators = coordinators
         self._config = config
         self._clock = clock
 
@@ -155,7 +170,7 @@ class TransactionVerifier:
         )
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while True:
-            errors = await self._transactions.add_partitions(
+            errors = await self._coordinators.add_partitions(
                 transactional_id, producer_id, producer_epoch, partitions, verify_only=not adds
             )
             retries = adds and ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
