@@ -7,6 +7,7 @@ import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,9 @@ from penstock.controller.metadata import Endpoint
 
 logger = logging.getLogger(__name__)
 
+_ORPHAN_STOP_S = 30.0
+"""How long a broker may take to stop after its supervisor has ended."""
+
 
 def run(
     properties: Path | None, overrides: list[str], ready: Callable[[Sequence[Endpoint]], None]
@@ -27,7 +31,19 @@ def run(
 
     `ready` is called once, with the advertised endpoints, when the broker accepts requests.
     """
-    config = load_broker_config(properties, overrides, hostname=socket.gethostname())
+    run_broker(load_broker_config(properties, overrides, hostname=socket.gethostname()), ready)
+
+
+def run_broker(
+    config: BrokerConfig,
+    ready: Callable[[Sequence[Endpoint]], None],
+    *,
+    parent_fd: int | None = None,
+) -> None:
+    """Runs a broker with these settings, like `run`.
+
+    It also stops when the other end of the pipe `parent_fd` is closed: its supervisor has ended.
+    """
     # A thread that compresses records without releasing the interpreter lock stalls the loop for
     # this long: 5.4 ms with Python's default, 1.3 ms with this value.
     sys.setswitchinterval(0.0005)
@@ -36,7 +52,7 @@ def run(
     for directory in config.list("log.dirs"):
         _warn_if_readable_by_others(directory)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config, ready))
+        runner.run(_serve(config, ready, parent_fd))
 
 
 def _warn_if_readable_by_others(directory: str) -> None:
@@ -61,11 +77,15 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _serve(config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None]) -> None:
+async def _serve(
+    config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None], parent_fd: int | None
+) -> None:
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_requested.set)
+    if parent_fd is not None:
+        loop.add_reader(parent_fd, _on_parent_exit, parent_fd, stop_requested)
     app = App(config)
     await app.start()
     collecting = loop.create_task(collect_garbage())
@@ -75,3 +95,13 @@ async def _serve(config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], Non
     logger.info("stopping")
     await app.stop()
     logger.info("stopped")
+
+
+def _on_parent_exit(parent_fd: int, stop_requested: asyncio.Event) -> None:
+    """Requests the stop, and ends the process if that takes too long without the supervisor."""
+    asyncio.get_running_loop().remove_reader(parent_fd)
+    logger.error("the supervisor has ended: this broker stops too")
+    stop_requested.set()
+    timer = threading.Timer(_ORPHAN_STOP_S, os._exit, (1,))
+    timer.daemon = True
+    timer.start()

@@ -17,12 +17,17 @@ class LogFormat(StrEnum):
 class HumanFormatter(logging.Formatter):
     """`2026-01-31 12:00:00,123 INFO  replicas  text key=value`."""
 
+    def __init__(self, broker_id: int | None = None) -> None:
+        """Lines name the broker if several processes write to the same output."""
+        super().__init__()
+        self._source = "" if broker_id is None else f"[broker {broker_id}] "
+
     def format(self, record: logging.LogRecord) -> str:
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
         fields = "".join(f" {name}={value}" for name, value in _fields(record).items())
         line = (
             f"{at},{int(record.msecs):03d} {record.levelname:<7} "
-            f"{_component(record):<9} {record.getMessage()}{fields}"
+            f"{self._source}{_component(record):<9} {record.getMessage()}{fields}"
         )
         return (
             line if record.exc_info is None else f"{line}\n{self.formatException(record.exc_info)}"
@@ -32,11 +37,16 @@ class HumanFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """One object per line: time, level, component, message and the `extra` fields."""
 
+    def __init__(self, broker_id: int | None = None) -> None:
+        super().__init__()
+        self._source = {} if broker_id is None else {"broker": broker_id}
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
             + f".{int(record.msecs):03d}Z",
             "level": record.levelname,
+            **self._source,
             "component": _component(record),
             "message": record.getMessage(),
             **_fields(record),
@@ -55,10 +65,14 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in _KNOWN}
 
 
-def set_up_logging(log_format: LogFormat, level: str) -> None:
-    """Sends all log lines to standard error; standard output is for results."""
+def set_up_logging(log_format: LogFormat, level: str, broker_id: int | None = None) -> None:
+    """Sends all log lines to standard error; standard output is for results.
+
+    Lines name the broker if several processes write to the same output.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format is LogFormat.JSON else HumanFormatter())
+    formatter = JsonFormatter if log_format is LogFormat.JSON else HumanFormatter
+    handler.setFormatter(formatter(broker_id))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -4,15 +4,11 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from penstock.cli.logging_setup import LogFormat, set_up_logging
 from penstock.cli.options import argument, option
-
-if TYPE_CHECKING:
-    from penstock.controller.metadata import Endpoint
 
 
 class LogLevel(StrEnum):
@@ -34,6 +30,14 @@ def serve(
         help="A setting, overriding the file. May be repeated. Passwords are hidden from the "
         "process list.",
     ),
+    brokers: int = option(
+        "--brokers",
+        default=1,
+        min=1,
+        metavar="N",
+        help="The number of brokers, each in a process of its own. They have the ids, ports and "
+        "directories that follow those of the first one.",
+    ),
     log_format: LogFormat = option(
         "--log-format", default=LogFormat.HUMAN, help="The format of log lines on standard error."
     ),
@@ -41,29 +45,39 @@ def serve(
         "--log-level", default=LogLevel.INFO, help="The lowest level that is logged."
     ),
 ) -> None:
-    """Run a broker until SIGTERM or Ctrl-C.
+    """Run a broker, or several, until SIGTERM or Ctrl-C.
 
     Settings have Kafka's names. One line on standard output tells when and
     where clients can connect.
     """
     # Imported here because the modules of the broker would slow down other commands.
-    from penstock.broker.main import run
     from penstock.core.errors import KafkaError
 
     set_up_logging(log_format, log_level.value)
     try:
-        run(properties, settings or [], _print_ready)
+        if brokers == 1:
+            from penstock.broker.main import run
+
+            run(
+                properties,
+                settings or [],
+                lambda endpoints: _print_ready([endpoint.address for endpoint in endpoints]),
+            )
+        else:
+            from penstock.broker.supervisor.supervisor import run as run_supervisor
+
+            command = child_command(log_format, log_level)
+            run_supervisor(properties, settings or [], brokers, command, _print_ready)
     except KafkaError as error:
         print(f"penstock: {error.message}", file=sys.stderr)
         raise typer.Exit(1) from None
 
 
-def _print_ready(endpoints: "Sequence[Endpoint]") -> None:
+def child_command(log_format: LogFormat, log_level: LogLevel) -> list[str]:
+    """Returns the command of one broker process of a supervisor."""
+    return [sys.executable, "-m", "penstock.cli.child_main", log_format.value, log_level.value]
+
+
+def _print_ready(addresses: Sequence[str]) -> None:
     """Prints the line that users and scripts wait for, with the advertised addresses."""
-    addresses = [
-        f"[{endpoint.host}]:{endpoint.port}"
-        if ":" in endpoint.host
-        else f"{endpoint.host}:{endpoint.port}"
-        for endpoint in endpoints
-    ]
     print(f"penstock is ready on {', '.join(addresses)}", flush=True)

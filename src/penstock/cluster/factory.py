@@ -1,6 +1,7 @@
 """Opens the metadata store that the configuration selects.
 
-The embedded store is the only kind so far. A store in ZooKeeper will be a second branch of
+A broker process of a supervisor uses the store that the supervisor serves; a single broker, and the
+supervisor itself, open the embedded store. A store in ZooKeeper will be another branch of
 `open_store`, selected by `zookeeper.connect`.
 """
 
@@ -9,10 +10,21 @@ from typing import Final, NamedTuple
 
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.store import MetadataStore
+from penstock.cluster.supervised.client import SupervisedStore
 from penstock.core.errors import KafkaStorageError
 
 STORE_FILE: Final = "penstock-metadata.db"
 """The embedded store's file in its directory."""
+SOCKET_FILE: Final = "penstock-metadata.sock"
+"""The socket beside it at which a supervisor serves the store to its brokers."""
+
+
+class SupervisorConfig(NamedTuple):
+    """The supervisor that serves the store of this broker."""
+
+    socket: Path
+    broker_id: int
+    session_timeout_ms: int
 
 
 class StoreConfig(NamedTuple):
@@ -20,10 +32,18 @@ class StoreConfig(NamedTuple):
 
     directory: Path
     """`metadata.log.dir`, or the first directory of `log.dirs`; created if it does not exist."""
+    supervisor: SupervisorConfig | None = None
+    """Set for a broker process of `penstock serve --brokers`."""
 
 
 def open_store(config: StoreConfig) -> MetadataStore:
     """Starts a session with the store. Raises `KafkaStorageError` if it cannot be opened."""
+    if config.supervisor is not None:
+        return SupervisedStore(
+            config.supervisor.socket,
+            name=f"broker {config.supervisor.broker_id}",
+            session_timeout_ms=config.supervisor.session_timeout_ms,
+        )
     try:
         config.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -44,6 +44,12 @@ class Endpoint(NamedTuple):
     port: int
     security_protocol: SecurityProtocol
 
+    @property
+    def address(self) -> str:
+        """`host:port`, with brackets around an IPv6 address."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
 
 # --- keys: the node that a record belongs to. Keys of different kinds are never equal, so that they
 # can share a dictionary: those with one field are no tuples.

@@ -78,3 +78,17 @@ def _with_suffix(partition: TopicPartition, unique: str, suffix: str) -> str:
     # Long topic names are shortened to fit.
     rest = f"-{partition.partition}.{unique}{suffix}"
     return partition.topic[: MAX_NAME_BYTES - len(rest)] + rest
+
+
+def broker_directory_name(broker_id: int) -> str:
+    """Returns the log directory of a broker within that of the first broker of its machine.
+
+    It has no hyphen, so that it is not the name of a partition's directory.
+    """
+    return f"broker.{broker_id}"
+
+
+def is_broker_directory(name: str) -> bool:
+    """Whether it is the log directory of another broker of this machine."""
+    prefix, _, broker_id = name.partition(".")
+    return prefix == "broker" and broker_id.isdecimal()

@@ -10,7 +10,7 @@ from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.checks import connection_overrides
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.config.security_posture import client_auth
-from penstock.cluster.factory import StoreConfig
+from penstock.cluster.factory import StoreConfig, SupervisorConfig
 from penstock.net.server.limits import UNLIMITED, Limits
 from penstock.net.server.socket_server import Listener
 from penstock.net.tls.settings import TlsSettings, build_context
@@ -119,7 +119,12 @@ def producer_limits(config: BrokerConfig) -> ProducerLimits:
 
 
 def store_config(config: BrokerConfig) -> StoreConfig:
-    return StoreConfig(Path(config.text("metadata.log.dir") or config.list("log.dirs")[0]))
+    directory = Path(config.text("metadata.log.dir") or config.list("log.dirs")[0])
+    socket = config.text("metadata.store.socket")
+    if socket is None:
+        return StoreConfig(directory)
+    timeout_ms = config.int("zookeeper.session.timeout.ms")
+    return StoreConfig(directory, SupervisorConfig(Path(socket), config.int("node.id"), timeout_ms))
 
 
 def new_authorizer(config: BrokerConfig) -> AclAuthorizer | None:

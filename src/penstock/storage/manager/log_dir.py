@@ -34,6 +34,7 @@ from penstock.storage.disk_errors import is_lack_of_room, remedy_for
 from penstock.storage.file_names import (
     DELETE_DIRECTORY_SUFFIX,
     deleted_directory_name,
+    is_broker_directory,
     parse_future_directory,
 )
 from penstock.storage.index.mapped_index import CorruptIndexError
@@ -213,7 +214,8 @@ class LogDir:
                 continue
             partition = partition_of_directory(name)
             if partition is None:
-                logger.warning("ignoring %s, which is not the directory of a partition", path)
+                if not is_broker_directory(name):
+                    logger.warning("ignoring %s, which is not the directory of a partition", path)
             else:
                 partitions.append((partition, path))
         return partitions

@@ -85,6 +85,8 @@ controller.quorum.voters LIST H-- .
     The voters of the KRaft quorum.
 metadata.log.dir STRING H-* . null
     The directory of the cluster metadata; the first of log.dirs if not set.
+metadata.store.socket STRING H-*i . null
+    The Unix socket of the supervisor's metadata store; penstock serve --brokers sets it.
 metadata.log.max.record.bytes.between.snapshots LONG H-- 1.. 20971520
     The size of the KRaft log between two snapshots.
 metadata.log.max.snapshot.interval.ms LONG H-- 0.. 3600000

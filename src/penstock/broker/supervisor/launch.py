@@ -1,0 +1,98 @@
+"""The settings of each broker process of a supervisor: ids, ports and directories.
+
+The first broker keeps the settings of a single one, so that a data directory can be used with one
+broker or with several. The others get the next ids, the next ports, and subdirectories.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.listeners import ListenerSpec
+from penstock.broker.config.settings import ConfigError
+from penstock.controller.metadata import Record, TopicRecord
+from penstock.storage.file_names import broker_directory_name
+
+
+class BrokerLaunch(NamedTuple):
+    """A broker process to start: its id and all of its settings."""
+
+    broker_id: int
+    settings: dict[str, str]
+
+
+def plan_launches(
+    config: BrokerConfig, count: int, *, rack: str, socket: Path | None
+) -> list[BrokerLaunch]:
+    """Returns the processes for `count` brokers with the ids from `node.id` on.
+
+    `rack` is the rack of all of them if `broker.rack` is not set; `socket` is the supervisor's
+    metadata store, None if they use another one. Raises ConfigError if two listeners would have the
+    same port.
+    """
+    first_id = config.int("node.id")
+    launches = []
+    ports: dict[int, str] = {}
+    for index in range(count):
+        broker_id = first_id + index
+        listeners = _shifted(config.listeners, index)
+        for spec in listeners:
+            _claim_port(ports, spec, broker_id)
+        settings = dict(config.texts()) | {
+            "node.id": str(broker_id),
+            "listeners": ",".join(map(str, listeners)),
+            "log.dirs": ",".join(
+                path if index == 0 else f"{path}/{broker_directory_name(broker_id)}"
+                for path in config.list("log.dirs")
+            ),
+        }
+        if config.text("advertised.listeners") is not None:
+            settings["advertised.listeners"] = ",".join(
+                map(str, _shifted(config.advertised, index))
+            )
+        if config.text("broker.rack") is None:
+            settings["broker.rack"] = rack
+        if socket is not None:
+            settings["metadata.store.socket"] = str(socket)
+        launches.append(BrokerLaunch(broker_id, settings))
+    return launches
+
+
+def missing_brokers(records: Iterable[Record], broker_ids: Iterable[int]) -> dict[int, list[str]]:
+    """Returns the brokers that have replicas but are not among `broker_ids`, with their topics."""
+    present = frozenset(broker_ids)
+    missing: dict[int, list[str]] = {}
+    for record in records:
+        if isinstance(record, TopicRecord):
+            replicas = {
+                broker_id
+                for assignment in record.assignments.values()
+                for broker_id in assignment.replicas
+            }
+            for broker_id in sorted(replicas - present):
+                missing.setdefault(broker_id, []).append(record.topic)
+    return dict(sorted(missing.items()))
+
+
+def _shifted(listeners: Iterable[ListenerSpec], index: int) -> list[ListenerSpec]:
+    return [spec._replace(port=spec.port + index if spec.port else 0) for spec in listeners]
+
+
+def _claim_port(ports: dict[int, str], spec: ListenerSpec, broker_id: int) -> None:
+    """Raises ConfigError if the port is out of range or another listener has it."""
+    if not spec.port:
+        return
+    owner = ports.setdefault(spec.port, f"listener {spec.name} of broker {broker_id}")
+    if spec.port > 65535:
+        raise ConfigError(
+            f"broker {broker_id} would listen on port {spec.port}",
+            "listeners",
+            remedy="use a lower port: each broker has the next one",
+        )
+    if owner != f"listener {spec.name} of broker {broker_id}":
+        raise ConfigError(
+            f"listener {spec.name} of broker {broker_id} would have port {spec.port}, as {owner}",
+            "listeners",
+            remedy="leave one port per broker between the ports of listeners",
+        )

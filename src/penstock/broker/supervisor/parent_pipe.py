@@ -1,0 +1,44 @@
+"""The pipes between the supervisor and a broker process, as the broker uses them.
+
+Standard input has one line of JSON with the broker's id and settings, so that no password is in the
+process list. The supervisor keeps the pipe open: its end means that the supervisor has ended.
+Standard output takes one line of JSON: the addresses of the broker, or why it cannot start.
+"""
+
+import os
+import sys
+from typing import Final
+
+import msgspec
+
+from penstock.broker.supervisor.launch import BrokerLaunch
+
+PARENT_FD: Final = 0
+_LAUNCHES: Final = msgspec.json.Decoder(BrokerLaunch)
+
+
+class StartResult(msgspec.Struct):
+    """What a broker process reports once: its addresses, or the error that ends it."""
+
+    addresses: list[str] = []
+    error: str = ""
+
+
+def receive_launch() -> BrokerLaunch:
+    """Waits for the settings of this process. Raises EOFError if the supervisor has ended."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        data = os.read(PARENT_FD, 65536)
+        if not data:
+            raise EOFError("the supervisor has ended")
+        line += data
+    return _LAUNCHES.decode(line)
+
+
+def report(result: StartResult) -> None:
+    """Sends the result to the supervisor, which has ended if it cannot be sent."""
+    try:
+        sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os._exit(1)

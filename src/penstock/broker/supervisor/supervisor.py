@@ -1,0 +1,202 @@
+"""The supervisor of several broker processes on one machine, which owns their metadata store.
+
+    penstock serve --brokers 4
+        supervisor                      the embedded store, served at a Unix socket
+        ├── broker 0, 127.0.0.1:9092    the data directory
+        ├── broker 1, 127.0.0.1:9093    the data directory/broker.1
+        └── …
+
+A broker that ends is started again, after a delay that grows while it keeps ending. The first start
+is different: if one broker cannot start, the supervisor stops all of them and reports why, because
+the settings are wrong. All processes share one fate otherwise: the brokers stop when the supervisor
+stops, and when it is killed.
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from itertools import chain, repeat
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.component_config import store_config
+from penstock.broker.config.properties import load_broker_config
+from penstock.broker.supervisor.broker_process import BrokerProcess, start_broker_process
+from penstock.broker.supervisor.launch import BrokerLaunch, missing_brokers, plan_launches
+from penstock.cluster.factory import SOCKET_FILE, open_store
+from penstock.cluster.supervised.server import StoreServer
+from penstock.core.errors import KafkaError, KafkaStorageError
+
+logger = logging.getLogger(__name__)
+
+RESTART_DELAYS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""The delay before each restart in a row; the last one repeats."""
+STABLE_S: Final = 30.0
+"""A broker that has run for this long starts the delays anew when it ends."""
+STOP_TIMEOUT_S: Final = 60.0
+_NAMED_TOPICS: Final = 5
+
+
+def run(
+    properties: Path | None,
+    overrides: list[str],
+    count: int,
+    command: Sequence[str],
+    ready: Callable[[Sequence[str]], None],
+) -> None:
+    """Runs `count` brokers until SIGTERM or SIGINT; KafkaError if one of them cannot start.
+
+    `command` starts one broker process (see `parent_pipe`). `ready` is called once, with the
+    addresses of all brokers, when all of them serve requests.
+    """
+    hostname = socket.gethostname()
+    config = load_broker_config(properties, overrides, hostname=hostname)
+    with ExitStack() as closing:
+        server, socket_path = _serve_store(config, count)
+        closing.callback(server.close)
+        launches = plan_launches(config, count, rack=hostname, socket=socket_path)
+        asyncio.run(Supervisor(launches, command).run(ready))
+
+
+def _serve_store(config: BrokerConfig, count: int) -> tuple[StoreServer, Path]:
+    """Opens the store, which fails if another process has it, and serves it at a socket."""
+    store_settings = store_config(config)
+    store = open_store(store_settings)
+    try:
+        first_id = config.int("node.id")
+        _warn_of_missing_brokers(
+            missing_brokers(store.load().records, range(first_id, first_id + count)), count
+        )
+        path = (store_settings.directory / SOCKET_FILE).absolute()
+        return StoreServer(store, path), path
+    except BaseException:
+        store.close()
+        raise
+
+
+def _warn_of_missing_brokers(missing: dict[int, list[str]], count: int) -> None:
+    for broker_id, topics in missing.items():
+        names = ", ".join(topics[:_NAMED_TOPICS])
+        if len(topics) > _NAMED_TOPICS:
+            names += f" and {len(topics) - _NAMED_TOPICS} more"
+        logger.warning(
+            "broker %d is not among the %d that are started, but has replicas of %s: they are "
+            "offline; start with more brokers, or move the replicas first",
+            broker_id,
+            count,
+            names,
+        )
+
+
+class Supervisor:
+    """Broker processes that are started, started again when they end, and stopped."""
+
+    def __init__(self, launches: Sequence[BrokerLaunch], command: Sequence[str]) -> None:
+        self._launches = launches
+        self._command = command
+        self._processes: dict[int, BrokerProcess] = {}
+        self._stop_requested = asyncio.Event()
+        self._is_stopping = False
+
+    async def run(self, ready: Callable[[Sequence[str]], None]) -> None:
+        """Runs until a signal requests the stop; KafkaStorageError if a first start fails."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._request_stop)
+        runs: list[asyncio.Task[None]] = []
+        try:
+            starts = [loop.create_task(self._start(launch)) for launch in self._launches]
+            stopping = loop.create_task(self._stop_requested.wait())
+            addresses = await self._first_starts(starts, stopping)
+            if addresses is not None:
+                ready(addresses)
+                runs = [loop.create_task(self._keep_running(launch)) for launch in self._launches]
+                await stopping
+        finally:
+            await self._stop(runs)
+
+    def _request_stop(self) -> None:
+        if self._stop_requested.is_set():
+            logger.warning("the second signal: brokers that still run are killed")
+            for process in self._processes.values():
+                process.kill()
+        self._stop_requested.set()
+
+    # --- start
+
+    async def _first_starts(
+        self, starts: Sequence[asyncio.Task[list[str]]], stopping: asyncio.Task[object]
+    ) -> list[str] | None:
+        """Returns the addresses of all brokers; None if the stop was requested before."""
+        waiting: list[asyncio.Future[Any]] = [asyncio.gather(*starts), stopping]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting[0].done():
+                return None
+            return list(chain.from_iterable(waiting[0].result()))
+        finally:
+            for task in starts:
+                task.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+
+    async def _start(self, launch: BrokerLaunch) -> list[str]:
+        """Starts one broker; returns its addresses. Raises KafkaStorageError if it fails."""
+        try:
+            process = await start_broker_process(self._command, launch)
+        except OSError as error:
+            raise KafkaStorageError(
+                f"broker {launch.broker_id} cannot be started: {error}"
+            ) from error
+        self._processes[launch.broker_id] = process
+        result = await process.start_result()
+        if result.error:
+            raise KafkaStorageError(result.error, subject=f"broker {launch.broker_id}")
+        logger.info(
+            "broker %d (pid %d) is ready on %s",
+            launch.broker_id,
+            process.pid,
+            ", ".join(result.addresses),
+        )
+        return result.addresses
+
+    async def _keep_running(self, launch: BrokerLaunch) -> None:
+        """Starts a broker again whenever it ends."""
+        loop = asyncio.get_running_loop()
+        delays = _restart_delays()
+        while True:
+            process = self._processes[launch.broker_id]
+            started_at = loop.time()
+            how = await process.wait()
+            if loop.time() - started_at >= STABLE_S:
+                delays = _restart_delays()
+            delay_s = next(delays)
+            logger.error(
+                "broker %d (pid %d) %s; it is started again in %g s",
+                launch.broker_id,
+                process.pid,
+                how,
+                delay_s,
+            )
+            await asyncio.sleep(delay_s)
+            try:
+                await self._start(launch)
+            except KafkaError as error:
+                logger.error("%s", error.message)
+
+    # --- stop
+
+    async def _stop(self, runs: Sequence[asyncio.Task[None]]) -> None:
+        """Stops all brokers at the same time, and waits for them."""
+        for task in runs:
+            task.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+        processes = list(self._processes.values())
+        await asyncio.gather(*(process.stop(STOP_TIMEOUT_S) for process in processes))
+
+
+def _restart_delays() -> "chain[float]":
+    return chain(RESTART_DELAYS_S, repeat(RESTART_DELAYS_S[-1]))

@@ -1,0 +1,84 @@
+"""The settings of each broker process, and brokers whose replicas would be missing."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.settings import ConfigError
+from penstock.broker.supervisor.launch import BrokerLaunch, missing_brokers, plan_launches
+from penstock.controller.metadata import Assignment, Record, TopicRecord
+from tests.support.cluster.metadata_changes import config as config_record
+from tests.support.cluster.metadata_changes import topic
+
+
+def launches(count: int, **settings: str) -> list[BrokerLaunch]:
+    properties = {name.replace("_", "."): value for name, value in settings.items()}
+    config = BrokerConfig.from_properties(properties, hostname="h")
+    return plan_launches(config, count, rack="h", socket=Path("/d/s.sock"))
+
+
+def test_the_first_broker_keeps_its_settings_and_the_others_get_the_next() -> None:
+    first, second = launches(2, log_dirs="/a,/b", num_partitions="3")
+    assert first == BrokerLaunch(
+        0,
+        {
+            "node.id": "0",
+            "listeners": "PLAINTEXT://127.0.0.1:9092",
+            "log.dirs": "/a,/b",
+            "num.partitions": "3",
+            "broker.rack": "h",
+            "metadata.store.socket": "/d/s.sock",
+        },
+    )
+    assert second.broker_id == 1
+    assert second.settings == first.settings | {
+        "node.id": "1",
+        "listeners": "PLAINTEXT://127.0.0.1:9093",
+        "log.dirs": "/a/broker.1,/b/broker.1",
+    }
+
+
+def test_ids_continue_from_the_configured_one() -> None:
+    plan = launches(3, broker_id="5", broker_rack="r1")
+    assert [launch.broker_id for launch in plan] == [5, 6, 7]
+    assert {launch.settings["broker.rack"] for launch in plan} == {"r1"}
+    assert [launch.settings["log.dirs"] for launch in plan][1].endswith("/broker.6")
+
+
+def test_free_ports_stay_free_ports() -> None:
+    plan = launches(2, listeners="PLAINTEXT://:0,SSL://[::1]:0")
+    assert {launch.settings["listeners"] for launch in plan} == {"PLAINTEXT://:0,SSL://[::1]:0"}
+
+
+def test_advertised_ports_move_with_the_ports() -> None:
+    plan = launches(
+        2, listeners="PLAINTEXT://:9092", advertised_listeners="PLAINTEXT://example.org:19092"
+    )
+    assert plan[1].settings["listeners"] == "PLAINTEXT://:9093"
+    assert plan[1].settings["advertised.listeners"] == "PLAINTEXT://example.org:19093"
+
+
+def test_listeners_that_would_share_a_port_are_refused() -> None:
+    with pytest.raises(
+        ConfigError, match=r"broker 1 would have port 9093, as listener SSL of"
+    ) as e:
+        launches(2, listeners="PLAINTEXT://:9092,SSL://:9093")
+    assert "leave one port per broker" in e.value.message
+    assert len(launches(2, listeners="PLAINTEXT://:9092,SSL://:9094")) == 2
+
+
+def test_a_port_above_the_highest_is_refused() -> None:
+    with pytest.raises(ConfigError, match="broker 1 would listen on port 65536"):
+        launches(2, listeners="PLAINTEXT://:65535")
+
+
+def test_brokers_that_are_not_started_but_have_replicas_are_named() -> None:
+    records: list[Record] = [
+        config_record(("users", "ann"), a="1"),
+        TopicRecord("a", topic("a").topic_id, {0: Assignment((0, 3)), 1: Assignment((3, 2))}),
+        TopicRecord("b", topic("b").topic_id, {0: Assignment((3,))}),
+        TopicRecord("c", topic("c").topic_id, {0: Assignment((0, 1))}),
+    ]
+    assert missing_brokers(records, range(2)) == {2: ["a"], 3: ["a", "b"]}
+    assert missing_brokers(records, range(4)) == {}
