@@ -5,6 +5,9 @@ before the image applies them, or `full_updates` after it has become the control
 gets one `BrokerUpdate` for each event, however many partitions changed. The controller's own broker
 receives the value itself; `control_requests.py` turns it into LeaderAndIsr, UpdateMetadata and
 StopReplica requests for the others.
+
+Brokers do not see a topic that is being deleted: it leaves their metadata when the deletion is
+requested, and `topic_deletion.py` decides when its replicas are stopped.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +22,8 @@ from penstock.controller.metadata import (
     Delete,
     PartitionRecord,
     Put,
+    TopicDeletionKey,
+    TopicDeletionRecord,
     TopicKey,
     TopicRecord,
 )
@@ -85,7 +90,7 @@ def broker_updates(
     `image` does not contain the changes yet. Replicas of a partition receive its state if its
     leader epoch has changed; a leader that changed its ISR knows it already. Replicas that are no
     longer assigned are deleted. A broker that has registered with the changes gets a full update.
-    `stops` are replicas to stop in addition.
+    `stops` are replicas to stop in addition; their brokers do not receive the partitions' states.
     """
     delta = _Delta(image, changes)
     delta.collect()
@@ -97,8 +102,11 @@ def broker_updates(
         after = image.after(changes)
         updates = _full_updates(after, delta.started, _all_metadata(after))
     for broker_id, broker in delta.live.items():
-        partitions = delta.partitions.get(broker_id, ())
+        partitions: Sequence[PartitionUpdate] = delta.partitions.get(broker_id, ())
         broker_stops = replica_stops.get(broker_id, ())
+        if broker_stops and partitions:
+            stopped = {stop.key for stop in broker_stops}
+            partitions = [update for update in partitions if update.record.key not in stopped]
         if broker_id in updates:
             updates[broker_id] = updates[broker_id]._replace(stops=broker_stops)
         elif partitions or delta.metadata or broker_stops:
@@ -129,6 +137,8 @@ def metadata_changes(image: ClusterImage, update: BrokerUpdate) -> Sequence[Chan
 def _all_metadata(image: ClusterImage) -> list[Change]:
     records: list[Change] = [Put(broker) for broker in image.brokers.values()]
     for topic in image.topics.values():
+        if image.is_deleting(topic.topic):
+            continue
         records.append(Put(topic))
         for number in topic.assignments:
             record = image.partitions.get(TopicPartition(topic.topic, number))
@@ -142,9 +152,10 @@ def _full_updates(
 ) -> dict[int, BrokerUpdate]:
     partitions: dict[int, list[PartitionUpdate]] = {broker_id: [] for broker_id in broker_ids}
     for topic in image.topics.values():
+        is_deleting = image.is_deleting(topic.topic)
         for number, assignment in topic.assignments.items():
             record = image.partitions.get(TopicPartition(topic.topic, number))
-            if record is None:
+            if record is None or (is_deleting and not assignment.is_reassigning):
                 continue
             update = PartitionUpdate(record, assignment, topic.topic_id, False)
             for replica in assignment.replicas:
@@ -175,6 +186,8 @@ class _Delta:
         self._failed: set[int] = set()
         self._topics: dict[str, TopicRecord] = {}
         self._deleted_topics: dict[str, TopicRecord] = {}
+        self._hidden_topics = set(image.topic_deletions)
+        """Topics that are being deleted."""
         self._states: dict[TopicPartition, PartitionRecord] = {}
         self.metadata: list[Change] = []
         self.partitions: dict[int, list[PartitionUpdate]] = {}
@@ -191,10 +204,12 @@ class _Delta:
         for topic in self._topics.values():
             self._stop_removed_replicas(topic)
         for topic in self._deleted_topics.values():
-            if topic.topic not in self._topics:
+            if topic.topic not in self._topics and not self._image.is_deleting(topic.topic):
                 self._stop_deleted_replicas(topic)
         if self.started or self._failed:
             self._refresh_offline_replicas()
+        if self._hidden_topics or self._image.topic_deletions:
+            self._hide_topics()
 
     def _put(self, change: Put) -> None:
         match change.record:
@@ -204,6 +219,8 @@ class _Delta:
             case TopicRecord() as topic:
                 self._topics[topic.topic] = topic
                 self.metadata.append(change)
+            case TopicDeletionRecord(name):
+                self._hidden_topics.add(name)
             case BrokerRecord() as broker:
                 registered = self._image.brokers.get(broker.broker_id)
                 if registered is None or registered.epoch != broker.epoch:
@@ -213,15 +230,46 @@ class _Delta:
 
     def _delete(self, change: Delete) -> None:
         match change.key:
-            case TopicPartition(topic, _):
+            case TopicPartition():
                 self.metadata.append(change)
             case TopicKey(topic):
                 self.metadata.append(change)
                 self._deleted_topics[topic] = self._image.topics[topic]
+            case TopicDeletionKey(topic):
+                self._hidden_topics.discard(topic)
             case BrokerKey(broker_id):
                 self._failed.add(broker_id)
                 self.live.pop(broker_id, None)
                 self.metadata.append(change)
+
+    def _hide_topics(self) -> None:
+        """Removes topics that are being deleted from the metadata, and adds the others to it."""
+        before = self._image.topic_deletions.keys()
+        hidden = self._hidden_topics
+        announced: list[Change] = []
+        for change in self.metadata:
+            topic = _topic_of(change)
+            # A deletion that brokers have received already is not repeated.
+            if topic is None or not (
+                topic in hidden or (topic in before and isinstance(change, Delete))
+            ):
+                announced.append(change)
+        for topic in hidden - before:
+            record = self._image.topics.get(topic)
+            if record is not None:
+                announced += map(Delete, self._partitions_of(record))
+                announced.append(Delete(record.key))
+        for topic in before - hidden:
+            record = self._image.topics.get(topic)
+            if record is not None and topic not in self._deleted_topics:
+                announced.append(Put(record))
+                for key in self._partitions_of(record):
+                    announced.append(Put(self._image.partitions[key]))
+        self.metadata = announced
+
+    def _partitions_of(self, topic: TopicRecord) -> list[TopicPartition]:
+        keys = (TopicPartition(topic.topic, number) for number in topic.assignments)
+        return [key for key in keys if key in self._image.partitions]
 
     def _update_replicas(self, state: PartitionRecord) -> None:
         key = state.key
@@ -285,6 +333,15 @@ class _Delta:
                 record = self._image.partitions.get(key)
                 if record is not None and key not in self._states:
                     self.metadata.append(Put(record))
+
+
+def _topic_of(change: Change) -> str | None:
+    match change:
+        case Put(TopicRecord(topic=topic) | PartitionRecord(topic=topic)):
+            return topic
+        case Delete(TopicKey(topic) | TopicPartition(topic, _)):
+            return topic
+    return None
 
 
 def _is_same_topic(previous: TopicRecord | None, topic: TopicRecord) -> TypeGuard[TopicRecord]:

@@ -193,7 +193,7 @@ def _checked_resource(image: ClusterImage, number: int, name: str) -> ConfigReso
             ErrorCode.INVALID_REQUEST,
             f"a resource of type {kind.name} needs a name: only brokers have cluster-wide defaults",
         )
-    elif kind is ConfigResourceType.TOPIC and name not in image.topics:
+    elif kind is ConfigResourceType.TOPIC and not image.has_topic(name):
         raise unknown_topic_error(name)
     return kind
 

@@ -122,6 +122,7 @@ class ControlRequests:
                     adding_replicas=list(assignment.adding),
                     removing_replicas=list(assignment.removing),
                     is_new=partition.is_new,
+                    leader_recovery_state=record.leader_recovery_state,
                 )
             )
         return LeaderAndIsrRequest(
@@ -256,6 +257,7 @@ def _partition_update(
         isr=tuple(state.isr),
         controller_epoch=state.controller_epoch,
         partition_epoch=state.partition_epoch,
+        leader_recovery_state=state.leader_recovery_state,
     )
     assignment = Assignment(
         tuple(state.replicas), tuple(state.adding_replicas), tuple(state.removing_replicas)

@@ -1,11 +1,13 @@
 """Leader elections: when brokers fail or start, on request, and for the balance (R5, R7, R8)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from penstock.controller.broker_updates import ReplicaStop
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
+    Assignment,
     BrokerKey,
     BrokerRecord,
     Change,
@@ -18,6 +20,7 @@ from penstock.controller.partition_state_machine import (
     ElectionRules,
     PartitionChanges,
     PartitionState,
+    new_partition,
     next_partition_state,
 )
 from penstock.controller.result import ControllerResult
@@ -47,18 +50,51 @@ def update_partition_states(
     controller_epoch: int | None = None,
     restarted: Collection[int] = (),
 ) -> list[Change]:
-    """Returns the changes that bring every partition up to date with the `live` brokers."""
-    epoch = image.controller_epoch if controller_epoch is None else controller_epoch
+    """Returns the changes that bring every partition up to date with the `live` brokers.
+
+    Partitions without a state, which another process has assigned, get one as soon as a replica is
+    live. Topics that are being deleted change only until their reassignments are complete.
+    """
     changes = PartitionChanges(image)
+    add_partition_states(
+        changes, image, live, rules, controller_epoch=controller_epoch, restarted=restarted
+    )
+    return changes.changes()
+
+
+def add_partition_states(
+    changes: PartitionChanges,
+    image: ClusterImage,
+    live: Collection[int],
+    rules: ElectionRules,
+    *,
+    controller_epoch: int | None = None,
+    restarted: Collection[int] = (),
+) -> None:
+    """Adds what `update_partition_states` returns to changes that are collected."""
+    epoch = image.controller_epoch if controller_epoch is None else controller_epoch
     for topic in image.topics.values():
+        is_deleting = image.is_deleting(topic.topic)
         for number, assignment in topic.assignments.items():
-            before = PartitionState(
-                image.partitions[TopicPartition(topic.topic, number)], assignment
+            if is_deleting and not assignment.is_reassigning:
+                continue
+            record = image.partitions.get(TopicPartition(topic.topic, number))
+            if record is None:
+                if any(replica in live for replica in assignment.replicas):
+                    replicas = assignment.replicas
+                    record = new_partition(topic.topic, number, replicas, live, epoch)
+                    changes.add(PartitionState(record, assignment))
+                continue
+            after = next_partition_state(
+                PartitionState(record, assignment),
+                live,
+                epoch,
+                rules,
+                changes.leaderships,
+                restarted=restarted,
             )
-            after = next_partition_state(before, live, epoch, rules, restarted=restarted)
             if after is not None:
                 changes.add(after)
-    return changes.changes()
 
 
 def broker_down(
@@ -99,9 +135,9 @@ def controlled_shutdown(
 ) -> ControllerResult[ControlledShutdownResponse]:
     """Moves a broker's leaderships away before it leaves (R8).
 
-    The response names the partitions that still have no other leader although they have other
-    replicas; the broker retries. The host keeps the broker in `rules.shutting_down` until its
-    session ends.
+    Its followers leave the ISR, and the broker stops them without deleting anything. The response
+    names the partitions that still have no other leader although they have other replicas; the
+    broker retries. The host keeps the broker in `rules.shutting_down` until its session ends.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
@@ -114,17 +150,26 @@ def controlled_shutdown(
     changes = update_partition_states(
         image, image.brokers.keys(), rules._replace(shutting_down=leaving)
     )
-    states = dict(image.partitions)
-    for change in changes:
-        if isinstance(change, Put) and isinstance(change.record, PartitionRecord):
-            states[change.record.key] = change.record
-    remaining = [
-        RemainingPartition(topic_name=key.topic, partition_index=key.partition)
-        for key, state in sorted(states.items(), key=lambda entry: entry[0])
-        if state.leader == request.broker_id
-        and len(image.topics[key.topic].assignments[key.partition].replicas) > 1
-    ]
-    return ControllerResult(changes, ControlledShutdownResponse(remaining_partitions=remaining))
+    states = {
+        change.record.key: change.record
+        for change in changes
+        if isinstance(change, Put) and isinstance(change.record, PartitionRecord)
+    }
+    remaining: list[RemainingPartition] = []
+    stops: list[ReplicaStop] = []
+    for key, previous in sorted(image.partitions.items(), key=lambda entry: entry[0]):
+        replicas = image.topics[key.topic].assignments[key.partition].replicas
+        if request.broker_id not in replicas or len(replicas) == 1 or image.is_deleting(key.topic):
+            continue
+        state = states.get(key, previous)
+        if state.leader == request.broker_id:
+            remaining.append(
+                RemainingPartition(topic_name=key.topic, partition_index=key.partition)
+            )
+        elif previous.leader != request.broker_id:
+            stops.append(ReplicaStop(key, state.leader_epoch, delete=False))
+    response = ControlledShutdownResponse(remaining_partitions=remaining)
+    return ControllerResult(changes, response, {request.broker_id: stops} if stops else {})
 
 
 def elect_leaders(
@@ -154,7 +199,7 @@ def elect_leaders(
             code, message = ErrorCode.NONE, None
             try:
                 key = TopicPartition(topic, number)
-                changes.add(_elect(image, changes.current(key), key, request.election_type, rules))
+                changes.add(_elect(image, changes, key, request.election_type, rules))
             except KafkaError as error:
                 code, message = error.code, error.message
             if code != ErrorCode.ELECTION_NOT_NEEDED or request.topic_partitions is not None:
@@ -171,11 +216,14 @@ def elect_leaders(
 
 def _elect(
     image: ClusterImage,
-    before: PartitionState | None,
+    changes: PartitionChanges,
     key: TopicPartition,
     election_type: int,
     rules: ElectionRules,
 ) -> PartitionState:
+    before = changes.current(key)
+    if before is not None and image.is_deleting(key.topic):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{key.topic}' is being deleted")
     if before is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -186,10 +234,9 @@ def _elect(
     leader = before.record.leader
     if leader == preferred if election_type == PREFERRED else leader != NO_LEADER:
         raise KafkaError(ErrorCode.ELECTION_NOT_NEEDED, f"{key} already has the leader {leader}")
-    live = image.brokers.keys()
     if election_type == PREFERRED:
-        after = next_partition_state(before, live, image.controller_epoch, rules, prefer=preferred)
-        if after is None or after.record.leader != preferred:
+        after = elect_preferred(image, changes, before, rules)
+        if after is None:
             raise KafkaError(
                 ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
                 f"the preferred leader {preferred} of {key} is not up or not in sync (ISR "
@@ -198,7 +245,11 @@ def _elect(
             )
         return after
     after = next_partition_state(
-        before, live, image.controller_epoch, rules._replace(allows_unclean=lambda _topic: True)
+        before,
+        image.brokers.keys(),
+        image.controller_epoch,
+        rules._replace(allows_unclean=lambda _topic: True),
+        changes.leaderships,
     )
     if after is None:
         raise KafkaError(
@@ -209,17 +260,41 @@ def _elect(
     return after
 
 
+def elect_preferred(
+    image: ClusterImage, changes: PartitionChanges, before: PartitionState, rules: ElectionRules
+) -> PartitionState | None:
+    """Returns the state in which the preferred replica leads; None if it does or cannot."""
+    preferred = before.assignment.replicas[0]
+    after = next_partition_state(
+        before,
+        image.brokers.keys(),
+        image.controller_epoch,
+        rules,
+        changes.leaderships,
+        prefer=preferred,
+    )
+    return None if after is None or after.record.leader != preferred else after
+
+
 def imbalance(image: ClusterImage) -> dict[int, float]:
     """Returns for each live broker the share of its preferred partitions that it does not lead."""
     preferred: Counter[int] = Counter()
     led_elsewhere: Counter[int] = Counter()
-    for topic in image.topics.values():
-        for number, assignment in topic.assignments.items():
-            broker = assignment.replicas[0]
-            preferred[broker] += 1
-            leader = image.partitions[TopicPartition(topic.topic, number)].leader
-            led_elsewhere[broker] += leader != broker
+    for key, assignment in _led_partitions(image):
+        broker = assignment.replicas[0]
+        preferred[broker] += 1
+        led_elsewhere[broker] += image.partitions[key].leader != broker
     return {b: led_elsewhere[b] / count for b, count in preferred.items() if b in image.brokers}
+
+
+def _led_partitions(image: ClusterImage) -> Iterator[tuple[TopicPartition, Assignment]]:
+    """Yields the partitions that have a state and are not being deleted."""
+    for topic in image.topics.values():
+        if not image.is_deleting(topic.topic):
+            for number, assignment in topic.assignments.items():
+                key = TopicPartition(topic.topic, number)
+                if key in image.partitions:
+                    yield key, assignment
 
 
 def balance_leaders(image: ClusterImage, percentage: int, rules: ElectionRules) -> list[Change]:
@@ -232,17 +307,11 @@ def balance_leaders(image: ClusterImage, percentage: int, rules: ElectionRules) 
     unbalanced = {broker for broker, share in imbalance(image).items() if share * 100 > percentage}
     unbalanced -= rules.shutting_down
     changes = PartitionChanges(image)
-    for topic in image.topics.values():
-        for number, assignment in topic.assignments.items():
-            preferred = assignment.replicas[0]
-            if preferred not in unbalanced or assignment.adding or assignment.removing:
-                continue
-            before = PartitionState(
-                image.partitions[TopicPartition(topic.topic, number)], assignment
-            )
-            after = next_partition_state(
-                before, image.brokers.keys(), image.controller_epoch, rules, prefer=preferred
-            )
-            if after is not None:
-                changes.add(after)
+    for key, assignment in _led_partitions(image):
+        if assignment.replicas[0] not in unbalanced or assignment.is_reassigning:
+            continue
+        before = PartitionState(image.partitions[key], assignment)
+        after = elect_preferred(image, changes, before, rules)
+        if after is not None:
+            changes.add(after)
     return changes.changes()

@@ -75,6 +75,14 @@ class ClusterImage:
             for index in sorted(self.topics[topic].assignments)
         ]
 
+    def has_topic(self, topic: str) -> bool:
+        """Returns whether a topic exists for clients: until its deletion is requested."""
+        return topic in self.topics and topic not in self.topic_deletions
+
+    def is_deleting(self, topic: str) -> bool:
+        """Returns whether the deletion of a topic has been requested but is not complete."""
+        return topic in self.topic_deletions
+
     def leader_of(self, topic: str, index: int) -> tuple[int, int]:
         """Returns leader and leader epoch of a partition; both are -1 if it does not exist."""
         record = self.partitions.get(TopicPartition(topic, index))

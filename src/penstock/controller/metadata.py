@@ -210,6 +210,10 @@ class Assignment(Struct, frozen=True):
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
 
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
+
 
 class TopicRecord(Struct, frozen=True, tag=True):
     """`/brokers/topics/<topic>`: a topic, its id and the replicas of its partitions."""

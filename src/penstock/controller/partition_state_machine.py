@@ -5,15 +5,18 @@ changes its ISR, a reassignment starts. Its rules:
 
 - The ISR contains live replicas only. If none is live it stays unchanged: its members are the only
   ones known to have every committed record, and one of them leads again when it is back.
-- A leader is elected from the ISR (R5). A replica outside the ISR is elected only if the topic
-  allows unclean elections; it is then the only member of the ISR.
+- A leader is elected from the ISR (R5): the preferred replica, else the one whose broker leads the
+  fewest partitions. A replica outside the ISR is elected only if the topic allows unclean
+  elections; it is then the only member of the ISR, and the partition is marked as recovering.
 - A reassignment completes as soon as all replicas that stay are in sync.
 - Every change raises the partition epoch by one. It raises the leader epoch too, unless the leader
   itself proposed the ISR: replicas must notice every change that the controller made on its own.
 """
 
-from collections.abc import Callable, Container, Iterable
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,7 +24,11 @@ from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment, Change, PartitionRecord, Put
 from penstock.core.ids import TopicPartition
 
-NO_LEADER = -1
+NO_LEADER: Final = -1
+
+RECOVERED: Final = 0
+RECOVERING: Final = 1
+"""The leader recovery state from an unclean election until the leader's next change of its ISR."""
 
 
 class PartitionState(NamedTuple):
@@ -38,12 +45,47 @@ class ElectionRules(NamedTuple):
     """Returns `unclean.leader.election.enable` of a topic."""
     shutting_down: frozenset[int] = frozenset()
     """Brokers in controlled shutdown: they lead only partitions that no other broker can lead."""
+    offline_replicas: Mapping[TopicPartition, frozenset[int]] = MappingProxyType({})
+    """Replicas in failed log directories: they count as down although their brokers are live."""
+
+
+class Leaderships:
+    """How many partitions each broker leads, to spread leaders over brokers (R5).
+
+    The partitions are counted only when an election needs it.
+    """
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._moves: Counter[int] = Counter()
+        self._counts: Counter[int] | None = None
+
+    def choose(self, preferred: int, candidates: Sequence[int]) -> int:
+        """Returns the preferred candidate, else the first of those that lead least."""
+        if preferred in candidates:
+            return preferred
+        if len(candidates) == 1:
+            return candidates[0]
+        if self._counts is None:
+            self._counts = Counter(state.leader for state in self._image.partitions.values())
+            self._counts.update(self._moves)
+        counts = self._counts
+        return min(candidates, key=lambda broker_id: counts[broker_id])
+
+    def move(self, previous: int, leader: int) -> None:
+        """Counts a partition whose leader changes."""
+        if previous != leader:
+            counts = self._moves if self._counts is None else self._counts
+            counts[previous] -= 1
+            counts[leader] += 1
 
 
 class PartitionChanges:
     """Collects new partition states and turns them into changes, one topic record per topic."""
 
     def __init__(self, image: ClusterImage) -> None:
+        self.leaderships = Leaderships(image)
+        """The leaderships as they are with the states collected so far."""
         self._image = image
         self._states: dict[TopicPartition, PartitionState] = {}
 
@@ -58,7 +100,12 @@ class PartitionChanges:
         return PartitionState(record, self._image.topics[key.topic].assignments[key.partition])
 
     def add(self, state: PartitionState) -> None:
-        self._states[state.record.key] = state
+        key = state.record.key
+        previous = self.current(key)
+        self.leaderships.move(
+            NO_LEADER if previous is None else previous.record.leader, state.record.leader
+        )
+        self._states[key] = state
 
     def changes(self) -> list[Change]:
         assignments: dict[str, dict[int, Assignment]] = {}
@@ -97,8 +144,10 @@ def next_partition_state(
     live: Container[int],
     controller_epoch: int,
     rules: ElectionRules,
+    leaderships: Leaderships,
     *,
     isr: tuple[int, ...] | None = None,
+    recovery_state: int | None = None,
     assignment: Assignment | None = None,
     prefer: int = NO_LEADER,
     restarted: Container[int] = (),
@@ -106,19 +155,25 @@ def next_partition_state(
 ) -> PartitionState | None:
     """Returns the next state, or None if nothing changes.
 
-    `isr` and `assignment` are the target values; by default the current ones. At least one member
-    of the ISR must be among the replicas, or an unclean election must be possible. `prefer` leads
-    if it is in sync. Brokers in `restarted` may have lost records that they had not flushed: they
-    leave the ISR unless it would be empty, and lead again only in a new leader epoch. `by_leader`
-    is set if the leader itself proposed the ISR.
+    `isr`, `recovery_state` and `assignment` are the target values; by default the current ones. At
+    least one member of the ISR must be among the replicas, or an unclean election must be possible.
+    `prefer` leads if it is in sync. Brokers in `restarted` may have lost records that they had not
+    flushed: they leave the ISR unless it would be empty, and lead again only in a new leader epoch.
+    `by_leader` is set if the leader itself proposed the ISR.
     """
     record = before.record
     target = assignment or before.assignment
+    recovery = record.leader_recovery_state if recovery_state is None else recovery_state
     in_sync = [r for r in (record.isr if isr is None else isr) if r in target.replicas]
+    offline = rules.offline_replicas.get(record.key, ())
 
     def eligible(replicas: Iterable[int]) -> list[int]:
-        up = [r for r in replicas if r in live]
+        up = [r for r in replicas if r in live and r not in offline]
         return [r for r in up if r not in restarted and r not in rules.shutting_down] or up
+
+    def choose(candidates: Container[int]) -> int:
+        replicas = target.replicas
+        return leaderships.choose(replicas[0], [r for r in replicas if r in candidates])
 
     new_isr = eligible(in_sync)
     if prefer in new_isr:
@@ -126,17 +181,18 @@ def next_partition_state(
     elif record.leader in new_isr:
         leader = record.leader
     elif new_isr:
-        leader = next(r for r in target.replicas if r in new_isr)
+        leader = choose(new_isr)
     elif rules.allows_unclean(record.topic) and (candidates := eligible(target.replicas)):
-        leader = candidates[0]
+        leader = choose(candidates)
         new_isr = [leader]
+        recovery = RECOVERING
     else:
         leader = NO_LEADER
         new_isr = in_sync
     if not new_isr:
         raise ValueError(f"{record.key} would have no in-sync replica")
 
-    if leader != NO_LEADER and (target.adding or target.removing):
+    if leader != NO_LEADER and target.is_reassigning:
         staying = tuple(r for r in target.replicas if r not in target.removing)
         if all(r in new_isr for r in staying):
             target = Assignment(staying)
@@ -146,7 +202,8 @@ def next_partition_state(
 
     is_moved = leader != record.leader or target != before.assignment
     is_reelected = leader != NO_LEADER and leader == record.leader and leader in restarted
-    if not (is_moved or is_reelected or tuple(new_isr) != record.isr):
+    is_changed = tuple(new_isr) != record.isr or recovery != record.leader_recovery_state
+    if not (is_moved or is_reelected or is_changed):
         return None
     keeps_epoch = by_leader and not is_moved
     return PartitionState(
@@ -157,6 +214,7 @@ def next_partition_state(
             isr=tuple(new_isr),
             controller_epoch=controller_epoch,
             partition_epoch=record.partition_epoch + 1,
+            leader_recovery_state=recovery,
         ),
         target,
     )

@@ -4,8 +4,16 @@ During a reassignment the replicas are the new ones followed by those to be remo
 when all new replicas are in sync: `next_partition_state` then drops the others.
 """
 
+from collections.abc import Collection, Iterable, Sequence
+
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Assignment
+from penstock.controller.metadata import (
+    Assignment,
+    Change,
+    Delete,
+    Put,
+    ReassignPartitionsRecord,
+)
 from penstock.controller.partition_state_machine import (
     NO_LEADER,
     ElectionRules,
@@ -38,6 +46,7 @@ def alter_partition_reassignments(
     """Starts and replaces reassignments, and cancels those whose replicas are null."""
     changes = PartitionChanges(image)
     handled: set[TopicPartition] = set()
+    accepted: set[TopicPartition] = set()
     topics: list[ReassignableTopicResponse] = []
     for topic in request.topics:
         results: list[ReassignablePartitionResponse] = []
@@ -53,11 +62,9 @@ def alter_partition_reassignments(
                         f"{key} is in the request more than once",
                         remedy="name it once",
                     )
-                after = _alter(
-                    image, key, requested, request.allow_replication_factor_change, rules
-                )
-                if after is not None:
-                    changes.add(after)
+                target = _target(image, key, requested, request.allow_replication_factor_change)
+                reassign(image, changes, key, target, rules)
+                accepted.add(key)
             except KafkaError as error:
                 result.error_code, result.error_message = error.code, error.message
             handled.add(key)
@@ -68,53 +75,84 @@ def alter_partition_reassignments(
         error_message=None,
         responses=topics,
     )
-    return ControllerResult(changes.changes(), response)
+    # The latest reassignment counts, whether it came by request or through the store.
+    superseded = without_partitions(image, accepted)
+    return ControllerResult([*changes.changes(), *superseded], response)
 
 
-def _alter(
+def without_partitions(image: ClusterImage, keys: Collection[TopicPartition]) -> list[Change]:
+    """Returns the change that removes partitions from `/admin/reassign_partitions`, if any."""
+    requested = image.reassign_partitions
+    if requested is None or not any(key in requested.replicas for key in keys):
+        return []
+    remaining = {key: value for key, value in requested.replicas.items() if key not in keys}
+    return [Put(ReassignPartitionsRecord(remaining)) if remaining else Delete(requested.key)]
+
+
+def reassign(
+    image: ClusterImage,
+    changes: PartitionChanges,
+    key: TopicPartition,
+    target: Assignment,
+    rules: ElectionRules,
+) -> None:
+    """Adds the state of an existing partition with another assignment to the changes.
+
+    Raises INVALID_REPLICA_ASSIGNMENT if no replica that has all records would be left.
+    """
+    before = changes.current(key)
+    assert before is not None
+    _check_in_sync(image, before, target, rules)
+    after = next_partition_state(
+        before,
+        image.brokers,
+        image.controller_epoch,
+        rules,
+        changes.leaderships,
+        assignment=target,
+    )
+    if after is not None:
+        changes.add(after)
+
+
+def origin_replicas(assignment: Assignment) -> tuple[int, ...]:
+    """Returns the replicas from before a reassignment."""
+    return tuple(r for r in assignment.replicas if r not in assignment.adding)
+
+
+def assignment_towards(origin: tuple[int, ...], replicas: Sequence[int]) -> Assignment:
+    """Returns the assignment during the move from `origin` to `replicas`."""
+    removing = tuple(replica for replica in origin if replica not in replicas)
+    return Assignment(
+        replicas=(*replicas, *removing),
+        adding=tuple(replica for replica in replicas if replica not in origin),
+        removing=removing,
+    )
+
+
+def _target(
     image: ClusterImage,
     key: TopicPartition,
     requested: ReassignablePartition,
     allow_replication_factor_change: bool,
-    rules: ElectionRules,
-) -> PartitionState | None:
-    before = PartitionChanges(image).current(key)
-    if before is None:
+) -> Assignment:
+    if key not in image.partitions or image.is_deleting(key.topic):
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"partition {key} does not exist",
             remedy="check the topic and the partition number",
         )
-    current = before.assignment
-    origin = tuple(replica for replica in current.replicas if replica not in current.adding)
+    current = image.topics[key.topic].assignments[key.partition]
+    origin = origin_replicas(current)
     if requested.replicas is None:
-        if not (current.adding or current.removing):
+        if not current.is_reassigning:
             raise KafkaError(
                 ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
                 f"{key} is not being reassigned: there is nothing to cancel",
             )
-        target = Assignment(origin)
-    else:
-        target = _assignment_towards(
-            image, key, origin, requested.replicas, allow_replication_factor_change
-        )
-    _check_in_sync(image, before, target, rules)
-    return next_partition_state(
-        before, image.brokers, image.controller_epoch, rules, assignment=target
-    )
-
-
-def _assignment_towards(
-    image: ClusterImage,
-    key: TopicPartition,
-    origin: tuple[int, ...],
-    replicas: list[int],
-    allow_replication_factor_change: bool,
-) -> Assignment:
-    """Returns the assignment during the move from `origin` to `replicas`.
-
-    A replica that has the partition already may be down.
-    """
+        return Assignment(origin)
+    replicas = requested.replicas
+    # A replica that has the partition already may be down.
     check_assignment(image, replicas, staying=origin)
     if len(replicas) != len(origin) and not allow_replication_factor_change:
         raise KafkaError(
@@ -123,12 +161,7 @@ def _assignment_towards(
             "but the request does not allow a change of the replication factor",
             remedy="name as many brokers, or allow it",
         )
-    removing = tuple(replica for replica in origin if replica not in replicas)
-    return Assignment(
-        replicas=(*replicas, *removing),
-        adding=tuple(replica for replica in replicas if replica not in origin),
-        removing=removing,
-    )
+    return assignment_towards(origin, replicas)
 
 
 def _check_in_sync(
@@ -140,11 +173,16 @@ def _check_in_sync(
     once.
     """
     state = before.record
+    offline = rules.offline_replicas.get(state.key, ())
     remaining_isr = [replica for replica in state.isr if replica in target.replicas]
     needs_live = state.leader != NO_LEADER
-    if any(replica in image.brokers for replica in remaining_isr) if needs_live else remaining_isr:
+
+    def has_live(replicas: Iterable[int]) -> bool:
+        return any(replica in image.brokers and replica not in offline for replica in replicas)
+
+    if has_live(remaining_isr) if needs_live else remaining_isr:
         return
-    if rules.allows_unclean(state.topic) and any(r in image.brokers for r in target.replicas):
+    if rules.allows_unclean(state.topic) and has_live(target.replicas):
         return
     raise KafkaError(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -176,8 +214,7 @@ def list_partition_reassignments(
                 removing_replicas=list(assignments[number].removing),
             )
             for number in sorted(set(partitions))
-            if number in assignments
-            and (assignments[number].adding or assignments[number].removing)
+            if number in assignments and assignments[number].is_reassigning
         ]
         if ongoing:
             topics.append(OngoingTopicReassignment(name=name, partitions=ongoing))

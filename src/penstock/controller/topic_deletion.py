@@ -1,9 +1,29 @@
-"""Deletion of topics, by name or by id."""
+"""Deletion of topics: the request, by name or by id, and the progress of its replicas.
+
+A topic is deleted as in Apache Kafka. A `TopicDeletionRecord` requests it; from then on the topic
+does not exist for clients. The controller stops all replicas with StopReplica. When every broker
+has deleted its replicas, the records of the topic and the request are deleted in one commit. A
+broker that is down is waited for, and so is a reassignment. A topic that only the controller's own
+broker has is deleted at once.
+"""
 
 from collections import Counter
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
 
+from penstock.controller.broker_updates import EPOCH_DURING_DELETE, ReplicaStop, ReplicaStops
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, ConfigKey, Delete, TopicKey, TopicRecord
+from penstock.controller.metadata import (
+    Change,
+    ConfigKey,
+    Delete,
+    Put,
+    TopicDeletionKey,
+    TopicDeletionRecord,
+    TopicKey,
+    TopicRecord,
+)
 from penstock.controller.result import ControllerResult
 from penstock.controller.topic_names import duplicate_topic_error, unknown_topic_error
 from penstock.core.errors import ErrorCode, KafkaError
@@ -20,7 +40,7 @@ from penstock.protocol.messages.delete_topics import (
 def delete_topics(
     image: ClusterImage, request: DeleteTopicsRequest
 ) -> ControllerResult[DeleteTopicsResponse]:
-    """Deletes topics by name or id, with their partitions and settings.
+    """Requests the deletion of topics, by name or id, with their partitions and settings.
 
     A result has both the name and the id of an existing topic. The handler decides whether the
     client may see a name that it did not send.
@@ -37,17 +57,27 @@ def delete_topics(
             result.name, result.topic_id = record.topic, record.topic_id
             if times[record.topic] > 1:
                 raise duplicate_topic_error(record.topic)
-            changes += delete_topic(image, record.topic)
+            changes += request_deletion(image, record)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         results[result.name, result.topic_id] = result
     return ControllerResult(changes, DeleteTopicsResponse(responses=list(results.values())))
 
 
+def request_deletion(image: ClusterImage, topic: TopicRecord) -> list[Change]:
+    """Returns the changes that start the deletion of a topic, or do it if one broker has it all."""
+    own_replicas = (image.controller_id,)
+    if all(assignment.replicas == own_replicas for assignment in topic.assignments.values()):
+        return delete_topic(image, topic.topic)
+    return [Put(TopicDeletionRecord(topic.topic))]
+
+
 def delete_topic(image: ClusterImage, topic: str) -> list[Change]:
     """Returns the deletions of all records of an existing topic, children before parents."""
     changes: list[Change] = [
-        Delete(TopicPartition(topic, number)) for number in sorted(image.topics[topic].assignments)
+        Delete(key)
+        for number in sorted(image.topics[topic].assignments)
+        if (key := TopicPartition(topic, number)) in image.partitions
     ]
     settings = ConfigKey((("topics", topic),))
     if settings in image.configs:
@@ -74,6 +104,108 @@ def _topic_to_delete(image: ClusterImage, topic: DeleteTopicState, name: str | N
             ErrorCode.UNKNOWN_TOPIC_ID,
             f"no topic has the id {topic.topic_id}: it may have been deleted already",
         )
-    if name not in image.topics:
+    if not image.has_topic(name):
         raise unknown_topic_error(name)
     return image.topics[name]
+
+
+# --- progress
+
+
+class _ReplicaState(Enum):
+    STARTED = auto()
+    """StopReplica has been sent."""
+    DELETED = auto()
+    FAILED = auto()
+    """The broker could not delete it; it is retried when the broker has registered again."""
+
+
+class DeletionStep(NamedTuple):
+    """What can be done now for the topics that are being deleted."""
+
+    changes: list[Change]
+    """The records of topics whose replicas are all deleted, and requests that are void."""
+    stops: dict[int, list[ReplicaStop]]
+
+
+class TopicDeletions:
+    """The replicas of deleted topics that brokers have deleted, or are deleting.
+
+    A new controller starts without that knowledge and stops all replicas again, which succeeds for
+    those that are deleted already.
+    """
+
+    def __init__(self, is_enabled: bool = True) -> None:
+        """`is_enabled` is `delete.topic.enable`; without it requests are removed."""
+        self._is_enabled = is_enabled
+        self._replicas: dict[str, dict[tuple[int, int], _ReplicaState]] = {}
+        """By topic, then by partition and broker."""
+
+    def next_step(
+        self, image: ClusterImage, offline_replicas: Mapping[TopicPartition, frozenset[int]]
+    ) -> DeletionStep:
+        """Returns the stops of replicas that can be deleted, and the topics that are complete."""
+        step = DeletionStep([], {})
+        for topic in image.topic_deletions:
+            record = image.topics.get(topic)
+            if record is None or not self._is_enabled:
+                step.changes.append(Delete(TopicDeletionKey(topic)))
+            elif any(assignment.is_reassigning for assignment in record.assignments.values()):
+                continue
+            elif self._add_stops(record, image, offline_replicas, step.stops):
+                step.changes.extend(delete_topic(image, topic))
+                step.changes.append(Delete(TopicDeletionKey(topic)))
+        return step
+
+    def _add_stops(
+        self,
+        topic: TopicRecord,
+        image: ClusterImage,
+        offline_replicas: Mapping[TopicPartition, frozenset[int]],
+        stops: dict[int, list[ReplicaStop]],
+    ) -> bool:
+        """Returns whether all replicas are deleted."""
+        states = self._replicas.get(topic.topic, {})
+        is_complete = True
+        for number, assignment in topic.assignments.items():
+            key = TopicPartition(topic.topic, number)
+            offline = offline_replicas.get(key, ())
+            for broker_id in assignment.replicas:
+                state = states.get((number, broker_id))
+                if state is _ReplicaState.DELETED:
+                    continue
+                is_complete = False
+                if state is None and broker_id in image.brokers and broker_id not in offline:
+                    stop = ReplicaStop(key, EPOCH_DURING_DELETE, delete=True)
+                    stops.setdefault(broker_id, []).append(stop)
+        return is_complete
+
+    def start(self, stops: ReplicaStops) -> None:
+        """Notes the stops of a step that are being sent."""
+        for broker_id, broker_stops in stops.items():
+            for stop in broker_stops:
+                states = self._replicas.setdefault(stop.key.topic, {})
+                states[stop.key.partition, broker_id] = _ReplicaState.STARTED
+
+    def complete(self, broker_id: int, errors: Mapping[TopicPartition, ErrorCode]) -> bool:
+        """Notes the response to StopReplica; returns whether it concerns a deletion."""
+        is_relevant = False
+        for key, error in errors.items():
+            states = self._replicas.get(key.topic, {})
+            if states.get((key.partition, broker_id)) is _ReplicaState.STARTED:
+                is_deleted = error is ErrorCode.NONE
+                states[key.partition, broker_id] = (
+                    _ReplicaState.DELETED if is_deleted else _ReplicaState.FAILED
+                )
+                is_relevant = True
+        return is_relevant
+
+    def restart_broker(self, broker_id: int) -> None:
+        """Forgets the unfinished deletions of a broker that has failed or registered again."""
+        for states in self._replicas.values():
+            for replica, state in list(states.items()):
+                if replica[1] == broker_id and state is not _ReplicaState.DELETED:
+                    del states[replica]
+
+    def forget_topic(self, topic: str) -> None:
+        self._replicas.pop(topic, None)

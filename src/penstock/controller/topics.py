@@ -172,6 +172,12 @@ def _check_new_name(image: ClusterImage, name: str) -> None:
             f"topic name {name} is reserved for the cluster",
             remedy="choose another name",
         )
+    if image.is_deleting(name):
+        raise KafkaError(
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            f"Topic '{name}' is marked for deletion.",
+            remedy="create it when all its replicas are deleted; brokers that are down delay that",
+        )
     if name in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
 
@@ -283,7 +289,11 @@ def _add_partitions(
     record = image.topics.get(topic.name)
     if record is None:
         raise unknown_topic_error(topic.name)
-    if any(current.adding or current.removing for current in record.assignments.values()):
+    if image.is_deleting(topic.name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is being deleted"
+        )
+    if any(current.is_reassigning for current in record.assignments.values()):
         raise KafkaError(
             ErrorCode.REASSIGNMENT_IN_PROGRESS,
             f"topic '{topic.name}' is being reassigned",

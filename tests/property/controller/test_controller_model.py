@@ -44,7 +44,7 @@ from penstock.controller.metadata import (
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.placement import PlacementStart
 from penstock.controller.reassignment import alter_partition_reassignments
-from penstock.controller.topic_deletion import delete_topics
+from penstock.controller.topic_deletion import delete_topic, delete_topics
 from penstock.controller.topics import NewTopicRules, create_partitions, create_topics
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -271,7 +271,10 @@ class ClusterMachine(RuleBasedStateMachine):
     @rule(name=NAMES, replicas=ANY_REPLICAS)
     def delete_topic_and_make_it_again(self, name: str, replicas: list[int]) -> None:
         self.commit(delete_topics(self.image, DeleteTopicsRequest(topic_names=[name])).changes)
-        assert name not in self.image.topics
+        assert not self.image.has_topic(name)
+        if self.image.is_deleting(name):
+            deletion = Delete(self.image.topic_deletions[name].key)
+            self.commit([*delete_topic(self.image, name), deletion])
         self.create_topic_with_replicas(name, replicas)
 
     @rule(name=NAMES)
@@ -357,7 +360,8 @@ class ClusterMachine(RuleBasedStateMachine):
         code = self.propose_isr(key, isr, *stale)
         after = self.image.partitions[key]
         if stale != (0, 0):
-            assert code != ErrorCode.NONE
+            is_same = set(isr) == set(partition.isr) and not partition.leader_recovery_state
+            assert (stale == (0, -1) and is_same) == (code == ErrorCode.NONE)
             assert after is partition
         elif code == ErrorCode.NONE and after is not partition:
             assert after.leader == partition.leader

@@ -1,5 +1,7 @@
 """Who leads after brokers went and came, on request, and for the balance."""
 
+from collections import Counter
+
 import pytest
 
 from penstock.controller.election import (
@@ -103,8 +105,8 @@ def test_all_fail_at_once() -> None:
 
 
 def test_unclean_election_where_the_topic_allows_it() -> None:
-    """R5: the first live replica leads, and only it is in sync."""
-    image = image_of(0, 1, 2)
+    """R5: a live replica leads, and only it is in sync until it has recovered."""
+    image = image_of(0, 1)
     add_topic(image, "t", (0, 1, 2))
     add_topic(image, "u", (0, 1, 2))
     for topic in "tu":
@@ -115,6 +117,23 @@ def test_unclean_election_where_the_topic_allows_it() -> None:
     assert brief(state(image, "u")) == (-1, (0,), 1, 1)
     apply(image, elect_leaderless(image, images.UNCLEAN))
     assert brief(state(image, "u")) == (1, (1,), 2, 2)
+    assert state(image, "u").leader_recovery_state == 1
+
+
+def test_new_leaders_are_spread_over_the_brokers_in_one_event() -> None:
+    """R5: the preferred replica leads if it can, else the broker that leads least."""
+    image = image_of(*range(4))
+    add_topic(image, "t", *([(0, 1, 2, 3)] * 900), (3, 1), (3, 1))
+    changes = broker_down(image, [0], CLEAN)
+    assert changes == broker_down(image, [0], CLEAN)
+    apply(image, changes)
+    leaders = Counter(record.leader for record in image.partitions.values())
+    assert leaders == {1: 301, 2: 301, 3: 300}
+    add_topic(image, "u", *([(2, 3, 1)] * 50))
+    for partition in range(50):
+        set_state(image, "u", 3, (3, 1, 2), partition)
+    apply(image, broker_down(image, [3], CLEAN))
+    assert {record.leader for record in image.partitions_of("u")} == {2}
 
 
 def test_partitions_elsewhere_do_not_change() -> None:

@@ -5,7 +5,13 @@ from uuid import UUID
 import pytest
 
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Delete, TopicKey
+from penstock.controller.metadata import (
+    ControllerRecord,
+    Delete,
+    Put,
+    TopicDeletionRecord,
+    TopicKey,
+)
 from penstock.controller.topic_deletion import delete_topics
 from penstock.core.errors import ErrorCode
 from penstock.protocol.messages.delete_topics import (
@@ -20,8 +26,10 @@ T_ID = UUID(int=0x500)
 
 @pytest.fixture
 def image() -> ClusterImage:
+    """Only the controller's own broker has replicas of t and u."""
     image = image_of(0, 1)
-    add_topic(image, "t", (0, 1), (1, 0), topic_id=T_ID, configs={"retention.ms": "1"})
+    image.apply([Put(ControllerRecord(0, 0))])
+    add_topic(image, "t", (0,), (0,), topic_id=T_ID, configs={"retention.ms": "1"})
     add_topic(image, "u", (0,))
     return image
 
@@ -88,3 +96,16 @@ def test_the_same_topic_by_name_and_by_id(image: ClusterImage) -> None:
     (result,) = delete(image, DeleteTopicsRequest(topics=topics))
     assert result.error_code == ErrorCode.INVALID_REQUEST
     assert "t" in image.topics
+
+
+@pytest.mark.parametrize("replicas", [(1,), (0, 1)])
+def test_replicas_on_other_brokers_are_deleted_before_the_topic(
+    image: ClusterImage, replicas: tuple[int, ...]
+) -> None:
+    add_topic(image, "v", (0,), replicas)
+    (result,) = delete(image, DeleteTopicsRequest(topic_names=["v"]))
+    assert result.error_code == ErrorCode.NONE
+    assert image.topic_deletions == {"v": TopicDeletionRecord("v")}
+    assert "v" in image.topics
+    (result,) = delete(image, DeleteTopicsRequest(topic_names=["v"]))
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,226 @@
+"""What the controller does on its own: its reactions to changes in the store and to responses.
+
+    reactions.observe(image, changes)             # every delivery, before the image applies it
+    reactions.observe_response(image, response)   # every response of a broker
+    while reactions.are_pending:
+        result = reactions.decide(image, rules)   # again on a newer image after a conflict
+        commit(result.changes)
+        reactions.finish(result.response)
+
+A failed broker, a request under `/admin` or an offline replica is only noted when it is observed.
+`decide` then compares the image with what should be: the leaders and ISRs of all partitions,
+pending reassignments, elections and deletions. So it makes no difference in which order facts
+arrive, and a new controller, which has only the image, reaches the same decisions.
+
+The calls must not overlap; `decide` alone may run on another thread.
+"""
+
+from collections.abc import Mapping, Sequence, Set
+from typing import NamedTuple
+
+from penstock.controller.broker_updates import ReplicaStop, ReplicaStops
+from penstock.controller.election import add_partition_states, controlled_shutdown
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import (
+    BrokerKey,
+    BrokerRecord,
+    Change,
+    Delete,
+    IsrChangeRecord,
+    Key,
+    LogDirEventRecord,
+    PreferredElectionRecord,
+    Put,
+    ReassignPartitionsRecord,
+    TopicDeletionRecord,
+    TopicKey,
+    TopicRecord,
+)
+from penstock.controller.partition_state_machine import ElectionRules, PartitionChanges
+from penstock.controller.result import ControllerResult
+from penstock.controller.store_requests import (
+    elect_preferred_leaders,
+    reassign_partitions,
+    remove_notifications,
+)
+from penstock.controller.topic_deletion import TopicDeletions
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
+
+
+class ControlResponse(NamedTuple):
+    """The response of a broker to the requests of one `BrokerUpdate`."""
+
+    broker_id: int
+    broker_epoch: int
+    partition_errors: Mapping[TopicPartition, ErrorCode]
+    """Errors of LeaderAndIsr; KAFKA_STORAGE_ERROR means that the replica is offline."""
+    stop_errors: Mapping[TopicPartition, ErrorCode]
+    """Results of StopReplica, NONE for replicas that have been stopped or deleted."""
+
+
+class HandledFacts(NamedTuple):
+    """The facts that a decision has taken into account."""
+
+    generation: int
+    restarted: frozenset[int]
+    offline: frozenset[tuple[TopicPartition, int]]
+    deletions: ReplicaStops
+    refreshed: frozenset[int]
+    """Brokers that get a full update again: their responses show which replicas are offline."""
+
+
+class ControllerReactions:
+    """The controller's memory beside the image. It starts empty with each controller."""
+
+    def __init__(self, is_deletion_enabled: bool = True) -> None:
+        """`is_deletion_enabled` is `delete.topic.enable`."""
+        self.shutting_down: set[int] = set()
+        """Brokers in controlled shutdown, until their sessions end."""
+        self.offline_replicas: dict[TopicPartition, frozenset[int]] = {}
+        """Replicas in failed log directories, until their brokers register again."""
+        self._deletions = TopicDeletions(is_deletion_enabled)
+        self._generation = 1
+        """Rises with every fact; decisions are pending until it is handled."""
+        self._handled_generation = 0
+        self._restarted: set[int] = set()
+        self._new_offline: set[tuple[TopicPartition, int]] = set()
+        self._to_refresh: set[int] = set()
+
+    def rules(self, rules: ElectionRules) -> ElectionRules:
+        """Returns the rules with the brokers and replicas that are known to be unavailable."""
+        return rules._replace(
+            shutting_down=frozenset(self.shutting_down), offline_replicas=self.offline_replicas
+        )
+
+    @property
+    def are_pending(self) -> bool:
+        return self._generation != self._handled_generation
+
+    # --- facts
+
+    def observe(self, image: ClusterImage, changes: Sequence[Change]) -> None:
+        """Notes committed changes, own and foreign ones, which the image has not applied yet."""
+        put_keys = {change.record.key for change in changes if isinstance(change, Put)}
+        for change in changes:
+            if isinstance(change, Put):
+                self._observe_put(image, change, put_keys)
+            else:
+                self._observe_delete(image, change)
+
+    def _observe_put(self, image: ClusterImage, change: Put, put_keys: Set[Key]) -> None:
+        match change.record:
+            case BrokerRecord() as broker:
+                registered = image.brokers.get(broker.broker_id)
+                if registered is None or registered.epoch != broker.epoch:
+                    self._restart_broker(broker.broker_id)
+                    self._restarted.add(broker.broker_id)
+            case TopicRecord() as topic:
+                if self._concerns(image, topic, put_keys):
+                    self._generation += 1
+            case LogDirEventRecord() as event:
+                self._to_refresh.add(event.broker_id)
+                self._generation += 1
+            case (
+                TopicDeletionRecord()
+                | ReassignPartitionsRecord()
+                | PreferredElectionRecord()
+                | IsrChangeRecord()
+            ):
+                self._generation += 1
+
+    def _observe_delete(self, image: ClusterImage, change: Delete) -> None:
+        match change.key:
+            case BrokerKey(broker_id):
+                self._restart_broker(broker_id)
+                self._restarted.discard(broker_id)
+            case TopicKey(topic):
+                self._deletions.forget_topic(topic)
+                if image.reassign_partitions is not None:
+                    self._generation += 1
+
+    def _restart_broker(self, broker_id: int) -> None:
+        self._generation += 1
+        self.shutting_down.discard(broker_id)
+        self._to_refresh.discard(broker_id)
+        self._deletions.restart_broker(broker_id)
+        self._new_offline = {entry for entry in self._new_offline if entry[1] != broker_id}
+        if self.offline_replicas:
+            remaining = {
+                key: brokers - {broker_id} for key, brokers in self.offline_replicas.items()
+            }
+            self.offline_replicas = {key: brokers for key, brokers in remaining.items() if brokers}
+
+    def _concerns(self, image: ClusterImage, topic: TopicRecord, put_keys: Set[Key]) -> bool:
+        """Returns whether a change of a topic may need a decision.
+
+        That is so if it was requested in the store, or if it has partitions without a state: those
+        that another process has assigned.
+        """
+        if image.reassign_partitions is not None or image.is_deleting(topic.topic):
+            return True
+        keys = (TopicPartition(topic.topic, number) for number in topic.assignments)
+        return any(key not in image.partitions and key not in put_keys for key in keys)
+
+    def observe_response(self, image: ClusterImage, response: ControlResponse) -> None:
+        """Notes the response of a broker, unless the broker has registered again."""
+        broker = image.brokers.get(response.broker_id)
+        if broker is None or broker.epoch != response.broker_epoch:
+            return
+        for key, error in response.partition_errors.items():
+            offline = self.offline_replicas.get(key, frozenset())
+            if error is ErrorCode.KAFKA_STORAGE_ERROR and response.broker_id not in offline:
+                self.offline_replicas[key] = offline | {response.broker_id}
+                self._new_offline.add((key, response.broker_id))
+                self._generation += 1
+        if self._deletions.complete(response.broker_id, response.stop_errors):
+            self._generation += 1
+
+    # --- decisions
+
+    def controlled_shutdown(
+        self, image: ClusterImage, request: ControlledShutdownRequest, rules: ElectionRules
+    ) -> ControllerResult[ControlledShutdownResponse]:
+        """Moves a broker's leaderships away; it gets none until it has registered again."""
+        result = controlled_shutdown(image, request, self.rules(rules))
+        if result.response.error_code == ErrorCode.NONE:
+            self.shutting_down.add(request.broker_id)
+        return result
+
+    def decide(self, image: ClusterImage, rules: ElectionRules) -> ControllerResult[HandledFacts]:
+        """Returns everything that follows from the image and the facts so far."""
+        rules = self.rules(rules)
+        changes = PartitionChanges(image)
+        add_partition_states(changes, image, image.brokers.keys(), rules, restarted=self._restarted)
+        requests = [
+            *reassign_partitions(image, changes, rules),
+            *elect_preferred_leaders(image, changes, rules),
+            *remove_notifications(image),
+        ]
+        deletions = self._deletions.next_step(image, self.offline_replicas)
+        stops = {broker_id: list(stops) for broker_id, stops in deletions.stops.items()}
+        for key, broker_id in sorted(self._new_offline):
+            partition = changes.current(key)
+            if partition is not None and not image.is_deleting(key.topic):
+                stop = ReplicaStop(key, partition.record.leader_epoch, delete=False)
+                stops.setdefault(broker_id, []).append(stop)
+        facts = HandledFacts(
+            self._generation,
+            frozenset(self._restarted),
+            frozenset(self._new_offline),
+            deletions.stops,
+            frozenset(self._to_refresh & image.brokers.keys()),
+        )
+        return ControllerResult([*changes.changes(), *requests, *deletions.changes], facts, stops)
+
+    def finish(self, facts: HandledFacts) -> None:
+        """Notes that a decision has been committed."""
+        self._handled_generation = max(self._handled_generation, facts.generation)
+        self._restarted -= facts.restarted
+        self._new_offline -= facts.offline
+        self._to_refresh -= facts.refreshed
+        self._deletions.start(facts.deletions)
