@@ -10,8 +10,9 @@ import logging
 import random
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import NamedTuple
 
 from penstock.broker.api_versions import ApiVersionManager
 from penstock.broker.broker import Broker
@@ -36,7 +37,13 @@ from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.descriptor_budget import raise_descriptor_limit
 from penstock.broker.dispatcher import Dispatcher
+from penstock.broker.metadata.active_controller import (
+    ActiveController,
+    ControllerChannels,
+)
+from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
@@ -54,10 +61,19 @@ from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.broker.workers import Workers
 from penstock.cluster.factory import open_store
-from penstock.cluster.store import MetadataStore
-from penstock.controller.brokers import register_as_controller
+from penstock.cluster.store import Snapshot
+from penstock.controller.broker_updates import BrokerUpdate
+from penstock.controller.brokers import claim_controller, register_broker
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import DEFAULT_ENTITY, BrokerRecord, Endpoint, Put
+from penstock.controller.metadata import (
+    DEFAULT_ENTITY,
+    BrokerRecord,
+    Change,
+    Endpoint,
+    Put,
+    TopicRecord,
+)
+from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
 from penstock.controller.topic_recovery import recover_topics
 from penstock.core.clock import Clock
@@ -72,6 +88,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
 )
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import Disk, OsDisk
+from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -98,6 +115,8 @@ class App:
         self._workers = Workers(new_memory_budget(config))
         self._pacer = Pacer()
         self._closing = AsyncExitStack()
+        self.endpoints: tuple[Endpoint, ...] = ()
+        """The advertised endpoints, once the broker has started."""
         self._logs = LogManager(
             self._disk,
             self._log_dirs,
@@ -114,11 +133,6 @@ class App:
         except BaseException:
             await self.stop()
             raise
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        """The advertised endpoints, once the broker has started."""
-        return self._image.brokers[self._broker_id].endpoints
 
     async def stop(self) -> None:
         """Completes the requests in progress, flushes the logs and marks a clean shutdown."""
@@ -140,34 +154,45 @@ class App:
         """Starts the components, and registers how each is closed in the opposite order."""
         closing = self._closing
         closing.callback(self._workers.close)
-        store = self._open_store()
+        store = await self._workers.run(
+            self._workers.store, lambda: open_store(store_config(self._config))
+        )
         closing.callback(store.close)
-        self._controller = ControllerHost(self._image, store, self._workers, self._pacer)
-        self._controller.load()
+        self._store = store
+        self._metadata = BrokerMetadata(self._image, self._pacer)
+        self._controller = ControllerHost(
+            self._metadata, store, self._workers, self._new_controller, self._claim_controller
+        )
+        snapshot = self._controller.load()
         cluster_id = self._image.cluster_id or self._cluster_id_of_logs() or uuid_text(uuid.uuid4())
         self._config.set_dynamic(
             self._image.config("brokers", DEFAULT_ENTITY),
             self._image.config("brokers", str(self._broker_id)),
         )
         closing.callback(self._logs.shutdown)
-        self._load_logs(cluster_id)
+        recovered_logs = self._load_logs(cluster_id, snapshot)
         self._assemble()
         closing.push_async_callback(self._background_tasks.stop)
         closing.push_async_callback(self.broker.log_mover.close)
         closing.push_async_callback(self.broker.groups.close)
         closing.push_async_callback(self.broker.transactions.close)
+        closing.push_async_callback(self._controller.close)
         closing.push_async_callback(self._dispatcher.close)
         closing.push_async_callback(self._close_server)
-        addresses = await self._server.start(
+        addresses = await self._server.bind(
             [listener_config(self._config, spec) for spec in self._config.listeners]
         )
-        self._register(addresses, cluster_id)
+        await self._register(addresses, cluster_id)
+        await self._controller.elect()
+        if recovered_logs:
+            await self._recover_topics(recovered_logs)
+        self._publisher.apply(
+            [*map(Put, self._image.configs.values()), *map(Put, self._image.acls.values())]
+        )
+        self._server.accept()
         self._background_tasks.start()
         self.broker.log_mover.resume()
         return addresses
-
-    def _open_store(self) -> MetadataStore:
-        return open_store(store_config(self._config))
 
     def _cluster_id_of_logs(self) -> str | None:
         """Returns the cluster id in the log directories' `meta.properties`, if one has it."""
@@ -181,17 +206,19 @@ class App:
                 return properties.cluster_id
         return None
 
-    def _load_logs(self, cluster_id: str) -> None:
+    def _load_logs(self, cluster_id: str, snapshot: Snapshot) -> list[Log]:
         """Opens the log directories; logs of no known topic are renamed, not deleted.
 
-        If the store is new, the topics of all logs are registered in it: the logs were written by
-        Kafka, or the store was lost.
+        If the store is new, returns all logs: they were written by Kafka, or the store was lost.
         """
+        topics = {
+            record.topic: record for record in snapshot.records if isinstance(record, TopicRecord)
+        }
         self._logs.open(node_id=self._broker_id, cluster_id=cluster_id)
         is_new_store = not self._image.cluster_id
         strays = self._logs.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
-            lambda key, topic_id: is_new_store or self._is_known(key, topic_id),
+            lambda key, topic_id: is_new_store or _is_known(topics, key, topic_id),
         )
         for stray in strays:
             logger.warning(
@@ -199,27 +226,21 @@ class App:
                 stray.partition,
                 stray.path,
             )
-        logs = {log.partition: log for log in self._logs} if is_new_store else {}
-        if logs:
-            topic_ids = {key: log.topic_id for key, log in logs.items()}
-            epochs = {key: log.epochs.latest_epoch or 0 for key, log in logs.items()}
-            self._controller.run_at_start(
-                lambda image: ControllerResult(
-                    recover_topics(image, topic_ids, self._broker_id, uuid.uuid4, epochs), None
-                )
-            )
-            logger.warning(
-                "the metadata store is new, but log.dirs has %d partitions: their topics were "
-                "registered with default settings",
-                len(logs),
-            )
+        return list(self._logs) if is_new_store else []
 
-    def _is_known(self, key: TopicPartition, topic_id: TopicId | None) -> bool:
-        record = self._image.topics.get(key.topic)
-        return (
-            record is not None
-            and key.partition in record.assignments
-            and topic_id in (None, record.topic_id)
+    async def _recover_topics(self, logs: Sequence[Log]) -> None:
+        """Registers the topics of logs that a new store does not know."""
+        topic_ids = {log.partition: log.topic_id for log in logs}
+        epochs = {log.partition: log.epochs.latest_epoch or 0 for log in logs}
+        await self._controller.run(
+            lambda image: ControllerResult(
+                recover_topics(image, topic_ids, self._broker_id, uuid.uuid4, epochs), None
+            )
+        )
+        logger.warning(
+            "the metadata store is new, but log.dirs has %d partitions: their topics were "
+            "registered with default settings",
+            len(logs),
         )
 
     # --- wiring
@@ -237,10 +258,12 @@ class App:
         )
         self._publisher = MetadataPublisher(self.broker, self._server)
         self._config.subscribe("", lambda _: self._server.limits_changed())
-        self._controller.requirements.append(self.broker.replicas.require_logs)
-        self._controller.preparations.append(self.broker.replicas.create_logs)
-        self._controller.listeners.append(self._publisher.apply)
-        self._controller.listeners.append(lambda _: self._dispatcher.fast_produce.clear())
+        replicas = self.broker.replicas
+        self._controller.requirements.append(replicas.require_logs)
+        replicas.leadership_listeners.append(self._publisher.leaderships_changed)
+        replicas.leadership_listeners.append(lambda *_: self._dispatcher.fast_produce.clear())
+        self._metadata.listeners.append(self._publisher.apply)
+        self._metadata.listeners.append(lambda _: self._dispatcher.fast_produce.clear())
 
     def _build_broker(self) -> Broker:
         """Returns the components that handlers use, without the coordinators."""
@@ -251,7 +274,11 @@ class App:
             self._logs,
             image,
             workers,
+            self._pacer,
             lambda values: topic_config(config, values),
+        )
+        self._controller_requests = ControllerRequests(
+            self._metadata, replicas, self._store, workers
         )
         telemetry = ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4)
         return Broker(
@@ -308,7 +335,7 @@ class App:
         limits.protected_listener = protected_listener(self._config)
         limits.max_sockets = self._descriptors.connections
         sessions = SessionFactory(self._config, self._image, self._clock)
-        self._controller.listeners.append(sessions.apply)
+        self._metadata.listeners.append(sessions.apply)
         self._dispatcher = Dispatcher(broker, sessions)
         self._server = SocketServer(
             self._dispatcher,
@@ -319,14 +346,9 @@ class App:
             budget=self._workers.memory,
         )
 
-    # --- registration
+    # --- registration and election
 
-    def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
-        """Registers this broker as controller, so that its partitions get their leader.
-
-        The listeners then receive the stored settings and ACLs. It blocks, so that no request is
-        handled in between.
-        """
+    async def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
         ports = {address.listener: address.port for address in addresses}
         record = BrokerRecord(
             broker_id=self._broker_id,
@@ -336,19 +358,51 @@ class App:
             features=SUPPORTED_FEATURES,
             epoch=0,
         )
-        configs, acls = list(self._image.configs.values()), list(self._image.acls.values())
-        self._controller.run_at_start(
+        self.endpoints = record.endpoints
+        await self._controller.write(
             lambda image: ControllerResult(
-                register_as_controller(
+                register_broker(
                     image,
                     record,
                     cluster_id=cluster_id,
                     login_secret=secrets.token_bytes(32),
                     features=NEW_CLUSTER_FEATURES,
-                    now_ms=record.timestamp_ms,
-                    rules=election_rules(self._config, image),
                 ),
                 None,
             )
         )
-        self._publisher.apply([*map(Put, configs), *map(Put, acls)])
+
+    def _claim_controller(self, image: ClusterImage) -> list[Change]:
+        return claim_controller(image, self._broker_id, self._clock.now_ms())
+
+    def _new_controller(self, image: ClusterImage, version: int) -> ActiveController:
+        context = _ControllerContext(self._broker_id, self._config, self._controller_requests)
+        return ActiveController(context, self._workers, image, version)
+
+
+class _ControllerContext(NamedTuple):
+    """What the controller on this broker needs of it."""
+
+    broker_id: int
+    config: BrokerConfig
+    requests: ControllerRequests
+
+    def rules(self, image: ClusterImage) -> ElectionRules:
+        return election_rules(self.config, image)
+
+    def open_channels(self) -> ControllerChannels:
+        return NoChannels()
+
+    async def apply_update(self, update: BrokerUpdate) -> None:
+        await self.requests.apply(update)
+
+
+def _is_known(
+    topics: Mapping[str, TopicRecord], key: TopicPartition, topic_id: TopicId | None
+) -> bool:
+    record = topics.get(key.topic)
+    return (
+        record is not None
+        and key.partition in record.assignments
+        and topic_id in (None, record.topic_id)
+    )

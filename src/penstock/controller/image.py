@@ -1,6 +1,6 @@
 """The cluster image: a broker's copy of all cluster metadata, indexed for lookups."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -96,6 +96,7 @@ class ClusterImage:
                     yield record, endpoint
 
     def apply(self, changes: Iterable[Change]) -> None:
+        """Applies changes in their order; what is deleted need not exist."""
         for change in changes:
             if isinstance(change, Put):
                 self._put(change.record)
@@ -110,18 +111,17 @@ class ClusterImage:
         return copied
 
     def changes_to(
-        self, records: Iterable[Record], *, kinds: tuple[type[Record], ...] | None = None
+        self, records: Iterable[Record], is_included: Callable[[Key], bool] = lambda _key: True
     ) -> list[Change]:
         """Returns the changes that turn this image into that of `records`, deletions first.
 
-        Records of other types than `kinds`, by default of none, stay as they are. A topic that was
-        deleted and created again in between is deleted with its partitions first, so that no
-        component takes the new topic for the old one.
+        Records of keys that are not included stay as they are.
+
+        A topic that was deleted and created again in between is deleted with its partitions first,
+        so that no component takes the new topic for the old one.
         """
         current = {
-            record.key: record
-            for record in self._records()
-            if kinds is None or isinstance(record, kinds)
+            record.key: record for record in self._records() if is_included(record.key)
         }
         target = {record.key: record for record in records}
         replaced_topics = {
@@ -208,16 +208,17 @@ class ClusterImage:
     def _delete(self, key: Key) -> None:
         match key:
             case TopicKey():
-                record = self.topics.pop(key.topic)
-                del self.topic_names[record.topic_id]
+                record = self.topics.pop(key.topic, None)
+                if record is not None:
+                    del self.topic_names[record.topic_id]
             case TopicPartition():
-                del self.partitions[key]
+                self.partitions.pop(key, None)
             case ConfigKey():
-                del self.configs[key]
+                self.configs.pop(key, None)
             case AclKey():
-                del self.acls[key]
+                self.acls.pop(key, None)
             case BrokerKey():
-                del self.brokers[key.broker_id]
+                self.brokers.pop(key.broker_id, None)
             case ClusterKey("controller"):
                 self.controller_id = -1
             case TopicDeletionKey():

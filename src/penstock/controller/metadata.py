@@ -372,6 +372,10 @@ class Put(NamedTuple):
 
     record: Record
 
+    @property
+    def key(self) -> Key:
+        return self.record.key
+
 
 class Delete(NamedTuple):
     """Deletes the node of this key, which must exist."""

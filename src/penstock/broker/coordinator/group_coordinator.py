@@ -311,9 +311,8 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
     # --- changes of the cluster
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows the leaders of `__consumer_offsets`, the topics and the settings of groups."""
+        """Follows the topics and the settings of groups."""
         changes = list(changes)
-        super().apply(changes)
         deleted: set[TopicPartition] = set()
         topics: set[str] = set()
         created = False

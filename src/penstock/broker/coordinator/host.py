@@ -20,7 +20,6 @@ from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, Delete, PartitionRecord, Put
 from penstock.coordinator.machine import (
     CoordinatorResult,
     Damaged,
@@ -277,17 +276,16 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
 
     # --- leadership
 
-    def apply(self, changes: Iterable[Change]) -> None:
-        """Loads the partitions that this broker now leads, and unloads the others."""
-        for change in changes:
-            match change:
-                case Put(PartitionRecord(topic, partition, leader)) if topic == self.topic:
-                    if leader == self._broker_id:
-                        self._load(partition)
-                    else:
-                        self._unload(partition)
-                case Delete(TopicPartition(topic, partition)) if topic == self.topic:
-                    self._unload(partition)
+    def leaderships_changed(
+        self, led: Iterable[TopicPartition], others: Iterable[TopicPartition]
+    ) -> None:
+        """Loads the partitions that this broker leads now, and unloads the others."""
+        for topic, partition in led:
+            if topic == self.topic:
+                self._load(partition)
+        for topic, partition in others:
+            if topic == self.topic:
+                self._unload(partition)
 
     def _load(self, partition: int) -> None:
         if partition not in self._shards:

@@ -310,9 +310,7 @@ class TransactionCoordinator(
     # --- settings
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows the leaders of `__transaction_state` and the partitions of
-        `__consumer_offsets`."""
-        super().apply(changes)
+        """Follows the number of partitions of `__consumer_offsets`, and the features."""
         self._reconfigure()
 
     def _reconfigure(self) -> None:

@@ -49,7 +49,7 @@ async def handle(context: Context, request: Request, body: DeleteAclsRequest) ->
             delete_acls(image, bindings), DeleteAclsResponse(filter_results=results)
         )
 
-    return await context.controller.run(decide)
+    return await context.controller.write(decide)
 
 
 def _matching_acls(

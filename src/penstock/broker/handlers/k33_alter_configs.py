@@ -33,7 +33,7 @@ async def handle(context: Context, request: Request, body: AlterConfigsRequest) 
     allowed, errors = await check_alterations(context, request.session, body.resources)
     altered = replace(body, resources=[resource for _, resource in allowed])
     rules = config_rules(context)
-    response = await context.controller.run(lambda image: alter_configs(image, altered, rules))
+    response = await context.controller.write(lambda image: alter_configs(image, altered, rules))
     results = {
         (result.resource_type, result.resource_name): result for result in response.responses
     }

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.election import elect_leaders
@@ -22,7 +20,6 @@ _FIRST_WITH_ERROR = 1
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    config: BrokerConfig
     controller: ControllerHost
     authorizer: RequestAuthorizer
 
@@ -30,8 +27,8 @@ class Context:
 async def handle(context: Context, request: Request, body: ElectLeadersRequest) -> Response:
     try:
         context.authorizer.require(request.session, AclOperation.ALTER)
-        return await context.controller.run(
-            lambda image: elect_leaders(image, body, election_rules(context.config, image))
+        return await context.controller.run_election(
+            lambda image, rules: elect_leaders(image, body, rules)
         )
     except KafkaError as error:
         return ElectLeadersResponse(

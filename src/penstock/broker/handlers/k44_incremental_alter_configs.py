@@ -52,7 +52,7 @@ async def handle(
             errors[key] = drop_traceback(failure)
     altered = replace(body, resources=stored)
     rules = config_rules(context)
-    response = await context.controller.run(
+    response = await context.controller.write(
         lambda image: incremental_alter_configs(image, altered, rules)
     )
     for result in response.responses:

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.reassignment import alter_partition_reassignments
@@ -16,7 +14,6 @@ from penstock.security.acl import AclOperation
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    config: BrokerConfig
     controller: ControllerHost
     authorizer: RequestAuthorizer
 
@@ -25,8 +22,6 @@ async def handle(
     context: Context, request: Request, body: AlterPartitionReassignmentsRequest
 ) -> Response:
     context.authorizer.require(request.session, AclOperation.ALTER)
-    return await context.controller.run(
-        lambda image: alter_partition_reassignments(
-            image, body, election_rules(context.config, image)
-        )
+    return await context.controller.run_election(
+        lambda image, rules: alter_partition_reassignments(image, body, rules)
     )

@@ -50,7 +50,7 @@ async def handle(context: Context, request: Request, body: AlterClientQuotasRequ
         changes = [] if body.validate_only else alter_quotas(image, altered)
         return ControllerResult(changes, AlterClientQuotasResponse(entries=results))
 
-    return await context.controller.run(decide)
+    return await context.controller.write(decide)
 
 
 def _result(

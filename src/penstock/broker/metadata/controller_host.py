@@ -1,13 +1,16 @@
-"""The host of the controller: runs its decisions one at a time and publishes every metadata change.
+"""The host of the controller: elections, decisions, and what the metadata store delivers.
 
     response = await controller.run(lambda image: create_topics(image, …))
 
-A decision is a pure function from the cluster image to changes and a response. The host runs it and
-commits the changes to the metadata store on a thread. The store then delivers them, like the
-changes that other brokers committed, and the host publishes each delivery exactly once and in order
-of versions: the logs of new partitions are created on a thread, the image applies the changes, and
-the listeners (replicas, coordinators, authorizer, quotas, settings) are notified. Many changes are
-published topic by topic, so that requests are served in between.
+Every broker has a host. It follows the store: settings and ACLs go to the broker's own image. While
+its broker is the controller, the host has an `ActiveController` too, with an image of everything
+that is stored.
+
+A decision is a pure function from an image to changes and a response. `run` decides on the image of
+the controller, and fails with NOT_CONTROLLER on other brokers. `write` decides about settings and
+ACLs, which every broker may change. Both run the decision and commit the changes on a thread. The
+store then delivers them, like the changes that other brokers committed, and each delivery is
+applied once and in order of versions.
 
 If another broker changed the same metadata first, the store reports a conflict: the host reloads
 the image and runs the decision again on what it now contains.
@@ -16,138 +19,206 @@ the image and runs the decision again on what it now contains.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
-from penstock.broker.pacer import Pacer
+from penstock.broker.metadata.active_controller import ActiveController
+from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.workers import Workers
-from penstock.cluster.store import CommittedChanges, MetadataStore, Snapshot, StoreConflictError
-from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import (
-    Change,
-    ConfigKey,
-    ConfigRecord,
-    Delete,
-    PartitionRecord,
-    Put,
-    TopicKey,
-    TopicRecord,
+from penstock.cluster.store import (
+    CommittedChanges,
+    ControllerMovedError,
+    MetadataStore,
+    Scope,
+    Snapshot,
+    StoreConflictError,
 )
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Change, Put
+from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.core.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 Decision = Callable[[ClusterImage], ControllerResult[R]]
-Listener = Callable[[Sequence[Change]], None]
-Preparation = Callable[[Sequence[Change]], Coroutine[Any, Any, None]]
 Undo = Callable[[], Coroutine[Any, Any, None]]
 """Reverts what a `Requirement` has done."""
 Requirement = Callable[[Sequence[Change]], Coroutine[Any, Any, Undo]]
 
-_CHANGES_AT_ONCE: Final = 100
 MAX_ATTEMPTS: Final = 5
 """How often a decision that conflicts with changes of other brokers is run."""
 
+_RETRY_S: Final = 1.0
+"""The pause after which a reaction that could not be committed is tried again."""
+
 
 class ControllerHost:
-    """Runs decisions on `image` and keeps it current. It belongs to the event loop's thread."""
+    """Runs decisions and follows the store. It belongs to the event loop's thread."""
 
     def __init__(
-        self, image: ClusterImage, store: MetadataStore, workers: Workers, pacer: Pacer
+        self,
+        metadata: BrokerMetadata,
+        store: MetadataStore,
+        workers: Workers,
+        new_controller: Callable[[ClusterImage, int], ActiveController],
+        claim: Callable[[ClusterImage], list[Change]],
     ) -> None:
-        self.image = image
-        self.listeners: list[Listener] = []
-        """Called with the changes after the image has applied them.
+        """`claim` returns the changes that make this broker the controller of an image.
 
-        An error of one is logged; the others still receive the changes.
+        `new_controller` creates the controller from an image and its version in the store.
         """
         self.requirements: list[Requirement] = []
         """Awaited with the changes of a decision before they are committed, such as the creation of
         logs. If one raises a KafkaError, nothing is committed."""
-        self.preparations: list[Preparation] = []
-        """Awaited with the changes before the image applies them, for slow work such as new logs.
-
-        Listeners must cope without it: an error here is logged, and the changes are published.
-        """
+        self.active: ActiveController | None = None
+        """The controller, while this broker is it."""
+        self._metadata = metadata
         self._store = store
         self._workers = workers
-        self._pacer = pacer
-        self._version = -1
-        """The version of the store that the image corresponds to."""
+        self._new_controller = new_controller
+        self._claim = claim
+        self._settings_version = -1
+        """The version of the store that the settings of the broker's image correspond to."""
         self._delivered: deque[CommittedChanges] = deque()
         self._lock = asyncio.Lock()
-        """Held while a decision runs or changes are published."""
-        self._publishing: set[asyncio.Task[None]] = set()
+        """Held while a decision runs or deliveries are applied."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_applying = False
+        """Whether a task that applies deliveries is waiting for the lock."""
+        self._may_elect = False
 
-    # --- start: before any request is served
+    # --- start and stop
 
-    def load(self) -> None:
-        """Subscribes to the store and fills the image, without notifying listeners. It blocks."""
+    def load(self) -> Snapshot:
+        """Subscribes to the store and fills the broker's image with settings. It blocks.
+
+        Listeners are not notified. Returns everything that is stored.
+        """
         self._loop = asyncio.get_running_loop()
         self._store.subscribe(self._deliver)
-        self._version, records = self._store.load()
-        self.image.apply(map(Put, records))
+        snapshot = self._store.load()
+        self._settings_version = snapshot.version
+        self._metadata.image.apply(
+            Put(record) for record in snapshot.records if Scope.SETTINGS.contains(record.key)
+        )
+        return snapshot
 
-    def run_at_start(self, decide: Decision[R]) -> R:
-        """Runs a decision like `run`, but blocks the event loop, so that no request comes between.
+    async def elect(self) -> None:
+        """Becomes the controller unless there is one; from now on also when there is none later."""
+        self._may_elect = True
+        await self._shielded(self._apply_delivered)
 
-        The preparations are left out: listeners do that work themselves.
-        """
-        for _ in range(MAX_ATTEMPTS):
-            changes, response, _ = decide(self.image)
-            if not changes:
-                return response
-            try:
-                self._store.commit(changes, based_on=self._version)
-            except StoreConflictError as error:
-                conflict = error
-                self._publish(self._changes_since(self._store.load()))
-            else:
-                while self._delivered:
-                    self._publish(self._delivered.popleft())
-                return response
-        raise _too_many_conflicts(conflict) from conflict
+    async def close(self) -> None:
+        """Stops being the controller; decisions in progress are completed."""
+        self._may_elect = False
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._resign()
 
-    # --- requests
+    # --- decisions
+
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self.active is not None
 
     async def run(self, decide: Decision[R]) -> R:
-        """Runs a decision after all earlier ones; returns its response once it is published.
+        """Runs a decision of the controller; returns its response once its changes are applied.
 
         `decide` runs on a thread, as it may take long. Nothing changes the image during that time.
         It may be called several times, each time on a newer image. Raises what it, or one of the
-        `requirements`, raises, `KafkaStorageError` if the store failed, and REQUEST_TIMED_OUT,
-        which clients retry, if other brokers changed the same metadata during `MAX_ATTEMPTS`
-        attempts in a row.
+        `requirements`, raises, NOT_CONTROLLER if another broker is the controller,
+        `KafkaStorageError` if the store failed, and REQUEST_TIMED_OUT, which clients retry, if
+        other brokers changed the same metadata during `MAX_ATTEMPTS` attempts in a row.
         """
-        async with self._lock:
-            await self._publish_delivered()
-            for _ in range(MAX_ATTEMPTS):
-                changes, response, _ = await self._workers.run(
-                    self._workers.store, lambda: decide(self.image)
-                )
-                if not changes:
-                    return response
-                try:
-                    await self._commit(changes)
-                except StoreConflictError as error:
-                    conflict = error
-                    await self._refresh()
-                else:
-                    await self._publish_delivered()
-                    return response
-            raise _too_many_conflicts(conflict) from conflict
 
-    async def _commit(self, changes: Sequence[Change]) -> None:
-        version = self._version
+        async def decide_and_apply() -> R:
+            await self._apply_delivered()
+            response = await self._decide_as_controller(decide)
+            await self._apply_delivered()
+            return response
+
+        return await self._shielded(decide_and_apply)
+
+    async def run_election(
+        self, decide: Callable[[ClusterImage, ElectionRules], ControllerResult[R]]
+    ) -> R:
+        """Like `run`, for decisions that may elect leaders."""
+
+        def decide_by_rules(image: ClusterImage) -> ControllerResult[R]:
+            assert self.active is not None  # it runs while this broker is the controller
+            return decide(image, self.active.rules(image))
+
+        return await self.run(decide_by_rules)
+
+    async def write(self, decide: Decision[R]) -> R:
+        """Like `run`, but on any broker: for decisions about settings and ACLs only."""
+
+        async def decide_and_apply() -> R:
+            await self._apply_delivered()
+            response = await self._decide_about_settings(decide)
+            await self._apply_delivered()
+            return response
+
+        return await self._shielded(decide_and_apply)
+
+    async def _shielded(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Runs `work` with the lock held, to its end even if the caller is cancelled."""
+
+        async def locked() -> R:
+            async with self._lock:
+                return await work()
+
+        return await asyncio.shield(self._spawn(locked()))
+
+    async def _decide_as_controller(self, decide: Decision[R]) -> R:
+        for _ in range(MAX_ATTEMPTS):
+            controller = self.active
+            if controller is None:
+                raise _not_controller(self._metadata.image.controller_id)
+            image = controller.image
+            changes, response = await self._workers.run(
+                self._workers.store, lambda: decide(image)  # noqa: B023
+            )
+            if not changes:
+                return response
+            try:
+                await self._commit(changes, based_on=controller.version, fenced=True)
+            except ControllerMovedError as error:
+                await self._resign()
+                raise _not_controller(-1) from error
+            except StoreConflictError as error:
+                conflict = error
+                await self._refresh()
+            else:
+                return response
+        raise _too_many_conflicts(conflict) from conflict
+
+    async def _decide_about_settings(self, decide: Decision[R]) -> R:
+        image = self._metadata.image
+        for _ in range(MAX_ATTEMPTS):
+            changes, response = await self._workers.run(self._workers.store, lambda: decide(image))
+            if not changes:
+                return response
+            try:
+                await self._commit(changes, based_on=self._settings_version, fenced=False)
+            except StoreConflictError as error:
+                conflict = error
+                await self._refresh()
+            else:
+                return response
+        raise _too_many_conflicts(conflict) from conflict
+
+    async def _commit(self, changes: Sequence[Change], *, based_on: int, fenced: bool) -> None:
         undo_actions: list[Undo] = []
         try:
             for require in self.requirements:
                 undo_actions.append(await require(changes))
             await self._workers.run(
-                self._workers.store, lambda: self._store.commit(changes, based_on=version)
+                self._workers.store,
+                lambda: self._store.commit(changes, based_on=based_on, fenced=fenced),
             )
         except Exception:
             for undo in reversed(undo_actions):
@@ -155,92 +226,146 @@ class ControllerHost:
             raise
 
     async def _refresh(self) -> None:
+        """Reloads what a conflict has shown to be old."""
         snapshot = await self._workers.run(self._workers.store, self._store.load)
-        await self._prepare_and_publish(self._changes_since(snapshot))
+        await self._apply_settings(self._settings_since(snapshot))
+        if self.active is not None:
+            await self.active.apply(self.active.changes_since(snapshot))
 
-    # --- publication
+    # --- deliveries
 
     def _deliver(self, committed: CommittedChanges) -> None:
         """Called by the store, on any thread."""
         self._delivered.append(committed)
-        self._loop.call_soon_threadsafe(self._publish_soon)
+        self._loop.call_soon_threadsafe(self._apply_soon)
 
-    def _publish_soon(self) -> None:
-        """Publishes the changes of other brokers, and those that a cancelled caller has left."""
-        if self._delivered and not self._publishing:
-            task = self._loop.create_task(self._publish_when_idle())
-            self._publishing.add(task)
-            task.add_done_callback(self._published)
+    def _apply_soon(self) -> None:
+        """Applies the changes of other brokers."""
+        if self._delivered and not self._is_applying:
+            self._is_applying = True
+            self._spawn(self._apply_when_idle())
 
-    async def _publish_when_idle(self) -> None:
+    async def _apply_when_idle(self) -> None:
         async with self._lock:
-            await self._publish_delivered()
+            self._is_applying = False
+            try:
+                await self._apply_delivered()
+            except KafkaError as error:
+                logger.error("metadata changes could not be applied: %s", error.message)
 
-    def _published(self, task: "asyncio.Task[None]") -> None:
-        self._publishing.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("metadata changes could not be published", exc_info=error)
+    async def _apply_delivered(self) -> None:
+        """Applies deliveries, the controller's reactions to them, and elects if it has to."""
+        while True:
+            await self._drain()
+            image = self._metadata.image
+            if self.active is not None:
+                if image.controller_id != self.active.broker_id:
+                    await self._resign()
+                elif self.active.reactions:
+                    if not await self._react(self.active):
+                        return
+                else:
+                    return
+            elif self._may_elect and image.controller_id == -1:
+                if not await self._elect():
+                    return
+            else:
+                return
 
-    async def _publish_delivered(self) -> None:
-        # Removed last, so that a cancelled caller leaves the changes to the next one.
+    async def _drain(self) -> None:
         while self._delivered:
-            await self._prepare_and_publish(self._delivered[0])
-            self._delivered.popleft()
+            committed = self._delivered.popleft()
+            await self._apply_settings(committed)
+            if self.active is not None:
+                await self.active.apply(committed)
 
-    async def _prepare_and_publish(self, committed: CommittedChanges) -> None:
-        if committed.version > self._version:
-            for prepare in self.preparations:
-                try:
-                    await prepare(committed.changes)
-                except Exception:
-                    logger.exception("a preparation for metadata changes failed")
-            async for changes in self._pacer.each(_slices(committed.changes)):
-                self._apply(changes)
-            self._version = committed.version
+    async def _apply_settings(self, committed: CommittedChanges) -> None:
+        if committed.version > self._settings_version:
+            await self._metadata.publish(
+                [change for change in committed.changes if Scope.SETTINGS.contains(change.key)]
+            )
+            self._settings_version = committed.version
 
-    def _publish(self, committed: CommittedChanges) -> None:
-        """Applies and announces changes, unless a reload has published them already."""
-        if committed.version <= self._version:
-            return
-        self._version = committed.version
-        self._apply(committed.changes)
+    def _settings_since(self, snapshot: Snapshot) -> CommittedChanges:
+        settings = [record for record in snapshot.records if Scope.SETTINGS.contains(record.key)]
+        changes = self._metadata.image.changes_to(settings, is_included=Scope.SETTINGS.contains)
+        return CommittedChanges(snapshot.version, changes)
 
-    def _apply(self, changes: Sequence[Change]) -> None:
-        self.image.apply(changes)
-        if changes:
-            for listener in self.listeners:
-                try:
-                    listener(changes)
-                except Exception:
-                    logger.exception("a listener failed to apply metadata changes")
+    async def _react(self, controller: ActiveController) -> bool:
+        """Commits the next reaction of the controller; returns whether that succeeded."""
+        decide = controller.reactions[0]
+        try:
+            await self._decide_as_controller(lambda image: ControllerResult(decide(image), None))
+        except KafkaError as error:
+            logger.error("the controller could not react to changes: %s; it retries", error.message)
+            self._retry_soon()
+            return False
+        controller.reactions.popleft()
+        return True
 
-    def _changes_since(self, snapshot: Snapshot) -> CommittedChanges:
-        return CommittedChanges(snapshot.version, self.image.changes_to(snapshot.records))
+    def _retry_soon(self) -> None:
+        def retry() -> None:
+            if not self._is_applying:
+                self._is_applying = True
+                self._spawn(self._apply_when_idle())
+
+        self._loop.call_later(_RETRY_S, retry)
+
+    # --- election
+
+    async def _elect(self) -> bool:
+        """Tries to become the controller; returns whether there is one now."""
+        try:
+            snapshot = await self._workers.run(self._workers.store, self._store.load)
+            image = ClusterImage()
+            image.apply(map(Put, snapshot.records))
+            if image.controller_id == -1:
+                await self._commit(self._claim(image), based_on=snapshot.version, fenced=False)
+                controller = self._new_controller(image, snapshot.version)
+        except StoreConflictError:
+            # Another broker was faster: the store delivers its claim.
+            await self._refresh()
+            return True
+        except KafkaError as error:
+            logger.error("the controller could not be elected: %s; it is retried", error.message)
+            self._retry_soon()
+            return False
+        await self._apply_settings(self._settings_since(snapshot))
+        if image.controller_id == -1:
+            await self._start_controller(controller)
+        return True
+
+    async def _start_controller(self, controller: ActiveController) -> None:
+        """Applies the claim, brings the partitions up to date, and informs all brokers."""
+        self.active = controller
+        await self._drain()
+        logger.info("this broker is the controller, in epoch %d", controller.image.controller_epoch)
+        if await self._react(controller):
+            await self._drain()
+        await controller.start()
+
+    async def _resign(self) -> None:
+        if self.active is not None:
+            logger.info("this broker is no longer the controller")
+            controller, self.active = self.active, None
+            await controller.close()
+
+    # --- tasks
+
+    def _spawn(self, work: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
-def _slices(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
-    """Yields the changes in parts; those of one topic are in the same part."""
-    start = 0
-    topic: str | None = None
-    for position, change in enumerate(changes):
-        previous, topic = topic, _topic_of(change)
-        if position - start >= _CHANGES_AT_ONCE and (topic is None or topic != previous):
-            yield changes[start:position]
-            start = position
-    yield changes[start:]
-
-
-def _topic_of(change: Change) -> str | None:
-    match change:
-        case Put(TopicRecord(topic) | PartitionRecord(topic)):
-            return topic
-        case Put(ConfigRecord(entity=(("topics", topic),))):
-            return topic
-        case Delete(TopicKey(topic) | TopicPartition(topic)):
-            return topic
-        case Delete(ConfigKey(entity=(("topics", topic),))):
-            return topic
-    return None
+def _not_controller(controller_id: int) -> KafkaError:
+    current = "no broker is elected yet" if controller_id == -1 else f"it is broker {controller_id}"
+    return KafkaError(
+        ErrorCode.NOT_CONTROLLER,
+        f"this broker is not the controller: {current}",
+        remedy="refresh the metadata and retry",
+    )
 
 
 def _too_many_conflicts(conflict: StoreConflictError) -> KafkaError:

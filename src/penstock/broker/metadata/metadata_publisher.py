@@ -2,11 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.broker.config.component_config import cleaner_settings, set_limits, tls_settings
-from penstock.broker.metadata.topic_rules import election_rules
 from penstock.controller.election import elect_leaderless
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
@@ -16,7 +15,6 @@ from penstock.controller.metadata import (
     ConfigKey,
     ConfigRecord,
     Delete,
-    PartitionRecord,
     Put,
 )
 from penstock.controller.result import ControllerResult
@@ -58,7 +56,7 @@ class MetadataPublisher:
             broker.replicas.apply,
             broker.groups.apply,
             broker.transactions.apply,
-            self._update_logs,
+            self._elect_if_allowed,
         ):
             try:
                 component(changes)
@@ -77,9 +75,15 @@ class MetadataPublisher:
         if "client-metrics" in entity_kinds:
             broker.telemetry.subscriptions_changed()
 
-    def _update_logs(self, changes: Sequence[Change]) -> None:
-        """Applies limits and elections, which need the replicas of the changes."""
-        self._update_producer_limits(_changed_partitions(changes))
+    def leaderships_changed(
+        self, led: Sequence[TopicPartition], others: Sequence[TopicPartition]
+    ) -> None:
+        """Applies limits to the logs of replicas, which may be new, and loads coordinators."""
+        self._update_producer_limits([*led, *others])
+        self._broker.groups.leaderships_changed(led, others)
+        self._broker.transactions.leaderships_changed(led, others)
+
+    def _elect_if_allowed(self, changes: Sequence[Change]) -> None:
         if any(_allows_unclean_elections(change) for change in changes):
             self._elect_leaderless()
 
@@ -130,27 +134,20 @@ class MetadataPublisher:
 
     def _elect_leaderless(self) -> None:
         """Elects leaders for partitions whose topic allows unclean elections now (R5)."""
-        broker = self._broker
-        rules = election_rules(broker.config, broker.image)
-        if not elect_leaderless(broker.image, rules):
+        if not self._broker.controller.is_active:
             return
 
         async def elect() -> None:
-            await broker.controller.run(
-                lambda image: ControllerResult(elect_leaderless(image, rules), None)
-            )
+            try:
+                await self._broker.controller.run_election(
+                    lambda image, rules: ControllerResult(elect_leaderless(image, rules), None)
+                )
+            except KafkaError as error:
+                logger.error("leaders could not be elected: %s", error.message)
 
         task = asyncio.get_running_loop().create_task(elect())
         self._elections.add(task)
         task.add_done_callback(self._elections.discard)
-
-
-def _changed_partitions(changes: Iterable[Change]) -> Iterator[TopicPartition]:
-    """Yields the partitions that were created or changed."""
-    for change in changes:
-        match change:
-            case Put(PartitionRecord() as record):
-                yield record.key
 
 
 def _allows_unclean_elections(change: Change) -> bool:

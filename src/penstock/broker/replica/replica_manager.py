@@ -1,24 +1,26 @@
 """The replicas that this broker hosts: partition state, log and delayed fetches of each.
 
-`apply` follows the cluster's metadata: it creates and deletes logs and updates leaderships. All of
-it runs on the event loop. Blocking disk work runs on threads: `create_logs` before a change is
-published, deletions after it (`wait_for_deletions` waits for them).
+The controller decides which replicas there are and who leads: `apply_updates` and `stop` carry it
+out, on the event loop. Blocking disk work runs on threads: new logs are created before their
+replicas, deletions end after them (`wait_for_deletions` waits for them).
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from penstock.broker.config.topic_config import TopicConfig
 from penstock.broker.metadata.controller_host import Undo
+from penstock.broker.pacer import Pacer, chunks
 from penstock.broker.replica.replica import Replica
 from penstock.broker.workers import Workers
+from penstock.controller.broker_updates import PartitionUpdate, ReplicaStop
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Change,
     ConfigKey,
     ConfigRecord,
-    Delete,
     PartitionRecord,
     Put,
     TopicRecord,
@@ -34,6 +36,21 @@ from penstock.storage.manager.log_manager import LogManager
 logger = logging.getLogger(__name__)
 
 
+_UPDATES_AT_ONCE = 100
+
+LeadershipListener = Callable[[Sequence[TopicPartition], Sequence[TopicPartition]], None]
+
+
+class ReplicaFetchers(Protocol):
+    """Fetches the records of partitions that other brokers lead."""
+
+    def add(self, replicas: Sequence[Replica]) -> None:
+        """Starts to fetch from the leaders of these replicas, in their leader epochs."""
+
+    async def remove(self, keys: Sequence[TopicPartition]) -> None:
+        """Stops fetching: nothing is appended to these replicas once it has returned."""
+
+
 class ReplicaManager:
     """Finds replicas, and updates them when the cluster's metadata changes."""
 
@@ -43,6 +60,7 @@ class ReplicaManager:
         logs: LogManager,
         image: ClusterImage,
         workers: Workers,
+        pacer: Pacer,
         config_of: Callable[[Mapping[str, str]], TopicConfig],
     ) -> None:
         """`config_of` returns the effective settings of a topic from its own configs."""
@@ -50,7 +68,12 @@ class ReplicaManager:
         self._logs = logs
         self._image = image
         self._workers = workers
+        self._pacer = pacer
         self._config_of = config_of
+        self.leadership_listeners: list[LeadershipListener] = []
+        """Called with the partitions that this broker leads now, and those that it does not."""
+        self.fetchers: ReplicaFetchers | None = None
+        """The fetchers of followed partitions; none if the broker has no cluster to fetch from."""
         self.by_topic: dict[str, dict[int, Replica]] = {}
         self._deletions: set[asyncio.Task[list[KafkaError]]] = set()
 
@@ -75,15 +98,6 @@ class ReplicaManager:
             f"there is no partition {index} of topic {topic!r}",
             remedy="create it, or check the name",
         )
-
-    async def create_logs(self, changes: Sequence[Change]) -> None:
-        """Creates the logs of new partitions on a thread, before the change is published.
-
-        The error of one log shows when `apply` opens it.
-        """
-        _, failure = await self._create_logs(self._new_logs(changes))
-        if failure is not None:
-            logger.error("%s", failure.message)
 
     async def require_logs(self, changes: Sequence[Change]) -> Undo:
         """Creates the logs of new partitions before the change is committed.
@@ -112,7 +126,7 @@ class ReplicaManager:
                     topics[topic.topic] = topic
                 case Put(ConfigRecord(entity=(("topics", name),), values=own)):
                     values[name] = own
-                case Put(PartitionRecord() as record) if record.leader_epoch == 0:
+                case Put(PartitionRecord() as record) if record.partition_epoch == 0:
                     records.append(record)
         new_logs: list[NewLog] = []
         for record in records:
@@ -122,6 +136,17 @@ class ReplicaManager:
                 epoch = record.leader_epoch if record.leader == self._broker_id else None
                 config = self._config_of(own).log
                 new_logs.append(NewLog(record.key, config, owner.topic_id, epoch))
+        return new_logs
+
+    def _missing_logs(self, updates: Iterable[PartitionUpdate]) -> list[NewLog]:
+        """Returns the logs of replicas that are new on this broker."""
+        new_logs: list[NewLog] = []
+        for update in updates:
+            record = update.record
+            if update.is_new and record.partition not in self.by_topic.get(record.topic, {}):
+                epoch = record.leader_epoch if record.leader == self._broker_id else None
+                config = self._config_of(self._image.config("topics", record.topic)).log
+                new_logs.append(NewLog(record.key, config, update.topic_id, epoch))
         return new_logs
 
     async def _create_logs(
@@ -163,26 +188,11 @@ class ReplicaManager:
             await asyncio.wait(self._deletions)
 
     def apply(self, changes: Iterable[Change]) -> None:
-        """Follows changes that the image contains already."""
-        removed: list[TopicPartition] = []
+        """Follows the settings of topics, which the image contains already."""
         for change in changes:
-            try:
-                self._apply(change, removed)
-            except Exception:
-                logger.exception("one of several metadata changes could not be applied: %s", change)
-        if removed:
-            self._remove(removed)
-
-    def _apply(self, change: Change, removed: list[TopicPartition]) -> None:
-        match change:
-            case Put(PartitionRecord() as record):
-                self._host(record)
-            case Put(ConfigRecord(entity=(("topics", topic),))):
-                self.reconfigure([topic])
-            case Delete(TopicPartition() as key):
-                removed.append(key)
-            case Delete(ConfigKey(entity=(("topics", topic),))):
-                self.reconfigure([topic])
+            match change.key:
+                case ConfigKey(entity=(("topics", topic),)):
+                    self.reconfigure([topic])
 
     def reconfigure(self, topics: Iterable[str] | None = None) -> None:
         """Applies changed settings to the logs of these topics, or of all topics for None."""
@@ -203,33 +213,97 @@ class ReplicaManager:
         if replica is not None:
             replica.replace_log(self._logs.get(key))
 
-    def _host(self, record: PartitionRecord) -> None:
-        topic = self._image.topics.get(record.topic)
-        if topic is None:
-            return
-        replicas = topic.assignments[record.partition].replicas
+    # --- updates from the controller
+
+    async def apply_updates(
+        self, updates: Sequence[PartitionUpdate]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Creates and updates replicas as the controller says (LeaderAndIsr).
+
+        Returns the error of each partition. An update that is older than what the replica knows
+        is ignored. Listeners are notified of the leaderships that have begun and ended.
+        """
+        _, failure = await self._create_logs(self._missing_logs(updates))
+        if failure is not None:
+            # The error of one log shows when its replica is created.
+            logger.error("%s", failure.message)
+        errors: dict[TopicPartition, ErrorCode] = {}
+        async for part in self._pacer.each(chunks(updates, _UPDATES_AT_ONCE)):
+            await self._apply_updates(part, errors)
+        return errors
+
+    async def _apply_updates(
+        self, updates: Sequence[PartitionUpdate], errors: dict[TopicPartition, ErrorCode]
+    ) -> None:
+        if self.fetchers is not None:
+            # Nothing may be appended from the old leader once the new epoch is known.
+            await self.fetchers.remove([u.record.key for u in updates if self._is_newer(u)])
+        led: list[TopicPartition] = []
+        followed: list[TopicPartition] = []
+        for update in updates:
+            key = update.record.key
+            try:
+                errors[key] = self._apply_update(update)
+            except Exception:
+                logger.exception("an update of partition %s could not be applied", key)
+                errors[key] = ErrorCode.UNKNOWN_SERVER_ERROR
+            (led if update.record.leader == self._broker_id else followed).append(key)
+        for listener in self.leadership_listeners:
+            listener(led, followed)
+        if self.fetchers is not None:
+            self.fetchers.add([self.by_topic[key.topic][key.partition] for key in followed])
+
+    def _is_newer(self, update: PartitionUpdate) -> bool:
+        hosted = self.by_topic.get(update.record.topic, {}).get(update.record.partition)
+        return hosted is not None and hosted.partition.leader_epoch < update.record.leader_epoch
+
+    def _apply_update(self, update: PartitionUpdate) -> ErrorCode:
+        record = update.record
         hosted = self.by_topic.get(record.topic, {}).get(record.partition)
-        if self._broker_id not in replicas:
-            if hosted is not None:
-                self._remove([record.key])
-            return
+        if hosted is not None and hosted.partition.topic_id != update.topic_id:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
         if hosted is None:
-            hosted = self._create(record)
+            hosted = self._create(update)
         hosted.apply_state(
             leader=record.leader,
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             isr=record.isr,
-            replicas=replicas,
+            replicas=update.assignment.replicas,
+            adding=update.assignment.adding,
+            removing=update.assignment.removing,
         )
+        try:
+            _ = hosted.log
+        except KafkaStorageError as error:
+            logger.error("%s", error.message)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
 
-    def _create(self, record: PartitionRecord) -> Replica:
-        topic_id = self._image.topics[record.topic].topic_id
+    async def stop(self, stops: Sequence[ReplicaStop]) -> dict[TopicPartition, ErrorCode]:
+        """Stops replicas, and deletes the logs of those that are removed (StopReplica).
+
+        Returns the error of each partition once the deletions are durable.
+        """
+        keys = [stop.key for stop in stops]
+        if self.fetchers is not None:
+            await self.fetchers.remove(keys)
+        errors = dict.fromkeys(keys, ErrorCode.NONE)
+        removed = [stop.key for stop in stops if stop.delete]
+        for listener in self.leadership_listeners:
+            listener([], keys)
+        deletion = self._remove(removed)
+        if deletion is not None and await deletion:
+            errors.update(dict.fromkeys(removed, ErrorCode.KAFKA_STORAGE_ERROR))
+        return errors
+
+    def _create(self, update: PartitionUpdate) -> Replica:
+        record, topic_id = update.record, update.topic_id
         config = self._config_of(self._image.config("topics", record.topic))
         log: Log | KafkaStorageError
         try:
             log = self._logs.get_or_create(
-                record.key, config.log, topic_id, is_new=record.leader_epoch == 0
+                record.key, config.log, topic_id, is_new=update.is_new
             )
         except KafkaError as error:
             # Only this partition is offline.
@@ -240,7 +314,9 @@ class ReplicaManager:
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
 
-    def _remove(self, keys: Iterable[TopicPartition]) -> None:
+    def _remove(
+        self, keys: Iterable[TopicPartition]
+    ) -> "asyncio.Task[list[KafkaError]] | None":
         removed_replicas: dict[TopicPartition, Replica] = {}
         for key in keys:
             replicas = self.by_topic.get(key.topic)
@@ -251,10 +327,11 @@ class ReplicaManager:
                 del self.by_topic[key.topic]
             removed_replicas[key] = replica
         if not removed_replicas:
-            return
-        self._delete_logs(removed_replicas)
+            return None
+        deletion = self._delete_logs(removed_replicas)
         for replica in removed_replicas.values():
             replica.resign()
+        return deletion
 
     def _delete_logs(self, keys: Iterable[TopicPartition]) -> "asyncio.Task[list[KafkaError]]":
         deletion = self._workers.start(self._workers.flush, self._logs.begin_deletion(keys))

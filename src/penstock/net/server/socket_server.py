@@ -131,7 +131,16 @@ class SocketServer:
         return list(self._connections)
 
     async def start(self, listeners: Sequence[Listener]) -> list[Address]:
-        """Binds all listeners; raises KafkaError, with none bound, if one fails."""
+        """Binds all listeners and accepts connections; see `bind`."""
+        addresses = await self.bind(listeners)
+        self.accept()
+        return addresses
+
+    async def bind(self, listeners: Sequence[Listener]) -> list[Address]:
+        """Binds all listeners; raises KafkaError, with none bound, if one fails.
+
+        Connections wait until `accept` is called.
+        """
         self._loop = asyncio.get_running_loop()
         self._overrides = self.limits.per_ip_overrides
         await self._resolve_overrides(overrides_by_name(self._overrides))
@@ -155,12 +164,15 @@ class SocketServer:
             for bound, _ in opened:
                 bound.acceptor.stop()
             raise
-        for bound, _ in opened:
-            self._open.append(bound)
+        self._open += [bound for bound, _ in opened]
+        return [Address(bound.name, *sock.getsockname()[:2]) for bound, sock in opened]
+
+    def accept(self) -> None:
+        """Starts to accept connections on the bound listeners."""
+        for bound in self._open:
             bound.acceptor.start()
         if self._sweep_timer is None:
             self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep_again)
-        return [Address(bound.name, *sock.getsockname()[:2]) for bound, sock in opened]
 
     def reload_tls(self, listener: str, settings: TlsSettings | None = None) -> bool:
         """Loads new settings or changed files for new connections; returns whether any changed."""
