@@ -289,6 +289,7 @@ class App:
             pacer=self._pacer,
             image=image,
             controller=controller,
+            controller_requests=self._controller_requests,
             topic_creator=TopicCreator(config, image, controller),
             logs=self._logs,
             replicas=replicas,

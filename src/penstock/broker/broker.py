@@ -14,6 +14,7 @@ from penstock.broker.coordinator.transaction_coordinator import TransactionCoord
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.pacer import Pacer
@@ -41,6 +42,7 @@ class Broker:
     pacer: Pacer
     image: ClusterImage
     controller: ControllerHost
+    controller_requests: ControllerRequests
     topic_creator: TopicCreator
     logs: LogManager
     replicas: ReplicaManager

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, Snapshot
-from penstock.controller.broker_updates import BrokerUpdate, broker_updates, full_updates
+from penstock.controller.broker_updates import BrokerUpdate, ReplicaStops, broker_updates, full_updates
 from penstock.controller.election import update_partition_states
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerKey, BrokerRecord, Change, Delete, Put
@@ -63,6 +63,8 @@ class ActiveController:
         """Brokers in controlled shutdown: they get no leaderships until they register again."""
         self.reactions: deque[Reaction] = deque()
         """Decisions that follow from changes, to be committed in this order."""
+        self.stops: ReplicaStops = {}
+        """Replicas to stop with the next changes, as the decision behind them says."""
         self._context = context
         self._workers = workers
         self._channels = context.open_channels()
@@ -98,9 +100,16 @@ class ActiveController:
         self.version = committed.version
         await self._send(updates)
 
+    async def send_stops(self) -> None:
+        """Sends the stops of a decision that changes nothing."""
+        if self.stops:
+            stops, self.stops = self.stops, {}
+            await self._send(broker_updates(self.image, [], stops))
+
     def _apply(self, changes: Sequence[Change]) -> dict[int, BrokerUpdate]:
         """Runs on a thread: an event may concern many thousand partitions."""
-        updates = broker_updates(self.image, changes) if self._is_started else {}
+        stops, self.stops = self.stops, {}
+        updates = broker_updates(self.image, changes, stops) if self._is_started else {}
         started, failed = self._moved_brokers(changes)
         self.image.apply(changes)
         self.shutting_down -= started | failed

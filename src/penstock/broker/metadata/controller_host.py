@@ -20,6 +20,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from penstock.broker.metadata.active_controller import ActiveController
@@ -179,10 +180,12 @@ class ControllerHost:
             if controller is None:
                 raise _not_controller(self._metadata.image.controller_id)
             image = controller.image
-            changes, response = await self._workers.run(
-                self._workers.store, lambda: decide(image)  # noqa: B023
+            changes, response, stops = await self._workers.run(
+                self._workers.store, partial(decide, image)
             )
+            controller.stops = stops
             if not changes:
+                await controller.send_stops()
                 return response
             try:
                 await self._commit(changes, based_on=controller.version, fenced=True)
@@ -199,7 +202,9 @@ class ControllerHost:
     async def _decide_about_settings(self, decide: Decision[R]) -> R:
         image = self._metadata.image
         for _ in range(MAX_ATTEMPTS):
-            changes, response = await self._workers.run(self._workers.store, lambda: decide(image))
+            changes, response, _ = await self._workers.run(
+                self._workers.store, partial(decide, image)
+            )
             if not changes:
                 return response
             try:

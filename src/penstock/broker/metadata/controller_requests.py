@@ -14,9 +14,18 @@ from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.workers import Workers
 from penstock.cluster.store import MetadataStore
 from penstock.controller.broker_updates import BrokerUpdate, metadata_changes
+from penstock.controller.control_requests import (
+    ControlRequest,
+    update_of_leader_and_isr,
+    update_of_stop_replica,
+    update_of_update_metadata,
+)
 from penstock.controller.metadata import ConfigKey, Delete, Put
-from penstock.core.errors import ErrorCode
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from penstock.protocol.messages.stop_replica import StopReplicaRequest
+from penstock.protocol.messages.update_metadata import UpdateMetadataRequest
 
 
 class UpdateResult(NamedTuple):
@@ -46,27 +55,45 @@ class ControllerRequests:
         self._workers = workers
         self._lock = asyncio.Lock()
 
-    def check(self, update: BrokerUpdate) -> ErrorCode:
-        """Returns the error of an update from an old controller, or for an old registration."""
-        if -1 < update.broker_epoch < self.broker_epoch:
-            return ErrorCode.STALE_BROKER_EPOCH
-        if update.controller_epoch < self._controller_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
-        return ErrorCode.NONE
-
     async def apply(self, update: BrokerUpdate) -> UpdateResult:
         """Applies an update of the controller in this process."""
         async with self._lock:
             return await self._apply(update)
 
-    async def apply_request(self, update: BrokerUpdate) -> UpdateResult | ErrorCode:
-        """Applies an update of another broker, or returns why it is refused."""
+    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> UpdateResult:
+        """Creates and updates replicas. Raises KafkaError if the controller is not current."""
         async with self._lock:
-            error = self.check(update)
-            if error is not ErrorCode.NONE:
-                return error
+            self._check(request)
+            update = update_of_leader_and_isr(request)
             await self._read_settings(partition.record.topic for partition in update.partitions)
             return await self._apply(update)
+
+    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateResult:
+        """Updates the metadata. Raises KafkaError if the controller is not current."""
+        async with self._lock:
+            self._check(request)
+            return await self._apply(update_of_update_metadata(request, self._metadata.image))
+
+    async def stop_replica(self, request: StopReplicaRequest) -> UpdateResult:
+        """Stops replicas. Raises KafkaError if the controller is not current."""
+        async with self._lock:
+            self._check(request)
+            return await self._apply(update_of_stop_replica(request))
+
+    def _check(self, request: ControlRequest) -> None:
+        """Raises KafkaError for an old controller, or a registration before the current one."""
+        if -1 < request.broker_epoch < self.broker_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"the request is for broker epoch {request.broker_epoch}, this broker has "
+                f"registered again with epoch {self.broker_epoch}",
+            )
+        if request.controller_epoch < self._controller_epoch:
+            raise KafkaError(
+                ErrorCode.STALE_CONTROLLER_EPOCH,
+                f"broker {request.controller_id} was the controller in epoch "
+                f"{request.controller_epoch}, the current epoch is {self._controller_epoch}",
+            )
 
     async def _apply(self, update: BrokerUpdate) -> UpdateResult:
         self._controller_epoch = max(self._controller_epoch, update.controller_epoch)
