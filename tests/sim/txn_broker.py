@@ -26,7 +26,10 @@ from penstock.broker.coordinator.host import CoordinatorContext
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
+from penstock.broker.metadata.active_controller import ActiveController
+from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.features import (
     NEW_CLUSTER_FEATURES,
     SUPPORTED_FEATURES,
@@ -45,9 +48,11 @@ from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
-from penstock.controller.brokers import register_as_controller
+from penstock.controller.broker_updates import BrokerUpdate
+from penstock.controller.brokers import claim_controller, register_broker
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord
+from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
 from penstock.coordinator.group import events as group
 from penstock.coordinator.txn import events as txn
@@ -59,6 +64,7 @@ from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.manager.log_manager import LogManager
 from tests.sim.txn_loop import SimLoop
+from tests.support.broker.controller_hosts import SentRequests
 from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk
 
@@ -184,10 +190,15 @@ class SimBroker:
             intervals=chore_intervals(self._config),
         )
 
-    def start(self) -> None:
-        """Starts the broker; must be called on the loop, in this broker's incarnation."""
+    def load(self) -> None:
+        """Recovers the logs; must be called on the loop, in this broker's incarnation."""
+        self._metadata = BrokerMetadata(self._image, Pacer(lambda: 0.0))
         self._controller = ControllerHost(
-            self._image, self._store, self._workers, Pacer(lambda: 0.0)
+            self._metadata,
+            self._store,
+            self._workers,
+            lambda image, version: ActiveController(self, self._workers, image, version),
+            lambda image: claim_controller(image, NODE, self._clock.now_ms()),
         )
         self._controller.load()
         self.logs.open(node_id=NODE, cluster_id="simulated")
@@ -197,8 +208,27 @@ class SimBroker:
         for log_dir in self.logs.dirs:
             assert not log_dir.load_errors, f"{log_dir}: {log_dir.load_errors}"
         self._assemble()
-        self._register()
+
+    async def start(self) -> None:
+        """Serves requests when it returns."""
+        await self._register()
+        await self._controller.elect()
         self._background_tasks.start()
+
+    # --- the context of the controller
+
+    @property
+    def broker_id(self) -> int:
+        return NODE
+
+    def rules(self, image: ClusterImage) -> ElectionRules:
+        return election_rules(self._config, image)
+
+    def open_channels(self) -> SentRequests:
+        return SentRequests()
+
+    async def apply_update(self, update: BrokerUpdate) -> None:
+        await self.broker.controller_requests.apply(update)
 
     def kill(self) -> None:
         """Kills the process: the kernel releases files and locks, and keeps written data.
@@ -216,7 +246,12 @@ class SimBroker:
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
         controller = self._controller
         replicas = ReplicaManager(
-            NODE, self.logs, image, workers, lambda values: topic_config(config, values)
+            NODE,
+            self.logs,
+            image,
+            workers,
+            Pacer(lambda: 0.0),
+            lambda values: topic_config(config, values),
         )
         telemetry = ClientTelemetry(image, 1000, lambda: UUID(int=1))
         self.broker = broker = Broker(
@@ -227,6 +262,7 @@ class SimBroker:
             pacer=Pacer(lambda: 0.0),
             image=image,
             controller=controller,
+            controller_requests=ControllerRequests(self._metadata, replicas, self._store, workers),
             topic_creator=TopicCreator(config, image, controller),
             logs=self.logs,
             replicas=replicas,
@@ -263,10 +299,13 @@ class SimBroker:
         self._background_tasks = BackgroundTasks(
             self.logs, broker.cleaner, broker.log_flusher, workers
         )
-        controller.preparations.append(replicas.create_logs)
-        controller.listeners += [replicas.apply, groups.apply, transactions.apply]
+        replicas.leadership_listeners += [
+            groups.leaderships_changed,
+            transactions.leaderships_changed,
+        ]
+        self._metadata.listeners += [replicas.apply, groups.apply, transactions.apply]
 
-    def _register(self) -> None:
+    async def _register(self) -> None:
         record = BrokerRecord(
             broker_id=NODE,
             endpoints=tuple(self._config.advertised_endpoints({})),
@@ -275,16 +314,14 @@ class SimBroker:
             features=SUPPORTED_FEATURES,
             epoch=0,
         )
-        self._controller.run_at_start(
+        await self._controller.write(
             lambda image: ControllerResult(
-                register_as_controller(
+                register_broker(
                     image,
                     record,
                     cluster_id="simulated",
                     login_secret=b"secret",
                     features=self._features,
-                    now_ms=record.timestamp_ms,
-                    rules=election_rules(self.broker.config, image),
                 ),
                 None,
             )

@@ -108,11 +108,12 @@ class Simulation:
         broker = SimBroker(
             self.loop, self.disk, self._store, self.faults, self._transaction_version
         )
-        self.loop.call_soon(self._started, broker, incarnation, context=incarnation.context)
+        self.loop.create_task(self._started(broker, incarnation), context=incarnation.context)
 
-    def _started(self, broker: SimBroker, incarnation: Incarnation) -> None:
+    async def _started(self, broker: SimBroker, incarnation: Incarnation) -> None:
         flushed = self._flushed
-        broker.start()
+        broker.load()
+        await broker.start()
         if flushed is None:
             self.checks.killed(broker.logs)
         else:

@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from penstock.controller.broker_updates import PartitionUpdate
 from penstock.controller.metadata import Put
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -186,16 +187,17 @@ def test_an_error_of_one_partition_does_not_affect_others(client: WireClient, ve
 def raise_epoch(broker: RunningBroker, topic: str, epoch: int) -> None:
     """Raises the leader epoch as if the controller had elected this broker again."""
 
-    def apply(inside: object) -> None:
+    async def apply(inside: object) -> None:
         image = broker.app.broker.image
-        record = image.partitions[TopicPartition(topic, 0)]
-        change = Put(
-            replace(record, leader_epoch=epoch, partition_epoch=record.partition_epoch + 1)
+        before = image.partitions[TopicPartition(topic, 0)]
+        record = replace(before, leader_epoch=epoch, partition_epoch=before.partition_epoch + 1)
+        owner = image.topics[topic]
+        image.apply([Put(record)])
+        await broker.app.broker.replicas.apply_updates(
+            [PartitionUpdate(record, owner.assignments[0], owner.topic_id, False)]
         )
-        image.apply([change])
-        broker.app.broker.replicas.apply([change])
 
-    broker.call(apply)
+    broker.wait(apply)
 
 
 @pytest.mark.parametrize("version", [9, 12, 18])

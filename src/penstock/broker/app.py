@@ -67,6 +67,7 @@ from penstock.controller.brokers import claim_controller, register_broker
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     DEFAULT_ENTITY,
+    BrokerKey,
     BrokerRecord,
     Change,
     Endpoint,
@@ -77,6 +78,7 @@ from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
 from penstock.controller.topic_recovery import recover_topics
 from penstock.core.clock import Clock
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
@@ -164,13 +166,15 @@ class App:
             self._metadata, store, self._workers, self._new_controller, self._claim_controller
         )
         snapshot = self._controller.load()
-        cluster_id = self._image.cluster_id or self._cluster_id_of_logs() or uuid_text(uuid.uuid4())
+        self._cluster_id = (
+            self._image.cluster_id or self._cluster_id_of_logs() or uuid_text(uuid.uuid4())
+        )
         self._config.set_dynamic(
             self._image.config("brokers", DEFAULT_ENTITY),
             self._image.config("brokers", str(self._broker_id)),
         )
         closing.callback(self._logs.shutdown)
-        recovered_logs = self._load_logs(cluster_id, snapshot)
+        recovered_logs = self._load_logs(snapshot)
         self._assemble()
         closing.push_async_callback(self._background_tasks.stop)
         closing.push_async_callback(self.broker.log_mover.close)
@@ -182,7 +186,10 @@ class App:
         addresses = await self._server.bind(
             [listener_config(self._config, spec) for spec in self._config.listeners]
         )
-        await self._register(addresses, cluster_id)
+        ports = {address.listener: address.port for address in addresses}
+        self.endpoints = tuple(self._config.advertised_endpoints(ports))
+        self._controller.on_new_session = self._register
+        await self._register()
         await self._controller.elect()
         if recovered_logs:
             await self._recover_topics(recovered_logs)
@@ -206,7 +213,7 @@ class App:
                 return properties.cluster_id
         return None
 
-    def _load_logs(self, cluster_id: str, snapshot: Snapshot) -> list[Log]:
+    def _load_logs(self, snapshot: Snapshot) -> list[Log]:
         """Opens the log directories; logs of no known topic are renamed, not deleted.
 
         If the store is new, returns all logs: they were written by Kafka, or the store was lost.
@@ -214,7 +221,7 @@ class App:
         topics = {
             record.topic: record for record in snapshot.records if isinstance(record, TopicRecord)
         }
-        self._logs.open(node_id=self._broker_id, cluster_id=cluster_id)
+        self._logs.open(node_id=self._broker_id, cluster_id=self._cluster_id)
         is_new_store = not self._image.cluster_id
         strays = self._logs.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
@@ -349,29 +356,43 @@ class App:
 
     # --- registration and election
 
-    async def _register(self, addresses: Sequence[Address], cluster_id: str) -> None:
-        ports = {address.listener: address.port for address in addresses}
+    async def _register(self) -> None:
+        """Registers this broker, once a session of an earlier process with its id has ended."""
+        key = BrokerKey(self._broker_id)
+        patience_ms = self._config.int("zookeeper.session.timeout.ms")
+        deadline_ms = self._clock.monotonic_ms() + patience_ms + 1000
+        while registered := await self._stored(key):
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise _duplicate_broker_error(registered)
+            await asyncio.sleep(0.1)
         record = BrokerRecord(
             broker_id=self._broker_id,
-            endpoints=tuple(self._config.advertised_endpoints(ports)),
+            endpoints=self.endpoints,
             rack=self._config.text("broker.rack"),
             timestamp_ms=self._clock.now_ms(),
             features=SUPPORTED_FEATURES,
             epoch=0,
         )
-        self.endpoints = record.endpoints
         await self._controller.write(
             lambda image: ControllerResult(
                 register_broker(
                     image,
                     record,
-                    cluster_id=cluster_id,
+                    cluster_id=self._cluster_id,
                     login_secret=secrets.token_bytes(32),
                     features=NEW_CLUSTER_FEATURES,
                 ),
                 None,
             )
         )
+        stored = await self._stored(key)
+        if stored is None or stored.timestamp_ms != record.timestamp_ms:
+            raise _duplicate_broker_error(stored or record)
+        self._controller_requests.broker_epoch = stored.epoch
+
+    async def _stored(self, key: BrokerKey) -> BrokerRecord | None:
+        records = await self._workers.run(self._workers.store, lambda: self._store.fetch([key]))
+        return next((record for record in records if isinstance(record, BrokerRecord)), None)
 
     def _claim_controller(self, image: ClusterImage) -> list[Change]:
         return claim_controller(image, self._broker_id, self._clock.now_ms())
@@ -379,6 +400,14 @@ class App:
     def _new_controller(self, image: ClusterImage, version: int) -> ActiveController:
         context = _ControllerContext(self._broker_id, self._config, self._controller_requests)
         return ActiveController(context, self._workers, image, version)
+
+
+class _NoChannels:
+    def send(self, broker: BrokerRecord, update: BrokerUpdate) -> None: ...
+
+    def remove(self, broker_id: int) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 class _ControllerContext(NamedTuple):
@@ -392,10 +421,19 @@ class _ControllerContext(NamedTuple):
         return election_rules(self.config, image)
 
     def open_channels(self) -> ControllerChannels:
-        return NoChannels()
+        return _NoChannels()
 
     async def apply_update(self, update: BrokerUpdate) -> None:
         await self.requests.apply(update)
+
+
+def _duplicate_broker_error(registered: BrokerRecord) -> KafkaError:
+    addresses = ", ".join(f"{endpoint.host}:{endpoint.port}" for endpoint in registered.endpoints)
+    return KafkaError(
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        f"broker {registered.broker_id} is already registered, at {addresses}",
+        remedy="stop the other broker with this id, or give this one another node.id",
+    )
 
 
 def _is_known(

@@ -130,7 +130,7 @@ def metadata_changes(image: ClusterImage, update: BrokerUpdate) -> Sequence[Chan
         return update.metadata
     return image.changes_to(
         (change.record for change in update.metadata if isinstance(change, Put)),
-        kinds=(BrokerRecord, TopicRecord, PartitionRecord),
+        is_included=lambda key: isinstance(key, BrokerKey | TopicKey | TopicPartition),
     )
 
 

@@ -120,9 +120,7 @@ class ClusterImage:
         A topic that was deleted and created again in between is deleted with its partitions first,
         so that no component takes the new topic for the old one.
         """
-        current = {
-            record.key: record for record in self._records() if is_included(record.key)
-        }
+        current = {record.key: record for record in self._records() if is_included(record.key)}
         target = {record.key: record for record in records}
         replaced_topics = {
             topic.topic

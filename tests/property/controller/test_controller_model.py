@@ -17,7 +17,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.controller.brokers import become_controller, register_as_controller
 from penstock.controller.election import (
     PREFERRED,
     UNCLEAN,
@@ -74,6 +73,7 @@ from penstock.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersTopicPartitions,
 )
+from tests.support.cluster.controller_start import become_controller, register_as_controller
 from tests.support.cluster.images import broker, check_committable, ids
 
 BROKERS = range(5)

@@ -5,7 +5,6 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from penstock.controller.brokers import become_controller, register_as_controller
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerKey, Change, Delete, FeaturesRecord, Put
 from penstock.controller.partition_state_machine import ElectionRules
@@ -13,6 +12,7 @@ from penstock.controller.topic_recovery import recover_topics
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from tests.support.cluster import images
+from tests.support.cluster.controller_start import become_controller, register_as_controller
 from tests.support.cluster.images import (
     CLEAN,
     add_topic,

@@ -34,10 +34,10 @@ async def handle(context: Context, request: Request, body: LeaderAndIsrRequest) 
         for key, code in result.partitions.items()
     ]
     if request.version < _FIRST_WITH_TOPIC_IDS:
-        return LeaderAndIsrResponse(partition_errors=[error for _, error in errors])
+        return LeaderAndIsrResponse(partition_errors=[part for _, part in errors])
     topics = {
         topic.topic_name: LeaderAndIsrTopicError(topic.topic_id) for topic in body.topic_states
     }
-    for topic, error in errors:
-        topics[topic].partition_errors.append(error)
+    for topic, part in errors:
+        topics[topic].partition_errors.append(part)
     return LeaderAndIsrResponse(topics=list(topics.values()))

@@ -50,5 +50,7 @@ async def handle(context: Context, request: Request, body: CreateAclsRequest) ->
             continue
         bindings.append((AclKey(*pattern), AccessControlEntry(*entry)))
         results.append(AclCreationResult())
-    await context.controller.write(lambda image: ControllerResult(create_acls(image, bindings), None))
+    await context.controller.write(
+        lambda image: ControllerResult(create_acls(image, bindings), None)
+    )
     return CreateAclsResponse(results=results)

@@ -13,7 +13,12 @@ from typing import Protocol
 
 from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, Snapshot
-from penstock.controller.broker_updates import BrokerUpdate, ReplicaStops, broker_updates, full_updates
+from penstock.controller.broker_updates import (
+    BrokerUpdate,
+    ReplicaStops,
+    broker_updates,
+    full_updates,
+)
 from penstock.controller.election import update_partition_states
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerKey, BrokerRecord, Change, Delete, Put

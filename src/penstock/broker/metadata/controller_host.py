@@ -31,6 +31,7 @@ from penstock.cluster.store import (
     ControllerMovedError,
     MetadataStore,
     Scope,
+    SessionState,
     Snapshot,
     StoreConflictError,
 )
@@ -89,6 +90,9 @@ class ControllerHost:
         self._is_applying = False
         """Whether a task that applies deliveries is waiting for the lock."""
         self._may_elect = False
+        self._is_expired = False
+        self.on_new_session: Callable[[], Coroutine[Any, Any, None]] = _do_nothing
+        """Registers the broker in a new session with the store."""
 
     # --- start and stop
 
@@ -98,7 +102,8 @@ class ControllerHost:
         Listeners are not notified. Returns everything that is stored.
         """
         self._loop = asyncio.get_running_loop()
-        self._store.subscribe(self._deliver)
+        self._store.subscribe(self._deliver, Scope.SETTINGS)
+        self._store.subscribe_session(self._deliver_session_state)
         snapshot = self._store.load()
         self._settings_version = snapshot.version
         self._metadata.image.apply(
@@ -321,7 +326,7 @@ class ControllerHost:
     async def _elect(self) -> bool:
         """Tries to become the controller; returns whether there is one now."""
         try:
-            snapshot = await self._workers.run(self._workers.store, self._store.load)
+            snapshot = await self._workers.run(self._workers.store, self._watch_all)
             image = ClusterImage()
             image.apply(map(Put, snapshot.records))
             if image.controller_id == -1:
@@ -340,6 +345,10 @@ class ControllerHost:
             await self._start_controller(controller)
         return True
 
+    def _watch_all(self) -> Snapshot:
+        self._store.watch(Scope.ALL)
+        return self._store.load()
+
     async def _start_controller(self, controller: ActiveController) -> None:
         """Applies the claim, brings the partitions up to date, and informs all brokers."""
         self.active = controller
@@ -353,7 +362,42 @@ class ControllerHost:
         if self.active is not None:
             logger.info("this broker is no longer the controller")
             controller, self.active = self.active, None
+            self._store.watch(Scope.SETTINGS)
             await controller.close()
+
+    # --- the session with the store
+
+    def _deliver_session_state(self, state: SessionState) -> None:
+        """Called by the store, on any thread."""
+        self._loop.call_soon_threadsafe(self._session_changed, state)
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.EXPIRED:
+            logger.warning(
+                "the session with the metadata store has expired: this broker registers again"
+            )
+            self._is_expired = True
+            self._spawn(self._leave())
+        elif state is SessionState.CONNECTED and self._is_expired:
+            self._is_expired = False
+            self._spawn(self._begin_session())
+
+    async def _leave(self) -> None:
+        """Another broker may be the controller already."""
+        async with self._lock:
+            await self._resign()
+
+    async def _begin_session(self) -> None:
+        """Registers again after the ephemeral nodes of the last session have been removed."""
+        while self._may_elect and not self._is_expired:
+            try:
+                await self._shielded(self._refresh)
+                await self.on_new_session()
+                await self.elect()
+                return
+            except KafkaError as error:
+                logger.error("this broker could not register again: %s; it retries", error.message)
+                await asyncio.sleep(_RETRY_S)
 
     # --- tasks
 
@@ -362,6 +406,9 @@ class ControllerHost:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _do_nothing() -> None: ...
 
 
 def _not_controller(controller_id: int) -> KafkaError:

@@ -302,9 +302,7 @@ class ReplicaManager:
         config = self._config_of(self._image.config("topics", record.topic))
         log: Log | KafkaStorageError
         try:
-            log = self._logs.get_or_create(
-                record.key, config.log, topic_id, is_new=update.is_new
-            )
+            log = self._logs.get_or_create(record.key, config.log, topic_id, is_new=update.is_new)
         except KafkaError as error:
             # Only this partition is offline.
             logger.error("%s cannot be opened: %s", record.key, error.message)
@@ -314,9 +312,7 @@ class ReplicaManager:
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
 
-    def _remove(
-        self, keys: Iterable[TopicPartition]
-    ) -> "asyncio.Task[list[KafkaError]] | None":
+    def _remove(self, keys: Iterable[TopicPartition]) -> "asyncio.Task[list[KafkaError]] | None":
         removed_replicas: dict[TopicPartition, Replica] = {}
         for key in keys:
             replicas = self.by_topic.get(key.topic)

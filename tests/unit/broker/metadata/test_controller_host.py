@@ -1,4 +1,4 @@
-"""The controller's host: decisions are committed, retried on conflicts, and published once."""
+"""The controller's host: elections, decisions, and what the store delivers."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -6,47 +6,73 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.broker.metadata.controller_host import MAX_ATTEMPTS, ControllerHost
-from penstock.broker.pacer import Pacer
+from penstock.broker.metadata.controller_host import MAX_ATTEMPTS
 from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, MetadataStore, Scope, StoreConflictError
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, ConfigRecord, Put, Record
+from penstock.controller.metadata import (
+    Assignment,
+    Change,
+    ConfigRecord,
+    ControllerEpochRecord,
+    ControllerRecord,
+    PartitionRecord,
+    Put,
+    Record,
+    TopicRecord,
+)
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from tests.support.broker.controller_hosts import HostOfTests
 from tests.support.cluster.memory_store import MemoryStore, MemoryStoreServer
-from tests.support.cluster.metadata_changes import config, partition, topic
+from tests.support.cluster.metadata_changes import broker, config, partition, topic
 
 T = TypeVar("T")
 
 
-class Listening(ControllerHost):
-    """A host that keeps the lists that it published."""
+class Scenario:
+    """A host, and the session of another broker on the same store."""
 
-    def __init__(self, store: MetadataStore, workers: Workers) -> None:
-        super().__init__(ClusterImage(), store, workers, Pacer())
-        self.published: list[list[Change]] = []
-        self.listeners.append(lambda changes: self.published.append(list(changes)))
+    def __init__(self, server: MemoryStoreServer, store: MetadataStore, workers: Workers) -> None:
+        self.server = server
+        self.store = store
+        self.another = server.open()
+        self.workers = workers
+        self.host = HostOfTests(store, workers)
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not is_true():
+                await asyncio.sleep(0.001)
+
+    async def published(self, number: int) -> None:
+        """Waits until the host has published that many lists."""
+        await self.until(lambda: len(self.host.published) >= number)
 
 
 def run(
-    scenario: Callable[[Listening, MemoryStore], Coroutine[Any, Any, T]],
+    script: Callable[[Scenario], Coroutine[Any, Any, T]],
     open_store: Callable[[MemoryStoreServer], MetadataStore] = MemoryStoreServer.open,
+    *,
+    is_controller: bool = True,
     stored: Sequence[Record] = (),
 ) -> T:
-    """Runs a scenario with a host, and with the session of another broker on the same store."""
+    """Runs a script with a host that is the controller, unless it says otherwise."""
 
     async def inside() -> T:
         server = MemoryStoreServer()
-        another = server.open()
-        if stored:
-            another.commit([Put(record) for record in stored])
         workers = Workers()
         try:
-            host = Listening(open_store(server), workers)
-            host.load()
-            return await scenario(host, another)
+            scenario = Scenario(server, open_store(server), workers)
+            if stored:
+                scenario.another.commit([Put(record) for record in stored])
+            scenario.host.load()
+            if is_controller:
+                await scenario.host.become_controller()
+            result = await script(scenario)
+            await scenario.host.close()
+            return result
         finally:
             workers.close()
 
@@ -67,126 +93,153 @@ def counter(number: int) -> ConfigRecord:
     return config(("users", "counter"), n=str(number))
 
 
-async def published(host: Listening, number: int) -> None:
-    """Waits until the host has published that many lists."""
-    async with asyncio.timeout(5):
-        while len(host.published) < number:
-            await asyncio.sleep(0.001)
+def replicated(name: str, *replicas: int) -> tuple[TopicRecord, PartitionRecord]:
+    """A topic with one partition, whose first replica leads."""
+    return (
+        TopicRecord(name, topic(name).topic_id, {0: Assignment(replicas)}),
+        PartitionRecord(name, 0, replicas[0], 0, replicas, 1, 0),
+    )
 
 
-def test_loading_fills_the_image_without_notifications() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        assert list(host.image.topics) == ["t"]
-        assert host.published == []
-
-    run(scenario, stored=[topic("t")])
+# --- settings
 
 
-def test_a_decision_is_committed_and_published_once() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        assert await host.run(put(topic("t"), partition("t"))) == "done"
-        assert host.published == [[Put(topic("t")), Put(partition("t"))]]
-        assert host.image.topics == {"t": topic("t")}
-        assert another.load().records == [topic("t"), partition("t")]
+def test_loading_fills_the_image_with_settings_only_and_notifies_nobody() -> None:
+    """Topics come from the controller."""
+
+    async def script(scenario: Scenario) -> None:
+        image = scenario.host.image
+        assert image.config("users", "counter") == {"n": "3"}
+        assert image.topics == {}
+
+    run(script, is_controller=False, stored=[topic("t"), counter(3)])
+
+
+def test_settings_of_another_broker_are_published_once() -> None:
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        scenario.another.commit([Put(counter(1))])
+        scenario.another.commit([Put(counter(2))])
+        await scenario.published(2)
         await asyncio.sleep(0.01)
-        assert len(host.published) == 1
+        assert host.published == [[Put(counter(1))], [Put(counter(2))]]
 
-    run(scenario)
-
-
-def test_a_decision_without_changes_commits_nothing() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        before = another.load().version
-        assert await host.run(put()) == "done"
-        assert another.load().version == before
-
-    run(scenario)
+    run(script)
 
 
-def test_commits_of_another_broker_are_published_once() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        another.commit([Put(topic("t"))])
-        another.commit([Put(partition("t"))])
-        await published(host, 2)
-        await asyncio.sleep(0.01)
-        assert host.published == [[Put(topic("t"))], [Put(partition("t"))]]
-        assert TopicPartition("t", 0) in host.image.partitions
+def test_every_broker_may_write_settings() -> None:
+    async def script(scenario: Scenario) -> None:
+        assert await scenario.host.write(count) == 1
+        assert scenario.host.image.config("users", "counter") == {"n": "1"}
+        assert counter(1) in scenario.another.load().records
 
-    run(scenario)
+    run(script, is_controller=False)
 
 
-def test_own_commits_and_those_of_others_are_published_in_order() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
+def test_own_settings_and_those_of_others_are_published_in_order() -> None:
+    async def script(scenario: Scenario) -> None:
         expected: list[list[Change]] = []
         for number in range(20):
             record = config(("users", str(number)), a="1")
             if number % 3:
-                another.commit([Put(record)])
+                scenario.another.commit([Put(record)])
             else:
-                await host.run(put(record))
+                await scenario.host.write(put(record))
             expected.append([Put(record)])
-        await published(host, 20)
-        assert host.published == expected
+        await scenario.published(20)
+        assert scenario.host.published == expected
 
-    run(scenario)
+    run(script)
+
+
+# --- decisions of the controller
+
+
+def test_a_decision_is_committed_and_published_once() -> None:
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        topic_record, state = replicated("t", 0)
+        assert await host.run(put(topic_record, state)) == "done"
+        assert host.published == [[Put(topic_record), Put(state)]]
+        assert host.image.topics == {"t": topic_record}
+        stored = scenario.another.load().records
+        assert topic_record in stored
+        assert state in stored
+        await asyncio.sleep(0.01)
+        assert len(host.published) == 1
+
+    run(script)
+
+
+def test_a_decision_without_changes_commits_nothing() -> None:
+    async def script(scenario: Scenario) -> None:
+        before = scenario.another.load().version
+        assert await scenario.host.run(put()) == "done"
+        assert scenario.another.load().version == before
+
+    run(script)
+
+
+def test_a_broker_that_is_not_the_controller_refuses_decisions() -> None:
+    async def script(scenario: Scenario) -> None:
+        scenario.another.commit([Put(ControllerEpochRecord(4)), Put(ControllerRecord(7, 1))])
+        await scenario.host.elect()
+        with pytest.raises(KafkaError, match="it is broker 7") as caught:
+            await scenario.host.run(count)
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+    run(script, is_controller=False)
 
 
 def test_a_decision_includes_changes_delivered_before_it() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        another.commit([Put(counter(5))])
-        assert await host.run(count) == 6
-        assert host.published == [[Put(counter(5))], [Put(counter(6))]]
+    async def script(scenario: Scenario) -> None:
+        scenario.another.commit([Put(counter(5))])
+        assert await scenario.host.run(count) == 6
+        assert scenario.host.published == [[Put(counter(5))], [Put(counter(6))]]
 
-    run(scenario)
-
-
-def test_preparations_end_before_changes_are_published() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        prepared: list[Sequence[Change]] = []
-
-        async def prepare(changes: Sequence[Change]) -> None:
-            assert "t" not in host.image.topics
-            await asyncio.sleep(0.01)
-            assert host.published == []
-            prepared.append(changes)
-
-        host.preparations.append(prepare)
-        another.commit([Put(topic("t"))])
-        await published(host, 1)
-        assert prepared == host.published == [[Put(topic("t"))]]
-
-    run(scenario)
-
-
-def test_changes_are_published_although_a_preparation_fails() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        async def prepare(changes: Sequence[Change]) -> None:
-            raise ValueError("no")
-
-        host.preparations.append(prepare)
-        assert await host.run(put(topic("t"))) == "done"
-        assert host.published == [[Put(topic("t"))]]
-
-    run(scenario)
+    run(script)
 
 
 def test_the_changes_of_a_cancelled_caller_are_published() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
         started = asyncio.Event()
 
-        async def prepare(changes: Sequence[Change]) -> None:
+        async def require(changes: Sequence[Change]) -> Callable[[], Coroutine[Any, Any, None]]:
             started.set()
             await asyncio.sleep(0.01)
+            return undo
 
-        host.preparations.append(prepare)
-        caller = asyncio.create_task(host.run(put(topic("t"))))
+        async def undo() -> None: ...
+
+        host.requirements.append(require)
+        caller = asyncio.create_task(host.run(put(counter(1))))
         await started.wait()
         caller.cancel()
-        await published(host, 1)
-        assert host.published == [[Put(topic("t"))]]
-        assert "t" in host.image.topics
+        await scenario.published(1)
+        assert host.published == [[Put(counter(1))]]
 
-    run(scenario)
+    run(script)
+
+
+def test_what_a_decision_requires_is_undone_if_it_is_not_committed() -> None:
+    async def script(scenario: Scenario) -> list[str]:
+        calls: list[str] = []
+
+        async def require(changes: Sequence[Change]) -> Callable[[], Coroutine[Any, Any, None]]:
+            calls.append("required")
+
+            async def undo() -> None:
+                calls.append("undone")
+
+            return undo
+
+        scenario.host.requirements.append(require)
+        with pytest.raises(KafkaError):
+            await scenario.host.run(put(partition("t", epoch=3)))
+        return calls
+
+    assert run(script)[:2] == ["required", "undone"]
 
 
 class SilentSession(MemoryStore):
@@ -213,114 +266,178 @@ class SilentSession(MemoryStore):
             self.is_committing = False
 
 
-def silent_session(server: MemoryStoreServer) -> MetadataStore:
-    return server.open(SilentSession)
-
-
-def test_after_a_conflict_the_decision_is_run_again_on_the_new_image() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        await host.run(count)
-        another.commit([Put(counter(7)), Put(topic("t"))])
+@pytest.mark.parametrize("is_controller", [True, False])
+def test_after_a_conflict_the_decision_is_run_again_on_the_new_image(is_controller: bool) -> None:
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        decide = host.run if is_controller else host.write
+        await decide(count)
+        scenario.another.commit([Put(counter(7))])
         assert host.image.config("users", "counter") == {"n": "1"}
-        assert await host.run(count) == 8
-        assert host.published[1:] == [[Put(counter(7)), Put(topic("t"))], [Put(counter(8))]]
-        assert counter(8) in another.load().records
+        assert await decide(count) == 8
+        assert host.image.config("users", "counter") == {"n": "8"}
+        assert counter(8) in scenario.another.load().records
 
-    run(scenario, silent_session)
-
-
-def test_a_conflict_at_start_is_resolved_by_deciding_again() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
-        assert host.run_at_start(count) == 1
-        another.commit([Put(counter(7))])
-        assert host.run_at_start(count) == 8
-        assert host.published == [[Put(counter(1))], [Put(counter(7))], [Put(counter(8))]]
-
-    run(scenario, silent_session)
+    run(script, lambda server: server.open(SilentSession), is_controller=is_controller)
 
 
 class ContendedSession(MemoryStore):
-    """A session whose every commit comes too late."""
+    """A session whose commits of settings come too late."""
 
     attempts = 0
 
     def commit(
         self, changes: Sequence[Change], *, based_on: int | None = None, fenced: bool = False
     ) -> int:
-        self.attempts += 1
-        raise StoreConflictError("/config/users/counter", "has changed")
+        if any(isinstance(change.key, type(counter(0).key)) for change in changes):
+            self.attempts += 1
+            raise StoreConflictError("/config/users/counter", "has changed")
+        return super().commit(changes, based_on=based_on, fenced=fenced)
 
 
-@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("is_controller", [True, False])
 def test_a_decision_that_always_conflicts_ends_in_an_error_that_clients_retry(
-    at_start: bool,
+    is_controller: bool,
 ) -> None:
-    sessions: list[ContendedSession] = []
-
-    def contended_session(server: MemoryStoreServer) -> MetadataStore:
-        session = server.open(ContendedSession)
-        assert isinstance(session, ContendedSession)
-        sessions.append(session)
-        return session
-
-    async def scenario(host: Listening, another: MemoryStore) -> None:
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
         with pytest.raises(KafkaError, match="/config/users/counter") as caught:
-            host.run_at_start(count) if at_start else await host.run(count)
+            await (host.run if is_controller else host.write)(count)
         assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
-        assert sessions[0].attempts == MAX_ATTEMPTS
+        assert isinstance(scenario.store, ContendedSession)
+        assert scenario.store.attempts == MAX_ATTEMPTS
         assert host.published == []
         assert host.image.configs == {}
 
-    run(scenario, contended_session)
+    run(script, lambda server: server.open(ContendedSession), is_controller=is_controller)
 
 
 def test_after_a_failed_decision_the_next_one_runs() -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
+    async def script(scenario: Scenario) -> None:
         def fail(image: ClusterImage) -> ControllerResult[None]:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "no")
 
         with pytest.raises(KafkaError, match="no"):
-            await host.run(fail)
-        assert await host.run(count) == 1
+            await scenario.host.run(fail)
+        assert await scenario.host.run(count) == 1
 
-    run(scenario)
+    run(script)
 
 
 def test_the_failure_of_a_listener_keeps_nothing_from_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def scenario(host: Listening, another: MemoryStore) -> None:
+    async def script(scenario: Scenario) -> None:
         def fail(changes: Sequence[Change]) -> None:
             raise ValueError("broken")
 
-        host.listeners.insert(0, fail)
-        assert await host.run(put(topic("orders"))) == "done"
-        assert len(host.published) == 1
+        scenario.host.metadata.listeners.insert(0, fail)
+        assert await scenario.host.run(put(*replicated("orders", 0))) == "done"
+        assert len(scenario.host.published) == 1
 
-    run(scenario)
+    run(script)
     assert "a listener failed" in caplog.text
 
 
 def test_many_changes_are_published_topic_by_topic() -> None:
     """Requests are served in between; each topic appears with all its partitions (X5)."""
-    changes: list[Change] = [
-        Put(record)
-        for number in range(100)
-        for record in (
-            topic(f"t{number}"),
-            partition(f"t{number}", 0),
-            partition(f"t{number}", 1),
-            partition(f"t{number}", 2),
-        )
-    ]
+    changes: list[Change] = []
+    for number in range(100):
+        name = f"t{number}"
+        assignments = {index: Assignment((0,)) for index in range(3)}
+        topic_id = topic(name, number=number + 1).topic_id
+        changes.append(Put(TopicRecord(name, topic_id, assignments)))
+        changes += [Put(PartitionRecord(name, index, 0, 0, (0,), 1, 0)) for index in range(3)]
 
-    async def scenario(host: Listening, another: MemoryStore) -> list[list[Change]]:
-        await host.run(lambda image: ControllerResult(changes, None))
-        return host.published
+    async def script(scenario: Scenario) -> list[list[Change]]:
+        await scenario.host.run(lambda image: ControllerResult(changes, None))
+        return scenario.host.published
 
-    published = run(scenario)
+    published = run(script)
     assert [change for part in published for change in part] == changes
     assert len(published) > 1
     assert max(map(len, published)) < 110
     for part in published:
         assert len(part) % 4 == 0
+
+
+# --- elections and failures (R6, R7)
+
+
+def test_the_broker_becomes_controller_when_the_last_one_is_gone() -> None:
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        scenario.another.commit([Put(ControllerEpochRecord(4)), Put(ControllerRecord(7, 1))])
+        await host.write(put(broker(0)))
+        await host.elect()
+        assert not host.is_active
+        scenario.another.close()
+        await scenario.until(lambda: host.is_active)
+        assert host.active is not None
+        assert host.active.image.controller_epoch == 5
+        assert await host.run(count) == 1
+
+    run(script, is_controller=False)
+
+
+def test_a_controller_that_was_replaced_commits_nothing_and_resigns() -> None:
+    """R6: it may not have noticed the end of its session."""
+
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        scenario.another.commit([Put(ControllerEpochRecord(9))])
+        before = scenario.another.load()
+        with pytest.raises(KafkaError) as caught:
+            await host.run(count)
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert scenario.another.load().records == before.records
+        assert host.context.channels.is_closed
+
+    run(script, lambda server: server.open(SilentSession))
+
+
+def test_a_broker_whose_session_expired_registers_and_is_elected_again() -> None:
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        registrations: list[str] = []
+
+        async def register() -> None:
+            await host.write(put(broker(0)))
+            registrations.append("registered")
+
+        host.on_new_session = register
+        assert isinstance(scenario.store, MemoryStore)
+        scenario.server.expire(scenario.store)
+        await scenario.until(lambda: host.is_active and bool(registrations))
+        assert host.active is not None
+        assert host.active.image.controller_epoch == 2
+        assert broker(0).key in {record.key for record in scenario.another.load().records}
+        assert await host.run(count) == 1
+
+    run(script)
+
+
+def test_the_controller_reacts_to_brokers_that_fail_and_return() -> None:
+    """R7: leaders move to brokers that are up, and every broker is told once."""
+
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        third = scenario.server.open()
+        third.commit([Put(broker(2))])
+        scenario.another.commit([Put(broker(1))])
+        await scenario.until(lambda: 1 in host.image.brokers and 2 in host.image.brokers)
+        await host.run(put(*replicated("t", 1, 2)))
+        sent = host.context.channels.sent
+        assert {broker_id for broker_id, update in sent if update.is_full} == {1, 2}
+        sent.clear()
+        scenario.another.close()
+        key = TopicPartition("t", 0)
+        await scenario.until(lambda: host.image.partitions[key].leader == 2)
+        state = host.image.partitions[key]
+        assert (state.isr, state.leader_epoch) == ((2,), 1)
+        assert 1 not in host.image.brokers
+        updates = [update for broker_id, update in sent if broker_id == 2]
+        assert [len(update.partitions) for update in updates] == [0, 1]
+        assert all(broker_id == 2 for broker_id, _ in sent)
+
+    run(script)

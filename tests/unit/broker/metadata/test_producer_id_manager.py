@@ -5,13 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
-from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
 from penstock.cluster.embedded import EmbeddedStore
-from penstock.controller.image import ClusterImage
 from penstock.controller.producer_ids import BLOCK_SIZE
+from tests.support.broker.controller_hosts import HostOfTests
 
 T = TypeVar("T")
 
@@ -20,12 +18,12 @@ def with_ids(path: Path, work: Callable[[ProducerIdManager], "asyncio.Future[T]"
     """Runs `work` with the producer ids of a broker whose store is at `path`."""
 
     async def inside() -> T:
-        image = ClusterImage()
         store = EmbeddedStore(path)
         workers = Workers()
         try:
-            controller = ControllerHost(image, store, workers, Pacer())
+            controller = HostOfTests(store, workers)
             controller.load()
+            await controller.become_controller()
             return await work(ProducerIdManager(0, controller))
         finally:
             workers.close()
