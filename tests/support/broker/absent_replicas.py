@@ -21,7 +21,13 @@ def add_absent_replica(broker: RunningBroker, topic: str) -> None:
         return ControllerResult(
             [
                 Put(replace(record, assignments={**record.assignments, 0: replicas})),
-                Put(replace(state, partition_epoch=state.partition_epoch + 1)),
+                Put(
+                    replace(
+                        state,
+                        leader_epoch=state.leader_epoch + 1,
+                        partition_epoch=state.partition_epoch + 1,
+                    )
+                ),
             ],
             None,
         )
