@@ -28,6 +28,7 @@ from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
+from penstock.broker.metadata.controller_channel import ResultListener
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.features import (
@@ -224,7 +225,7 @@ class SimBroker:
     def rules(self, image: ClusterImage) -> ElectionRules:
         return election_rules(self._config, image)
 
-    def open_channels(self) -> SentRequests:
+    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> SentRequests:
         return SentRequests()
 
     async def apply_update(self, update: BrokerUpdate) -> None:

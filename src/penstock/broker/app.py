@@ -42,6 +42,10 @@ from penstock.broker.metadata.active_controller import (
     ControllerChannels,
 )
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
+from penstock.broker.metadata.controller_channel import (
+    ControllerChannelManager,
+    ResultListener,
+)
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
@@ -398,16 +402,10 @@ class App:
         return claim_controller(image, self._broker_id, self._clock.now_ms())
 
     def _new_controller(self, image: ClusterImage, version: int) -> ActiveController:
-        context = _ControllerContext(self._broker_id, self._config, self._controller_requests)
+        context = _ControllerContext(
+            self._broker_id, self._config, self._clock, self._controller_requests
+        )
         return ActiveController(context, self._workers, image, version)
-
-
-class _NoChannels:
-    def send(self, broker: BrokerRecord, update: BrokerUpdate) -> None: ...
-
-    def remove(self, broker_id: int) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 class _ControllerContext(NamedTuple):
@@ -415,13 +413,14 @@ class _ControllerContext(NamedTuple):
 
     broker_id: int
     config: BrokerConfig
+    clock: Clock
     requests: ControllerRequests
 
     def rules(self, image: ClusterImage) -> ElectionRules:
         return election_rules(self.config, image)
 
-    def open_channels(self) -> ControllerChannels:
-        return _NoChannels()
+    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> ControllerChannels:
+        return ControllerChannelManager(self.config, image, self.clock, on_result)
 
     async def apply_update(self, update: BrokerUpdate) -> None:
         await self.requests.apply(update)

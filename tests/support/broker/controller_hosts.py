@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
+from penstock.broker.metadata.controller_channel import ResultListener
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
@@ -44,7 +45,7 @@ class LocalContext:
     def rules(self, image: ClusterImage) -> ElectionRules:
         return ElectionRules(lambda _topic: False)
 
-    def open_channels(self) -> SentRequests:
+    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> SentRequests:
         self.channels = SentRequests()
         return self.channels
 

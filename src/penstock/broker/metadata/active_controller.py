@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from penstock.broker.metadata.controller_channel import ControlResult, ResultListener
 from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, Snapshot
 from penstock.controller.broker_updates import (
@@ -48,7 +49,8 @@ class ControllerContext(Protocol):
     def rules(self, image: ClusterImage) -> ElectionRules:
         """Returns the election rules that follow from the settings in the image."""
 
-    def open_channels(self) -> ControllerChannels: ...
+    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> ControllerChannels:
+        """Returns channels to the brokers of the image, which passes responses to `on_result`."""
 
     def apply_update(self, update: BrokerUpdate) -> Awaitable[None]:
         """Applies an update to the controller's own broker."""
@@ -72,7 +74,7 @@ class ActiveController:
         """Replicas to stop with the next changes, as the decision behind them says."""
         self._context = context
         self._workers = workers
-        self._channels = context.open_channels()
+        self._channels = context.open_channels(image, self._on_result)
         self._is_started = False
         # Whatever this broker led, it led before it was started.
         self.reactions.append(lambda image: self._update_partitions(image, {self.broker_id}))
@@ -103,6 +105,9 @@ class ActiveController:
             self._workers.store, lambda: self._apply(committed.changes)
         )
         self.version = committed.version
+        for change in committed.changes:
+            if isinstance(change.key, BrokerKey) and isinstance(change, Delete):
+                self._channels.remove(change.key.broker_id)
         await self._send(updates)
 
     async def send_stops(self) -> None:
@@ -140,6 +145,9 @@ class ActiveController:
         return update_partition_states(
             image, image.brokers.keys(), self.rules(image), restarted=restarted
         )
+
+    def _on_result(self, result: ControlResult) -> None:
+        """Handles the responses of another broker to an update."""
 
     async def _send(self, updates: dict[int, BrokerUpdate]) -> None:
         for broker_id, update in updates.items():
