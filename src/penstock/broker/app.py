@@ -99,6 +99,9 @@ from penstock.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 
+_SESSION_PATIENCE_MS = 20_000
+"""How long a starting broker waits for the end of the session of another with its id."""
+
 _GRACE_S = 5.0
 """How long clients may take to read their last responses when the broker stops."""
 
@@ -363,8 +366,7 @@ class App:
     async def _register(self) -> None:
         """Registers this broker, once a session of an earlier process with its id has ended."""
         key = BrokerKey(self._broker_id)
-        patience_ms = self._config.int("zookeeper.session.timeout.ms")
-        deadline_ms = self._clock.monotonic_ms() + patience_ms + 1000
+        deadline_ms = self._clock.monotonic_ms() + _SESSION_PATIENCE_MS
         while registered := await self._stored(key):
             if self._clock.monotonic_ms() > deadline_ms:
                 raise _duplicate_broker_error(registered)

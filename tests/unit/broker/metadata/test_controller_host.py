@@ -373,9 +373,9 @@ def test_the_broker_becomes_controller_when_the_last_one_is_gone() -> None:
         assert not host.is_active
         scenario.another.close()
         await scenario.until(lambda: host.is_active)
+        assert await host.run(count) == 1
         assert host.active is not None
         assert host.active.image.controller_epoch == 5
-        assert await host.run(count) == 1
 
     run(script, is_controller=False)
 
@@ -409,10 +409,10 @@ def test_a_broker_whose_session_expired_registers_and_is_elected_again() -> None
         assert isinstance(scenario.store, MemoryStore)
         scenario.server.expire(scenario.store)
         await scenario.until(lambda: host.is_active and bool(registrations))
+        assert await host.run(count) == 1
         assert host.active is not None
         assert host.active.image.controller_epoch == 2
         assert broker(0).key in {record.key for record in scenario.another.load().records}
-        assert await host.run(count) == 1
 
     run(script)
 

@@ -65,7 +65,7 @@ zookeeper.metadata.migration.enable BOOLEAN H--o . false
     Whether the metadata is migrated from ZooKeeper to KRaft.
 zookeeper.metadata.migration.min.batch.size INT M--io 1.. 200
     The minimum number of records in a batch of this migration.
-zookeeper.session.timeout.ms INT H-- . 18000
+zookeeper.session.timeout.ms INT H--o . 18000
     The session timeout of ZooKeeper, after which a broker counts as failed.
 zookeeper.set.acl BOOLEAN H--o . false
     Whether the brokers protect their ZooKeeper nodes with ACLs.
