@@ -38,6 +38,7 @@ RESTART_DELAYS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STABLE_S: Final = 30.0
 """A broker that has run for this long starts the delays anew when it ends."""
 STOP_TIMEOUT_S: Final = 60.0
+_SECOND_SIGNAL_S: Final = 1.0
 _NAMED_TOPICS: Final = 5
 
 
@@ -100,7 +101,7 @@ class Supervisor:
         self._command = command
         self._processes: dict[int, BrokerProcess] = {}
         self._stop_requested = asyncio.Event()
-        self._is_stopping = False
+        self._stop_requested_at = 0.0
 
     async def run(self, ready: Callable[[Sequence[str]], None]) -> None:
         """Runs until a signal requests the stop; KafkaStorageError if a first start fails."""
@@ -120,11 +121,18 @@ class Supervisor:
             await self._stop(runs)
 
     def _request_stop(self) -> None:
-        if self._stop_requested.is_set():
-            logger.warning("the second signal: brokers that still run are killed")
+        """Starts the stop. A later signal kills the brokers, unless it belongs to the first one:
+
+        some programs signal both the process and its group.
+        """
+        now = asyncio.get_running_loop().time()
+        if not self._stop_requested.is_set():
+            self._stop_requested_at = now
+            self._stop_requested.set()
+        elif now - self._stop_requested_at >= _SECOND_SIGNAL_S:
+            logger.warning("a second signal: the brokers that still run are killed")
             for process in self._processes.values():
                 process.kill()
-        self._stop_requested.set()
 
     # --- start
 
