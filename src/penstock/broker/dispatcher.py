@@ -42,6 +42,7 @@ from penstock.protocol.encoder import Part
 from penstock.protocol.fields import Message
 from penstock.protocol.frames import decode_request_header, encode_response
 from penstock.protocol.primitives import TooManyElementsError
+from penstock.security.acl import AclOperation
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,17 @@ _HEAD = struct.Struct(">hhih")
 _PRODUCE = ApiKey.PRODUCE.value
 _ELEMENT_BYTES = 400
 """The memory of a decoded element, about."""
+_DECODED_BYTES_PER_BYTE = 16
+"""The memory of a decoded request between brokers, about: most elements are integers."""
+_BETWEEN_BROKERS = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.ALTER_PARTITION,
+    )
+)
+"""APIs of brokers with elements for each partition."""
 
 
 class Route(NamedTuple):
@@ -168,9 +180,21 @@ class Dispatcher:
         """Decodes a request with many elements on a thread, then handles it."""
         max_elements = self._broker.config.int("socket.request.max.elements")
         memory = min(max_elements, len(frame)) * _ELEMENT_BYTES
+        if self._is_unlimited(route, request):
+            max_elements = len(frame)
+            memory = len(frame) * _DECODED_BYTES_PER_BYTE
         async with self._broker.workers.reserved(memory, MemoryKind.DECODED):
             result = await self._decode_and_handle(route, request, frame, position, max_elements)
             return await result if isinstance(result, Coroutine) else result
+
+    def _is_unlimited(self, route: Route, request: Request) -> bool:
+        """Returns whether a request may have any number of elements: those of brokers.
+
+        An event may concern all partitions of a broker. Only their memory is limited.
+        """
+        return route.api_key in _BETWEEN_BROKERS and self._broker.authorizer.allows_cluster(
+            request.session, AclOperation.CLUSTER_ACTION
+        )
 
     async def _decode_and_handle(
         self, route: Route, request: Request, frame: memoryview, position: int, max_elements: int

@@ -1,10 +1,12 @@
 """Metadata (3), versions 0 to 13: returns brokers and topics; creates unknown topics (E5)."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 from uuid import UUID
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.metadata.reachability import leader_error, reachable_brokers
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.request import HandlerResult, Request, Response
@@ -26,6 +28,7 @@ from penstock.protocol.messages.metadata import (
 )
 from penstock.security.acl import AclOperation, ResourceType
 
+_FIRST_WITH_LISTENER_ERROR = 6
 _FIRST_BY_TOPIC_ID = 12
 _PARTITIONS_AT_ONCE = 100
 
@@ -152,12 +155,13 @@ def _topic(
     record = image.topics.get(name)
     if record is None:
         return _unknown(name)
+    reachable = reachable_brokers(image, request.session.listener)
     partitions = []
     for index, assignment in record.assignments.items():
         state = image.partitions.get(TopicPartition(name, index))
         if state is None:
             return _unknown(name)  # it was deleted during a pause
-        partitions.append(_partition(context, state, assignment.replicas))
+        partitions.append(_partition(context, request, reachable, state, assignment.replicas))
         if not len(partitions) % _PARTITIONS_AT_ONCE:
             yield
     topic = MetadataResponseTopic(0, name, record.topic_id, name in INTERNAL_TOPICS, partitions)
@@ -169,17 +173,25 @@ def _topic(
 
 
 def _partition(
-    context: Context, record: PartitionRecord, replicas: tuple[int, ...]
+    context: Context,
+    request: Request,
+    reachable: Container[int],
+    record: PartitionRecord,
+    replicas: tuple[int, ...],
 ) -> MetadataResponsePartition:
-    up = context.image.brokers
+    code = ErrorCode.NONE
+    if record.leader not in reachable:
+        code = leader_error(context.image, record.leader)
+        if request.version < _FIRST_WITH_LISTENER_ERROR:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
     return MetadataResponsePartition(
-        ErrorCode.NONE if record.leader in up else ErrorCode.LEADER_NOT_AVAILABLE,
+        code,
         record.partition,
-        record.leader if record.leader in up else -1,
+        -1 if code else record.leader,
         record.leader_epoch,
         list(replicas),
         list(record.isr),
-        [replica for replica in replicas if replica not in up],
+        [replica for replica in replicas if replica not in reachable],
     )
 
 

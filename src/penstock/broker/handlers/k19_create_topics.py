@@ -61,11 +61,19 @@ async def handle(context: Context, request: Request, body: CreateTopicsRequest) 
                 topic.name, error_code=error.code, error_message=error.message
             )
     rules = new_topic_rules(context.config)
-    response, storage_errors = await create_if_room(
-        context.controller,
-        allowed,
-        lambda image, topics: create_topics(image, replace(body, topics=topics), rules),
-    )
+    try:
+        response, storage_errors = await create_if_room(
+            context.controller,
+            allowed,
+            lambda image, topics: create_topics(image, replace(body, topics=topics), rules),
+        )
+    except KafkaError as error:
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(topic.name, error_code=error.code, error_message=error.message)
+                for topic in body.topics
+            ]
+        )
     for name, storage_error in storage_errors.items():
         errors[name] = CreatableTopicResult(
             name, error_code=storage_error.code, error_message=storage_error.message

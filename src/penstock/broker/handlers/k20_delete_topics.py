@@ -54,9 +54,17 @@ async def handle(context: Context, request: Request, body: DeleteTopicsRequest) 
             errors.append(
                 DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
             )
-    response = await context.controller.run(
-        lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
-    )
+    try:
+        response = await context.controller.run(
+            lambda image: delete_topics(image, replace(body, topics=allowed, topic_names=[]))
+        )
+    except KafkaError as error:
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(topic.name, topic.topic_id, error.code, error.message)
+                for topic in topics
+            ]
+        )
     await context.replicas.wait_for_deletions()
     return DeleteTopicsResponse(
         quota.throttle_ms(context.clock.monotonic_ms()), [*response.responses, *errors]

@@ -52,11 +52,19 @@ async def handle(context: Context, request: Request, body: CreatePartitionsReque
         except KafkaError as error:
             errors.append(CreatePartitionsTopicResult(topic.name, error.code, error.message))
     start = random_start()
-    response, storage_errors = await create_if_room(
-        context.controller,
-        allowed,
-        lambda image, topics: create_partitions(image, replace(body, topics=topics), start),
-    )
+    try:
+        response, storage_errors = await create_if_room(
+            context.controller,
+            allowed,
+            lambda image, topics: create_partitions(image, replace(body, topics=topics), start),
+        )
+    except KafkaError as error:
+        return CreatePartitionsResponse(
+            results=[
+                CreatePartitionsTopicResult(topic.name, error.code, error.message)
+                for topic in body.topics
+            ]
+        )
     errors += [
         CreatePartitionsTopicResult(name, error.code, error.message)
         for name, error in storage_errors.items()

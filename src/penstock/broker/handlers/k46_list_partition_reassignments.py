@@ -1,4 +1,7 @@
-"""ListPartitionReassignments (46), version 0: returns the reassignments in progress (R8)."""
+"""ListPartitionReassignments (46), version 0: returns the reassignments in progress (R8).
+
+Only the controller knows them: it does not tell brokers which replicas are added and removed.
+"""
 
 from dataclasses import dataclass
 

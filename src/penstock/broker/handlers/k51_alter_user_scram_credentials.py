@@ -69,7 +69,10 @@ async def handle(
             changes, _response({user: planned.errors.get(user) for user in users})
         )
 
-    return await context.controller.run(decide)
+    try:
+        return await context.controller.run(decide)
+    except KafkaError as error:
+        return _response(dict.fromkeys(users, error))
 
 
 def _response(errors: Mapping[str, KafkaError | None]) -> AlterUserScramCredentialsResponse:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.reachability import leader_error, reachable_brokers
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -101,14 +102,14 @@ def _topic(
     context: Context, request: Request, name: str, first: int, room: int
 ) -> DescribeTopicPartitionsResponseTopic:
     record = context.image.topics[name]
-    up = context.image.brokers
+    reachable = reachable_brokers(context.image, request.session.listener)
     partitions = []
     for index, assignment in islice(record.assignments.items(), first, first + room):
         state = context.image.partitions[TopicPartition(name, index)]
-        leads = state.leader in up
+        leads = state.leader in reachable
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
-                ErrorCode.NONE if leads else ErrorCode.LEADER_NOT_AVAILABLE,
+                ErrorCode.NONE if leads else leader_error(context.image, state.leader),
                 index,
                 state.leader if leads else -1,
                 state.leader_epoch,
@@ -116,7 +117,7 @@ def _topic(
                 list(state.isr),
                 [],
                 [],
-                [replica for replica in assignment.replicas if replica not in up],
+                [replica for replica in assignment.replicas if replica not in reachable],
             )
         )
     return DescribeTopicPartitionsResponseTopic(
