@@ -30,7 +30,7 @@ from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_channel import ResultListener
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.controller_requests import ControllerRequests
+from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.features import (
     NEW_CLUSTER_FEATURES,
     SUPPORTED_FEATURES,
@@ -222,14 +222,17 @@ class SimBroker:
     def broker_id(self) -> int:
         return NODE
 
+    is_starting = True
+    is_deletion_enabled = True
+
     def rules(self, image: ClusterImage) -> ElectionRules:
         return election_rules(self._config, image)
 
     def open_channels(self, image: ClusterImage, on_result: ResultListener) -> SentRequests:
         return SentRequests()
 
-    async def apply_update(self, update: BrokerUpdate) -> None:
-        await self.broker.controller_requests.apply(update)
+    async def apply_update(self, update: BrokerUpdate) -> UpdateResult:
+        return await self.broker.controller_requests.apply(update)
 
     def kill(self) -> None:
         """Kills the process: the kernel releases files and locks, and keeps written data.

@@ -47,7 +47,7 @@ from penstock.broker.metadata.controller_channel import (
     ResultListener,
 )
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.controller_requests import ControllerRequests
+from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
@@ -124,6 +124,7 @@ class App:
         self._workers = Workers(new_memory_budget(config))
         self._pacer = Pacer()
         self._closing = AsyncExitStack()
+        self._has_started = False
         self.endpoints: tuple[Endpoint, ...] = ()
         """The advertised endpoints, once the broker has started."""
         self._logs = LogManager(
@@ -203,6 +204,7 @@ class App:
         self._publisher.apply(
             [*map(Put, self._image.configs.values()), *map(Put, self._image.acls.values())]
         )
+        self._has_started = True
         self._server.accept()
         self._background_tasks.start()
         self.broker.log_mover.resume()
@@ -405,7 +407,11 @@ class App:
 
     def _new_controller(self, image: ClusterImage, version: int) -> ActiveController:
         context = _ControllerContext(
-            self._broker_id, self._config, self._clock, self._controller_requests
+            self._broker_id,
+            self._config,
+            self._clock,
+            self._controller_requests,
+            is_starting=not self._has_started,
         )
         return ActiveController(context, self._workers, image, version)
 
@@ -417,6 +423,11 @@ class _ControllerContext(NamedTuple):
     config: BrokerConfig
     clock: Clock
     requests: ControllerRequests
+    is_starting: bool
+
+    @property
+    def is_deletion_enabled(self) -> bool:
+        return self.config.bool("delete.topic.enable")
 
     def rules(self, image: ClusterImage) -> ElectionRules:
         return election_rules(self.config, image)
@@ -424,8 +435,8 @@ class _ControllerContext(NamedTuple):
     def open_channels(self, image: ClusterImage, on_result: ResultListener) -> ControllerChannels:
         return ControllerChannelManager(self.config, image, self.clock, on_result)
 
-    async def apply_update(self, update: BrokerUpdate) -> None:
-        await self.requests.apply(update)
+    async def apply_update(self, update: BrokerUpdate) -> UpdateResult:
+        return await self.requests.apply(update)
 
 
 def _duplicate_broker_error(registered: BrokerRecord) -> KafkaError:

@@ -6,6 +6,7 @@ from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_channel import ResultListener
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_requests import UpdateResult
 from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
 from penstock.cluster.store import MetadataStore
@@ -15,6 +16,7 @@ from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, Put
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
+from penstock.core.errors import ErrorCode
 from tests.support.cluster.metadata_changes import broker
 
 
@@ -37,6 +39,9 @@ class SentRequests:
 class LocalContext:
     """The context of a controller whose broker has an image and nothing else."""
 
+    is_starting = True
+    is_deletion_enabled = True
+
     def __init__(self, broker_id: int, metadata: BrokerMetadata) -> None:
         self.broker_id = broker_id
         self.channels = SentRequests()
@@ -49,8 +54,9 @@ class LocalContext:
         self.channels = SentRequests()
         return self.channels
 
-    async def apply_update(self, update: BrokerUpdate) -> None:
+    async def apply_update(self, update: BrokerUpdate) -> UpdateResult:
         await self._metadata.publish(metadata_changes(self._metadata.image, update))
+        return UpdateResult({}, {stop.key: ErrorCode.NONE for stop in update.stops})
 
 
 class HostOfTests(ControllerHost):

@@ -2,30 +2,35 @@
 
 A broker has an `ActiveController` while it is elected; `controller_host` runs it. Each list of
 committed changes is applied to the controller's image. Then every broker that is up gets one
-`BrokerUpdate`: this broker directly, the others by requests (`ControllerChannels`). Changes that
-the controller must react to, such as a broker that has failed, add decisions to `reactions`, which
-the host commits one after another.
+`BrokerUpdate`: this broker directly, the others by requests (`ControllerChannels`). What the
+controller must do on its own, such as the election of new leaders when a broker has failed, is
+decided by its `reactions`; the host commits it.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.broker.metadata.controller_channel import ControlResult, ResultListener
+from penstock.broker.metadata.controller_requests import UpdateResult
 from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, Snapshot
 from penstock.controller.broker_updates import (
     BrokerUpdate,
     ReplicaStops,
     broker_updates,
+    full_update,
     full_updates,
 )
-from penstock.controller.election import update_partition_states
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerKey, BrokerRecord, Change, Delete, Put
 from penstock.controller.partition_state_machine import ElectionRules
-
-Reaction = Callable[[ClusterImage], list[Change]]
+from penstock.controller.reactions import ControllerReactions, ControlResponse, HandledFacts
+from penstock.controller.result import ControllerResult
+from penstock.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
 
 
 class ControllerChannels(Protocol):
@@ -46,13 +51,21 @@ class ControllerContext(Protocol):
     @property
     def broker_id(self) -> int: ...
 
+    @property
+    def is_starting(self) -> bool:
+        """Whether the broker has just been started, and led nothing since."""
+
+    @property
+    def is_deletion_enabled(self) -> bool:
+        """`delete.topic.enable`"""
+
     def rules(self, image: ClusterImage) -> ElectionRules:
         """Returns the election rules that follow from the settings in the image."""
 
     def open_channels(self, image: ClusterImage, on_result: ResultListener) -> ControllerChannels:
         """Returns channels to the brokers of the image, which passes responses to `on_result`."""
 
-    def apply_update(self, update: BrokerUpdate) -> Awaitable[None]:
+    def apply_update(self, update: BrokerUpdate) -> Awaitable[UpdateResult]:
         """Applies an update to the controller's own broker."""
 
 
@@ -66,22 +79,24 @@ class ActiveController:
         self.broker_id = context.broker_id
         self.image = image
         self.version = version
-        self.shutting_down: set[int] = set()
-        """Brokers in controlled shutdown: they get no leaderships until they register again."""
-        self.reactions: deque[Reaction] = deque()
-        """Decisions that follow from changes, to be committed in this order."""
+        self.reactions = ControllerReactions(context.is_deletion_enabled)
         self.stops: ReplicaStops = {}
         """Replicas to stop with the next changes, as the decision behind them says."""
         self._context = context
         self._workers = workers
-        self._channels = context.open_channels(image, self._on_result)
+        self._channels = context.open_channels(image, self._add_response)
+        self._responses: deque[ControlResponse] = deque()
         self._is_started = False
-        # Whatever this broker led, it led before it was started.
-        self.reactions.append(lambda image: self._update_partitions(image, {self.broker_id}))
+        self.on_response: Callable[[], None] = lambda: None
+        """Called when a broker has responded: there may be reactions to it."""
+        own = image.brokers.get(self.broker_id)
+        if context.is_starting and own is not None:
+            # Whatever this broker led, it led before it was started.
+            self.reactions.observe(ClusterImage(), [Put(own)])
 
     def rules(self, image: ClusterImage) -> ElectionRules:
-        """Returns the election rules as the settings and controlled shutdowns are now."""
-        return self._context.rules(image)._replace(shutting_down=frozenset(self.shutting_down))
+        """Returns the election rules as settings, shutdowns and offline replicas are now."""
+        return self.reactions.rules(self._context.rules(image))
 
     async def start(self) -> None:
         """Sends everything to every broker: they may know it from another controller, or not."""
@@ -92,6 +107,8 @@ class ActiveController:
     async def close(self) -> None:
         """Stops sending; updates that are queued are dropped."""
         await self._channels.close()
+
+    # --- changes
 
     def changes_since(self, snapshot: Snapshot) -> CommittedChanges:
         """Returns the changes that the image lacks, compared with what the store contains."""
@@ -106,9 +123,63 @@ class ActiveController:
         )
         self.version = committed.version
         for change in committed.changes:
-            if isinstance(change.key, BrokerKey) and isinstance(change, Delete):
+            if isinstance(change, Delete) and isinstance(change.key, BrokerKey):
                 self._channels.remove(change.key.broker_id)
         await self._send(updates)
+
+    def _apply(self, changes: Sequence[Change]) -> dict[int, BrokerUpdate]:
+        """Runs on a thread: an event may concern many thousand partitions."""
+        stops, self.stops = self.stops, {}
+        updates = broker_updates(self.image, changes, stops) if self._is_started else {}
+        self.reactions.observe(self.image, changes)
+        self.image.apply(changes)
+        return updates
+
+    # --- reactions
+
+    def decide(self, image: ClusterImage) -> ControllerResult[HandledFacts]:
+        """Returns what follows from the changes and responses so far. It may run on a thread."""
+        return self.reactions.decide(image, self._context.rules(image))
+
+    async def finish(self, facts: HandledFacts) -> None:
+        """Ends a decision whose changes have been applied."""
+        self.reactions.finish(facts)
+        if facts.refreshed:
+            await self._send(
+                {broker_id: full_update(self.image, broker_id) for broker_id in facts.refreshed}
+            )
+
+    def shut_down(
+        self, image: ClusterImage, request: ControlledShutdownRequest
+    ) -> ControllerResult[ControlledShutdownResponse]:
+        """Decides about a controlled shutdown (R8)."""
+        return self.reactions.controlled_shutdown(image, request, self._context.rules(image))
+
+    def observe_responses(self) -> None:
+        """Takes the responses of brokers into account."""
+        while self._responses:
+            self.reactions.observe_response(self.image, self._responses.popleft())
+
+    def _add_response(self, result: ControlResult) -> None:
+        """Keeps the responses of another broker to an update."""
+        self._keep_response(
+            ControlResponse(
+                result.broker_id, result.broker_epoch, result.partition_errors, result.stop_errors
+            )
+        )
+        self.on_response()
+
+    def _keep_response(self, response: ControlResponse) -> None:
+        """Keeps a response, without errors of replicas that no other broker could replace."""
+        errors = {
+            key: error
+            for key, error in response.partition_errors.items()
+            if (topic := self.image.topics.get(key.topic)) is not None
+            and len(topic.assignments[key.partition].replicas) > 1
+        }
+        self._responses.append(response._replace(partition_errors=errors))
+
+    # --- updates
 
     async def send_stops(self) -> None:
         """Sends the stops of a decision that changes nothing."""
@@ -116,43 +187,18 @@ class ActiveController:
             stops, self.stops = self.stops, {}
             await self._send(broker_updates(self.image, [], stops))
 
-    def _apply(self, changes: Sequence[Change]) -> dict[int, BrokerUpdate]:
-        """Runs on a thread: an event may concern many thousand partitions."""
-        stops, self.stops = self.stops, {}
-        updates = broker_updates(self.image, changes, stops) if self._is_started else {}
-        started, failed = self._moved_brokers(changes)
-        self.image.apply(changes)
-        self.shutting_down -= started | failed
-        if started or failed:
-            self.reactions.append(lambda image: self._update_partitions(image, started))
-        return updates
-
-    def _moved_brokers(self, changes: Sequence[Change]) -> tuple[set[int], set[int]]:
-        """Returns the brokers that have registered, and those whose sessions have ended."""
-        started: set[int] = set()
-        failed: set[int] = set()
-        for change in changes:
-            match change:
-                case Put(BrokerRecord() as broker):
-                    registered = self.image.brokers.get(broker.broker_id)
-                    if registered is None or registered.epoch != broker.epoch:
-                        started.add(broker.broker_id)
-                case Delete(BrokerKey(broker_id)):
-                    failed.add(broker_id)
-        return started, failed
-
-    def _update_partitions(self, image: ClusterImage, restarted: set[int]) -> list[Change]:
-        return update_partition_states(
-            image, image.brokers.keys(), self.rules(image), restarted=restarted
-        )
-
-    def _on_result(self, result: ControlResult) -> None:
-        """Handles the responses of another broker to an update."""
-
-    async def _send(self, updates: dict[int, BrokerUpdate]) -> None:
+    async def _send(self, updates: Mapping[int, BrokerUpdate]) -> None:
         for broker_id, update in updates.items():
             if broker_id != self.broker_id:
                 self._channels.send(self.image.brokers[broker_id], update)
-        own_update = updates.get(self.broker_id)
-        if own_update is not None:
-            await self._context.apply_update(own_update)
+        update_of_own_broker = updates.get(self.broker_id)
+        if update_of_own_broker is not None:
+            result = await self._context.apply_update(update_of_own_broker)
+            self._keep_response(
+                ControlResponse(
+                    self.broker_id,
+                    update_of_own_broker.broker_epoch,
+                    result.partitions,
+                    result.stops,
+                )
+            )

@@ -40,6 +40,10 @@ from penstock.controller.metadata import Change, Put
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -159,6 +163,17 @@ class ControllerHost:
 
         return await self.run(decide_by_rules)
 
+    async def shut_down_broker(
+        self, request: ControlledShutdownRequest
+    ) -> ControlledShutdownResponse:
+        """Moves the leaderships of a broker that is about to stop to others (R8)."""
+
+        def decide(image: ClusterImage) -> ControllerResult[ControlledShutdownResponse]:
+            assert self.active is not None
+            return self.active.shut_down(image, request)
+
+        return await self.run(decide)
+
     async def write(self, decide: Decision[R]) -> R:
         """Like `run`, but on any broker: for decisions about settings and ACLs only."""
 
@@ -251,7 +266,11 @@ class ControllerHost:
 
     def _apply_soon(self) -> None:
         """Applies the changes of other brokers."""
-        if self._delivered and not self._is_applying:
+        if self._delivered:
+            self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_applying:
             self._is_applying = True
             self._spawn(self._apply_when_idle())
 
@@ -271,10 +290,7 @@ class ControllerHost:
             if self.active is not None:
                 if image.controller_id != self.active.broker_id:
                     await self._resign()
-                elif self.active.reactions:
-                    if not await self._react(self.active):
-                        return
-                else:
+                elif not await self._react(self.active):
                     return
             elif self._may_elect and image.controller_id == -1:
                 if not await self._elect():
@@ -302,24 +318,22 @@ class ControllerHost:
         return CommittedChanges(snapshot.version, changes)
 
     async def _react(self, controller: ActiveController) -> bool:
-        """Commits the next reaction of the controller; returns whether that succeeded."""
-        decide = controller.reactions[0]
+        """Commits what the controller decides on its own; returns whether there was anything."""
+        controller.observe_responses()
+        if not controller.reactions.are_pending:
+            return False
         try:
-            await self._decide_as_controller(lambda image: ControllerResult(decide(image), None))
+            facts = await self._decide_as_controller(controller.decide)
         except KafkaError as error:
             logger.error("the controller could not react to changes: %s; it retries", error.message)
             self._retry_soon()
             return False
-        controller.reactions.popleft()
+        await self._drain()
+        await controller.finish(facts)
         return True
 
     def _retry_soon(self) -> None:
-        def retry() -> None:
-            if not self._is_applying:
-                self._is_applying = True
-                self._spawn(self._apply_when_idle())
-
-        self._loop.call_later(_RETRY_S, retry)
+        self._loop.call_later(_RETRY_S, self._wake)
 
     # --- election
 
@@ -352,10 +366,10 @@ class ControllerHost:
     async def _start_controller(self, controller: ActiveController) -> None:
         """Applies the claim, brings the partitions up to date, and informs all brokers."""
         self.active = controller
+        controller.on_response = self._wake
         await self._drain()
         logger.info("this broker is the controller, in epoch %d", controller.image.controller_epoch)
-        if await self._react(controller):
-            await self._drain()
+        await self._react(controller)
         await controller.start()
 
     async def _resign(self) -> None:

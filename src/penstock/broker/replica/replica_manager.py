@@ -7,11 +7,10 @@ replicas, deletions end after them (`wait_for_deletions` waits for them).
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 from penstock.broker.config.topic_config import TopicConfig
-from penstock.broker.metadata.controller_host import Undo
 from penstock.broker.pacer import Pacer, chunks
 from penstock.broker.replica.replica import Replica
 from penstock.broker.workers import Workers
@@ -38,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 _UPDATES_AT_ONCE = 100
 
+Undo = Callable[[], Coroutine[Any, Any, None]]
+"""Removes logs that were created for a change that is not committed after all."""
 LeadershipListener = Callable[[Sequence[TopicPartition], Sequence[TopicPartition]], None]
 
 
