@@ -9,15 +9,15 @@ I/O. Its host (`broker/replica/replica_fetcher.py`, or a simulation) runs it lik
         perform it, unless `effect.state.is_removed`, then report the outcome:
         Append    -> append the records, then apply what `machine.appended(effect)` returns
         Truncate  -> truncate the log, then `machine.truncated(effect.state)`
-        in case of an error: `machine.failed` or `machine.delay`
+        in case of an error: `machine.delay` or `machine.fail`
 
 At most one request is in flight. An effect is performed completely before the next request is
 built, except for `Truncate`: its partition is left out of requests until it is done.
 
 A log is truncated only where its leader epochs differ from the leader's, never to its high
-watermark: records above the high watermark may be committed. The leader detects the difference from
-the follower's last epoch in each Fetch. Other leaders are asked with OffsetForLeaderEpoch first
-(`truncates_on_fetch=False`).
+watermark: records above the high watermark may be committed. The leader detects the difference
+from the follower's last epoch in each Fetch. With a leader that does not
+(`truncates_on_fetch=False`) the follower first compares its epochs by OffsetForLeaderEpoch.
 """
 
 import logging
@@ -227,7 +227,16 @@ class FollowerMachine:
             return
         state.delayed_until_ms = None
         if state.phase is FetchPhase.FETCHING:
-            self._session.put(state)
+            self.resume(state)
+
+    def resume(self, state: PartitionFetchState) -> None:
+        """Fetches from the current end of the local log on, wherever that is."""
+        try:
+            state.read_offsets()
+        except KafkaStorageError as error:
+            self.fail(state, error.message)
+            return
+        self._set_phase(state, FetchPhase.FETCHING)
 
     def _offsets_request(self) -> FollowerRequest | None:
         ready = [state for state in self._not_fetching if state.delayed_until_ms is None]
@@ -320,7 +329,10 @@ class FollowerMachine:
                     # The rest of the response is about a log that differs from this one.
                     effects.append(self._truncation(state, diverging.epoch, diverging.end_offset))
                 else:
-                    effects.append(_append(state, data))
+                    append = _append(state, data)
+                    if append.restart_at is not None:
+                        self._set_phase(state, FetchPhase.BUSY)
+                    effects.append(append)
             except KafkaStorageError as error:
                 self.fail(state, error.message)
         return effects

@@ -23,7 +23,8 @@ class Append(NamedTuple):
 
     With `restart_at`, first drop everything and start at that offset with the current log start
     offset: the log is empty, and its start is within the first batch, because the leader's first
-    records were deleted up to the middle of a batch.
+    records were deleted up to the middle of a batch. The partition is not fetched until
+    `FollowerMachine.resume` is called, before the append.
     """
 
     state: PartitionFetchState

@@ -1,0 +1,241 @@
+"""The replica fetchers of a broker: one for each leader broker and fetcher number (R2).
+
+The fetcher number of a partition is a hash of it modulo `num.replica.fetchers`, as in Kafka. The
+`ReplicaManager` adds partitions when this broker becomes a follower and removes them before it
+becomes their leader or deletes them::
+
+    manager.add({key: InitialFetchState(leader_id, leader_epoch, topic_id, replica)})
+    await manager.remove([key])     # nothing is appended or truncated for the old leader any more
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock.broker.replica.log_flusher import LogFlusher
+from penstock.broker.replica.replica import Replica
+from penstock.broker.replica.replica_fetcher import (
+    FetcherClient,
+    FetcherContext,
+    FollowerLog,
+    ReplicaFetcher,
+)
+from penstock.broker.workers import Workers
+from penstock.core.clock import Clock
+from penstock.core.errors import KafkaStorageError
+from penstock.core.ids import TopicId, TopicPartition
+from penstock.core.java_hash import string_hash
+from penstock.replication.follower import FollowerMachine
+from penstock.replication.follower_effects import InitialFetch
+from penstock.replication.follower_session import FetcherSettings
+from penstock.replication.throttle import ReplicationQuota
+from penstock.storage.manager.log_manager import LogManager
+
+logger = logging.getLogger(__name__)
+
+_INT_MIN = 0x80000000
+
+
+class InitialFetchState(NamedTuple):
+    """A partition that this broker follows."""
+
+    leader_id: int
+    leader_epoch: int
+    topic_id: TopicId
+    replica: Replica
+
+
+class _FetcherKey(NamedTuple):
+    leader_id: int
+    fetcher_id: int
+
+
+class ReplicaFetcherManager:
+    """Assigns partitions to fetchers, which it creates when they are needed. Used on the loop."""
+
+    def __init__(
+        self,
+        settings: FetcherSettings,
+        *,
+        num_fetchers: int,
+        new_client: Callable[[str], FetcherClient],
+        logs: LogManager,
+        workers: Workers,
+        log_flusher: LogFlusher,
+        clock: Clock,
+        broker_epoch: Callable[[], int],
+        quota: ReplicationQuota | None = None,
+    ) -> None:
+        """`new_client` creates a client with connections of its own, with this client id."""
+        self.quota = quota or ReplicationQuota()
+        self._settings = settings
+        self._num_fetchers = num_fetchers
+        self._new_client = new_client
+        self._context = FetcherContext(
+            logs, workers, log_flusher, clock, self.quota, broker_epoch, self._start_operation
+        )
+        self._fetchers: dict[_FetcherKey, ReplicaFetcher] = {}
+        self._assignments: dict[TopicPartition, tuple[InitialFetchState, _FetcherKey]] = {}
+        self._partition_counts: Counter[_FetcherKey] = Counter()
+        self._operations: dict[TopicPartition, asyncio.Task[None]] = {}
+        """Truncations in progress."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._topic_hashes: dict[str, int] = {}
+        self._is_closed = False
+
+    # --- partitions
+
+    def add(self, states: Mapping[TopicPartition, InitialFetchState]) -> None:
+        """Follows these leaders, in place of others.
+
+        A partition that follows the same leader in the same epoch already continues. One whose log
+        is being truncated is fetched after that.
+        """
+        if self._is_closed:
+            return
+        for key, state in states.items():
+            fetcher_key = _FetcherKey(state.leader_id, self.fetcher_id(key))
+            current = self._assignments.get(key)
+            if current is not None and (
+                current[1] != fetcher_key or current[0].replica is not state.replica
+            ):
+                self._unassign(key)
+                current = None
+            if current is None:
+                self._partition_counts[fetcher_key] += 1
+            self._assignments[key] = (state, fetcher_key)
+            self._start_fetching(key)
+        self._close_idle_fetchers()
+
+    def _start_fetching(self, key: TopicPartition) -> None:
+        assignment = self._assignments.get(key)
+        if assignment is None or self._is_closed:
+            return
+        state, fetcher_key = assignment
+        fetcher = self._fetchers.get(fetcher_key)
+        if key in self._operations:
+            current = None if fetcher is None else fetcher.machine.find(key)
+            if current is None or current.leader_epoch != state.leader_epoch:
+                # The operation has ended for the old epoch; `_finish_operation` continues.
+                if fetcher is not None:
+                    fetcher.remove([key])
+                return
+        if fetcher is None:
+            fetcher = self._fetchers[fetcher_key] = self._create(fetcher_key)
+        initial = InitialFetch(state.topic_id, state.leader_epoch, FollowerLog(state.replica))
+        try:
+            fetcher.add(key, initial)
+        except KafkaStorageError as error:
+            fetcher.machine.failures[key] = error.message
+
+    async def remove(self, keys: Iterable[TopicPartition]) -> None:
+        """Stops following, and waits until no truncation of these partitions is in progress.
+
+        Nothing is appended or truncated for them after that. Appends stop with the call.
+        """
+        operations = self.stop(keys)
+        if operations:
+            await asyncio.wait(operations)
+
+    def stop(self, keys: Iterable[TopicPartition]) -> list["asyncio.Task[None]"]:
+        """Like `remove`, but returns the truncations that are still in progress."""
+        operations: list[asyncio.Task[None]] = []
+        for key in keys:
+            self._unassign(key)
+            operation = self._operations.get(key)
+            if operation is not None:
+                operations.append(operation)
+        self._close_idle_fetchers()
+        return operations
+
+    def _unassign(self, key: TopicPartition) -> None:
+        assignment = self._assignments.pop(key, None)
+        if assignment is None:
+            return
+        fetcher_key = assignment[1]
+        self._partition_counts[fetcher_key] -= 1
+        fetcher = self._fetchers.get(fetcher_key)
+        if fetcher is not None:
+            fetcher.remove([key])
+
+    def fetcher_id(self, key: TopicPartition) -> int:
+        """Returns the number of the fetcher of a partition."""
+        topic_hash = self._topic_hashes.get(key.topic)
+        if topic_hash is None:
+            if len(self._topic_hashes) > 10_000:
+                self._topic_hashes.clear()
+            topic_hash = self._topic_hashes[key.topic] = string_hash(key.topic)
+        value = (31 * topic_hash + key.partition) & 0xFFFFFFFF
+        if value >= _INT_MIN:
+            # Java's Math.abs, with 0 for the smallest integer.
+            value = 0 if value == _INT_MIN else 0x100000000 - value
+        return value % self._num_fetchers
+
+    # --- fetchers
+
+    def resize(self, num_fetchers: int) -> None:
+        """Distributes all partitions anew after a change of `num.replica.fetchers`."""
+        if num_fetchers == self._num_fetchers:
+            return
+        logger.info(
+            "replica fetchers of each leader: %d instead of %d", num_fetchers, self._num_fetchers
+        )
+        self._num_fetchers = num_fetchers
+        self.add({key: state for key, (state, _) in self._assignments.items()})
+
+    def _create(self, key: _FetcherKey) -> ReplicaFetcher:
+        client_id = f"broker-{self._settings.broker_id}-fetcher-{key.fetcher_id}"
+        machine = FollowerMachine(self._settings, self.quota)
+        return ReplicaFetcher(key.leader_id, machine, self._new_client(client_id), self._context)
+
+    def _close_idle_fetchers(self) -> None:
+        for key in [key for key in self._fetchers if not self._partition_counts[key]]:
+            del self._partition_counts[key]
+            task = asyncio.create_task(self._fetchers.pop(key).close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _start_operation(
+        self, key: TopicPartition, operation: Coroutine[object, object, None]
+    ) -> None:
+        task = asyncio.create_task(operation)
+        self._operations[key] = task
+        task.add_done_callback(lambda task: self._finish_operation(key, task))
+
+    def _finish_operation(self, key: TopicPartition, task: "asyncio.Task[None]") -> None:
+        if self._operations.get(key) is task:
+            del self._operations[key]
+            self._start_fetching(key)
+
+    async def close(self) -> None:
+        """Ends all fetchers; waits for the truncations in progress."""
+        self._is_closed = True
+        self.stop(list(self._assignments))
+        pending = [*self._closing, *self._operations.values()]
+        if pending:
+            await asyncio.wait(pending)
+        for task in pending:
+            with suppress(Exception):
+                task.result()
+
+    # --- status
+
+    def lag(self, key: TopicPartition) -> int | None:
+        """Returns how far a partition is behind the leader's high watermark; None if unknown."""
+        assignment = self._assignments.get(key)
+        if assignment is None or assignment[1] not in self._fetchers:
+            return None
+        state = self._fetchers[assignment[1]].machine.find(key)
+        return None if state is None else state.lag
+
+    @property
+    def failures(self) -> dict[TopicPartition, str]:
+        """The partitions that are not replicated until they are added again, and why."""
+        return {
+            key: reason
+            for fetcher in self._fetchers.values()
+            for key, reason in fetcher.machine.failures.items()
+        }
