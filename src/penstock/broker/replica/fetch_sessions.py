@@ -57,12 +57,16 @@ class CachedPartition:
         """The replica whose topic id was compared with the client's."""
         self.high_watermark = -1
         self.log_start_offset = -1
+        self.leader_epoch = request.current_leader_epoch
         self.update(request)
 
     def update(self, request: FetchPartition) -> None:
         self.fetch_offset = request.fetch_offset
         self.max_bytes = request.partition_max_bytes
-        self.leader_epoch = request.current_leader_epoch
+        if request.current_leader_epoch != self.leader_epoch:
+            # A follower starts again; it may have ignored the last response in the old epoch.
+            self.leader_epoch = request.current_leader_epoch
+            self.high_watermark = -1
         self.last_fetched_epoch = request.last_fetched_epoch
 
     def update_response_data(self, data: FetchPartitionData) -> bool:
