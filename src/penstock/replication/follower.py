@@ -23,7 +23,7 @@ from the follower's last epoch in each Fetch. With a leader that does not
 import logging
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from penstock.core.errors import ErrorCode, KafkaStorageError
 from penstock.core.ids import NO_LEADER_EPOCH, TopicPartition
@@ -59,7 +59,6 @@ from penstock.replication.follower_session import (
     InvalidSessionError,
     ReplicaFetchSession,
 )
-from penstock.replication.throttle import ReplicationQuota
 
 logger = logging.getLogger(__name__)
 
@@ -70,18 +69,31 @@ _LOG_START_CHECK_MS = 5_000
 """How often the leader is notified of log start offsets that retention has changed here."""
 
 
+class FollowerQuota(Protocol):
+    """The quota of throttled replicas, such as that of `FollowerThrottle`."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit at all."""
+
+    def is_throttled(self, key: TopicPartition) -> bool:
+        """Returns whether the limit applies to this partition."""
+
+    def is_exceeded(self, now_ms: int) -> bool: ...
+
+
 class FollowerMachine:
     """The partitions of one replica fetcher, and the requests and effects that they need."""
 
     def __init__(
         self,
         settings: FetcherSettings,
-        quota: ReplicationQuota | None = None,
+        quota: FollowerQuota | None = None,
         *,
         truncates_on_fetch: bool = True,
     ) -> None:
         self._settings = settings
-        self._quota = quota or ReplicationQuota()
+        self._quota = quota
         self._truncates_on_fetch = truncates_on_fetch
         self._states: dict[TopicPartition, PartitionFetchState] = {}
         self._session = ReplicaFetchSession(settings)
@@ -212,8 +224,8 @@ class FollowerMachine:
             request = self._offsets_request()
             if request is not None:
                 return request
-        if self._quota.has_throttled_replicas or self._throttled:
-            self._apply_throttle(now_ms)
+        if self._quota is not None and (self._quota.is_limited or self._throttled):
+            self._apply_throttle(self._quota, now_ms)
         if now_ms - self._log_starts_checked_ms >= _LOG_START_CHECK_MS:
             self._check_log_starts(now_ms)
         request, offline = self._session.build(broker_epoch)
@@ -252,12 +264,11 @@ class FollowerMachine:
                 return list_offsets_request(self._settings.broker_id, states, timestamp)
         return None
 
-    def _apply_throttle(self, now_ms: int) -> None:
+    def _apply_throttle(self, quota: FollowerQuota, now_ms: int) -> None:
         """Leaves out throttled partitions while the quota is exceeded, unless they are in sync.
 
         In-sync replicas stay: the throttle must not remove them from the ISR.
         """
-        quota = self._quota
         if quota.is_exceeded(now_ms):
             for state in self._session.states():
                 if not state.is_in_sync and quota.is_throttled(state.key):

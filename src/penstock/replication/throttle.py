@@ -10,8 +10,6 @@ throttled partitions until the rate has fallen.
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.core.ids import TopicPartition
-
 UNLIMITED_RATE: Final = 2**63 - 1
 ALL_REPLICAS: Final = "*"
 
@@ -43,13 +41,13 @@ def throttled_partitions(replicas: Iterable[str], broker_id: int) -> frozenset[i
 
 
 class ReplicationQuota:
-    """The throttled replicas of this broker in one direction, and the rate of their traffic.
+    """The rate of throttled replication in one direction, and its limit.
 
     The arithmetic is that of Kafka's `SimpleRate`: the sum of the last windows, divided by the time
     since the oldest of them began, which counts as at least one window.
     """
 
-    __slots__ = ("_last_ms", "_num", "_size_ms", "_start_ms", "_sums", "_throttled", "rate")
+    __slots__ = ("_last_ms", "_num", "_size_ms", "_start_ms", "_sums", "rate")
 
     def __init__(
         self, window_num: int = 11, window_size_ms: int = 1000, rate: int = UNLIMITED_RATE
@@ -62,29 +60,6 @@ class ReplicationQuota:
         self._start_ms: list[int] = []
         self._last_ms: list[int] = []
         self._sums: list[int] = []
-        self._throttled: dict[str, frozenset[int]] = {}
-
-    # --- throttled replicas
-
-    def set_throttled(self, topic: str, partitions: frozenset[int]) -> None:
-        """Replaces the throttled partitions of a topic; see `throttled_partitions`."""
-        if partitions or partitions is _EVERY_PARTITION:
-            self._throttled[topic] = partitions
-        else:
-            self._throttled.pop(topic, None)
-
-    def remove_topic(self, topic: str) -> None:
-        self._throttled.pop(topic, None)
-
-    @property
-    def has_throttled_replicas(self) -> bool:
-        return bool(self._throttled)
-
-    def is_throttled(self, partition: TopicPartition) -> bool:
-        partitions = self._throttled.get(partition.topic)
-        return partitions is not None and partition.partition in partitions
-
-    # --- rate
 
     def record(self, size: int, now_ms: int) -> None:
         """Counts bytes of a throttled replica."""

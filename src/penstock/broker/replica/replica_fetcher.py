@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol, TypeVar, Unpack
 
+from penstock.broker.replica.follower_throttle import FollowerThrottle
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.workers import Workers
@@ -40,7 +41,6 @@ from penstock.replication.follower import (
 )
 from penstock.replication.follower_effects import Append, Effect, InitialFetch, Truncate
 from penstock.replication.follower_fetch_state import PartitionFetchState
-from penstock.replication.throttle import ReplicationQuota
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
 
@@ -99,8 +99,7 @@ class FetcherContext:
     workers: Workers
     log_flusher: LogFlusher
     clock: Clock
-    quota: ReplicationQuota
-    """The follower's quota of throttled replicas."""
+    throttle: FollowerThrottle
     broker_epoch: Callable[[], int]
     start_operation: Callable[[TopicPartition, Coroutine[object, object, None]], None]
     """Runs a truncation; nothing else is done with the partition until it has ended."""
@@ -259,8 +258,8 @@ class ReplicaFetcher:
                 flush = context.log_flusher.flush(log)
                 if info.needs_flush:
                     flushes.append(flush)
-            if context.quota.has_throttled_replicas and context.quota.is_throttled(state.key):
-                context.quota.record(len(records), context.clock.monotonic_ms())
+            if context.throttle.is_limited and context.throttle.is_throttled(state.key):
+                context.throttle.record(len(records), context.clock.monotonic_ms())
         update = self.machine.appended(append)
         if update.high_watermark != log.high_watermark:
             replica.update_high_watermark(update.high_watermark)

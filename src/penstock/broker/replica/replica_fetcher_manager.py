@@ -4,17 +4,18 @@ The fetcher number of a partition is a hash of it modulo `num.replica.fetchers`,
 `ReplicaManager` adds partitions when this broker becomes a follower and removes them before it
 becomes their leader or deletes them::
 
-    manager.add({key: InitialFetchState(leader_id, leader_epoch, topic_id, replica)})
+    manager.add([replica])          # follows the leader of its partition, in its leader epoch
     await manager.remove([key])     # nothing is appended or truncated for the old leader any more
 """
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from penstock.broker.replica.follower_throttle import FollowerThrottle
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_fetcher import (
@@ -26,11 +27,12 @@ from penstock.broker.replica.replica_fetcher import (
 from penstock.broker.workers import Workers
 from penstock.core.clock import Clock
 from penstock.core.errors import KafkaStorageError
-from penstock.core.ids import TopicId, TopicPartition
+from penstock.core.ids import TopicPartition
 from penstock.core.java_hash import string_hash
 from penstock.replication.follower import FollowerMachine
 from penstock.replication.follower_effects import InitialFetch
 from penstock.replication.follower_session import FetcherSettings
+from penstock.replication.partition import NO_LEADER
 from penstock.replication.throttle import ReplicationQuota
 from penstock.storage.manager.log_manager import LogManager
 
@@ -39,18 +41,15 @@ logger = logging.getLogger(__name__)
 _INT_MIN = 0x80000000
 
 
-class InitialFetchState(NamedTuple):
-    """A partition that this broker follows."""
-
-    leader_id: int
-    leader_epoch: int
-    topic_id: TopicId
-    replica: Replica
-
-
 class _FetcherKey(NamedTuple):
     leader_id: int
     fetcher_id: int
+
+
+class _Assignment(NamedTuple):
+    replica: Replica
+    leader_epoch: int
+    fetcher: _FetcherKey
 
 
 class ReplicaFetcherManager:
@@ -71,14 +70,15 @@ class ReplicaFetcherManager:
     ) -> None:
         """`new_client` creates a client with connections of its own, with this client id."""
         self.quota = quota or ReplicationQuota()
+        self._throttle = FollowerThrottle(settings.broker_id, self.quota, self._throttled_replicas)
         self._settings = settings
         self._num_fetchers = num_fetchers
         self._new_client = new_client
         self._context = FetcherContext(
-            logs, workers, log_flusher, clock, self.quota, broker_epoch, self._start_operation
+            logs, workers, log_flusher, clock, self._throttle, broker_epoch, self._start_operation
         )
         self._fetchers: dict[_FetcherKey, ReplicaFetcher] = {}
-        self._assignments: dict[TopicPartition, tuple[InitialFetchState, _FetcherKey]] = {}
+        self._assignments: dict[TopicPartition, _Assignment] = {}
         self._partition_counts: Counter[_FetcherKey] = Counter()
         self._operations: dict[TopicPartition, asyncio.Task[None]] = {}
         """Truncations in progress."""
@@ -88,46 +88,51 @@ class ReplicaFetcherManager:
 
     # --- partitions
 
-    def add(self, states: Mapping[TopicPartition, InitialFetchState]) -> None:
-        """Follows these leaders, in place of others.
+    def add(self, replicas: Iterable[Replica]) -> None:
+        """Follows the current leaders of these partitions, in place of others.
 
-        A partition that follows the same leader in the same epoch already continues. One whose log
-        is being truncated is fetched after that.
+        A partition that follows the same leader in the same epoch already continues, and starts
+        again if it has failed. One whose log is being truncated is fetched after that. One without
+        a leader is not fetched.
         """
         if self._is_closed:
             return
-        for key, state in states.items():
-            fetcher_key = _FetcherKey(state.leader_id, self.fetcher_id(key))
+        for replica in replicas:
+            partition = replica.partition
+            key, leader_id = partition.key, partition.leader
+            fetcher = _FetcherKey(leader_id, self.fetcher_id(key))
             current = self._assignments.get(key)
             if current is not None and (
-                current[1] != fetcher_key or current[0].replica is not state.replica
+                current.fetcher != fetcher or current.replica is not replica
             ):
                 self._unassign(key)
                 current = None
+            if leader_id in (NO_LEADER, self._settings.broker_id):
+                continue
             if current is None:
-                self._partition_counts[fetcher_key] += 1
-            self._assignments[key] = (state, fetcher_key)
+                self._partition_counts[fetcher] += 1
+            self._assignments[key] = _Assignment(replica, partition.leader_epoch, fetcher)
             self._start_fetching(key)
         self._close_idle_fetchers()
 
     def _start_fetching(self, key: TopicPartition) -> None:
         assignment = self._assignments.get(key)
-        if assignment is None or self._is_closed:
+        if assignment is None:
             return
-        state, fetcher_key = assignment
+        replica, leader_epoch, fetcher_key = assignment
         fetcher = self._fetchers.get(fetcher_key)
         if key in self._operations:
             current = None if fetcher is None else fetcher.machine.find(key)
-            if current is None or current.leader_epoch != state.leader_epoch:
-                # The operation has ended for the old epoch; `_finish_operation` continues.
+            if current is None or current.leader_epoch != leader_epoch:
+                # The truncation belongs to an older epoch; the new one begins after it.
                 if fetcher is not None:
                     fetcher.remove([key])
                 return
         if fetcher is None:
             fetcher = self._fetchers[fetcher_key] = self._create(fetcher_key)
-        initial = InitialFetch(state.topic_id, state.leader_epoch, FollowerLog(state.replica))
+        topic_id = replica.partition.topic_id
         try:
-            fetcher.add(key, initial)
+            fetcher.add(key, InitialFetch(topic_id, leader_epoch, FollowerLog(replica)))
         except KafkaStorageError as error:
             fetcher.machine.failures[key] = error.message
 
@@ -155,9 +160,8 @@ class ReplicaFetcherManager:
         assignment = self._assignments.pop(key, None)
         if assignment is None:
             return
-        fetcher_key = assignment[1]
-        self._partition_counts[fetcher_key] -= 1
-        fetcher = self._fetchers.get(fetcher_key)
+        self._partition_counts[assignment.fetcher] -= 1
+        fetcher = self._fetchers.get(assignment.fetcher)
         if fetcher is not None:
             fetcher.remove([key])
 
@@ -184,12 +188,18 @@ class ReplicaFetcherManager:
             "replica fetchers of each leader: %d instead of %d", num_fetchers, self._num_fetchers
         )
         self._num_fetchers = num_fetchers
-        self.add({key: state for key, (state, _) in self._assignments.items()})
+        self.add([assignment.replica for assignment in self._assignments.values()])
 
     def _create(self, key: _FetcherKey) -> ReplicaFetcher:
         client_id = f"broker-{self._settings.broker_id}-fetcher-{key.fetcher_id}"
-        machine = FollowerMachine(self._settings, self.quota)
+        machine = FollowerMachine(self._settings, self._throttle)
         return ReplicaFetcher(key.leader_id, machine, self._new_client(client_id), self._context)
+
+    def _throttled_replicas(self, key: TopicPartition) -> tuple[str, ...]:
+        assignment = self._assignments.get(key)
+        if assignment is None:
+            return ()
+        return assignment.replica.config.follower_replication_throttled_replicas
 
     def _close_idle_fetchers(self) -> None:
         for key in [key for key in self._fetchers if not self._partition_counts[key]]:
@@ -226,9 +236,9 @@ class ReplicaFetcherManager:
     def lag(self, key: TopicPartition) -> int | None:
         """Returns how far a partition is behind the leader's high watermark; None if unknown."""
         assignment = self._assignments.get(key)
-        if assignment is None or assignment[1] not in self._fetchers:
+        if assignment is None or assignment.fetcher not in self._fetchers:
             return None
-        state = self._fetchers[assignment[1]].machine.find(key)
+        state = self._fetchers[assignment.fetcher].machine.find(key)
         return None if state is None else state.lag
 
     @property
