@@ -29,6 +29,7 @@ from penstock.broker.coordinator.transaction_verification import TransactionVeri
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_channel import ResultListener
+from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.features import (
@@ -40,8 +41,11 @@ from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.pacer import Pacer
+from penstock.broker.replica.alter_partition_manager import AlterPartitionManager
 from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
+from penstock.broker.replica.isr_manager import IsrManager
+from penstock.broker.replica.leader_throttle import LeaderThrottle
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica import Replica
@@ -61,6 +65,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TimestampMs, TopicPartition
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
+from penstock.replication.partition import NO_FOLLOWERS
 from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.manager.log_manager import LogManager
@@ -270,6 +275,21 @@ class SimBroker:
             topic_creator=TopicCreator(config, image, controller),
             logs=self.logs,
             replicas=replicas,
+            isr_manager=IsrManager(
+                replicas,
+                AlterPartitionManager(
+                    NODE,
+                    lambda: 0,
+                    ControllerApi(
+                        config, controller, lambda image: election_rules(config, image)
+                    ).alter_partition,
+                ),
+                NO_FOLLOWERS,
+                lambda: 0,
+                Pacer(lambda: 0.0),
+                clock,
+            ),
+            leader_throttle=LeaderThrottle(NODE, config, clock),
             log_flusher=LogFlusher(workers),
             authorizer=RequestAuthorizer(new_authorizer(config)),
             quotas=ClientQuotaManager(new_quotas(config), clock),

@@ -256,8 +256,26 @@ def test_a_partition_led_by_another_broker_is_rejected(
         partition.is_leader = False
 
     broker.call(resign)
-    data = fetch_partition(client, "elsewhere", version=12)
-    assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    for version in (4, 10):
+        data = fetch_partition(client, "elsewhere", version=version)
+        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = fetch_partition(client, "elsewhere", version=11)
+    assert data.error_code == 0, "newer clients may read from followers (KIP-392)"
+    assert values_in(data) == [b"0-0", b"0-1", b"0-2"]
+
+
+def test_a_fenced_client_learns_the_leader(broker: RunningBroker, client: WireClient) -> None:
+    create_filled_topic(client, "fenced")
+
+    def elect_again(inside: object) -> None:
+        partition = broker.app.broker.replicas.find("fenced", 0).partition
+        assert isinstance(partition, Partition)
+        partition.leader_epoch += 1
+
+    broker.call(elect_again)
+    request = fetch_request({"fenced": {0: 0}}, leader_epoch=0)
+    (data,) = partitions_of(client.request(request, 12)).values()
+    assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert data.current_leader.leader_id == broker.app.broker.broker_id
 
 

@@ -46,6 +46,7 @@ from penstock.broker.metadata.controller_channel import (
     ControllerChannelManager,
     ResultListener,
 )
+from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
@@ -54,8 +55,11 @@ from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.metadata.topic_rules import election_rules
 from penstock.broker.pacer import Pacer
+from penstock.broker.replica.alter_partition_manager import AlterPartitionManager
 from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
+from penstock.broker.replica.isr_manager import IsrManager, isr_rules
+from penstock.broker.replica.leader_throttle import LeaderThrottle
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
@@ -154,6 +158,7 @@ class App:
         await asyncio.sleep(0)
         for replica in self.broker.replicas:
             replica.complete_delayed_fetches()
+            replica.fail_delayed_operations(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.broker.groups.resign()
         self.broker.transactions.resign()
         await closing
@@ -186,6 +191,7 @@ class App:
         self._assemble()
         closing.push_async_callback(self._background_tasks.stop)
         closing.push_async_callback(self.broker.log_mover.close)
+        closing.push_async_callback(self.broker.isr_manager.close)
         closing.push_async_callback(self.broker.groups.close)
         closing.push_async_callback(self.broker.transactions.close)
         closing.push_async_callback(self._controller.close)
@@ -207,6 +213,7 @@ class App:
         self._has_started = True
         self._server.accept()
         self._background_tasks.start()
+        self.broker.isr_manager.start()
         self.broker.log_mover.resume()
         return addresses
 
@@ -285,6 +292,7 @@ class App:
         """Returns the components that handlers use, without the coordinators."""
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
         controller = self._controller
+        rules = isr_rules(image, config.int("replica.lag.time.max.ms"))
         replicas = ReplicaManager(
             self._broker_id,
             self._logs,
@@ -292,6 +300,13 @@ class App:
             workers,
             self._pacer,
             lambda values: topic_config(config, values),
+            rules,
+        )
+        controller_api = ControllerApi(
+            config, controller, lambda image: election_rules(config, image)
+        )
+        proposals = AlterPartitionManager(
+            self._broker_id, self._broker_epoch, controller_api.alter_partition
         )
         self._controller_requests = ControllerRequests(
             self._metadata, replicas, self._store, workers
@@ -309,6 +324,10 @@ class App:
             topic_creator=TopicCreator(config, image, controller),
             logs=self._logs,
             replicas=replicas,
+            isr_manager=IsrManager(
+                replicas, proposals, rules, self._broker_epoch, self._pacer, clock
+            ),
+            leader_throttle=LeaderThrottle(self._broker_id, config, clock),
             log_flusher=LogFlusher(workers),
             authorizer=RequestAuthorizer(new_authorizer(config)),
             quotas=ClientQuotaManager(new_quotas(config), clock),
@@ -322,6 +341,10 @@ class App:
             telemetry=telemetry,
             api_versions=ApiVersionManager(image, telemetry),
         )
+
+    def _broker_epoch(self) -> int:
+        record = self._image.brokers.get(self._broker_id)
+        return -1 if record is None else record.epoch
 
     def _build_coordinators(self, broker: Broker) -> None:
         """Adds the group and transaction coordinators, which use the other components."""

@@ -19,6 +19,8 @@ from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
+from penstock.broker.replica.isr_manager import IsrManager
+from penstock.broker.replica.leader_throttle import LeaderThrottle
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
@@ -46,6 +48,8 @@ class Broker:
     topic_creator: TopicCreator
     logs: LogManager
     replicas: ReplicaManager
+    isr_manager: IsrManager
+    leader_throttle: LeaderThrottle
     log_flusher: LogFlusher
     authorizer: RequestAuthorizer
     quotas: ClientQuotaManager

@@ -2,15 +2,16 @@
 
 Message sets of versions 0 to 2 are stored as record batches. Large compressed batches are validated
 and recompressed on a thread, and the first batch of a transaction waits for its coordinator (P4);
-such a request is in progress for a while. `flush.messages` delays only the response, until the
-records are durable.
+such a request is in progress for a while. With acks=all only the response is delayed, until the
+high watermark has passed the records (P2); likewise `flush.messages`, until they are durable.
 """
 
 import asyncio
 import struct
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.coordinator.transactional_produce import (
@@ -62,6 +63,7 @@ from penstock.records.batch import (
 from penstock.records.compress import Compression
 from penstock.records.errors import RecordValidationError
 from penstock.records.prepare import PreparedAppend
+from penstock.replication.purgatory import DelayedOperation
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
@@ -131,6 +133,15 @@ _Batch: TypeAlias = _Accepted | _Rejected
 
 _Flush: TypeAlias = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
 """A flush, and the partition's response that waits for it."""
+
+
+class _Uncommitted(NamedTuple):
+    """A batch with acks=all that not all in-sync replicas have."""
+
+    replica: Replica
+    offset: int
+    """The offset after its last record."""
+    response: PartitionProduceResponse
 
 
 def handle(context: Context, request: Request, body: ProduceRequest) -> HandlerResult:
@@ -236,7 +247,7 @@ def _check_batch(
 class _Appends:
     """The appends of one request, and their responses."""
 
-    __slots__ = ("_body", "_context", "_flushes", "_partitions", "_request")
+    __slots__ = ("_body", "_context", "_flushes", "_partitions", "_request", "_uncommitted")
 
     def __init__(self, context: Context, request: Request, body: ProduceRequest) -> None:
         self._context = context
@@ -244,6 +255,7 @@ class _Appends:
         self._body = body
         self._partitions: list[PartitionProduceResponse] = []
         self._flushes: list[_Flush] = []
+        self._uncommitted: list[_Uncommitted] = []
 
     def add(self, batch: _Batch) -> None:
         """Appends a batch, unless it is rejected. Call it in the order of the request."""
@@ -268,9 +280,15 @@ class _Appends:
         self._partitions.append(partition)
         if info.needs_flush or info.has_rolled or info.is_duplicate:
             _flush(self._context.log_flusher, replica, info, partition, self._flushes)
+        if (
+            self._body.acks == -1
+            and replica.partition.followers
+            and replica.log.high_watermark <= info.last_offset
+        ):
+            self._uncommitted.append(_Uncommitted(replica, info.last_offset + 1, partition))
 
     def response(self) -> "Response | DelayedResponse":
-        """Returns the response, which is delayed if it has to wait for flushes."""
+        """Returns the response, which is delayed if it has to wait for replicas or flushes."""
         body = self._body
         if body.acks == 0:
             _raise_for_error(body, self._partitions)
@@ -283,7 +301,43 @@ class _Appends:
             for topic in body.topic_data
         ]
         response = ProduceResponse(topics, self._context.quotas.record_produce(self._request))
+        if self._uncommitted:
+            committed = self._delay_until_committed(response)
+            if self._flushes:
+                return _delay_until_durable(response, self._flushes, committed)
+            return committed
         return _delay_until_durable(response, self._flushes) if self._flushes else response
+
+    def _delay_until_committed(self, response: ProduceResponse) -> DelayedResponse:
+        """Completes when each batch is committed or has an error; not later than the timeout."""
+        loop = asyncio.get_running_loop()
+        delayed: asyncio.Future[Message] = loop.create_future()
+        close_callbacks = self._request.session.close_callbacks
+
+        def complete() -> None:
+            timer.cancel()
+            close_callbacks.discard(operation.cancel)
+            if not delayed.done():
+                delayed.set_result(response)
+
+        operation = DelayedOperation(complete)
+        for replica, offset, partition in self._uncommitted:
+            set_result = partial(
+                set_commit_result,
+                self._context.image,
+                self._request.version,
+                replica,
+                partition,
+            )
+            code = replica.commit_result(offset)
+            if code is None:
+                operation.add(replica.commit_watchers, offset, set_result)
+            else:
+                set_result(code)
+        timer = loop.call_later(max(self._body.timeout_ms, 0) / 1000, operation.expire)
+        close_callbacks.add(operation.cancel)
+        operation.start()
+        return delayed
 
 
 def _append(
@@ -418,6 +472,35 @@ def append_error_response(
     return response
 
 
+_COMMIT_ERRORS: Final = {
+    ErrorCode.REQUEST_TIMED_OUT: "the records are appended, but not all in-sync replicas had them "
+    "within the request's timeout",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "the records are appended, but fewer replicas than "
+    "min.insync.replicas are in sync",
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: "another broker became the leader before all in-sync "
+    "replicas had the records",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the log failed before all in-sync replicas had the records",
+}
+
+
+def set_commit_result(
+    image: ClusterImage,
+    version: int,
+    replica: Replica,
+    partition: PartitionProduceResponse,
+    code: ErrorCode,
+) -> None:
+    """Adds the outcome of the replication to the response for an appended batch."""
+    if code is ErrorCode.NONE:
+        return
+    topic, index = replica.partition.key
+    partition.error_code = code
+    partition.error_message = f"{topic}-{index}: {_COMMIT_ERRORS.get(code, code.name)}"
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _FIRST_WITH_LEADER:
+        leader, epoch = image.leader_of(topic, index)
+        partition.current_leader = ProduceLeaderIdAndEpoch(leader, epoch)
+
+
 def _raise_for_error(body: ProduceRequest, partitions: list[PartitionProduceResponse]) -> None:
     """With acks=0 the client gets no response: an error closes its connection instead."""
     responses = iter(partitions)
@@ -450,11 +533,16 @@ def _flush(
         flushes.append((partition, done))
 
 
-def _delay_until_durable(response: ProduceResponse, flushes: list[_Flush]) -> DelayedResponse:
-    """Completes when the records are on disk, or with an error for those that are not."""
+def _delay_until_durable(
+    response: ProduceResponse, flushes: list[_Flush], committed: DelayedResponse | None = None
+) -> DelayedResponse:
+    """Completes when the records are on disk, or with an error for those that are not.
+
+    It waits for `committed` too.
+    """
     delayed: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
-    def complete(done: "asyncio.Future[list[BaseException | None]]") -> None:
+    def complete(done: "asyncio.Future[list[Any]]") -> None:
         for partition, flush in flushes:
             error = flush.exception()
             if error is not None:
@@ -465,6 +553,8 @@ def _delay_until_durable(response: ProduceResponse, flushes: list[_Flush]) -> De
         if not delayed.done():
             delayed.set_result(response)
 
-    every = asyncio.gather(*(flush for _, flush in flushes), return_exceptions=True)
-    every.add_done_callback(complete)
+    waits: list[asyncio.Future[Any]] = [flush for _, flush in flushes]
+    if committed is not None:
+        waits.append(committed)
+    asyncio.gather(*waits, return_exceptions=True).add_done_callback(complete)
     return delayed

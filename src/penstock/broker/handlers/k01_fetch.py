@@ -24,6 +24,7 @@ from penstock.broker.replica.fetch_sessions import (
     FetchContext,
     FetchSessionCache,
 )
+from penstock.broker.replica.replica import Replica
 from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
 from penstock.broker.workers import Workers
 from penstock.core.clock import Clock
@@ -33,7 +34,8 @@ from penstock.protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
 )
-from penstock.replication.purgatory import DelayedFetch
+from penstock.replication.purgatory import DelayedFetch, Watchers
+from penstock.storage.segment.log_segment import LogSlice
 
 _FIRST_WITH_TOPIC_IDS = 13
 
@@ -137,13 +139,30 @@ class _Fetch:
 
     def _response(self, result: Ready) -> Steps[FetchResponse]:
         context = self._fetch_context
-        throttle_ms = self._context.quotas.record_fetch(self._request, result.size)
+        if self._reader.is_follower:
+            throttle_ms = 0
+            self._record_throttled(result)
+        else:
+            throttle_ms = self._context.quotas.record_fetch(self._request, result.size)
         if throttle_ms > 0:
             # The records are not sent: the client fetches them again after the throttle time.
             return FetchResponse(throttle_ms, 0, context.session_id, [])
         context.open_session(self._context.clock.monotonic_ms())
         topics = yield from context.responses(result.partitions)
         return FetchResponse(0, 0, context.session_id, topics)
+
+    def _record_throttled(self, result: Ready) -> None:
+        """Counts what a follower gets of throttled partitions."""
+        throttle, by_topic = self._context.leader_throttle, self._context.replicas.by_topic
+        for partition, data in result.partitions:
+            replica = by_topic.get(partition.topic, {}).get(partition.index)
+            records = data.records
+            if (
+                isinstance(records, LogSlice)
+                and replica is not None
+                and throttle.is_throttled(replica)
+            ):
+                throttle.record(records.size)
 
     def _wait(self, result: Ready) -> Steps[DelayedResponse]:
         """Delays the response until enough bytes can be read, or for `max_wait_ms`."""
@@ -154,6 +173,8 @@ class _Fetch:
         def complete() -> None:
             timer.cancel()
             close_callbacks.discard(cancel)
+            if future.done():
+                return
             try:
                 response = self._context.pacer.run(self._read_and_respond())
             except Exception as error:  # noqa: BLE001 - the append that completes it must not fail
@@ -178,7 +199,15 @@ class _Fetch:
             delayed_fetch.cancel()
             future.cancel()
 
-        delayed_fetch = DelayedFetch(self._missing_bytes(result), complete, self._count_missing)
+        def complete_soon() -> None:
+            # Other appends of the same time, to other partitions too, are part of the response.
+            loop.call_soon(complete)
+
+        delayed_fetch = DelayedFetch(
+            self._missing_bytes(result),
+            complete_soon if self._reader.is_follower else complete,
+            self._count_missing,
+        )
         timer = loop.call_later(self._body.max_wait_ms / 1000, delayed_fetch.complete)
         close_callbacks.add(cancel)
         try:
@@ -193,14 +222,15 @@ class _Fetch:
 
     def _watch(self, delayed_fetch: DelayedFetch) -> Steps[None]:
         """Adds the fetch to the purgatories of its partitions."""
-        is_committed = self._reader.is_committed
+        watchers_of = self._watchers_of
         find = self._context.replicas.find
         partitions = list(self._fetch_context.partitions.values())
         for chunk in chunks(partitions, PARTITIONS_AT_ONCE):
             replicas = [find(partition.topic, partition.index) for partition in chunk]
             delayed_fetch.watch(
-                replica.delayed_committed_fetches if is_committed else replica.delayed_fetches
+                watchers_of(replica)
                 for replica in replicas
+                if not self._reader.is_held_back(replica)
             )
             if len(partitions) > PARTITIONS_AT_ONCE:
                 yield
@@ -209,6 +239,13 @@ class _Fetch:
             result = yield from self._reader.read()
             if self._missing_bytes(result) <= 0:
                 delayed_fetch.complete()
+
+    def _watchers_of(self, replica: Replica) -> Watchers:
+        if self._reader.is_follower:
+            return replica.delayed_follower_fetches
+        if self._reader.is_committed:
+            return replica.delayed_committed_fetches
+        return replica.delayed_fetches
 
     def _count_missing(self) -> int:
         if len(self._fetch_context.partitions) > PARTITIONS_AT_ONCE:

@@ -1,5 +1,7 @@
 """ListOffsets (2), versions 0 to 11: looks up offsets by timestamp, earliest and latest (Q5).
 
+A new leader does not know the high watermark of its predecessor. Until its own has reached the
+start of its leader epoch, clients that need it get OFFSET_NOT_AVAILABLE, and retry (KIP-207).
 A search by timestamp may read a segment, so it runs on a thread. Without tiered storage the
 earliest local offset is the earliest offset, and tiered offsets do not exist.
 """
@@ -8,6 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from penstock.broker.pacer import Pacer
+from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -38,9 +41,13 @@ _FIRST_VERSIONS = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_WITHOUT_BOUND = frozenset({EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD})
+"""Timestamps whose offset does not depend on the high watermark."""
 _NOTHING = TimestampAndOffset(-1, -1, -1)
 _CONSUMER = -1
+_DEBUGGING_CONSUMER = -2
 _FIRST_WITH_EPOCH = 4
+_FIRST_WITH_NOT_AVAILABLE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,10 @@ async def _partition(
 ) -> ListOffsetsPartitionResponse:
     index = partition.partition_index
     replica = context.replicas.find(topic, index)
-    log = replica.leader_log(partition.current_leader_epoch)
+    if body.replica_id == _DEBUGGING_CONSUMER:
+        log = replica.readable_log(partition.current_leader_epoch)
+    else:
+        log = replica.leader_log(partition.current_leader_epoch)
     if request.version == 0:
         offsets = _segment_offsets(log, partition)
         return ListOffsetsPartitionResponse(index, old_style_offsets=offsets)
@@ -105,14 +115,23 @@ async def _partition(
             bound = log.last_stable_offset
         else:
             bound = log.high_watermark
+        is_known = (
+            body.replica_id != _CONSUMER
+            or replica.partition.epoch_start_offset <= log.high_watermark
+        )
+        if partition.timestamp == LATEST and not is_known:
+            raise _not_available(request, replica, log)
         try:
             match = await _find(context, log, partition.timestamp, bound)
+            if match is None and not is_known and partition.timestamp not in _WITHOUT_BOUND:
+                raise _not_available(request, replica, log)
             break
         except KafkaStorageError:
             searched_log, log = log, replica.leader_log(partition.current_leader_epoch)
             if log is searched_log:
                 raise
             # The partition has moved to another directory during the search.
+    match = match or _NOTHING
     response = ListOffsetsPartitionResponse(index, 0, [], match.timestamp, match.offset)
     if request.version >= _FIRST_WITH_EPOCH:
         is_latest = partition.timestamp == LATEST
@@ -120,8 +139,21 @@ async def _partition(
     return response
 
 
-async def _find(context: Context, log: Log, timestamp: int, bound: int) -> TimestampAndOffset:
-    """Returns the offset for a timestamp or a special value, below `bound`."""
+def _not_available(request: Request, replica: Replica, log: Log) -> KafkaError:
+    return KafkaError(
+        ErrorCode.OFFSET_NOT_AVAILABLE
+        if request.version >= _FIRST_WITH_NOT_AVAILABLE
+        else ErrorCode.LEADER_NOT_AVAILABLE,
+        f"the high watermark of {log.partition}, {log.high_watermark}, has not reached the start "
+        f"of the leader epoch, {replica.partition.epoch_start_offset}",
+        remedy="retry",
+    )
+
+
+async def _find(
+    context: Context, log: Log, timestamp: int, bound: int
+) -> TimestampAndOffset | None:
+    """Returns the offset for a timestamp or a special value; None for none below `bound`."""
     match timestamp:
         case -1:
             return TimestampAndOffset(-1, bound, -1)
@@ -130,7 +162,7 @@ async def _find(context: Context, log: Log, timestamp: int, bound: int) -> Times
             epoch = log.epochs.epoch_for_offset(start)
             return TimestampAndOffset(-1, start, -1 if epoch is None else epoch)
         case -5 | -6:
-            return _NOTHING
+            return None
         case -3:
             match = await _search(context, log, None)
         case _ if timestamp < 0:
@@ -145,7 +177,7 @@ async def _find(context: Context, log: Log, timestamp: int, bound: int) -> Times
         case _:
             match = await _search(context, log, timestamp)
     # Records that are not replicated, or whose transaction is open, are invisible to clients.
-    return match if match is not None and match.offset < bound else _NOTHING
+    return match if match is not None and match.offset < bound else None
 
 
 async def _search(context: Context, log: Log, timestamp: int | None) -> TimestampAndOffset | None:

@@ -46,7 +46,8 @@ class AlterPartitionManager:
     def __init__(self, broker_id: int, broker_epoch: Callable[[], int], send: Send) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
-        self._send = send
+        self.send = send
+        """It may be replaced, when the way to the controller changes."""
         self._unsent: dict[TopicPartition, _Unsent] = {}
         """Proposals stay here until they have a response."""
         self._sending: asyncio.Task[None] | None = None
@@ -81,7 +82,7 @@ class AlterPartitionManager:
                 self._broker_id, epoch, [unsent.proposal for unsent in sent]
             )
             try:
-                response = await self._send(request)
+                response = await self.send(request)
             except (KafkaError, OSError) as error:
                 logger.warning("ISR changes cannot be sent to the controller: %s; retrying", error)
                 await asyncio.sleep(RETRY_S)

@@ -6,12 +6,14 @@ is not decoded and the response is not encoded: 8 instead of 27 µs per request,
 itself takes 5.
 """
 
+import asyncio
 import struct
 from typing import Final, NamedTuple, cast
 
 from penstock.broker.handlers.k00_produce import (
     append_error_response,
     error_response,
+    set_commit_result,
     single_batch,
 )
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -20,9 +22,9 @@ from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
-from penstock.core.errors import KafkaError
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.internal_topics import INTERNAL_TOPICS
-from penstock.net.server.connection import Connection
+from penstock.net.server.connection import Connection, PendingResponse
 from penstock.protocol.codec import decode
 from penstock.protocol.frames import encode_response
 from penstock.protocol.messages.produce import (
@@ -32,6 +34,7 @@ from penstock.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.records.batch import FLAGS_AT, HEADER_SIZE, MAGIC, MAGIC_AT
+from penstock.storage.log.results import LogAppendInfo
 
 VERSIONS: Final = range(9, 13)
 """Flexible versions that name the topic."""
@@ -57,6 +60,7 @@ class CachedRequest(NamedTuple):
 
     replica: Replica
     acks: int
+    timeout_s: float
     layout: struct.Struct
     """The response: length, correlation id, prefix, three offsets, suffix."""
     length: bytes
@@ -129,7 +133,7 @@ class FastProduce:
             cached = self._add(key, frame, position)
         if cached is None:
             return False
-        replica, acks, layout, length, prefix, suffix = cached
+        replica, acks, timeout_s, layout, length, prefix, suffix = cached
         try:
             info = replica.append(records, acks=acks)
         except KafkaError as error:
@@ -146,8 +150,55 @@ class FastProduce:
             info.log_start_offset,
             suffix,
         )
-        connection.respond((response,))
+        if (
+            acks == -1
+            and replica.partition.followers
+            and info.last_offset >= replica.log.high_watermark
+        ):
+            self._respond_later(
+                connection.begin_response(),
+                version,
+                correlation_id,
+                replica,
+                info,
+                response,
+                timeout_s,
+            )
+        else:
+            connection.respond((response,))
         return True
+
+    def _respond_later(
+        self,
+        pending: PendingResponse,
+        version: int,
+        correlation_id: int,
+        replica: Replica,
+        info: LogAppendInfo,
+        response: bytes,
+        timeout_s: float,
+    ) -> None:
+        """Responds when all in-sync replicas have the records, or with the reason why not."""
+
+        def respond(code: ErrorCode) -> None:
+            timer.cancel()
+            if code is ErrorCode.NONE:
+                pending.send((response,))
+                return
+            topic, index = replica.partition.key
+            partition = PartitionProduceResponse(
+                index, 0, info.first_offset, info.log_append_time, info.log_start_offset
+            )
+            set_commit_result(self._image, version, replica, partition, code)
+            parts = encode_response(_response(topic, partition), version, correlation_id)
+            pending.send((cast("bytes", parts[0]),))
+
+        def expire() -> None:
+            replica.commit_watchers.discard(wait)
+            respond(ErrorCode.REQUEST_TIMED_OUT)
+
+        timer = asyncio.get_running_loop().call_later(timeout_s, expire)
+        wait = replica.commit_watchers.add(info.last_offset + 1, respond)
 
     def _respond_with_error(
         self,
@@ -201,7 +252,8 @@ class FastProduce:
         start = template.index(_OFFSETS.pack(*_MARKS))
         prefix, suffix = template[_RESPONSE_PREFIX_AT:start], template[start + _OFFSETS.size :]
         layout = struct.Struct(f">4si{len(prefix)}sqqq{len(suffix)}s")
-        return CachedRequest(replica, body.acks, layout, template[:4], prefix, suffix)
+        timeout_s = max(body.timeout_ms, 0) / 1000
+        return CachedRequest(replica, body.acks, timeout_s, layout, template[:4], prefix, suffix)
 
 
 def _response(topic: str, partition: PartitionProduceResponse) -> ProduceResponse:

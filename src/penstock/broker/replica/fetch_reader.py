@@ -17,6 +17,8 @@ from penstock.broker.replica.fetch_sessions import (
     CachedPartition,
     FetchContext,
 )
+from penstock.broker.replica.isr_manager import IsrManager
+from penstock.broker.replica.leader_throttle import LeaderThrottle
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request
@@ -32,12 +34,15 @@ from penstock.protocol.messages.fetch import (
     FetchPartitionData,
     FetchRequest,
 )
+from penstock.replication.follower_state import FollowerState
+from penstock.replication.replica_selector import RACK_AWARE_SELECTOR, preferred_read_replica
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.log import Log
 from penstock.storage.log.read_ahead import ReadAhead
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.segment.log_segment import LogSlice
 
+_FIRST_WITH_RACK = 11
 _FIRST_WITH_LEADER = 12
 _READ_COMMITTED = 1
 _LAST_WITHOUT_STORAGE_ERROR = 5
@@ -60,6 +65,8 @@ class ReaderContext:
     config: BrokerConfig
     image: ClusterImage
     replicas: ReplicaManager
+    isr_manager: IsrManager
+    leader_throttle: LeaderThrottle
     authorizer: RequestAuthorizer
     quotas: ClientQuotaManager
 
@@ -93,9 +100,13 @@ class FetchReader:
         "_fetch_context",
         "_is_converted",
         "_isolation",
+        "_needs_leader",
+        "_rack",
+        "_records_progress",
         "_replica_id",
         "_request",
         "is_committed",
+        "is_follower",
     )
 
     def __init__(
@@ -109,29 +120,54 @@ class FetchReader:
         self._request = request
         self._body = body
         self._fetch_context = fetch_context
-        self.is_committed = body.isolation_level == _READ_COMMITTED
-        """Whether the client reads up to the last stable offset only."""
-        self._isolation = (
-            FetchIsolation.TXN_COMMITTED if self.is_committed else FetchIsolation.HIGH_WATERMARK
-        )
         self._replica_id = max(body.replica_id, body.replica_state.replica_id)
         """The broker that fetches; negative for consumers."""
+        self.is_follower = self._replica_id >= 0
+        """Whether a broker fetches: it reads up to the log end offset."""
+        self.is_committed = body.isolation_level == _READ_COMMITTED and not self.is_follower
+        """Whether the client reads up to the last stable offset only."""
+        if self.is_follower:
+            self._isolation = FetchIsolation.LOG_END
+        elif self.is_committed:
+            self._isolation = FetchIsolation.TXN_COMMITTED
+        else:
+            self._isolation = FetchIsolation.HIGH_WATERMARK
+        self._needs_leader = self.is_follower or request.version < _FIRST_WITH_RACK
+        """Consumers of newer versions may read from followers too (KIP-392)."""
+        self._rack = ""
+        """The rack of a consumer whose reads may be redirected."""
+        if not self._needs_leader and body.rack_id:
+            selector = context.config.text("replica.selector.class")
+            self._rack = body.rack_id if selector == RACK_AWARE_SELECTOR else ""
+        self._records_progress = self.is_follower
+        """Whether reading a partition still has to update what is known about the follower."""
         self._is_converted = request.version <= down_conversion.LAST_VERSION
 
     def room(self) -> int:
         """Returns the most bytes of records in the response, except for a larger first batch."""
         room = min(self._body.max_bytes, self._context.config.int("fetch.max.bytes"))
-        return self._context.quotas.fetch_room(self._request, room)
+        return room if self.is_follower else self._context.quotas.fetch_room(self._request, room)
+
+    def is_held_back(self, replica: Replica) -> bool:
+        """Whether a follower gets no records of this partition now, because it is throttled."""
+        return self.is_follower and self._context.leader_throttle.holds_back(
+            replica, self._replica_id
+        )
 
     def read_cached(self) -> Steps[Ready | NeedsDisk]:
         """Reads all partitions unless that would block the event loop on a disk."""
         cold_reads: list[ReadAhead] = []
         result = yield from self._read(cold_reads)
-        return NeedsDisk(cold_reads) if cold_reads else result
+        if cold_reads:
+            return NeedsDisk(cold_reads)
+        self._records_progress = False
+        return result
 
     def read(self) -> Steps[Ready]:
         """Reads all partitions; records that were just appended or loaded are in memory."""
-        return self._read(None)
+        result = yield from self._read(None)
+        self._records_progress = False
+        return result
 
     def _read(self, cold_reads: list[ReadAhead] | None) -> Steps[Ready]:
         """Reads all partitions; those that would block are added to `cold_reads` instead.
@@ -176,13 +212,21 @@ class FetchReader:
                 data, size = part
             except KafkaError as error:
                 data, size = self._error_data(partition, error), 0
-            if data.error_code or data.diverging_epoch.epoch >= 0:
+            if (
+                data.error_code
+                or data.diverging_epoch.epoch >= 0
+                or data.preferred_read_replica >= 0
+            ):
                 must_respond = True
             elif size:
                 total += size
                 if remaining < partition.max_bytes and _is_cut(data, hosted.get(partition.index)):
                     must_respond = True
-            elif total and remaining < partition.max_bytes and self._has_more(partition, data):
+            elif (
+                total
+                and remaining < partition.max_bytes
+                and self._has_more(partition, data, hosted.get(partition.index))
+            ):
                 must_respond = True
                 if incremental:
                     break
@@ -192,14 +236,14 @@ class FetchReader:
     def _allows(self, topic: str) -> bool:
         """Consumers need READ on the topic, brokers CLUSTER_ACTION (X3)."""
         authorizer, session = self._context.authorizer, self._request.session
-        if self._replica_id >= 0:
+        if self.is_follower:
             return authorizer.allows_cluster(session, AclOperation.CLUSTER_ACTION)
         # An unknown topic id is not a secret.
         return not topic or authorizer.allows(session, AclOperation.READ, ResourceType.TOPIC, topic)
 
     def _authorization_error(self, topic: str) -> KafkaError:
         session = self._request.session
-        if self._replica_id < 0:
+        if not self.is_follower:
             return self._context.authorizer.error(
                 session, AclOperation.READ, ResourceType.TOPIC, topic
             )
@@ -210,7 +254,7 @@ class FetchReader:
             "with replica id -1",
         )
 
-    def _log_of(self, partition: CachedPartition) -> Log:
+    def _replica_of(self, partition: CachedPartition) -> Replica:
         if not partition.topic:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID,
@@ -225,8 +269,12 @@ class FetchReader:
                     remedy="refresh the metadata",
                 )
             partition.verified_replica = replica
-        log = replica.leader_log(partition.leader_epoch)
-        if self._replica_id >= 0:
+        return replica
+
+    def _follower(self, partition: CachedPartition, replica: Replica) -> FollowerState:
+        """Returns the state of the broker that fetches; raises KafkaError if it has no replica."""
+        follower = replica.partition.followers.get(self._replica_id)
+        if follower is None:
             # With the current epoch the follower may know of a reassignment first; it retries.
             raise KafkaError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -235,7 +283,23 @@ class FetchReader:
                 f"broker {self._replica_id} has no replica of {replica.partition.key}",
                 remedy="fetch as a consumer, with replica id -1",
             )
-        return log
+        return follower
+
+    def _record_progress(
+        self, partition: CachedPartition, replica: Replica, follower: FollowerState, end: int
+    ) -> None:
+        """Updates what the leader knows about the follower; `end` was the log's when it was read.
+
+        Only the first read of a request does: the follower's log is as it was at that time.
+        """
+        self._context.isr_manager.record_fetch(
+            replica,
+            follower,
+            partition.fetch_offset,
+            partition.follower_log_start_offset,
+            end,
+            self._body.replica_state.replica_epoch,
+        )
 
     def _is_unchanged(self, cached: CachedPartition, replica: Replica | None) -> bool:
         """Whether the client has all records and the offsets of the last response still hold.
@@ -243,33 +307,75 @@ class FetchReader:
         Consumers have many partitions and most are quiet: with 500 of them a fetch takes 0.25 ms
         instead of the 2.2 ms of reading them all.
         """
-        if (
-            replica is None
-            or replica is not cached.verified_replica
-            or cached.last_fetched_epoch >= 0
-        ):
+        if replica is None or replica is not cached.verified_replica or self._rack:
             return False
         partition = replica.partition
         if not partition.is_leader or cached.leader_epoch not in (-1, partition.leader_epoch):
             return False
         log = replica.log
-        end = log.high_watermark
-        if cached.high_watermark != end or cached.log_start_offset != log.log_start_offset:
+        high_watermark = log.high_watermark
+        if self.is_follower:
+            if (
+                cached.fetch_offset != log.log_end_offset
+                or cached.last_fetched_epoch != log.epochs.latest_epoch
+            ):
+                return False
+            if self._records_progress:
+                follower = self._follower(cached, replica)
+                self._record_progress(cached, replica, follower, cached.fetch_offset)
+                high_watermark = log.high_watermark
+        elif cached.last_fetched_epoch >= 0 or cached.fetch_offset != (
+            log.last_stable_offset if self.is_committed else high_watermark
+        ):
             return False
-        if self.is_committed:
-            end = log.last_stable_offset
-        return cached.fetch_offset == end
+        return (
+            cached.high_watermark == high_watermark
+            and cached.log_start_offset == log.log_start_offset
+        )
 
-    def _has_more(self, partition: CachedPartition, data: FetchPartitionData) -> bool:
+    def _has_more(
+        self, partition: CachedPartition, data: FetchPartitionData, replica: Replica | None
+    ) -> bool:
         """Whether the partition has records that did not fit into the response."""
+        if self.is_follower:
+            return replica is not None and partition.fetch_offset < replica.log.log_end_offset
         end = data.last_stable_offset if self.is_committed else data.high_watermark
         return partition.fetch_offset < end
+
+    def _preferred_replica(self, partition: CachedPartition, replica: Replica) -> int | None:
+        """Returns the follower that a consumer of a rack should read from; None for this broker."""
+        if not self._rack or not replica.partition.is_leader:
+            return None
+        brokers, listener = self._context.image.brokers, self._request.session.listener
+
+        def rack_of(broker_id: int) -> str | None:
+            record = brokers.get(broker_id)
+            if record is None or all(
+                endpoint.listener != listener for endpoint in record.endpoints
+            ):
+                return None
+            return record.rack
+
+        return preferred_read_replica(
+            replica.partition, partition.fetch_offset, self._rack, rack_of
+        )
 
     def _read_partition(
         self, partition: CachedPartition, room: int, *, min_one: bool, may_block: bool
     ) -> tuple[FetchPartitionData, int] | ReadAhead:
         """Returns the data and its size, or the read to run first if the read would block."""
-        log = self._log_of(partition)
+        replica = self._replica_of(partition)
+        preferred = self._preferred_replica(partition, replica)
+        if preferred is not None:
+            log = replica.readable_log(partition.leader_epoch)
+            data = _empty_data(partition, log)
+            data.preferred_read_replica = preferred
+            return data, 0
+        if self._needs_leader:
+            log = replica.leader_log(partition.leader_epoch)
+        else:
+            log = replica.readable_log(partition.leader_epoch)
+        follower = self._follower(partition, replica) if self.is_follower else None
         if self._is_converted:
             down_conversion.check_topic(self._context.config, self._context.image, partition.topic)
             if self._request.version <= down_conversion.LAST_WITH_HARD_LIMIT:
@@ -278,22 +384,21 @@ class FetchReader:
         if partition.last_fetched_epoch >= 0:
             diverging = _divergence(log, partition)
             if diverging is not None:
-                nothing = FetchPartitionData(
-                    partition.index,
-                    0,
-                    log.high_watermark,
-                    log.last_stable_offset,
-                    log.log_start_offset,
-                    diverging_epoch=diverging,
-                    records=b"",
-                )
-                return nothing, 0
+                data = _empty_data(partition, log)
+                data.diverging_epoch = diverging
+                return data, 0
         if not may_block:
             ahead = ReadAhead.of(log, partition.fetch_offset, SEARCHED_BYTES)
             if ahead is not None:
                 return ahead
         limit = min(partition.max_bytes, max(room, 0))
+        end = log.log_end_offset
         read = log.read(partition.fetch_offset, limit, self._isolation, min_one=min_one)
+        if follower is not None:
+            if self._records_progress:
+                self._record_progress(partition, replica, follower, end)
+            if read.size and self.is_held_back(replica):
+                return _empty_data(partition, log), 0
         aborted = None
         if read.aborted_transactions is not None:
             aborted = [
@@ -328,6 +433,18 @@ class FetchReader:
                 *self._context.image.leader_of(partition.topic, partition.index)
             )
         return data
+
+
+def _empty_data(partition: CachedPartition, log: Log) -> FetchPartitionData:
+    """Returns the offsets of the log without records."""
+    return FetchPartitionData(
+        partition.index,
+        0,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.log_start_offset,
+        records=b"",
+    )
 
 
 def _is_cut(data: FetchPartitionData, replica: Replica | None) -> bool:

@@ -36,6 +36,7 @@ class CachedPartition:
 
     __slots__ = (
         "fetch_offset",
+        "follower_log_start_offset",
         "high_watermark",
         "index",
         "key",
@@ -67,6 +68,7 @@ class CachedPartition:
             # A follower starts again; it may have ignored the last response in the old epoch.
             self.leader_epoch = request.current_leader_epoch
             self.high_watermark = -1
+        self.follower_log_start_offset = request.log_start_offset
         self.last_fetched_epoch = request.last_fetched_epoch
 
     def update_response_data(self, data: FetchPartitionData) -> bool:
@@ -76,6 +78,7 @@ class CachedPartition:
             or data.high_watermark != self.high_watermark
             or data.log_start_offset != self.log_start_offset
             or data.diverging_epoch.epoch >= 0
+            or data.preferred_read_replica >= 0
         )
         self.high_watermark = data.high_watermark
         self.log_start_offset = data.log_start_offset

@@ -240,11 +240,7 @@ class Replica:
         if offset > log.high_watermark:
             self.update_high_watermark(offset)
             if self._committing:
-                has_enough = len(partition.maximal_isr) >= needed
-                self._committing.reach(
-                    offset,
-                    ErrorCode.NONE if has_enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-                )
+                self._committing.reach(offset, self._commit_code())
 
     def update_high_watermark(self, offset: int) -> None:
         """Sets the high watermark, as a follower to that of the leader; completes fetches."""
@@ -256,6 +252,26 @@ class Replica:
             self.delayed_fetches.recount()
             if committed and log.last_stable_offset > stable:
                 committed.recount()
+
+    def commit_result(self, offset: int) -> ErrorCode | None:
+        """Returns the result of an append with acks=all whose records end before `offset`.
+
+        None means that the high watermark has not reached it yet: wait with `commit_watchers`.
+        """
+        partition, log = self.partition, self._log
+        if not partition.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if log is None or log.failure is not None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return None if log.high_watermark < offset else self._commit_code()
+
+    def _commit_code(self) -> ErrorCode:
+        """The ISR may have shrunk since the append, so that too few replicas have the records."""
+        partition = self.partition
+        needed = partition.needed_in_sync(self.config.min_insync_replicas)
+        if len(partition.maximal_isr) < needed:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
 
     @property
     def low_watermark(self) -> int:

@@ -26,7 +26,7 @@ from penstock.controller.metadata import (
 )
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
-from penstock.replication.partition import Partition
+from penstock.replication.partition import NO_FOLLOWERS, IsrRules, Partition
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_creation import LogCreationError, NewLog
 from penstock.storage.manager.log_dir import LogDir
@@ -63,8 +63,10 @@ class ReplicaManager:
         workers: Workers,
         pacer: Pacer,
         config_of: Callable[[Mapping[str, str]], TopicConfig],
+        isr_rules: IsrRules = NO_FOLLOWERS,
     ) -> None:
         """`config_of` returns the effective settings of a topic from its own configs."""
+        self._isr_rules = isr_rules
         self._broker_id = broker_id
         self._logs = logs
         self._image = image
@@ -309,7 +311,7 @@ class ReplicaManager:
             logger.error("%s cannot be opened: %s", record.key, error.message)
             log = KafkaStorageError(error.message)
         partition = Partition(record.key, topic_id, self._broker_id)
-        replica = Replica(partition, log, config)
+        replica = Replica(partition, log, config, self._isr_rules)
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
 
