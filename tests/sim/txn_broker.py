@@ -28,8 +28,8 @@ from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
-from penstock.broker.metadata.controller_channel import ResultListener
 from penstock.broker.metadata.controller_api import ControllerApi
+from penstock.broker.metadata.controller_channel import ResultListener
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.features import (

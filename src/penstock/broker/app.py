@@ -42,11 +42,11 @@ from penstock.broker.metadata.active_controller import (
     ControllerChannels,
 )
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
+from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_channel import (
     ControllerChannelManager,
     ResultListener,
 )
-from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES

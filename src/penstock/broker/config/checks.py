@@ -7,6 +7,7 @@ from penstock.broker.config.security_posture import STANDARD_AUTHORIZER, check_s
 from penstock.broker.config.settings import ConfigError
 from penstock.broker.config.values import BrokerValues
 from penstock.core.memory_budget import MemoryBudget
+from penstock.replication.replica_selector import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 
 _MIB = 1024 * 1024
 
@@ -88,6 +89,13 @@ def _check_network(values: BrokerValues) -> None:
 def _check_replication(values: BrokerValues) -> None:
     _at_most(values, "replica.fetch.wait.max.ms", "replica.socket.timeout.ms")
     _at_most(values, "replica.fetch.wait.max.ms", "replica.lag.time.max.ms")
+    selector = values.text("replica.selector.class")
+    if selector not in (None, "", LEADER_SELECTOR, RACK_AWARE_SELECTOR):
+        _reject(
+            "replica.selector.class",
+            f"{selector!r} is not supported",
+            f"use {RACK_AWARE_SELECTOR}, or nothing to read from leaders only",
+        )
 
 
 def _check_groups(values: BrokerValues) -> None:

@@ -108,6 +108,7 @@ def chore_intervals(config: BrokerConfig) -> MaintenanceIntervals:
         config.int("log.retention.check.interval.ms"),
         config.int("log.flush.offset.checkpoint.interval.ms"),
         config.int("producer.id.expiration.check.interval.ms"),
+        config.int("replica.high.watermark.checkpoint.interval.ms"),
     )
 
 

@@ -267,6 +267,8 @@ class ReplicaManager:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if hosted is None:
             hosted = self._create(update)
+        if len(update.assignment.replicas) > 1:
+            self._logs.has_replicas = True
         hosted.apply_state(
             leader=record.leader,
             leader_epoch=record.leader_epoch,

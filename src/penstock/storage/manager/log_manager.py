@@ -48,6 +48,7 @@ class MaintenanceIntervals(NamedTuple):
     log_retention_check_interval_ms: int = 5 * 60 * 1000
     log_flush_offset_checkpoint_interval_ms: int = 60 * 1000
     producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
+    replica_high_watermark_checkpoint_interval_ms: int = 5000
 
 
 class LogManager:
@@ -72,13 +73,15 @@ class LogManager:
         self.disk = disk
         self._moves = LogMoves(disk, self.listeners)
         self._preferred_dirs: dict[TopicPartition, LogDir] = {}
+        self.has_replicas = False
+        """Whether partitions have replicas elsewhere. If not, high watermarks are not needed."""
         self.reloads = LogReloads(self.dirs, clock)
         self._flush_slices = LogSlices(lambda: self)
         self._retention_slices = LogSlices(lambda: self)
         self._expiration_slices = LogSlices(lambda: self)
         now = clock.monotonic_ms()
         self._next_retention_ms = now + intervals.log_retention_check_interval_ms
-        self._next_checkpoint_ms = now + intervals.log_flush_offset_checkpoint_interval_ms
+        self._last_checkpoint_ms = now
         self._next_expiration_ms = now + intervals.producer_id_expiration_check_interval_ms
 
     def startup(
@@ -523,9 +526,14 @@ class LogManager:
         Pass each to `LogDir.finish_checkpoint` afterwards.
         """
         now = self._clock.monotonic_ms()
-        if now < self._next_checkpoint_ms:
+        intervals = self._intervals
+        interval_ms = intervals.log_flush_offset_checkpoint_interval_ms
+        if self.has_replicas:
+            # All checkpoints of a directory are written together.
+            interval_ms = min(interval_ms, intervals.replica_high_watermark_checkpoint_interval_ms)
+        if now < self._last_checkpoint_ms + interval_ms:
             return []
-        self._next_checkpoint_ms = now + self._intervals.log_flush_offset_checkpoint_interval_ms
+        self._last_checkpoint_ms = now
         tasks = [(log_dir, log_dir.begin_checkpoint()) for log_dir in self.online_dirs]
         return [(log_dir, task) for log_dir, task in tasks if task is not None]
 

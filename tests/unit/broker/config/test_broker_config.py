@@ -184,6 +184,7 @@ def test_the_error_of_an_invalid_value_has_the_valid_ones() -> None:
         ({"connections_max_idle_ms": "100"}, "less than connections.max.idle.ms"),
         ({"replica_fetch_wait_max_ms": "40000"}, "more than replica.socket.timeout.ms"),
         ({"replica_lag_time_max_ms": "400"}, "more than replica.lag.time.max.ms"),
+        ({"replica_selector_class": "org.example.Nearest"}, "RackAwareReplicaSelector"),
         ({"group_consumer_heartbeat_interval_ms": "4000"}, "group.consumer.heartbeat.interval.ms"),
         ({"group_share_max_session_timeout_ms": "1000"}, "group.share.max.session.timeout.ms"),
         ({"group_max_session_timeout_ms": "10"}, "more than group.max.session.timeout.ms"),

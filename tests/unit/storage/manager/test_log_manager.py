@@ -34,12 +34,14 @@ class Broker:
         *directories: str | Path,
         disk: Disk | None = None,
         limits: ProducerLimits | None = None,
+        intervals: MaintenanceIntervals = MaintenanceIntervals(1000, 300, 700),
         config_of: Callable[[str], LogConfig] = lambda topic: SMALL,
     ) -> None:
         self.directories = [str(directory) for directory in directories]
         self.disk = disk or OsDisk()
         self.clock = ManualClock(NOW)
         self._limits = limits or ProducerLimits()
+        self._intervals = intervals
         self.config_of = config_of
 
     def make(self) -> LogManager:
@@ -48,7 +50,7 @@ class Broker:
             self.directories,
             self.clock,
             limits=self._limits,
-            intervals=MaintenanceIntervals(1000, 300, 700),
+            intervals=self._intervals,
         )
 
     @contextmanager
@@ -429,6 +431,20 @@ def test_checkpoints_are_stored_in_their_interval(broker: Broker) -> None:
         run_maintenance(manager)
         assert not path.exists() or "a 0 3" not in path.read_text()
         broker.clock.advance(1)
+        run_maintenance(manager)
+        assert path.read_text() == "0\n1\na 0 3\n"
+
+
+def test_high_watermarks_of_replicated_partitions_are_stored_more_often(tmp_path: Path) -> None:
+    """R2: a replica starts with the high watermark that it had."""
+    broker = Broker(tmp_path, intervals=MaintenanceIntervals())
+    path = Path(broker.directories[0], "replication-offset-checkpoint")
+    with broker.running() as manager:
+        fill(manager.get_or_create(A, SMALL), 3)
+        broker.clock.advance(5000)
+        run_maintenance(manager)
+        assert not path.exists() or "a 0 3" not in path.read_text()
+        manager.has_replicas = True
         run_maintenance(manager)
         assert path.read_text() == "0\n1\na 0 3\n"
 

@@ -29,7 +29,7 @@ controlled.shutdown.enable BOOLEAN M-- . true
     Whether the broker moves its leaderships to other brokers before it stops.
 controller.socket.timeout.ms INT M-* . 30000
     The timeout of requests from the controller to brokers.
-replica.lag.time.max.ms LONG H-- . 30000
+replica.lag.time.max.ms LONG H-* . 30000
     A follower that has not caught up with the leader for this time is removed from the ISR.
 replica.fetch.max.bytes INT M-- 0.. 1048576
     The number of bytes that a follower fetches per partition.
@@ -41,10 +41,10 @@ replica.fetch.wait.max.ms INT H-- . 500
     The longest time that a leader waits for them.
 replica.fetch.backoff.ms INT M-- 0.. 1000
     The time that a follower waits after a failed fetch.
-replica.high.watermark.checkpoint.interval.ms LONG H-- . 5000
+replica.high.watermark.checkpoint.interval.ms LONG H-* . 5000
     The interval at which high watermarks are written to disk.
-replica.selector.class STRING M-- . null
-    A Java class that selects the replica from which a consumer reads.
+replica.selector.class STRING M-* . null
+    The replica that consumers read from: null for the leader, or RackAwareReplicaSelector.
 replica.socket.receive.buffer.bytes INT H-- . 65536
     The receive buffer of a follower's socket.
 replica.socket.timeout.ms INT H-- . 30000

@@ -78,9 +78,9 @@ controller.quota.window.num INT L-* 1.. 11
     The number of windows for measuring the rate of controller mutations.
 controller.quota.window.size.seconds INT L-* 1.. 1
     The length of one window in seconds.
-replication.quota.window.num INT L-- 1.. 11
+replication.quota.window.num INT L-* 1.. 11
     The number of windows for measuring the rate of replication.
-replication.quota.window.size.seconds INT L-- 1.. 1
+replication.quota.window.size.seconds INT L-* 1.. 1
     The length of one window in seconds.
 alter.log.dirs.replication.quota.window.num INT L-- 1.. 11
     The number of windows for measuring the rate of moves between log directories.
@@ -88,7 +88,7 @@ alter.log.dirs.replication.quota.window.size.seconds INT L-- 1.. 1
     The length of one window in seconds.
 client.quota.callback.class CLASS L-- . null
     A Java class that determines quotas.
-leader.replication.throttled.rate LONG Mc- 0.. 9223372036854775807
+leader.replication.throttled.rate LONG Mc* 0.. 9223372036854775807
     The rate limit in bytes per second for throttled replicas on the leader.
 follower.replication.throttled.rate LONG Mc- 0.. 9223372036854775807
     The rate limit in bytes per second for throttled replicas on the follower.
