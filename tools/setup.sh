@@ -2,7 +2,7 @@
 # Prepares this machine for the project: setup.sh system VERSION | python | programs | kafka VERSION |
 # kafka-apps VERSION | java-clients VERSION | spark-kafka | kafkajs | franz-go, where VERSION is that of
 # Apache Kafka in tools/kafka/pom.xml. `programs` only looks for what must be installed: Java, Node.js, kcat,
-# PostgreSQL and MariaDB.
+# PostgreSQL, MariaDB and ZooKeeper.
 # What is missing is installed with apt-get when we are root on a Debian-like machine; otherwise
 # every missing part gets one line that says how to get it, and the script fails.
 # pip, Maven and apt-get use whatever package sources the machine is configured for.
@@ -205,6 +205,7 @@ check_programs() {
     check_node
     check_kcat
     check_databases
+    check_zookeeper
 }
 
 # The program beside the pom, compiled against each version's jars. Kafka's own are there already.
@@ -261,6 +262,13 @@ check_databases() {
     [[ -n $postgres ]] || missing "PostgreSQL" postgresql
     mariadb=$(PATH=$PATH:/usr/sbin command -v mariadbd || true)
     [[ -n $mariadb ]] || missing "MariaDB" "mariadb-server-core|mariadb-server"
+}
+
+# --- ZooKeeper ------------------------------------------------------------------------------------
+
+# Only the program: the tests start servers of their own. Debian's service is another package.
+check_zookeeper() {
+    [[ -e /usr/share/java/zookeeper.jar ]] || missing "ZooKeeper" zookeeper
 }
 
 # --- All at once ----------------------------------------------------------------------------------

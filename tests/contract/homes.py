@@ -9,7 +9,10 @@ from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.store import MetadataStore
 from penstock.cluster.supervised.client import SupervisedStore
 from penstock.cluster.supervised.server import StoreServer
+from penstock.cluster.zookeeper.config import ZooKeeperConfig
+from penstock.cluster.zookeeper.store import ZooKeeperStore
 from tests.support.cluster.memory_store import MemoryStoreServer
+from tests.support.cluster.zookeeper_server import end_session, new_chroot, shared_server
 
 
 class StoreHome(Protocol):
@@ -84,13 +87,37 @@ class SupervisedHome:
         self._server.close()
 
 
+class ZooKeeperHome:
+    """A chroot of the server that the tests of this process share."""
+
+    def __init__(self, directory: Path) -> None:
+        self._address = shared_server().address
+        self._chroot = new_chroot()
+
+    def open(self) -> ZooKeeperStore:
+        return ZooKeeperStore(ZooKeeperConfig(self._address, self._chroot, 4000, 10_000))
+
+    def crash(self, store: MetadataStore) -> None:
+        """The server notices that the session has expired."""
+        assert isinstance(store, ZooKeeperStore)
+        session = store.session.client.session
+        assert session is not None
+        end_session(self._address, session)
+        store.close()
+
+    def close(self) -> None:
+        """Leaves the server to other tests."""
+
+
 HOMES: dict[str, Callable[[Path], StoreHome]] = {
     "embedded": EmbeddedHome,
     "memory": MemoryHome,
     "supervised": SupervisedHome,
+    "zookeeper": ZooKeeperHome,
 }
 SHARED_HOMES: dict[str, Callable[[Path], StoreHome]] = {
     "memory": MemoryHome,
     "supervised": SupervisedHome,
+    "zookeeper": ZooKeeperHome,
 }
 """Those in which several sessions can be open at a time."""

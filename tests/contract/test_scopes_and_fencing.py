@@ -105,7 +105,7 @@ def test_a_session_receives_the_settings_of_others(open_session: OpenStore) -> N
     ]
     first.commit(settings)
     first.commit([Put(topic("t")), Put(partition("t"))])
-    second.commit([Put(config(("topics", "t"), a="1"))])
+    second.commit([Put(config(("topics", "t"), a="1"))])  # delivered after all earlier ones
     assert [change for change in to_second if change in settings] == settings
     assert Put(config(("topics", "t"), a="1")) in to_second
 

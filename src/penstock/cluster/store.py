@@ -35,7 +35,7 @@ cluster does not send every change to every broker twice. A store may deliver mo
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Unpack
 
 from penstock.controller.metadata import (
     AclKey,
@@ -51,19 +51,28 @@ from penstock.controller.metadata import (
     PartitionRecord,
     Record,
 )
-from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.errors import ErrorCode, ErrorDetails, KafkaError
 
 
 class StoreConflictError(KafkaError):
     """A change that does not fit the store's nodes; nothing of its commit was done."""
 
-    def __init__(self, path: str, problem: str) -> None:
+    def __init__(self, path: str, problem: str, *, is_partial: bool = False) -> None:
+        """`is_partial`: earlier parts of a commit that was too large for one request were done."""
+        outcome = "a part was changed" if is_partial else "nothing was changed"
         super().__init__(
             ErrorCode.INVALID_UPDATE_VERSION,
-            f"metadata node {path} {problem}; nothing was changed: reload the metadata and retry",
+            f"metadata node {path} {problem}; {outcome}: reload the metadata and retry",
         )
         self.path = path
         self.problem = problem
+
+
+class StoreUnavailableError(KafkaError):
+    """The store was not reachable for the time that an operation may take; it may be later."""
+
+    def __init__(self, cause: str, **details: Unpack[ErrorDetails]) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, cause, **details)
 
 
 class ControllerMovedError(StoreConflictError):
@@ -123,7 +132,10 @@ class MetadataStore(Protocol):
     """One session with the store. It may move between threads, but only one uses it at a time."""
 
     def load(self, scope: Scope = Scope.ALL) -> Snapshot:
-        """Returns everything of this scope that is stored. It blocks."""
+        """Returns everything of this scope that is stored. It blocks.
+
+        Before this returns, subscribers have received every change up to the snapshot's version.
+        """
 
     def fetch(self, keys: Sequence[Key]) -> list[Record]:
         """Returns the current records of these keys, without those that do not exist. It blocks."""
@@ -141,7 +153,8 @@ class MetadataStore(Protocol):
 
         Raises `StoreConflictError` if a deleted node is missing or a node does not have the
         expected version, `ControllerMovedError` if it is `fenced` and this session is not the
-        controller's (see Fencing), and `KafkaStorageError` if the store failed.
+        controller's (see Fencing), `StoreUnavailableError` if the store cannot be reached, in
+        which case it may have been done nevertheless, and `KafkaStorageError` if the store failed.
         """
 
     def subscribe(self, listener: Listener, scope: Scope = Scope.ALL) -> None:

@@ -125,6 +125,18 @@ class LogDirEventJson(Struct, kw_only=True):
     event: _Int = 1
 
 
+class ConfigChangeJson(Struct, kw_only=True):
+    version: _Int = 2
+    entity_path: str
+
+
+class AclChangeJson(Struct, kw_only=True, rename="camel"):
+    version: _Int = 1
+    resource_type: str
+    name: str
+    pattern_type: str
+
+
 encode_json: Final = msgspec.json.Encoder().encode
 
 

@@ -18,7 +18,7 @@ from penstock.cluster.store import (
     StoreConflictError,
     is_ephemeral,
 )
-from penstock.controller.metadata import Change, ClusterKey, Key, Record
+from penstock.controller.metadata import BrokerKey, Change, ClusterKey, Key, Record
 from penstock.core.errors import KafkaStorageError
 from penstock.core.ids import TopicPartition
 from tests.support.cluster.metadata_changes import StoreModel, key_of
@@ -65,6 +65,8 @@ class MemoryStoreServer:
         for key in keys:
             if based_on is not None and self._changed.get(key, 0) > based_on:
                 raise StoreConflictError(path_of(key), f"has changed since version {based_on}")
+            if self._owners.get(key, session) is not session and isinstance(key, BrokerKey):
+                raise StoreConflictError(path_of(key), "belongs to another session")
         applied = self._model.commit(changes, self.version + 1)
         keys = [key_of(change) for change in applied]
         if ClusterKey("controller_epoch") in keys:

@@ -1,0 +1,311 @@
+"""A ZooKeeper connection: kazoo's session, with events and responses in the order they arrived.
+
+ZooKeeper sends the events of a transaction before any response that reflects it. The store relies
+on that order, which kazoo's handler loses by using two threads. `OrderedHandler` has one: events,
+the callbacks of responses and changes of the session's state run on it one after the other. They
+must not wait for a response to a later request.
+
+This is the only module that uses kazoo. It replaces two methods of kazoo's connection, which are
+not part of its public interface; the pinned version and the tests of the store cover that.
+"""
+
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionLoss,
+    KazooException,
+    SessionExpiredError,
+    UnimplementedError,
+)
+from kazoo.handlers.threading import AsyncResult, SequentialThreadingHandler
+from kazoo.protocol.connection import ConnectionHandler
+from kazoo.protocol.serialization import Watch
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from penstock.cluster.zookeeper.requests import AddWatch
+from penstock.core.errors import drop_traceback
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+_RECONNECT_DELAY_S: Final = 0.05
+_MAX_RECONNECT_DELAY_S: Final = 1.0
+
+
+class ConnectionLostError(Exception):
+    """The connection ended before the response came; whether the request was done is unknown."""
+
+
+class OldServerError(Exception):
+    """The server does not know a request: it is older than ZooKeeper 3.6."""
+
+
+class Request(Protocol[T_co]):
+    """A request of `requests`."""
+
+    @property
+    def type(self) -> int: ...
+
+    def serialize(self) -> bytes: ...
+
+    def deserialize(self, data: bytes, offset: int) -> T_co: ...
+
+
+class Response(Generic[T]):
+    """A response that has come, or the error that came instead."""
+
+    def __init__(self, result: "_Result") -> None:
+        self._result = result
+
+    @property
+    def zxid(self) -> int:
+        """The last transaction that the server had processed when it responded."""
+        return self._result.zxid
+
+    def value(self) -> T:
+        """Raises `ConnectionLostError`, `OldServerError`, or an error of kazoo."""
+        error = self._result.exception
+        if error is None:
+            value: T = self._result.value
+            return value
+        drop_traceback(error)
+        if isinstance(error, ConnectionLoss | SessionExpiredError | AuthFailedError):
+            raise ConnectionLostError(str(error) or type(error).__name__) from error
+        if isinstance(error, UnimplementedError):
+            raise OldServerError from error
+        raise error
+
+
+class SessionEvents(Protocol):
+    """The methods that a client calls on the handler's thread, in the order things happened."""
+
+    def on_event(self, path: str) -> None:
+        """The node was created, changed or deleted."""
+
+    def on_connected(self) -> None:
+        """A connection exists; watches must be added to it."""
+
+    def on_disconnected(self) -> None:
+        """The connection was lost; the session may continue."""
+
+    def on_expired(self) -> None:
+        """The session has ended; kazoo starts another one."""
+
+
+class _Result(AsyncResult):  # type: ignore[misc]
+    zxid = -1
+
+
+class OrderedHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Runs all callbacks on one thread, in order. Connections use the given TLS context."""
+
+    _running: bool
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        super().__init__()
+        self.callback_queue = self.completion_queue
+        self._tls = tls
+
+    def start(self) -> None:
+        with self._state_change:
+            if not self._running:
+                self._workers.append(self._create_thread_worker(self.completion_queue))
+                self._running = True
+
+    def stop(self) -> None:
+        """Stops the thread after the callbacks that are queued."""
+        with self._state_change:
+            if not self._running:
+                return
+            self._running = False
+            worker = self._workers.pop()
+            self.completion_queue.put(_end_thread)
+            if worker is not threading.current_thread():
+                worker.join()
+
+    def _create_thread_worker(self, work_queue: Any) -> threading.Thread:
+        def work() -> None:
+            while True:
+                call = work_queue.get()
+                try:
+                    call()
+                except _EndThread:
+                    return
+                except Exception:
+                    logger.exception("a callback of the ZooKeeper connection failed")
+                del call  # released before a possible idle time
+
+        thread = threading.Thread(target=work, name="zookeeper-events", daemon=True)
+        thread.start()
+        return thread
+
+    def async_result(self) -> _Result:
+        return _Result(self)
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Runs `call` on the handler's thread, after everything that is queued."""
+        self.completion_queue.put(call)
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **_options: Any
+    ) -> socket.socket:
+        connection = socket.create_connection(address, timeout)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                return connection
+            return self._tls.wrap_socket(connection, server_hostname=hostname)
+        except BaseException:
+            connection.close()
+            raise
+
+
+class _EndThread(BaseException):
+    pass
+
+
+def _end_thread() -> None:
+    raise _EndThread
+
+
+class _Connection(ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection, with persistent watches and the transaction ids of responses."""
+
+    last_error = ""
+
+    def _read_watch_event(self, buffer: bytes, offset: int) -> None:
+        watch, _ = Watch.deserialize(buffer, offset)
+        path: str = watch.path
+        self.client.handler.run(lambda: self.client.session_events.on_event(path))
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        _, result, _ = self.client._pending[0]
+        if result is not None:
+            result.zxid = header.zxid
+        return super()._read_response(header, buffer, offset)
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        try:
+            return super()._connect(host, hostip, port)
+        except Exception as error:
+            self.last_error = f"{host}:{port}: {error}"
+            raise
+
+
+class _Client(KazooClient):  # type: ignore[misc]
+    session_events: SessionEvents
+
+
+class ZooKeeperClient:
+    """A session with a ZooKeeper ensemble; a new one is started whenever it expires."""
+
+    def __init__(
+        self,
+        hosts: str,
+        session_timeout_s: float,
+        tls: ssl.SSLContext | None,
+        events: SessionEvents,
+    ) -> None:
+        self.hosts = hosts
+        self._events = events
+        self._handler = OrderedHandler(tls)
+        retry = KazooRetry(
+            max_tries=-1,
+            delay=_RECONNECT_DELAY_S,
+            backoff=2,
+            max_delay=_MAX_RECONNECT_DELAY_S,
+            sleep_func=self._handler.sleep_func,
+        )
+        self._kazoo = _Client(
+            hosts=hosts,
+            timeout=session_timeout_s,
+            handler=self._handler,
+            connection_retry=retry,
+            use_ssl=tls is not None,
+            logger=logging.getLogger(f"{__name__}.kazoo"),
+        )
+        self._kazoo.session_events = events
+        self._connection = _Connection(
+            self._kazoo, self._kazoo._conn_retry.copy(), logger=self._kazoo.logger
+        )
+        self._kazoo._connection = self._connection
+        self._kazoo.add_listener(self._on_state)
+        self._is_closed = False
+
+    @property
+    def session(self) -> tuple[int, bytes] | None:
+        """The session's id and password; None while there is no connection."""
+        session: tuple[int, bytes] | None = self._kazoo.client_id
+        return session
+
+    @property
+    def last_error(self) -> str:
+        """The reason why the last attempt to connect failed; empty if none did."""
+        return self._connection.last_error
+
+    def start(self, timeout_s: float) -> bool:
+        """Starts to connect; returns whether there was a connection in time."""
+        deadline = time.monotonic() + timeout_s
+        is_live = self._kazoo.start_async()
+        return bool(is_live.wait(max(deadline - time.monotonic(), 0)))
+
+    def close(self) -> None:
+        """Ends the session, or gives up on it if there is no connection."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._kazoo.stop()
+            self._kazoo.close()
+        except KazooException:
+            logger.warning("the connection to ZooKeeper was not closed cleanly", exc_info=True)
+
+    def run(self, call: Callable[[], None]) -> None:
+        """Runs `call` on the handler's thread, after everything that has arrived so far."""
+        self._handler.run(call)
+
+    def send(self, request: Request[T], on_response: Callable[[Response[T]], None]) -> None:
+        """Sends a request; `on_response` is called once, on the handler's thread."""
+        result = self._handler.async_result()
+        result.rawlink(lambda done: on_response(Response(done)))
+        self._kazoo._call(request, result)
+
+    def request(self, request: Request[T], timeout_s: float) -> Response[T]:
+        """Sends a request and waits for the response, on a thread other than the handler's.
+
+        Raises `ConnectionLostError` if none came in time.
+        """
+        result = self._handler.async_result()
+        self._kazoo._call(request, result)
+        if not result.wait(timeout_s):
+            raise ConnectionLostError(f"no response within {timeout_s:g} s")
+        return Response(result)
+
+    def add_watch(self, path: str, timeout_s: float) -> None:
+        self.request(AddWatch(path), timeout_s).value()
+
+    def drop_connection(self) -> None:
+        """Closes the connection as if the network had failed; the session continues."""
+        self._kazoo._connection._socket.shutdown(socket.SHUT_RDWR)
+
+    def _on_state(self, state: str) -> None:
+        """Called by kazoo on its connection's thread."""
+        if self._is_closed:
+            return
+        if state == KazooState.CONNECTED:
+            self._handler.run(self._events.on_connected)
+        elif state == KazooState.SUSPENDED:
+            self._handler.run(self._events.on_disconnected)
+        else:
+            self._handler.run(self._events.on_expired)
