@@ -106,6 +106,9 @@ logger = logging.getLogger(__name__)
 _SESSION_PATIENCE_MS = 20_000
 """How long a starting broker waits for the end of the session of another with its id."""
 
+_METADATA_WARNING_S = 10.0
+"""How long a starting broker waits for the controller before it says so."""
+
 _GRACE_S = 5.0
 """How long clients may take to read their last responses when the broker stops."""
 
@@ -212,10 +215,25 @@ class App:
         )
         self._has_started = True
         self._server.accept()
+        await self._wait_for_metadata()
         self._background_tasks.start()
         self.broker.isr_manager.start()
         self.broker.log_mover.resume()
         return addresses
+
+    async def _wait_for_metadata(self) -> None:
+        """Waits for the controller, without which clients wait too."""
+        while True:
+            try:
+                async with asyncio.timeout(_METADATA_WARNING_S):
+                    await self._controller_requests.has_metadata.wait()
+                return
+            except TimeoutError:
+                logger.warning(
+                    "the controller, broker %d, has not sent the metadata of the cluster yet; "
+                    "check that it can reach the inter-broker listener of this broker",
+                    self._image.controller_id,
+                )
 
     def _cluster_id_of_logs(self) -> str | None:
         """Returns the cluster id in the log directories' `meta.properties`, if one has it."""

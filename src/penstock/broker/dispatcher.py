@@ -9,6 +9,7 @@ import logging
 import struct
 import time
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, cast
 
 from penstock.broker.broker import Broker
@@ -67,6 +68,22 @@ _BETWEEN_BROKERS = frozenset(
 """APIs of brokers with elements for each partition."""
 
 
+_WITHOUT_METADATA = frozenset(
+    (
+        *_BETWEEN_BROKERS,
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.FETCH,
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.WRITE_TXN_MARKERS,
+    )
+)
+"""APIs that a starting broker serves before it knows the cluster."""
+
+
 class Route(NamedTuple):
     """How requests of one API and version are decoded and handled."""
 
@@ -86,6 +103,7 @@ class Dispatcher:
         self.fast_produce = FastProduce(
             broker.image, broker.replicas, broker.log_flusher, broker.authorizer, broker.quotas
         )
+        self._has_metadata = broker.controller_requests.has_metadata
         self._routes: dict[tuple[int, int], Route] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
@@ -225,6 +243,17 @@ class Dispatcher:
         request.throttle_ms = self._quotas.record_request_time(request, seconds)
         return result
 
+    async def _handle_with_metadata(
+        self, handler: Handler, request: Request, body: Message
+    ) -> "Response | DelayedResponse":
+        """Waits until the controller has sent the metadata of the cluster.
+
+        A consumer would take the topics that a starting broker does not know yet for deleted.
+        """
+        await self._has_metadata.wait()
+        result = handler(request, body)
+        return await result if isinstance(result, Coroutine) else result
+
     def _find_route(
         self, connection: Connection, key: int, version: int, correlation_id: int
     ) -> Route | None:
@@ -241,6 +270,8 @@ class Dispatcher:
             flexible = definition.request_header_version(version) == 2
             decode = decoder(definition.request, version)
             route = Route(definition.key, flexible, decode, spec.bind(self._broker))
+            if definition.key not in _WITHOUT_METADATA and not self._has_metadata.is_set():
+                return route._replace(handle=partial(self._handle_with_metadata, route.handle))
             self._routes[key, version] = route
             return route
         if definition.key is ApiKey.API_VERSIONS:

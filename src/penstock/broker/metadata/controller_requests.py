@@ -47,6 +47,8 @@ class ControllerRequests:
     ) -> None:
         self.broker_epoch = -1
         """The epoch of this broker's registration."""
+        self.has_metadata = asyncio.Event()
+        """Set with the first metadata: before it, clients would take the cluster for empty."""
         self._controller_epoch = 0
         """The highest epoch of a controller that has sent an update."""
         self._metadata = metadata
@@ -72,7 +74,10 @@ class ControllerRequests:
         """Updates the metadata. Raises KafkaError if the controller is not current."""
         async with self._lock:
             self._check(request)
-            return await self._apply(update_of_update_metadata(request, self._metadata.image))
+            update = update_of_update_metadata(request, self._metadata.image)
+            result = await self._apply(update)
+            self.has_metadata.set()
+            return result
 
     async def stop_replica(self, request: StopReplicaRequest) -> UpdateResult:
         """Stops replicas. Raises KafkaError if the controller is not current."""
@@ -99,6 +104,8 @@ class ControllerRequests:
         self._controller_epoch = max(self._controller_epoch, update.controller_epoch)
         errors = await self._replicas.apply_updates(update.partitions)
         await self._metadata.publish(metadata_changes(self._metadata.image, update))
+        if update.is_full and update.metadata:
+            self.has_metadata.set()
         return UpdateResult(errors, await self._replicas.stop(update.stops))
 
     async def _read_settings(self, topics: Iterable[str]) -> None:
