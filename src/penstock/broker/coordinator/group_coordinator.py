@@ -240,8 +240,8 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
             marker, origin=AppendOrigin.COORDINATOR, transaction_version=transaction_version
         )
         shard.apply(TransactionEnded(producer_id, commit))
-        # Responses that depend on these offsets wait until they are durable.
-        self._flush(partition, replica, info)
+        # Responses that depend on these offsets wait until they are durable and committed.
+        self._writes.add(partition, replica, info)
         return info
 
     # --- shards
@@ -251,6 +251,9 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
 
     def _configure(self, shard: GroupShard) -> None:
         shard.config = self._group_config
+
+    def _commit_timeout_ms(self) -> int:
+        return self._config.int("offsets.commit.timeout.ms")
 
     def _reader(self) -> BatchReader[_Fact | Skipped]:
         offsets = OffsetReader()

@@ -8,12 +8,12 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Iterable
-from functools import partial
 from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.log import BatchReader, read_log
+from penstock.broker.coordinator.pending_writes import PendingWrites
 from penstock.broker.pacer import Pacer
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
@@ -92,8 +92,8 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         """The shards by partition; None while a shard is being loaded."""
         self._loads: dict[int, int] = {}
         """The number of the current load by partition: a later load has another number."""
-        self._flushing: dict[int, asyncio.Future[None]] = {}
-        """The last flush that responses wait for (`flush.messages`), by partition."""
+        self._writes = PendingWrites(self._flushes)
+        """The records of the shards that are not yet durable and committed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         """The responses of requests that the shards have not responded to, by waiter number."""
@@ -121,6 +121,10 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
 
     @abstractmethod
     def _error_response(self, request: Message, version: int, error: ErrorCode) -> Message: ...
+
+    @abstractmethod
+    def _commit_timeout_ms(self) -> int:
+        """Returns how long clients wait for replicas before they get an error."""
 
     def _perform(self, partition: int, shard: ShardT, result: ResultT) -> None:
         """Starts the effects of a result."""
@@ -173,29 +177,29 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
     def _commit_result(self, partition: int, shard: ShardT, result: ResultT) -> None:
         """Appends and applies a result and sets its timers.
 
-        Responses are sent and effects start once everything appended so far is durable; those of a
-        result that could not be appended are sent at once.
+        Responses are sent and effects start once everything appended so far is durable and
+        committed; those of a result that could not be appended are sent at once.
         """
         is_appended = True
         while result.records:
             try:
                 replica = self._replicas.find(self.topic, partition)
-                self._flush(partition, replica, self._append(replica, result))
+                self._writes.add(partition, replica, self._append(replica, result))
                 break
             except KafkaError as error:
                 logger.error("cannot write to %s-%d: %s", self.topic, partition, error.message)
                 result = shard.write_failed(result, error.code, self._clock.now_ms(), applied=False)
                 is_appended = False
         self._apply_result(partition, shard, result)
-        flushing = self._flushing.get(partition)
-        if flushing is None or not is_appended:
+        # Even a result without records may depend on records that are not committed yet.
+        write = self._writes.last(partition) if is_appended else None
+        if write is None:
             self._respond(result.responses)
             self._perform(partition, shard, result)
-        elif flushing.done():
-            self._flushed(partition, shard, result, flushing)
+        elif write.done():
+            self._finish_result(partition, shard, result, write)
         else:
-            # Even a result without records may depend on records that are not durable yet.
-            flushing.add_done_callback(partial(self._flushed, partition, shard, result))
+            self._wait_for_write(partition, shard, result, write)
 
     def _apply_result(self, partition: int, shard: ShardT, result: ResultT) -> None:
         for change in result.changes:
@@ -209,24 +213,41 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         if result.timers:
             self._schedule_timers()
 
-    def _flush(self, partition: int, replica: Replica, info: LogAppendInfo) -> None:
-        if info.needs_flush:
-            self._flushing[partition] = self._flushes.flush(replica.log)
-        elif info.has_rolled:
-            self._flushes.flush(replica.log)
-
-    def _flushed(
-        self, partition: int, shard: ShardT, result: ResultT, flushing: "asyncio.Future[None]"
+    def _wait_for_write(
+        self, partition: int, shard: ShardT, result: ResultT, write: "asyncio.Future[None]"
     ) -> None:
-        """Continues with a result once the flush that it waited for has finished or failed."""
+        """Finishes a result when its write has; clients get an error if that takes too long."""
+
+        def expire() -> None:
+            nonlocal result
+            now_ms = self._clock.now_ms()
+            result = shard.write_failed(result, ErrorCode.REQUEST_TIMED_OUT, now_ms, applied=True)
+            if self._shards.get(partition) is shard:
+                self._apply_result(partition, shard, result)
+            self._respond(result.responses)
+
+        def finish(write: "asyncio.Future[None]") -> None:
+            timer.cancel()
+            self._finish_result(partition, shard, result, write)
+
+        timer = asyncio.get_running_loop().call_later(self._commit_timeout_ms() / 1000, expire)
+        write.add_done_callback(finish)
+
+    def _finish_result(
+        self, partition: int, shard: ShardT, result: ResultT, write: "asyncio.Future[None]"
+    ) -> None:
+        """Continues with a result once the write that it waited for has finished or failed."""
         is_current = self._shards.get(partition) is shard
-        if flushing.cancelled() or flushing.exception() is not None:
+        if write.cancelled() or write.exception() is not None:
             error = ErrorCode.KAFKA_STORAGE_ERROR
+            if not write.cancelled() and isinstance(cause := write.exception(), KafkaError):
+                error = cause.code
             result = shard.write_failed(result, error, self._clock.now_ms(), applied=True)
             self._respond(result.responses)
             if is_current:
                 # Its state has decisions that may be lost: it must neither report them to clients
-                # nor act on them. The log is offline until it has been recovered.
+                # nor act on them. The log is offline until it has been recovered, or another broker
+                # leads the partition.
                 self._unload(partition)
             return
         self._respond(result.responses)
@@ -307,6 +328,10 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         if self._loads.get(partition) == number:
             self._shards[partition] = shard
             self._configure(shard)
+            replica = self._replicas.find(self.topic, partition)
+            if replica.partition.followers:
+                # A new leader has records of its predecessor that may not be committed.
+                self._writes.add_offset(partition, replica, replica.log.log_end_offset)
             self._commit_result(partition, shard, shard.start(self._clock.now_ms()))
             self._after_load(partition, shard)
 
@@ -349,7 +374,7 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
 
     def _unload(self, partition: int) -> None:
         self._loads.pop(partition, None)
-        self._flushing.pop(partition, None)
+        self._writes.forget(partition)
         shard = self._shards.pop(partition, None)
         if shard is not None:
             self._respond(shard.unload())

@@ -181,6 +181,9 @@ class TransactionCoordinator(
     def _configure(self, shard: TransactionShard) -> None:
         shard.config = self._transaction_config
 
+    def _commit_timeout_ms(self) -> int:
+        return self._config.int("request.timeout.ms")
+
     def _reader(self) -> BatchReader[TransactionRecord | Skipped]:
         return _read_batch
 

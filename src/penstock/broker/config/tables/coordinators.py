@@ -121,7 +121,7 @@ group.streams.session.timeout.ms INT M-- 1.. 45000
     The time without a heartbeat after which a member of a streams group is removed.
 offset.metadata.max.bytes INT H-* . 4096
     The maximum size of the metadata of a committed offset.
-offsets.commit.timeout.ms INT H-- 1.. 5000
+offsets.commit.timeout.ms INT H-* 1.. 5000
     The timeout of an offset commit.
 offsets.load.buffer.size INT H-- 1.. 5242880
     The size of reads when offsets are loaded.
