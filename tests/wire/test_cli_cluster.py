@@ -195,3 +195,27 @@ def test_files_are_dumped(cli: Cli, client: WireClient) -> None:
     [directory] = [item["log_dir"] for item in result if item["partitions"]]
     file = Path(directory) / "dumped-0" / "00000000000000000000.log"
     assert "payload: hello" in cli("log", "dump", str(file), "--print-data-log").stdout
+
+
+def test_the_status(cli: Cli, client: WireClient, broker: RunningBroker) -> None:
+    make_topic(client, "status")
+    send_batch(client, "status", batch_of(b"a", b"b", b"c"))
+    host, port = broker.address
+    document = cli.json("cluster", "status", "--topic", "status")
+    assert document["controller"]["id"] == 0
+    [node] = document["brokers"]
+    assert (node["address"], node["rack"], node["is_up"]) == (f"{host}:{port}", "r1", True)
+    [replica] = document["replicas"]
+    assert replica == {
+        "topic": "status",
+        "partition": 0,
+        "broker": 0,
+        "is_leader": True,
+        "in_sync": True,
+        "log_end_offset": 3,
+        "high_watermark": 3,
+        "lag": 0,
+    }
+    lines = cli("cluster", "status", "--topic", "status", "--replicas").stdout.splitlines()
+    assert "Partitions: 1, 0 under-replicated, 0 under min ISR, 0 offline" in lines
+    assert lines[-1].split() == ["status", "0", "0", "leader", "yes", "3", "3", "0"]

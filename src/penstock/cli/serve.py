@@ -1,7 +1,8 @@
 """`penstock serve`: runs a broker."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -50,32 +51,51 @@ def serve(
     Settings have Kafka's names. One line on standard output tells when and
     where clients can connect.
     """
+    set_up_logging(log_format, log_level.value)
+    if brokers > 1:
+        run_brokers(properties, settings or [], brokers, log_format, log_level, _print_ready)
+        return
     # Imported here because the modules of the broker would slow down other commands.
+    from penstock.broker.main import run
+
+    with exit_on_error():
+        run(
+            properties,
+            settings or [],
+            lambda endpoints: _print_ready([endpoint.address for endpoint in endpoints]),
+        )
+
+
+def run_brokers(
+    properties: Path | None,
+    settings: list[str],
+    count: int,
+    log_format: LogFormat,
+    log_level: LogLevel,
+    ready: Callable[[Sequence[str]], None],
+) -> None:
+    """Runs several broker processes until SIGTERM or SIGINT; exits with 1 if one cannot start.
+
+    `ready` is called once, with the addresses of all.
+    """
+    from penstock.broker.supervisor.supervisor import run
+
+    module = "penstock.cli.child_main"
+    command = [sys.executable, "-m", module, log_format.value, log_level.value]
+    with exit_on_error():
+        run(properties, settings, count, command, ready)
+
+
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Prints a KafkaError as one line and exits with 1."""
     from penstock.core.errors import KafkaError
 
-    set_up_logging(log_format, log_level.value)
     try:
-        if brokers == 1:
-            from penstock.broker.main import run
-
-            run(
-                properties,
-                settings or [],
-                lambda endpoints: _print_ready([endpoint.address for endpoint in endpoints]),
-            )
-        else:
-            from penstock.broker.supervisor.supervisor import run as run_supervisor
-
-            command = child_command(log_format, log_level)
-            run_supervisor(properties, settings or [], brokers, command, _print_ready)
+        yield
     except KafkaError as error:
         print(f"penstock: {error.message}", file=sys.stderr)
         raise typer.Exit(1) from None
-
-
-def child_command(log_format: LogFormat, log_level: LogLevel) -> list[str]:
-    """Returns the command of one broker process of a supervisor."""
-    return [sys.executable, "-m", "penstock.cli.child_main", log_format.value, log_level.value]
 
 
 def _print_ready(addresses: Sequence[str]) -> None:

@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "create_partitions": "penstock topic alter",
     "delete_records": "penstock log delete-records",
     "list_offsets": "penstock offsets",
+    "list_replica_end_offsets": "penstock cluster status",
     "elect_leaders": "penstock topic elect",
     "alter_partition_reassignments": "penstock log move execute",
     "list_partition_reassignments": "penstock log move list",

@@ -119,6 +119,11 @@ def producer_limits(config: BrokerConfig) -> ProducerLimits:
     )
 
 
+def has_own_store(config: BrokerConfig) -> bool:
+    """Whether brokers keep the metadata themselves, not in ZooKeeper."""
+    return not config.text("zookeeper.connect")
+
+
 def store_config(config: BrokerConfig) -> StoreConfig:
     directory = Path(config.text("metadata.log.dir") or config.list("log.dirs")[0])
     socket = config.text("metadata.store.socket")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.component_config import store_config
+from penstock.broker.config.component_config import has_own_store, store_config
 from penstock.broker.config.properties import load_broker_config
 from penstock.broker.supervisor.broker_process import BrokerProcess, start_broker_process
 from penstock.broker.supervisor.launch import BrokerLaunch, missing_brokers, plan_launches
@@ -57,8 +57,10 @@ def run(
     hostname = socket.gethostname()
     config = load_broker_config(properties, overrides, hostname=hostname)
     with ExitStack() as closing:
-        server, socket_path = _serve_store(config, count)
-        closing.callback(server.close)
+        socket_path = None
+        if has_own_store(config):
+            server, socket_path = _serve_store(config, count)
+            closing.callback(server.close)
         launches = plan_launches(config, count, rack=hostname, socket=socket_path)
         asyncio.run(Supervisor(launches, command).run(ready))
 

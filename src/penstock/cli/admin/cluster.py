@@ -1,16 +1,21 @@
-"""`penstock cluster`: brokers, the versions that they serve, features, the quorum.
+"""`penstock cluster`: status, brokers, the versions that they serve, features, the quorum.
 
 Stands for kafka-cluster.sh, kafka-broker-api-versions.sh, kafka-features.sh and
 kafka-metadata-quorum.sh.
 """
 
+from penstock.cli.admin import cluster_status, cluster_up
 from penstock.cli.app import new_group
 from penstock.cli.names import key_values
 from penstock.cli.options import argument, flag, option
 from penstock.cli.output import Marked, UsageError, moment
 from penstock.cli.session import DRY_RUN, YES, Session, command, describe_error
 
-app = new_group("Brokers, features, and which versions they serve.")
+app = new_group(
+    "A cluster for development, status, brokers, features, and which versions they serve."
+)
+app.command("up")(cluster_up.up)
+command(app, "status")(cluster_status.status)
 
 FEATURES = option("--feature", "-f", metavar="NAME=LEVEL", help="May be repeated.")
 

@@ -35,6 +35,7 @@ class Admin:
     create_partitions = blocking(AdminCalls.create_partitions)
     delete_records = blocking(AdminCalls.delete_records)
     list_offsets = blocking(AdminCalls.list_offsets)
+    list_replica_end_offsets = blocking(AdminCalls.list_replica_end_offsets)
     elect_leaders = blocking(AdminCalls.elect_leaders)
     alter_partition_reassignments = blocking(AdminCalls.alter_partition_reassignments)
     list_partition_reassignments = blocking(AdminCalls.list_partition_reassignments)

@@ -35,6 +35,7 @@ class AdminCalls(AdminApiDriver):
     create_partitions = topics.create_partitions
     delete_records = partitions.delete_records
     list_offsets = partitions.list_offsets
+    list_replica_end_offsets = partitions.list_replica_end_offsets
     elect_leaders = replicas.elect_leaders
     alter_partition_reassignments = replicas.alter_partition_reassignments
     list_partition_reassignments = replicas.list_partition_reassignments

@@ -1,12 +1,12 @@
-"""Admin calls to the leaders of partitions: delete records, list offsets."""
+"""Admin calls to the leaders of partitions, and to replicas: delete records, list offsets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from penstock.client.admin.advice import unsupported_error
-from penstock.client.admin.api_driver import AdminApiDriver, AdminCall, Results
-from penstock.client.admin.api_lookup import partition_leaders
-from penstock.client.admin.model_topics import ListedOffset, OffsetSpec
+from penstock.client.admin.api_driver import AdminApiDriver, AdminCall, LookupStrategy, Results
+from penstock.client.admin.api_lookup import LEADER_CODES, find_brokers, partition_leaders
+from penstock.client.admin.model_topics import ListedOffset, OffsetSpec, TopicPartitionReplica
 from penstock.client.admin.results import group_by_topic, number_or_none, partition_results
 from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey
@@ -31,6 +31,9 @@ _VERSION_OF_SPEC: dict[int, tuple[int, str]] = {
     OffsetSpec.EARLIEST_PENDING_UPLOAD: (11, "4.2"),
 }
 """The first version of ListOffsets with a spec, and the first Kafka with that version."""
+
+_DEBUGGING_REPLICA = -2
+"""The replica id with which a broker returns the log end offset of its own replica."""
 
 
 async def delete_records(
@@ -115,6 +118,47 @@ async def list_offsets(
         return results
 
     return await call.request_each(specs, partition_leaders(call), send)
+
+
+async def list_replica_end_offsets(
+    admin: AdminApiDriver,
+    replicas: Iterable[TopicPartitionReplica],
+    *,
+    timeout_ms: int | None = None,
+) -> dict[TopicPartitionReplica, int]:
+    """Returns the log end offset of each replica, leaders and followers.
+
+    Their differences are how far followers are behind. `list_offsets` returns the high watermark.
+    """
+    call = AdminCall(admin, "list_replica_end_offsets", timeout_ms)
+
+    async def find(
+        keys: Sequence[TopicPartitionReplica],
+    ) -> Results[TopicPartitionReplica, int]:
+        node_ids = await find_brokers(call, {key.broker_id for key in keys})
+        return {key: node_ids[key.broker_id] for key in keys}
+
+    async def send(
+        node_id: int, keys: Sequence[TopicPartitionReplica]
+    ) -> Results[TopicPartitionReplica, int]:
+        partitions = [TopicPartition(key.topic, key.partition) for key in keys]
+        topics = [
+            ListOffsetsTopic(
+                topic,
+                [ListOffsetsPartition(index, timestamp=OffsetSpec.LATEST) for index in indexes],
+            )
+            for topic, indexes in group_by_topic(partitions).items()
+        ]
+        request = ListOffsetsRequest(_DEBUGGING_REPLICA, 0, topics, call.remaining_ms())
+        response = await call.request(node_id, request, ListOffsetsResponse, required=(1, "0.10.1"))
+        subject = f"the replica on broker {node_id} of partition"
+        results = partition_results(response.topics, lambda data: data.offset, subject=subject)
+        return {
+            TopicPartitionReplica(*partition, node_id): offset
+            for partition, offset in results.items()
+        }
+
+    return await call.request_each(replicas, LookupStrategy(find, LEADER_CODES), send)
 
 
 def _required_version(spec: int) -> tuple[int, str]:
