@@ -26,6 +26,8 @@ from penstock.broker.coordinator.host import CoordinatorContext
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
+from penstock.broker.inter_broker.client import InterBrokerClient
+from penstock.broker.inter_broker.controller_client import ControllerClient
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_api import ControllerApi
@@ -263,6 +265,10 @@ class SimBroker:
             lambda values: topic_config(config, values),
         )
         telemetry = ClientTelemetry(image, 1000, lambda: UUID(int=1))
+        controller_api = ControllerApi(config, controller)
+        controller_client = ControllerClient(
+            NODE, image, InterBrokerClient(config, image, clock), controller_api.handle, clock
+        )
         self.broker = broker = Broker(
             broker_id=NODE,
             config=config,
@@ -271,8 +277,9 @@ class SimBroker:
             pacer=Pacer(lambda: 0.0),
             image=image,
             controller=controller,
+            controller_api=controller_api,
             controller_requests=ControllerRequests(self._metadata, replicas, self._store, workers),
-            topic_creator=TopicCreator(config, image, controller),
+            topic_creator=TopicCreator(config, image, controller_client, is_single_node=True),
             logs=self.logs,
             replicas=replicas,
             isr_manager=IsrManager(
@@ -280,9 +287,7 @@ class SimBroker:
                 AlterPartitionManager(
                     NODE,
                     lambda: 0,
-                    ControllerApi(
-                        config, controller, lambda image: election_rules(config, image)
-                    ).alter_partition,
+                    controller_api.alter_partition,
                 ),
                 NO_FOLLOWERS,
                 lambda: 0,
@@ -294,7 +299,9 @@ class SimBroker:
             authorizer=RequestAuthorizer(new_authorizer(config)),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(10, lambda: 1),
-            producer_ids=ProducerIdManager(NODE, controller),
+            producer_ids=ProducerIdManager(
+                NODE, controller_client, lambda: image.brokers[NODE].epoch
+            ),
             log_mover=LogMover(self.logs, replicas, workers),
             cleaner=LogCleaner(self.logs, clock, CLEANER),
             telemetry=telemetry,

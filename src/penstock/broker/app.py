@@ -12,6 +12,7 @@ import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import NamedTuple
 
 from penstock.broker.api_versions import ApiVersionManager
@@ -30,13 +31,18 @@ from penstock.broker.config.component_config import (
 )
 from penstock.broker.config.memory_config import new_memory_budget
 from penstock.broker.config.topic_config import topic_config
+from penstock.broker.coordinator.add_partitions_manager import AddPartitionsManager
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.host import CoordinatorContext
+from penstock.broker.coordinator.marker_channel import TransactionMarkerChannel
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.descriptor_budget import raise_descriptor_limit
 from penstock.broker.dispatcher import Dispatcher
+from penstock.broker.inter_broker.client import InterBrokerClient
+from penstock.broker.inter_broker.connection_settings import check_inter_broker_settings
+from penstock.broker.inter_broker.controller_client import ControllerClient
 from penstock.broker.metadata.active_controller import (
     ActiveController,
     ControllerChannels,
@@ -91,6 +97,7 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, SocketServer
+from penstock.protocol.messages.alter_partition import AlterPartitionResponse
 from penstock.storage.checkpoint.checkpoint_files import (
     CorruptCheckpointError,
     load_meta_properties,
@@ -132,6 +139,7 @@ class App:
         self._pacer = Pacer()
         self._closing = AsyncExitStack()
         self._has_started = False
+        self._inter_broker_clients: list[InterBrokerClient] = []
         self.endpoints: tuple[Endpoint, ...] = ()
         """The advertised endpoints, once the broker has started."""
         self._logs = LogManager(
@@ -172,6 +180,8 @@ class App:
         """Starts the components, and registers how each is closed in the opposite order."""
         closing = self._closing
         closing.callback(self._workers.close)
+        if store_config(self._config).is_shared:
+            check_inter_broker_settings(self._config)
         store = await self._workers.run(
             self._workers.store, lambda: open_store(store_config(self._config))
         )
@@ -198,6 +208,7 @@ class App:
         closing.push_async_callback(self.broker.groups.close)
         closing.push_async_callback(self.broker.transactions.close)
         closing.push_async_callback(self._controller.close)
+        closing.push_async_callback(self._close_inter_broker_clients)
         closing.push_async_callback(self._dispatcher.close)
         closing.push_async_callback(self._close_server)
         addresses = await self._server.bind(
@@ -299,6 +310,7 @@ class App:
         )
         self._publisher = MetadataPublisher(self.broker, self._server)
         self._config.subscribe("", lambda _: self._server.limits_changed())
+        self._config.subscribe("", self._reload_keys)
         replicas = self.broker.replicas
         self._controller.requirements.append(replicas.require_logs)
         replicas.leadership_listeners.append(self._publisher.leaderships_changed)
@@ -320,11 +332,14 @@ class App:
             lambda values: topic_config(config, values),
             rules,
         )
-        controller_api = ControllerApi(
-            config, controller, lambda image: election_rules(config, image)
-        )
+        controller_api = ControllerApi(config, controller)
         proposals = AlterPartitionManager(
-            self._broker_id, self._broker_epoch, controller_api.alter_partition
+            self._broker_id,
+            self._broker_epoch,
+            partial(
+                self._new_controller_client(controller_api).send,
+                response_type=AlterPartitionResponse,
+            ),
         )
         self._controller_requests = ControllerRequests(
             self._metadata, replicas, self._store, workers
@@ -338,8 +353,14 @@ class App:
             pacer=self._pacer,
             image=image,
             controller=controller,
+            controller_api=controller_api,
             controller_requests=self._controller_requests,
-            topic_creator=TopicCreator(config, image, controller),
+            topic_creator=TopicCreator(
+                config,
+                image,
+                self._new_controller_client(controller_api),
+                is_single_node=not store_config(config).is_shared,
+            ),
             logs=self._logs,
             replicas=replicas,
             isr_manager=IsrManager(
@@ -353,7 +374,11 @@ class App:
                 config.int("max.incremental.fetch.session.cache.slots"),
                 lambda: self._rng.randrange(1, 2**31),
             ),
-            producer_ids=ProducerIdManager(self._broker_id, controller),
+            producer_ids=ProducerIdManager(
+                self._broker_id,
+                self._new_controller_client(controller_api),
+                self._broker_epoch,
+            ),
             log_mover=LogMover(self._logs, replicas, workers),
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
             telemetry=telemetry,
@@ -361,8 +386,7 @@ class App:
         )
 
     def _broker_epoch(self) -> int:
-        record = self._image.brokers.get(self._broker_id)
-        return -1 if record is None else record.epoch
+        return self._controller_requests.broker_epoch
 
     def _build_coordinators(self, broker: Broker) -> None:
         """Adds the group and transaction coordinators, which use the other components."""
@@ -382,10 +406,56 @@ class App:
         broker.txn_markers = TransactionMarkers(
             replicas, broker.groups, broker.log_flusher, self._pacer, clock
         )
-        broker.transactions = TransactionCoordinator(
-            context, broker.producer_ids, broker.txn_markers
+        client = self._new_inter_broker_client()
+        marker_channel = TransactionMarkerChannel(
+            self._broker_id, self._image, broker.txn_markers, client, clock
         )
-        broker.txn_verification = TransactionVerifier(replicas, broker.transactions, config, clock)
+        broker.transactions = TransactionCoordinator(context, broker.producer_ids, marker_channel)
+        broker.txn_verification = TransactionVerifier(
+            replicas,
+            AddPartitionsManager(
+                self._broker_id, broker.transactions, self._new_inter_broker_client()
+            ),
+            config,
+            clock,
+        )
+
+    def _new_inter_broker_client(self) -> InterBrokerClient:
+        """Returns a client with connections of its own, which is closed with the broker.
+
+        Requests that may take long must not delay others: those of one connection are handled in
+        order.
+        """
+        client = InterBrokerClient(self._config, self._image, self._clock)
+        self._metadata.listeners.append(client.apply)
+        self._inter_broker_clients.append(client)
+        return client
+
+    def _new_controller_client(self, controller_api: ControllerApi) -> ControllerClient:
+        return ControllerClient(
+            self._broker_id,
+            self._image,
+            self._new_inter_broker_client(),
+            controller_api.handle,
+            self._clock,
+        )
+
+    async def _close_inter_broker_clients(self) -> None:
+        self.broker.producer_ids.close()
+        for client in self._inter_broker_clients:
+            await client.close()
+
+    def _reload_keys(self, names: frozenset[str]) -> None:
+        """Uses changed keys and certificates for new connections to other brokers."""
+        if not any("ssl." in name for name in names):
+            return
+        for client in self._inter_broker_clients:
+            try:
+                client.reconfigure()
+            except KafkaError as error:
+                logger.error(
+                    "connections to other brokers keep their old certificates: %s", error.message
+                )
 
     def _build_server(self, broker: Broker) -> None:
         limits = Limits()

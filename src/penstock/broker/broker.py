@@ -13,6 +13,7 @@ from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
+from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
@@ -44,6 +45,7 @@ class Broker:
     pacer: Pacer
     image: ClusterImage
     controller: ControllerHost
+    controller_api: ControllerApi
     controller_requests: ControllerRequests
     topic_creator: TopicCreator
     logs: LogManager

@@ -35,6 +35,11 @@ class StoreConfig(NamedTuple):
     supervisor: SupervisorConfig | None = None
     """Set for a broker process of `penstock serve --brokers`."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether several brokers can use the store; if not, a broker is alone in its cluster."""
+        return self.supervisor is not None
+
 
 def open_store(config: StoreConfig) -> MetadataStore:
     """Starts a session with the store. Raises `KafkaStorageError` if it cannot be opened."""

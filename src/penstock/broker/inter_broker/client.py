@@ -9,7 +9,7 @@ requests have a client each, because the requests of one connection are handled 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeVar, Unpack
 
 from penstock.broker.config.broker_config import BrokerConfig
@@ -18,7 +18,7 @@ from penstock.broker.inter_broker.connection_settings import (
     inter_broker_settings,
     inter_broker_spec,
 )
-from penstock.controller.metadata import BrokerRecord
+from penstock.controller.metadata import BrokerKey, BrokerRecord, Change, Delete
 from penstock.core.clock import Clock
 from penstock.net.client.cluster import Node
 from penstock.net.client.errors import DisconnectError
@@ -90,6 +90,13 @@ class InterBrokerClient:
         """Closes the connection to a broker, if there is one; its requests fail."""
         if self._network is not None:
             self._network.disconnect(broker_id, DisconnectError(reason))
+
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Closes the connections to brokers that have left the cluster; their requests fail."""
+        for change in changes:
+            match change:
+                case Delete(BrokerKey(broker_id)):
+                    self.disconnect(broker_id, f"broker {broker_id} has left the cluster")
 
     def reconfigure(self) -> None:
         """Uses the current TLS keys and certificates for new connections.

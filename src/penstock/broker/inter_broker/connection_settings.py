@@ -30,6 +30,11 @@ def inter_broker_spec(config: BrokerConfig) -> ListenerSpec:
     return next(spec for spec in config.advertised if spec.name == name)
 
 
+def check_inter_broker_settings(config: BrokerConfig) -> None:
+    """Raises KafkaError if this broker could not connect to others, or log in there."""
+    inter_broker_settings(config, client_id="", request_timeout_ms=0)
+
+
 def inter_broker_settings(
     config: BrokerConfig, *, client_id: str, request_timeout_ms: int
 ) -> ConnectionSettings:

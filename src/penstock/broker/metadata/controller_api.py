@@ -4,17 +4,11 @@ Handlers pass on what arrives from other brokers; `ControllerClient` calls it di
 controller's own broker.
 """
 
-from collections.abc import Callable
-from typing import Protocol, TypeVar
-
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.topic_rules import new_topic_rules
-from penstock.controller.election import controlled_shutdown
-from penstock.controller.image import ClusterImage
 from penstock.controller.isr import alter_partition
-from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.producer_ids import allocate_producer_ids
-from penstock.controller.result import ControllerResult
 from penstock.controller.topics import create_topics
 from penstock.core.errors import KafkaError
 from penstock.protocol.fields import Message
@@ -33,33 +27,16 @@ from penstock.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-R = TypeVar("R")
-
-
-class DecisionRunner(Protocol):
-    """The part of `ControllerHost` that runs decisions."""
-
-    async def run(self, decide: Callable[[ClusterImage], ControllerResult[R]]) -> R:
-        """Raises KafkaError NOT_CONTROLLER unless this broker is the controller."""
-        ...
-
 
 class ControllerApi:
     """AlterPartition, ControlledShutdown, AllocateProducerIds and CreateTopics of brokers."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        controller: DecisionRunner,
-        rules: Callable[[ClusterImage], ElectionRules],
-    ) -> None:
-        """`rules` returns the current rules of elections, with the brokers that shut down."""
+    def __init__(self, config: BrokerConfig, controller: ControllerHost) -> None:
         self._config = config
         self._controller = controller
-        self._rules = rules
 
     async def handle(self, message: Message) -> Message:
-        """Returns the response to any of these requests. Raises what `DecisionRunner.run` does."""
+        """Returns the response to any of these requests. Raises what `ControllerHost.run` does."""
         match message:
             case AlterPartitionRequest():
                 return await self.alter_partition(message)
@@ -72,8 +49,8 @@ class ControllerApi:
         raise TypeError(f"{type(message).__name__} is not a request to the controller")
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        return await self._controller.run(
-            lambda image: alter_partition(image, request, self._rules(image))
+        return await self._controller.run_election(
+            lambda image, rules: alter_partition(image, request, rules)
         )
 
     async def allocate_producer_ids(
@@ -84,9 +61,7 @@ class ControllerApi:
     async def controlled_shutdown(
         self, request: ControlledShutdownRequest
     ) -> ControlledShutdownResponse:
-        return await self._controller.run(
-            lambda image: controlled_shutdown(image, request, self._rules(image))
-        )
+        return await self._controller.shut_down_broker(request)
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """Creates topics for a broker: internal ones, and those that a client's request names.

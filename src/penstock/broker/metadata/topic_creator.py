@@ -3,20 +3,22 @@
 A topic is only registered if its logs could be created; otherwise the response has their error.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.inter_broker.controller_client import ControllerClient
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.topic_rules import new_topic_rules
 from penstock.controller.image import ClusterImage
 from penstock.controller.result import ControllerResult
-from penstock.controller.topics import create_topics
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.net.client.errors import error_code_of
 from penstock.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from penstock.storage.manager.log_creation import LogCreationError
 
@@ -60,14 +62,26 @@ async def create_if_room(
 
 
 class TopicCreator:
-    """Creates topics through the controller."""
+    """Creates topics through the controller, which may be another broker.
+
+    It belongs to the event loop.
+    """
 
     def __init__(
-        self, config: BrokerConfig, image: ClusterImage, controller: ControllerHost
+        self,
+        config: BrokerConfig,
+        image: ClusterImage,
+        controller: ControllerClient,
+        *,
+        is_single_node: bool,
     ) -> None:
+        """`is_single_node` says that this broker is the only one its cluster can have."""
         self._config = config
         self._image = image
         self._controller = controller
+        self._is_single_node = is_single_node
+        self._in_progress: dict[str, asyncio.Task[None]] = {}
+        """The topics that are being created: concurrent callers share one request."""
 
     async def create(
         self,
@@ -77,28 +91,53 @@ class TopicCreator:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Creates a topic; -1 stands for the broker's default. Raises KafkaError if it cannot."""
-        topic = CreatableTopic(
-            name,
-            partitions,
-            replication_factor,
-            configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
+        """Creates a topic; -1 stands for the broker's default. Raises KafkaError if it cannot.
+
+        If another broker is the controller, the image of this one contains the topic a little
+        later.
+        """
+        task = self._in_progress.get(name)
+        if task is None:
+            topic = CreatableTopic(
+                name,
+                self._config.int("num.partitions") if partitions < 0 else partitions,
+                self._config.int("default.replication.factor")
+                if replication_factor < 0
+                else replication_factor,
+                configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
+            )
+            task = asyncio.get_running_loop().create_task(self._create(topic))
+            self._in_progress[name] = task
+            task.add_done_callback(lambda done: self._created(name, done))
+        await asyncio.shield(task)
+
+    def _created(self, name: str, task: "asyncio.Task[None]") -> None:
+        del self._in_progress[name]
+        if not task.cancelled():
+            task.exception()  # callers raise it, unless they were cancelled
+
+    async def _create(self, topic: CreatableTopic) -> None:
+        timeout_ms = self._config.int("request.timeout.ms")
+        response = await self._controller.send(
+            CreateTopicsRequest([topic], timeout_ms), CreateTopicsResponse, timeout_ms=timeout_ms
         )
-        request = CreateTopicsRequest([topic])
-        rules = new_topic_rules(self._config)
-        response = await self._controller.run(lambda image: create_topics(image, request, rules))
-        topic_result = response.topics[0]
-        if topic_result.error_code:
-            raise KafkaError(ErrorCode(topic_result.error_code), topic_result.error_message or "")
+        result = response.topics[0]
+        if result.error_code:
+            raise KafkaError(error_code_of(result.error_code), result.error_message or "")
 
     async def create_internal(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Creates an internal topic unless it exists, with at most one replica per broker."""
-        replicas = min(replication_factor, len(self._image.brokers))
+        """Creates an internal topic unless it exists.
+
+        A single node has one replica of it. In a cluster, too few brokers are an error, as in
+        Kafka: the topic would keep the smaller replication factor when the others have started.
+        """
+        if self._is_single_node:
+            replication_factor = min(replication_factor, len(self._image.brokers))
         try:
             await self.create(
-                name, partitions=partitions, replication_factor=replicas, configs=configs
+                name, partitions=partitions, replication_factor=replication_factor, configs=configs
             )
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
