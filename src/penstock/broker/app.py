@@ -64,6 +64,7 @@ from penstock.broker.pacer import Pacer
 from penstock.broker.replica.alter_partition_manager import AlterPartitionManager
 from penstock.broker.replica.background_tasks import BackgroundTasks
 from penstock.broker.replica.fetch_sessions import FetchSessionCache
+from penstock.broker.replica.fetcher_factory import new_replica_fetchers
 from penstock.broker.replica.isr_manager import IsrManager, isr_rules
 from penstock.broker.replica.leader_throttle import LeaderThrottle
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -205,6 +206,7 @@ class App:
         closing.push_async_callback(self._background_tasks.stop)
         closing.push_async_callback(self.broker.log_mover.close)
         closing.push_async_callback(self.broker.isr_manager.close)
+        closing.push_async_callback(self._replica_fetchers.close)
         closing.push_async_callback(self.broker.groups.close)
         closing.push_async_callback(self.broker.transactions.close)
         closing.push_async_callback(self._controller.close)
@@ -344,6 +346,16 @@ class App:
         self._controller_requests = ControllerRequests(
             self._metadata, replicas, self._store, workers
         )
+        log_flusher = LogFlusher(workers)
+        replicas.fetchers = self._replica_fetchers = new_replica_fetchers(
+            config,
+            image,
+            clock,
+            self._logs,
+            workers,
+            log_flusher,
+            lambda: self._controller_requests.broker_epoch,
+        )
         telemetry = ClientTelemetry(image, config.int("telemetry.max.bytes"), uuid.uuid4)
         return Broker(
             broker_id=self._broker_id,
@@ -367,7 +379,7 @@ class App:
                 replicas, proposals, rules, self._broker_epoch, self._pacer, clock
             ),
             leader_throttle=LeaderThrottle(self._broker_id, config, clock),
-            log_flusher=LogFlusher(workers),
+            log_flusher=log_flusher,
             authorizer=RequestAuthorizer(new_authorizer(config)),
             quotas=ClientQuotaManager(new_quotas(config), clock),
             fetch_sessions=FetchSessionCache(

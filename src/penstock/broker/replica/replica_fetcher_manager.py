@@ -156,6 +156,10 @@ class ReplicaFetcherManager:
         self._close_idle_fetchers()
         return operations
 
+    def restart(self, key: TopicPartition) -> None:
+        """Fetches a partition again that has failed, because its log was replaced."""
+        self._start_fetching(key)
+
     def _unassign(self, key: TopicPartition) -> None:
         assignment = self._assignments.pop(key, None)
         if assignment is None:

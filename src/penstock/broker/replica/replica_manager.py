@@ -51,6 +51,12 @@ class ReplicaFetchers(Protocol):
     async def remove(self, keys: Sequence[TopicPartition]) -> None:
         """Stops fetching: nothing is appended to these replicas once it has returned."""
 
+    def restart(self, key: TopicPartition) -> None:
+        """Continues to fetch a partition whose log has failed and was replaced."""
+
+    def lag(self, key: TopicPartition) -> int | None:
+        """Returns how far a replica is behind the leader's high watermark; None if unknown."""
+
 
 class ReplicaManager:
     """Finds replicas, and updates them when the cluster's metadata changes."""
@@ -215,6 +221,8 @@ class ReplicaManager:
         replica = self.by_topic.get(key.topic, {}).get(key.partition)
         if replica is not None:
             replica.replace_log(self._logs.get(key))
+            if self.fetchers is not None:
+                self.fetchers.restart(key)
 
     # --- updates from the controller
 
