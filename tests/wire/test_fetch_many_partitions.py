@@ -14,6 +14,7 @@ from penstock.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from penstock.storage.file_cache import CachedFile
 from penstock.storage.log.log import Log
 from penstock.storage.log.read_ahead import ReadAhead
 from tests.support.broker.in_process import RunningBroker, WireClient
@@ -111,13 +112,15 @@ def test_records_that_are_not_in_memory_are_read_by_a_thread(
     threads: list[str] = []
 
     class ColdRead:
-        def __init__(self, run: Callable[[], None]) -> None:
+        def __init__(self, file: CachedFile, run: Callable[[], None]) -> None:
+            self.file = file
             self.run = run
 
     def cold_read(log: Log, offset: int, max_bytes: int) -> ColdRead | None:
         if log.partition != TopicPartition("cold", 1):
             return None
-        return ColdRead(lambda: threads.append(threading.current_thread().name))
+        file = log.local.segments.active.file
+        return ColdRead(file, lambda: threads.append(threading.current_thread().name))
 
     monkeypatch.setattr(ReadAhead, "of", cold_read)
     counts, _ = fetch_counts(client, topic, {0: 0, 1: 0}, (0, -1))

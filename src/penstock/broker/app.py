@@ -11,6 +11,7 @@ import random
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple
@@ -97,6 +98,7 @@ from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.limits import Limits
+from penstock.net.server.send_queue import SendableFile
 from penstock.net.server.socket_server import Address, SocketServer
 from penstock.protocol.messages.alter_partition import AlterPartitionResponse
 from penstock.storage.checkpoint.checkpoint_files import (
@@ -106,6 +108,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
 )
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk import Disk, OsDisk
+from penstock.storage.file_cache import CachedFile
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
 
@@ -119,6 +122,9 @@ _METADATA_WARNING_S = 10.0
 
 _GRACE_S = 5.0
 """How long clients may take to read their last responses when the broker stops."""
+STOP_S = 30.0
+"""How long a broker that stops waits for work on the disks, and for the next log to be flushed."""
+_CHECK_S = 0.5
 
 
 class App:
@@ -143,6 +149,10 @@ class App:
         self._inter_broker_clients: list[InterBrokerClient] = []
         self.endpoints: tuple[Endpoint, ...] = ()
         """The advertised endpoints, once the broker has started."""
+        self._is_assembled = False
+        self.is_stuck = False
+        """Whether the broker has stopped although a thread still waits for a disk: the process
+        must not wait for its threads."""
         self._logs = LogManager(
             self._disk,
             self._log_dirs,
@@ -175,6 +185,49 @@ class App:
         self.broker.transactions.resign()
         await closing
 
+    async def _stop_disk_work(self) -> None:
+        """Waits for the work on threads; not longer than `STOP_S`, because a disk may hang."""
+        work = asyncio.gather(self.broker.log_mover.close(), self._background_tasks.stop())
+        try:
+            await asyncio.wait_for(work, STOP_S)
+        except TimeoutError:
+            self._give_up("work on the disks has")
+
+    async def _close_logs(self) -> None:
+        """Flushes and closes the logs; gives up when none was closed for `STOP_S`.
+
+        Each directory has a thread, so that one that hangs does not affect the others.
+        """
+        busy_logs = frozenset(self.broker.log_flusher.running_logs if self._is_assembled else ())
+        closes = self._logs.begin_shutdown(busy_logs)
+        pool = ThreadPoolExecutor(len(closes), "penstock-close")
+        closing = asyncio.gather(*(self._workers.run(pool, close) for close in closes))
+        closed_logs, unchanged_s = 0, 0.0
+        while not closing.done() and unchanged_s < STOP_S:
+            await asyncio.wait([closing], timeout=_CHECK_S)
+            previous, closed_logs = closed_logs, sum(item.closed_logs for item in self._logs.dirs)
+            unchanged_s = 0.0 if closed_logs > previous else unchanged_s + _CHECK_S
+        if closing.done():
+            closing.result()
+        else:
+            logs = sum(len(log_dir.logs) for log_dir in self._logs.dirs)
+            self._give_up(f"the flushes of {logs - closed_logs} of {logs} logs have")
+        pool.shutdown(wait=not self.is_stuck)
+
+    def _give_up(self, work: str) -> None:
+        self.is_stuck = self._workers.has_hanging_thread = True
+        logger.error(
+            "%s not ended within %g s: a disk may hang. The broker stops without waiting for it; "
+            "acknowledged records are not affected, and the next start recovers the logs",
+            work,
+            STOP_S,
+        )
+
+    def _read_pool(self, file: SendableFile) -> ThreadPoolExecutor:
+        """Returns the threads that read a file of a log."""
+        assert isinstance(file, CachedFile)
+        return self._workers.read_pool(file.path)
+
     # --- start
 
     async def _start(self) -> list[Address]:
@@ -200,11 +253,10 @@ class App:
             self._image.config("brokers", DEFAULT_ENTITY),
             self._image.config("brokers", str(self._broker_id)),
         )
-        closing.callback(self._logs.shutdown)
+        closing.push_async_callback(self._close_logs)
         recovered_logs = self._load_logs(snapshot)
         self._assemble()
-        closing.push_async_callback(self._background_tasks.stop)
-        closing.push_async_callback(self.broker.log_mover.close)
+        closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(self.broker.isr_manager.close)
         closing.push_async_callback(self._replica_fetchers.close)
         closing.push_async_callback(self.broker.groups.close)
@@ -301,6 +353,7 @@ class App:
 
     def _assemble(self) -> None:
         self.broker = self._build_broker()
+        self._is_assembled = True
         self._build_coordinators(self.broker)
         self._build_server(self.broker)
         self._background_tasks = BackgroundTasks(
@@ -481,7 +534,7 @@ class App:
             self._dispatcher,
             limits,
             clock=self._clock,
-            executor=self._workers.flush,
+            executor_of=self._read_pool,
             throttle=sessions.connection_quotas,
             budget=self._workers.memory,
         )

@@ -52,7 +52,11 @@ def run_broker(
     for directory in config.list("log.dirs"):
         _warn_if_readable_by_others(directory)
     with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_serve(config, ready, parent_fd))
+        is_stuck = runner.run(_serve(config, ready, parent_fd))
+    if is_stuck:
+        # An orderly exit would wait for the threads, and they wait for a disk that hangs.
+        logging.shutdown()
+        os._exit(1)
 
 
 def _warn_if_readable_by_others(directory: str) -> None:
@@ -79,7 +83,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 async def _serve(
     config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None], parent_fd: int | None
-) -> None:
+) -> bool:
+    """Returns, after the stop, whether threads still wait for a disk that hangs."""
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -95,6 +100,7 @@ async def _serve(
     logger.info("stopping")
     await app.stop()
     logger.info("stopped")
+    return app.is_stuck
 
 
 def _on_parent_exit(parent_fd: int, stop_requested: asyncio.Event) -> None:

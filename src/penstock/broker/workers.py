@@ -12,6 +12,7 @@ from penstock.storage.staged_operation import StagedOperation
 T = TypeVar("T")
 
 _UNLIMITED = 2**62
+_THREADS_PER_DIR = 4
 
 
 class Workers:
@@ -21,7 +22,11 @@ class Workers:
         self.memory = memory or MemoryBudget(_UNLIMITED)
         """The memory of requests in progress, including work on these threads."""
         self.flush = ThreadPoolExecutor(4, "penstock-flush")
-        """fsync, and reads of files that are not in memory."""
+        """Changes of files that need a sync: logs are created, deleted, moved, loaded again."""
+        self._flush_pools: dict[str, ThreadPoolExecutor] = {}
+        self._read_pools: dict[str, ThreadPoolExecutor] = {}
+        self.has_hanging_thread = False
+        """Whether a thread waits for a disk that does not respond: `close` does not wait then."""
         self.compute = ThreadPoolExecutor(1, "penstock-compute")
         """Compression and decompression."""
         self.codec = ThreadPoolExecutor(1, "penstock-codec")
@@ -34,6 +39,20 @@ class Workers:
         """Searches that a client can make slow: by regular expressions, and by timestamps in large
         batches. No flush waits for them."""
         self._operations: set[asyncio.Task[object]] = set()
+
+    def flush_pool(self, log_dir: str) -> ThreadPoolExecutor:
+        """Returns the threads for syncs in a log directory.
+
+        Each directory has its own, so that a disk that hangs does not delay the others.
+        """
+        return _pool_of(self._flush_pools, log_dir, "penstock-sync")
+
+    def read_pool(self, path: str) -> ThreadPoolExecutor:
+        """Returns the threads for reads of a file of a partition that is not in memory.
+
+        They are not those of the syncs: a sync that hangs delays no read.
+        """
+        return _pool_of(self._read_pools, path.rsplit("/", 2)[0], "penstock-read")
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
@@ -82,8 +101,10 @@ class Workers:
             await asyncio.wait(self._operations)
 
     def close(self) -> None:
-        """Waits for running work; work that has not started is dropped."""
+        """Waits for running work, unless a thread hangs; work that has not started is dropped."""
         for pool in (
+            *self._flush_pools.values(),
+            *self._read_pools.values(),
             self.flush,
             self.compute,
             self.codec,
@@ -91,4 +112,11 @@ class Workers:
             self.store,
             self.search,
         ):
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=not self.has_hanging_thread, cancel_futures=True)
+
+
+def _pool_of(pools: dict[str, ThreadPoolExecutor], key: str, name: str) -> ThreadPoolExecutor:
+    pool = pools.get(key)
+    if pool is None:
+        pool = pools[key] = ThreadPoolExecutor(_THREADS_PER_DIR, name)
+    return pool

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from penstock.core.buffers import Buffer
 from penstock.storage.disk import Descriptor, DiskSpace
+from tests.support.faults.hanging_jobs import hang
 from tests.support.storage.crash_disk import CrashDisk, CrashFile, CrashLock, Fault
 from tests.support.storage.crash_nodes import CrashMode, FileNode
 
@@ -84,6 +85,7 @@ class FaultDisk(CrashDisk):
         self._planned: list[DiskFault] = []
         self._active: list[_ActiveFault] = []
         self._next_failures: list[tuple[str, str, int]] = []
+        self._hanging_paths: list[tuple[str, str]] = []
         self.written_share = 0.0
         """The share of its bytes that the write which fails now stores."""
         self.power_off_at: int | None = None
@@ -98,6 +100,18 @@ class FaultDisk(CrashDisk):
     def fail_next(self, operation: str, pattern: str, error: int = errno.EIO) -> None:
         """Makes the next such call on a path that matches fail, once."""
         self._next_failures.append((operation, pattern, error))
+
+    def hang_on(self, operation: str, pattern: str) -> None:
+        """Makes such calls on paths that match hang until `stop_hanging`."""
+        self._hanging_paths.append((operation, pattern))
+
+    @property
+    def may_hang(self) -> bool:
+        return bool(self._hanging_paths)
+
+    def stop_hanging(self) -> None:
+        """Lets later calls return; those that hang continue with `JobPools.release`."""
+        self._hanging_paths.clear()
 
     def plan(self, *faults: DiskFault) -> None:
         """Adds faults; their call numbers count from now on."""
@@ -114,6 +128,7 @@ class FaultDisk(CrashDisk):
         self._planned.clear()
         self._active.clear()
         self._next_failures.clear()
+        self._hanging_paths.clear()
 
     def step(self, operation: str, path: str) -> Fault | None:
         if self.is_powered_off or self.calls == self.power_off_at:
@@ -122,6 +137,11 @@ class FaultDisk(CrashDisk):
             raise PowerFailure
         outcome = super().step(operation, path)
         self.calls += 1
+        if any(
+            operation == hanging and fnmatchcase(path, pattern)
+            for hanging, pattern in self._hanging_paths
+        ):
+            hang()
         for failure in self._next_failures:
             if failure[0] == operation and fnmatchcase(path, failure[1]):
                 self._next_failures.remove(failure)

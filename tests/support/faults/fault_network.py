@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from unittest.mock import patch
 
 from penstock.core.buffers import Buffer, WritableBuffer
@@ -26,6 +26,9 @@ from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Listener
 from tests.sim.txn_loop import SimLoop
 from tests.support.faults.fault_disk import FaultDisk
+from tests.support.faults.hanging_jobs import JobPools
+
+T = TypeVar("T")
 
 MAX_POLLS = 20_000
 """How often sockets may be polled at one moment of simulated time."""
@@ -69,6 +72,35 @@ class NetworkLoop(SimLoop):
         self._writers: dict[int, asyncio.Handle] = {}
         self._polls = 0
         self._polled_at = 0.0
+        self.jobs = JobPools()
+        self.may_hang: Callable[[], bool] = lambda: False
+        """Whether a call of the disk may hang."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, func: Callable[..., T], *args: Any
+    ) -> "asyncio.Future[T]":
+        """Runs the job after a random delay, in a thread in which it may hang."""
+        done: asyncio.Future[T] = self.create_future()
+
+        def run() -> None:
+            if done.cancelled():
+                return
+            try:
+                result = func(*args)
+            except Exception as error:  # noqa: BLE001 - it is the waiter's
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+
+        delay_s = self._random.randrange(1, self._max_job_ms) / 1000
+        self.call_later(delay_s, lambda: self.jobs.run(executor, run, may_hang=self.may_hang()))
+        return done
+
+    def release_jobs(self) -> None:
+        """Lets the jobs that hang continue."""
+        self.jobs.release()
 
     def add_reader(  # type: ignore[override]
         self, fd: Any, callback: Callable[..., Any], *args: Any

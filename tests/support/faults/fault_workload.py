@@ -174,7 +174,10 @@ class Workload:
                 model.outcomes[token] = Outcome.ACKNOWLEDGED
                 model.offsets[token] = response.base_offset + n
             return True
-        if is_first and _AFTER_APPEND not in (response.error_message or ""):
+        is_refused = response.error_code != ErrorCode.REQUEST_TIMED_OUT and _AFTER_APPEND not in (
+            response.error_message or ""
+        )
+        if is_first and is_refused:
             for token in tokens:
                 if model.outcomes[token] is Outcome.UNKNOWN:
                     model.outcomes[token] = Outcome.REFUSED

@@ -6,6 +6,7 @@
 - has a record in a log that it refused, or a record twice,
 - does not serve the log directories that no fault has hit, or a connection that none has hit,
 - does not respond, does not start again, or reports an unexpected exception,
+- waits for a sync on the event loop,
 - keeps a socket, or the memory of a request, of a connection that is closed; uses a socket after
   it was closed; or polls a socket in a loop.
 """
@@ -44,6 +45,8 @@ MAX_CANARY_S = 5.0
 """How long the response may take on a connection that no fault hits, in simulated time."""
 MAX_LINGER_S = 5.0
 """How long a closed connection may keep its socket, in simulated time."""
+HANG_PROBABILITY = 0.2
+"""Of a run in which syncs hang."""
 SOCKET_FAULT_CALLS = (1, 1, 3)
 """How many calls of a socket fail."""
 _SOCKET_CALLS = 200
@@ -221,22 +224,45 @@ class Injection:
         network.plan(*faults)
         for socket_fault in faults:
             self._note(f"planned: {socket_fault}")
+        hanging = self._hang_randomly(broker)
         workload = Workload(broker, self._model, self._rng)
         canary = asyncio.get_running_loop().create_task(_run_canary(broker))
         try:
             await workload.run(clients=3, requests=self._rng.choice((3, 8)))
         finally:
             canary.cancel()
+            hanging.cancel()
         await asyncio.wait([canary])
+        broker.release_hangs()
         if not canary.cancelled():
             canary.result()
         self._note(f"failed calls of sockets: {network.faults_hit}")
         network.heal()
         self._machine.disk.cancel_planned()
+        broker.disconnect()  # a client may not know yet that its connection is broken
         await self._check_others_are_served(broker)
         broker.disconnect()
         await asyncio.sleep(MAX_LINGER_S)
         broker.app.check_nothing_is_held()
+
+    def _hang_randomly(self, broker: SimulatedBroker) -> asyncio.Task[None]:
+        """Sometimes makes the flushes of some partitions hang for a while, or until the end."""
+        rng, disk = self._rng, self._machine.disk
+        pattern = rng.choice(("/a/*.log", "/*/flushed-*.log", "/*/__*.log"))
+        begin_s, lasting_s = rng.choice((0.1, 1.0, 5.0)), rng.choice((1.0, 20.0, 100.0))
+
+        async def hang() -> None:
+            await asyncio.sleep(begin_s)
+            disk.hang_on("sync", pattern)
+            self._note(f"syncs of {pattern} hang for {lasting_s} s")
+            await asyncio.sleep(lasting_s)
+            broker.release_hangs()
+
+        async def do_nothing() -> None:
+            pass
+
+        is_chosen = rng.random() < HANG_PROBABILITY and not self._only_syncs
+        return asyncio.get_running_loop().create_task(hang() if is_chosen else do_nothing())
 
     def _random_socket_fault(self) -> SocketFault:
         rng = self._rng

@@ -84,6 +84,7 @@ SETTINGS = {
 }
 
 
+PRODUCE_TIMEOUT_MS = 30_000
 _CONNECTIONS = 3
 """How many connections the clients of a broker share."""
 
@@ -195,6 +196,12 @@ class SimulatedBroker:
         for connection in self._connections:
             connection.close()
 
+    def release_hangs(self) -> None:
+        """Lets the calls of the disk that hang, and later ones, return."""
+        assert self.machine.loop is not None
+        self.machine.disk.stop_hanging()
+        self.machine.loop.release_jobs()
+
     async def _call_handler(self, body: Message, version: int) -> Any:
         key = type(body).INFO.key
         assert key is not None
@@ -228,9 +235,17 @@ class SimulatedBroker:
         code: int = response.topics[0].error_code
         return code
 
-    async def produce(self, topic: str, records: bytes | bytearray, partition: int = 0) -> Any:
+    async def produce(
+        self,
+        topic: str,
+        records: bytes | bytearray,
+        partition: int = 0,
+        *,
+        timeout_ms: int = PRODUCE_TIMEOUT_MS,
+    ) -> Any:
         """Produces a batch with acks=all; returns the response for the partition."""
         body = produce_request(topic, None, partition)
+        body.timeout_ms = timeout_ms
         body.topic_data[0].partition_data[0].records = memoryview(bytearray(records))
         response = await self.request(body, 9)
         return response.responses[0].partition_responses[0]
@@ -286,6 +301,8 @@ class Machine:
         self.network: FaultNetwork | None = None
         """The sockets of the current run, on a machine with a network."""
         self._has_network = has_network
+        self.loop: NetworkLoop | None = None
+        """The loop of the current run."""
         self.disk = FaultDisk()
         self.server = MemoryStoreServer()
         self.store: FaultStore | None = None
@@ -332,6 +349,9 @@ class Machine:
     ) -> T:
         loop = NetworkLoop(Random(self.rng.random()), self.max_job_ms)
         loop._now = self._now_s
+        disk = self.disk
+        loop.may_hang = lambda: disk.may_hang
+        self.loop = loop
         if self._has_network:
             self.network = FaultNetwork(loop, self.disk, Random(self.rng.random()))
         process = Incarnation("broker")
@@ -369,6 +389,7 @@ class Machine:
                 self.disk.on_process_exit()
                 if self.store is not None:
                     self.store.close()
+                loop.jobs.abandon()
                 loop.close_silently()
         return outcome
 

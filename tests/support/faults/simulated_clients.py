@@ -22,7 +22,7 @@ from penstock.protocol.messages.txn_offset_commit import (
 )
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from tests.support.faults.simulated_broker import SimulatedBroker
+from tests.support.faults.simulated_broker import PRODUCE_TIMEOUT_MS, SimulatedBroker
 from tests.support.protocol.requests import NOW, produce_request
 
 GROUP = 0
@@ -139,6 +139,7 @@ class TransactionalProducer:
         async def send() -> tuple[int, Any]:
             body = produce_request(partition.topic, None, partition.partition)
             body.transactional_id = self.transactional_id
+            body.timeout_ms = PRODUCE_TIMEOUT_MS
             body.topic_data[0].partition_data[0].records = memoryview(bytearray(batch))
             response = await self._broker.request(body, 12)
             result = response.responses[0].partition_responses[0]

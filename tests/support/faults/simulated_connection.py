@@ -80,7 +80,7 @@ class SimulatedConnection:
         end = self._end
         self._received += end.arrived
         end.arrived.clear()
-        if end.is_reset:
+        if end.is_reset or self.is_broken:
             self._break()
             return
         try:

@@ -31,6 +31,7 @@ from penstock.coordinator.machine import (
 )
 from penstock.coordinator.partitioning import partition_for
 from penstock.coordinator.timers import TimerQueue
+from penstock.coordinator.write_errors import client_error
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
@@ -94,6 +95,9 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         """The number of the current load by partition: a later load has another number."""
         self._writes = PendingWrites(self._flushes)
         """The records of the shards that are not yet durable and committed."""
+        self._stalled: set[int] = set()
+        """Partitions with a write that takes longer than its timeout: they accept no requests until
+        it has ended, so that those that wait do not pile up."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, asyncio.Future[Message]] = {}
         """The responses of requests that the shards have not responded to, by waiter number."""
@@ -163,6 +167,9 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
                 else ErrorCode.NOT_COORDINATOR
             )
             return completed(self._error_response(request, version, code))
+        if partition in self._stalled:
+            code = client_error(ErrorCode.REQUEST_TIMED_OUT)
+            return completed(self._error_response(request, version, code))
         number = next(self._numbers)
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
@@ -225,6 +232,7 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             if self._shards.get(partition) is shard:
                 self._apply_result(partition, shard, result)
             self._respond(result.responses)
+            self._stall(partition, shard)
 
         def finish(write: "asyncio.Future[None]") -> None:
             timer.cancel()
@@ -233,10 +241,23 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
         timer = asyncio.get_running_loop().call_later(self._commit_timeout_ms() / 1000, expire)
         write.add_done_callback(finish)
 
+    def _stall(self, partition: int, shard: ShardT) -> None:
+        """Accepts no requests for the partition until one of its writes has ended."""
+        if self._shards.get(partition) is shard and partition not in self._stalled:
+            self._stalled.add(partition)
+            logger.error(
+                "%s-%d accepts no requests until its records are durable and committed, which "
+                "takes longer than %d ms; check its disk and its replicas",
+                self.topic,
+                partition,
+                self._commit_timeout_ms(),
+            )
+
     def _finish_result(
         self, partition: int, shard: ShardT, result: ResultT, write: "asyncio.Future[None]"
     ) -> None:
         """Continues with a result once the write that it waited for has finished or failed."""
+        self._stalled.discard(partition)
         is_current = self._shards.get(partition) is shard
         if write.cancelled() or write.exception() is not None:
             error = ErrorCode.KAFKA_STORAGE_ERROR
@@ -375,6 +396,7 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
     def _unload(self, partition: int) -> None:
         self._loads.pop(partition, None)
         self._writes.forget(partition)
+        self._stalled.discard(partition)
         shard = self._shards.pop(partition, None)
         if shard is not None:
             self._respond(shard.unload())

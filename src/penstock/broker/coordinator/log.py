@@ -110,7 +110,9 @@ async def read_log(
             continue
         if part is None:
             return
-        chunk = await workers.run(workers.flush, partial(_read, part, read))
+        chunk = await workers.run(
+            workers.read_pool(log.directory + "/log"), partial(_read, part, read)
+        )
         yield chunk.statements
         if chunk.damaged_position is None and offset < chunk.end_offset:
             offset = chunk.end_offset

@@ -3,7 +3,8 @@
 Message sets of versions 0 to 2 are stored as record batches. Large compressed batches are validated
 and recompressed on a thread, and the first batch of a transaction waits for its coordinator (P4);
 such a request is in progress for a while. With acks=all only the response is delayed, until the
-high watermark has passed the records (P2); likewise `flush.messages`, until they are durable.
+high watermark has passed the records (P2); likewise `flush.messages`, until they are durable. Both
+end with REQUEST_TIMED_OUT after the timeout of the request.
 """
 
 import asyncio
@@ -27,7 +28,14 @@ from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
-from penstock.broker.request import NO_RESPONSE, DelayedResponse, HandlerResult, Request, Response
+from penstock.broker.request import (
+    NO_RESPONSE,
+    DelayedResponse,
+    HandlerResult,
+    Request,
+    Response,
+    Session,
+)
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
@@ -301,12 +309,12 @@ class _Appends:
             for topic in body.topic_data
         ]
         response = ProduceResponse(topics, self._context.quotas.record_produce(self._request))
-        if self._uncommitted:
-            committed = self._delay_until_committed(response)
-            if self._flushes:
-                return _delay_until_durable(response, self._flushes, committed)
-            return committed
-        return _delay_until_durable(response, self._flushes) if self._flushes else response
+        committed = self._delay_until_committed(response) if self._uncommitted else None
+        if self._flushes:
+            return _DurableResponse(
+                response, self._flushes, body.timeout_ms, self._request.session, committed
+            ).future
+        return response if committed is None else committed
 
     def _delay_until_committed(self, response: ProduceResponse) -> DelayedResponse:
         """Completes when each batch is committed or has an error; not later than the timeout."""
@@ -533,28 +541,71 @@ def _flush(
         flushes.append((partition, done))
 
 
-def _delay_until_durable(
-    response: ProduceResponse, flushes: list[_Flush], committed: DelayedResponse | None = None
-) -> DelayedResponse:
-    """Completes when the records are on disk, or with an error for those that are not.
+class _DurableResponse:
+    """A response that waits until its records are durable; `future` gets it.
 
-    It waits for `committed` too.
+    Records that could not be flushed get an error, and those that were not flushed when the timeout
+    of the request is over get REQUEST_TIMED_OUT, as in Kafka: they may be durable later. Nothing
+    waits for a client that has disconnected. It waits for `committed` too, which has a timeout.
     """
-    delayed: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
 
-    def complete(done: "asyncio.Future[list[Any]]") -> None:
-        for partition, flush in flushes:
+    __slots__ = ("_flushes", "_pending", "_response", "_session", "_timeout_ms", "_timer", "future")
+
+    def __init__(
+        self,
+        response: ProduceResponse,
+        flushes: list[_Flush],
+        timeout_ms: int,
+        session: Session,
+        committed: DelayedResponse | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Message] = loop.create_future()
+        self._response: ProduceResponse | None = response
+        self._flushes = flushes
+        self._timeout_ms = timeout_ms
+        self._session = session
+        self._pending = len(flushes)
+        if committed is not None:
+            self._pending += 1
+            committed.add_done_callback(self._on_done)
+        session.close_callbacks.add(self._cancel)
+        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._complete)
+        for _, flush in flushes:
+            flush.add_done_callback(self._on_done)
+
+    def _on_done(self, done: "asyncio.Future[Any]") -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._complete()
+
+    def _complete(self) -> None:
+        response = self._response
+        if response is None:
+            return
+        for partition, flush in self._flushes:
+            if not flush.done():
+                partition.error_code = ErrorCode.REQUEST_TIMED_OUT
+                partition.error_message = (
+                    f"the records were not flushed within {self._timeout_ms} ms; they may be later"
+                )
+                continue
             error = flush.exception()
             if error is not None:
                 partition.error_code = ErrorCode.KAFKA_STORAGE_ERROR
                 partition.base_offset = partition.log_append_time_ms = -1
                 partition.log_start_offset = -1
                 partition.error_message = f"the records could not be flushed: {error}"
-        if not delayed.done():
-            delayed.set_result(response)
+        self._release()
+        self.future.set_result(response)
 
-    waits: list[asyncio.Future[Any]] = [flush for _, flush in flushes]
-    if committed is not None:
-        waits.append(committed)
-    asyncio.gather(*waits, return_exceptions=True).add_done_callback(complete)
-    return delayed
+    def _cancel(self) -> None:
+        self._release()
+        self.future.cancel()
+
+    def _release(self) -> None:
+        """Drops everything: a flush that does not end refers to this object."""
+        self._timer.cancel()
+        self._session.close_callbacks.discard(self._cancel)
+        self._response = None
+        self._flushes = []

@@ -266,5 +266,5 @@ class _Fetch:
         for read in needs.reads:
             # A disk error shows again in the read itself, which reports it.
             with suppress(OSError):
-                await workers.run(workers.flush, read.run)
+                await workers.run(workers.read_pool(read.file.path), read.run)
         return await self._context.pacer.complete(self._reader.read())

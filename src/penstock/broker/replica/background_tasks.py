@@ -10,9 +10,12 @@ from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.workers import Workers
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.log.log import Log
+from penstock.storage.manager.file_removal import RemovalTask
+from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -39,6 +42,8 @@ class BackgroundTasks:
         self._log_flusher = log_flusher
         self._workers = workers
         self._tasks: list[asyncio.Task[None]] = []
+        self._maintenance: dict[LogDir, asyncio.Task[None]] = {}
+        """Removals and checkpoints of each log directory: a disk that hangs delays no other."""
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
@@ -52,6 +57,7 @@ class BackgroundTasks:
         self._stopping.set()
         self._cleaner.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._maintenance.values(), return_exceptions=True)
         await self._log_flusher.wait_idle()
         await self._workers.wait_for_operations()
 
@@ -63,7 +69,7 @@ class BackgroundTasks:
     async def _run_short_tasks(self) -> None:
         while not await self._stopped_within(_TICK_S):
             for task in (
-                self._write_checkpoints,
+                self._maintain_dirs,
                 self._apply_retention,
                 self._begin_flushes,
                 self._begin_reloads,
@@ -80,6 +86,7 @@ class BackgroundTasks:
         self._logs.apply_retention()
 
     async def _begin_flushes(self) -> None:
+        self._log_flusher.refuse_stalled()
         for log, task in self._logs.due_flushes():
             self._log_flusher.run(log, task)
 
@@ -96,13 +103,32 @@ class BackgroundTasks:
         elif not is_lack_of_room(error):
             logger.error("%s cannot be loaded again: %s", partition, error)
 
-    async def _write_checkpoints(self) -> None:
-        for log_dir, removal in self._logs.begin_removals():
-            await self._workers.run(self._workers.flush, removal.run)
+    async def _maintain_dirs(self) -> None:
+        """Starts the removals and checkpoints that are due, except where earlier ones still run."""
+        removals = dict(self._logs.begin_removals(self._maintenance))
+        checkpoints = dict(self._logs.begin_checkpoints(self._maintenance))
+        for log_dir in {**removals, **checkpoints}:
+            task = asyncio.create_task(
+                self._maintain(log_dir, removals.get(log_dir), checkpoints.get(log_dir))
+            )
+            self._maintenance[log_dir] = task
+            task.add_done_callback(partial(self._maintained, log_dir))
+
+    async def _maintain(
+        self, log_dir: LogDir, removal: RemovalTask | None, checkpoint: FileWrite | None
+    ) -> None:
+        pool = self._workers.flush_pool(log_dir.path)
+        if removal is not None:
+            await self._workers.run(pool, removal.run)
             log_dir.finish_removal(removal)
-        for log_dir, checkpoint in self._logs.begin_checkpoints():
-            await self._workers.run(self._workers.flush, checkpoint.run)
+        if checkpoint is not None:
+            await self._workers.run(pool, checkpoint.run)
             log_dir.finish_checkpoint(checkpoint)
+
+    def _maintained(self, log_dir: LogDir, task: "asyncio.Task[None]") -> None:
+        del self._maintenance[log_dir]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("the maintenance of %s failed", log_dir.path, exc_info=error)
 
     async def _run_cleaner(self) -> None:
         cleaner, workers = self._cleaner, self._workers

@@ -179,7 +179,7 @@ class DownConversion:
         ahead = ReadAhead.of(replica.leader_log(), offset, SEARCHED_BYTES)
         if ahead is not None:
             with suppress(OSError):
-                await workers.run(workers.flush, ahead.run)
+                await workers.run(workers.read_pool(ahead.file.path), ahead.run)
         log = replica.leader_log()
         return log.read(offset, limit, FetchIsolation.HIGH_WATERMARK, min_one=True).records
 

@@ -1,4 +1,9 @@
-"""Flushes of logs on a thread: one at a time for each log, shared by all callers that wait."""
+"""Flushes of logs on a thread: one at a time for each log, shared by all callers that wait.
+
+A disk may not respond for a long time, or never. A log whose flush has been running for `STALL_S`
+seconds accepts no more records until the flush has ended: otherwise records and requests that wait
+for them would pile up.
+"""
 
 import asyncio
 import logging
@@ -10,6 +15,7 @@ from penstock.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
 
+STALL_S = 60.0
 _RETRY_S = 0.005
 
 
@@ -20,6 +26,8 @@ class LogFlusher:
         self._workers = workers
         self._running: dict[Log, asyncio.Future[None]] = {}
         self._next: dict[Log, asyncio.Future[None]] = {}
+        self._started: dict[Log, float] = {}
+        """When the running flush of each log began, on the loop's clock; the oldest first."""
 
     def flush(self, log: Log) -> "asyncio.Future[None]":
         """Makes the current content of the log durable; the future completes, or fails, with it.
@@ -42,9 +50,11 @@ class LogFlusher:
 
     def _run(self, log: Log, task: FlushTask, done: "asyncio.Future[None]") -> None:
         loop = asyncio.get_running_loop()
-        ran = loop.run_in_executor(self._workers.flush, task.run)
+        pool = self._workers.flush_pool(log.directory.rpartition("/")[0])
+        ran = loop.run_in_executor(pool, task.run)
         # Not `done`, which a caller may have cancelled while the flush is still running.
         self._running[log] = ran
+        self._started[log] = loop.time()
         ran.add_done_callback(lambda ran: self._ran(log, task, done, ran))
 
     def _ran(
@@ -55,6 +65,11 @@ class LogFlusher:
         ran: "asyncio.Future[None]",
     ) -> None:
         del self._running[log]
+        started = self._started.pop(log)
+        if log.guard.is_stalled:
+            log.guard.resume()
+            seconds = asyncio.get_running_loop().time() - started
+            logger.warning("the flush of %s has ended after %d s", log.partition, seconds)
         # If the log was deleted or failed during the flush, that has been reported already.
         level = logging.ERROR if log.failure is None else logging.DEBUG
         try:
@@ -88,6 +103,26 @@ class LogFlusher:
             done.set_result(None)
         else:
             self._run(log, task, done)
+
+    def refuse_stalled(self) -> None:
+        """Makes logs whose flush has been running for too long refuse records; called regularly."""
+        limit = asyncio.get_running_loop().time() - STALL_S
+        for log, started in self._started.items():
+            if started > limit:
+                return
+            if not log.guard.is_stalled and log.failure is None:
+                log.guard.stall(
+                    KafkaStorageError(
+                        f"{log.partition} accepts no records: its flush has been running for more "
+                        f"than {STALL_S:g} s, so the disk of {log.directory} may hang",
+                        remedy="check the disk; it continues when the flush has ended",
+                    )
+                )
+
+    @property
+    def running_logs(self) -> list[Log]:
+        """The logs that are being flushed."""
+        return list(self._running)
 
     async def wait_idle(self) -> None:
         """Waits until no flush is in progress."""

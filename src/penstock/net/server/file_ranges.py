@@ -28,6 +28,9 @@ Probe = Callable[[int, int, int], bool]
 """`probe(descriptor, position, size)` returns whether a read would not wait for a disk."""
 
 
+ExecutorOf = Callable[[SendableFile], ThreadPoolExecutor]
+
+
 class FileGoneError(Exception):
     """The range does not exist any more: its file was closed or truncated."""
 
@@ -64,16 +67,17 @@ def in_page_cache(fd: int, position: int, size: int) -> bool:
 
 
 class FileLoader:
-    """Probes ranges, and reads cold ones on threads. One for all connections of a server."""
+    """Probes ranges, and reads cold ones on threads. One for all connections of a server.
 
-    def __init__(
-        self, executor: ThreadPoolExecutor | None = None, probe: Probe = in_page_cache
-    ) -> None:
+    `executor_of` returns the threads for a file; without it the loader has its own.
+    """
+
+    def __init__(self, executor_of: ExecutorOf | None = None, probe: Probe = in_page_cache) -> None:
         self.is_warm = probe
         self.loads = 0
         """How many chunks were read on threads."""
-        self._executor = executor
-        self._owned = executor is None
+        self._executor_of = executor_of
+        self._own_executor: ThreadPoolExecutor | None = None
 
     def load(
         self,
@@ -89,10 +93,10 @@ class FileLoader:
 
         Without `keep` the bytes are only read into the page cache, with some that follow them.
         """
-        executor = self._executor
+        executor = self._own_executor if self._executor_of is None else self._executor_of(file)
         if executor is None:
             executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-cold-read")
-            self._executor = executor
+            self._own_executor = executor
         self.loads += 1
 
         def finished(future: asyncio.Future[bytes]) -> None:
@@ -108,9 +112,9 @@ class FileLoader:
         loop.run_in_executor(executor, read, file, position, size).add_done_callback(finished)
 
     def close(self) -> None:
-        if self._owned and self._executor is not None:
-            self._executor.shutdown()
-            self._executor = None
+        if self._own_executor is not None:
+            self._own_executor.shutdown()
+            self._own_executor = None
 
 
 def _read(file: SendableFile, position: int, size: int) -> bytes:

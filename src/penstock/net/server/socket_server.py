@@ -8,7 +8,6 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from heapq import nsmallest
@@ -21,7 +20,7 @@ from penstock.core.memory_budget import MemoryBudget
 from penstock.net.framing import FrameMemory
 from penstock.net.server.acceptor import Acceptor, ConnectionThrottle, NoThrottle
 from penstock.net.server.connection import Connection, Peer
-from penstock.net.server.file_ranges import FileLoader
+from penstock.net.server.file_ranges import ExecutorOf, FileLoader
 from penstock.net.server.host_names import overrides_by_name, resolve_overrides
 from penstock.net.server.limits import Admission, Backlog, Limits, LogRateLimiter
 from penstock.net.server.memory_watch import MemoryWatch
@@ -98,7 +97,7 @@ class SocketServer:
         clock: Clock | None = None,
         logger: logging.Logger | None = None,
         files: FileLoader | None = None,
-        executor: ThreadPoolExecutor | None = None,
+        executor_of: ExecutorOf | None = None,
         throttle: ConnectionThrottle | None = None,
         budget: MemoryBudget | None = None,
     ) -> None:
@@ -111,7 +110,7 @@ class SocketServer:
         self._throttle = throttle or NoThrottle()
         self._clock = clock or _SystemClock()
         self._log = logger or logging.getLogger(__name__)
-        self._files = files or FileLoader(executor)
+        self._files = files or FileLoader(executor_of)
         self._memory = FrameMemory()
         self._budget = budget or MemoryBudget(_UNLIMITED_MEMORY)
         self._budget.on_pressure = self._memory.set_pressure

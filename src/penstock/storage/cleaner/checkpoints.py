@@ -73,9 +73,13 @@ class CleanerCheckpoints:
     def _load(self, log_dir: LogDir) -> dict[TopicPartition, tuple[Log, int]]:
         try:
             loaded = load_offsets(self._disk, _path(log_dir))
-        except CorruptCheckpointError as error:
+        except (CorruptCheckpointError, OSError) as error:
+            # Callers such as the deletion of a log must not fail for that.
             logger.warning(
-                "%s; all compacted logs of the log directory will be cleaned again", error.message
+                "%s cannot be read (%s); all compacted logs of the log directory will be cleaned "
+                "again",
+                _path(log_dir),
+                error.strerror if isinstance(error, OSError) else error.message,
             )
             loaded = {}
         logs = log_dir.logs

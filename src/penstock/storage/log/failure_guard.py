@@ -7,6 +7,8 @@ A lack of space or descriptors is no failure: the operation that met it is refus
 is attempted. That holds for operations that then have changed nothing, such as appends and reads.
 A sync that fails for lack of space stops the log: the kernel may have dropped what it could not
 write.
+
+A log whose flush does not end is stalled: it refuses records until the flush has ended.
 """
 
 import errno
@@ -40,7 +42,7 @@ class FailureGuard:
     ends a flush or a staged operation: then, too, it is unknown what is on the disk.
     """
 
-    __slots__ = ("_local", "_partition", "failure", "is_reloadable", "on_failure")
+    __slots__ = ("_local", "_partition", "failure", "is_reloadable", "on_failure", "refusal")
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class FailureGuard:
         self.on_failure = on_failure
         self.failure: KafkaStorageError | None = None
         """Why the log refuses changes; None while it accepts them."""
+        self.refusal: KafkaStorageError | None = None
+        """Why the log refuses records: its failure, or that it is stalled."""
         self.is_reloadable = False
         """Whether the log has stopped for lack of room, so that it can be loaded again."""
 
@@ -65,7 +69,25 @@ class FailureGuard:
     def stop(self, failure: KafkaStorageError) -> None:
         """Makes the log refuse every change with this error, unless it has failed already."""
         if self.failure is None:
-            self.failure = failure
+            self.failure = self.refusal = failure
+
+    @property
+    def is_stalled(self) -> bool:
+        return self.refusal is not None and self.failure is None
+
+    def stall(self, refusal: KafkaStorageError) -> None:
+        """Refuses records with this error until `resume`."""
+        logger.error("%s", refusal.message)
+        self.refusal = refusal
+
+    def resume(self) -> None:
+        """Accepts records again, after `stall`, unless the log has failed since."""
+        self.refusal = self.failure
+
+    def require_appendable(self) -> None:
+        """Raises the failure, or the reason why the log is stalled."""
+        if self.refusal is not None:
+            raise self.refusal.with_traceback(None)
 
     def run(self, action: Callable[[], T]) -> T:
         """Returns the result of `action`; an `OSError` stops the log."""
@@ -133,7 +155,7 @@ class FailureGuard:
                     f"It is recovered when there is room: "
                     f"{remedy_for(error, self._local.directory)}"
                 )
-            self.failure = KafkaStorageError(
+            self.failure = self.refusal = KafkaStorageError(
                 f"{self._partition} is offline: {describe_error(error)} in "
                 f"{self._local.directory}. {remedy}"
             )

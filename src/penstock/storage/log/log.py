@@ -188,8 +188,8 @@ class Log:
         Appends all batches or none: an error leaves the log unchanged. For a batch that was
         appended before, it returns the offsets of the first append (P3).
         """
-        if self.guard.failure is not None:
-            raise self.guard.failure
+        if self.guard.refusal is not None:
+            self.guard.require_appendable()
         now_ms = self.clock.now_ms()
         policy = self._policy
         if origin is AppendOrigin.CLIENT and policy.is_plain:
@@ -236,7 +236,7 @@ class Log:
                 verification_guard=verification_guard,
                 transaction_version=transaction_version,
             )
-        self.guard.require_writable()
+        self.guard.require_appendable()
         now_ms = self.clock.now_ms()
         batches = prepared.assign(self.local.next_offset, leader_epoch, now_ms)
         return self._append_assigned(
@@ -251,7 +251,7 @@ class Log:
         them cannot be written, the log ends before it. Raises OFFSET_OUT_OF_RANGE when the batches
         start before the log end offset.
         """
-        self.guard.require_writable()
+        self.guard.require_appendable()
         if leader_epoch is None:
             headers = [header for _, header in verify_batches(data)]
         else:

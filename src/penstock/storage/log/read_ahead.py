@@ -6,7 +6,7 @@ loop, which serves all other clients. The Fetch handler therefore runs a `ReadAh
 thread first.
 """
 
-from penstock.storage.disk import File
+from penstock.storage.file_cache import CachedFile
 from penstock.storage.log.log import Log
 
 _BLOCK_BYTES = 1024 * 1024
@@ -15,8 +15,8 @@ _BLOCK_BYTES = 1024 * 1024
 class ReadAhead:
     """Reads a range of a segment and discards the bytes."""
 
-    def __init__(self, file: File, position: int, end: int) -> None:
-        self._file = file
+    def __init__(self, file: CachedFile, position: int, end: int) -> None:
+        self.file = file
         self._position = position
         self._end = end
 
@@ -43,4 +43,4 @@ class ReadAhead:
     def run(self) -> None:
         """Reads the range, on any thread. Raises the `OSError` that the read raises."""
         for position in range(self._position, self._end, _BLOCK_BYTES):
-            self._file.read_at(position, min(_BLOCK_BYTES, self._end - position))
+            self.file.read_at(position, min(_BLOCK_BYTES, self._end - position))

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import (
@@ -52,17 +51,14 @@ class DirCheckpoints:
     def begin_write(self, *log_maps: Mapping[TopicPartition, Log]) -> FileWrite:
         """Returns the write of the checkpoints for these logs, for any thread.
 
-        The thread encodes them: that takes longer than the event loop has for 100,000 logs.
+        The thread reads the offsets and encodes them: that takes longer than the event loop has
+        for 100,000 logs. Each offset that it reads is valid, however late.
         """
-        offsets = [
-            _Offsets(partition, log.local.recovery_point, log.high_watermark, log.log_start_offset)
-            for logs in log_maps
-            for partition, log in logs.items()
-        ]
+        logs = [item for log_map in log_maps for item in log_map.items()]
         unloadable = {name: dict(known) for name, known in self._unloadable_offsets.items()}
         return self._files.begin_write(
             {
-                self._path(name): partial(_encode, unloadable.get(name, {}), offsets, select)
+                self._path(name): partial(_encode, unloadable.get(name, {}), logs, select)
                 for name, select in _SELECTORS.items()
             }
         )
@@ -71,38 +67,29 @@ class DirCheckpoints:
         return f"{self._directory}/{name}"
 
 
-class _Offsets(NamedTuple):
-    """The offsets of one log in the checkpoints."""
-
-    partition: TopicPartition
-    recovery_point: int
-    high_watermark: int
-    log_start_offset: int
-
-
-def _log_start_offset(offsets: _Offsets) -> int | None:
+def _log_start_offset(log: Log) -> int | None:
     # Stored even if the first segment starts there: earlier segments that were deleted may
     # reappear until the directory is synced.
-    return offsets.log_start_offset if offsets.log_start_offset > 0 else None
+    return log.log_start_offset if log.log_start_offset > 0 else None
 
 
-_SELECTORS: Mapping[str, Callable[[_Offsets], int | None]] = {
-    RECOVERY_POINT_CHECKPOINT: lambda offsets: offsets.recovery_point,
-    REPLICATION_OFFSET_CHECKPOINT: lambda offsets: offsets.high_watermark,
+_SELECTORS: Mapping[str, Callable[[Log], int | None]] = {
+    RECOVERY_POINT_CHECKPOINT: lambda log: log.local.recovery_point,
+    REPLICATION_OFFSET_CHECKPOINT: lambda log: log.high_watermark,
     LOG_START_OFFSET_CHECKPOINT: _log_start_offset,
 }
 
 
 def _encode(
     unloadable: Mapping[TopicPartition, int],
-    offsets: Sequence[_Offsets],
-    select: Callable[[_Offsets], int | None],
+    logs: Sequence[tuple[TopicPartition, Log]],
+    select: Callable[[Log], int | None],
 ) -> bytes:
-    selected = dict(unloadable)
-    for log_offsets in offsets:
-        offset = select(log_offsets)
+    offsets = dict(unloadable)
+    for partition, log in logs:
+        offset = select(log)
         if offset is None:
-            selected.pop(log_offsets.partition, None)
+            offsets.pop(partition, None)
         else:
-            selected[log_offsets.partition] = offset
-    return encode_offsets(selected)
+            offsets[partition] = offset
+    return encode_offsets(offsets)

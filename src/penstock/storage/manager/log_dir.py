@@ -5,7 +5,7 @@ disk offline, and none on another disk.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -108,6 +108,8 @@ class LogDir:
         self._unremoved_segments: list[LogSegment] = []
         self._removal_slices = LogSlices(lambda: self.logs.values())
         self._next_warning_ms = 0
+        self.closed_logs = 0
+        """The progress of `close`."""
         self.has_stale_checkpoint = False
         """Whether the checkpoints could not be written for lack of room. Until they are, no log is
         created: they may have offsets of a deleted partition of the same name."""
@@ -546,16 +548,21 @@ class LogDir:
         if self.error is not None:
             raise self.error.with_traceback(None)
 
-    def close(self) -> None:
+    def close(self, busy_logs: Collection[Log] = ()) -> None:
         """Closes the logs and marks the directory as clean if everything could be written.
 
-        Leaves a directory that could not be opened unchanged: it may belong to another broker.
+        Leaves a directory that could not be opened unchanged: it may belong to another broker. Also
+        leaves `busy_logs`, whose flush does not end; the directory is not clean then.
         """
         lock, self._lock = self._lock, None
         if lock is None:
             return
         for log in self.logs.values():
-            self._close_log(log)
+            if log in busy_logs:
+                log.guard.stop(KafkaStorageError(f"the flush of {log.partition} has not ended"))
+            else:
+                self._close_log(log)
+            self.closed_logs += 1
         for removal in self._delayed_removals:
             if removal.directory.log is not None:
                 removal.directory.log.local.close_handlers()

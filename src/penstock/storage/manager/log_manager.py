@@ -7,6 +7,7 @@ thread. Blocking methods are for the start and the shutdown.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from penstock.core.clock import Clock
@@ -520,8 +521,10 @@ class LogManager:
                         tasks.append((log, task))
         return tasks
 
-    def begin_checkpoints(self) -> list[tuple[LogDir, FileWrite]]:
-        """Returns the checkpoints that are due, to be run on a worker thread.
+    def begin_checkpoints(
+        self, busy_dirs: Collection[LogDir] = ()
+    ) -> list[tuple[LogDir, FileWrite]]:
+        """Returns the checkpoints that are due, except of `busy_dirs`, for a worker thread.
 
         Pass each to `LogDir.finish_checkpoint` afterwards.
         """
@@ -534,15 +537,25 @@ class LogManager:
         if now < self._last_checkpoint_ms + interval_ms:
             return []
         self._last_checkpoint_ms = now
-        tasks = [(log_dir, log_dir.begin_checkpoint()) for log_dir in self.online_dirs]
+        tasks = [
+            (log_dir, log_dir.begin_checkpoint())
+            for log_dir in self.online_dirs
+            if log_dir not in busy_dirs
+        ]
         return [(log_dir, task) for log_dir, task in tasks if task is not None]
 
-    def begin_removals(self) -> list[tuple[LogDir, RemovalTask]]:
-        """Returns the removals of deleted files that are due, to be run on a worker thread.
+    def begin_removals(
+        self, busy_dirs: Collection[LogDir] = ()
+    ) -> list[tuple[LogDir, RemovalTask]]:
+        """Returns the removals of deleted files that are due, except of `busy_dirs`, for a thread.
 
         Pass each to `LogDir.finish_removal` afterwards.
         """
-        tasks = [(log_dir, log_dir.begin_removal()) for log_dir in self.online_dirs]
+        tasks = [
+            (log_dir, log_dir.begin_removal())
+            for log_dir in self.online_dirs
+            if log_dir not in busy_dirs
+        ]
         return [(log_dir, task) for log_dir, task in tasks if task is not None]
 
     def shutdown(self) -> None:
@@ -550,9 +563,16 @@ class LogManager:
 
         Flushes, cleanings and moves on worker threads must be finished before.
         """
+        for close in self.begin_shutdown():
+            close()
+
+    def begin_shutdown(self, busy_logs: Collection[Log] = ()) -> list[Callable[[], None]]:
+        """Returns a `LogDir.close` for each directory, to be run on threads of their own.
+
+        `busy_logs` are left as they are: a flush of them does not end.
+        """
         self._moves.close()
-        for log_dir in self.dirs:
-            log_dir.close()
+        return [partial(log_dir.close, busy_logs) for log_dir in self.dirs]
 
 
 def _for_each(logs: Iterable[Log], action: Callable[[Log], object]) -> None:

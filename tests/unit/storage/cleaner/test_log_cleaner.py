@@ -119,6 +119,19 @@ class TestCleaning:
         assert "will be cleaned again" in caplog.text
         assert checkpoint(broker) == {TP: 12}
 
+    def test_a_log_is_deleted_although_the_checkpoint_cannot_be_read(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        broker = Broker()
+        fill(broker)
+        broker.clean()
+        broker.stop()
+        broker.start()
+        broker.disk.fail("read", f"*/{CLEANER_OFFSET_CHECKPOINT}", errno.EMFILE)
+        broker.manager.delete(TP)
+        assert broker.manager.get(TP) is None
+        assert "cannot be read (Too many open files)" in caplog.text
+
     def test_files_keep_the_time_of_the_last_original(self) -> None:
         broker = Broker()
         fill(broker, segments=1)
