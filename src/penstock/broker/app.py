@@ -77,7 +77,7 @@ from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.broker.workers import Workers
 from penstock.cluster.factory import open_store
-from penstock.cluster.store import Snapshot
+from penstock.cluster.store import MetadataStore, Snapshot
 from penstock.controller.broker_updates import BrokerUpdate
 from penstock.controller.brokers import claim_controller, register_broker
 from penstock.controller.image import ClusterImage
@@ -166,6 +166,8 @@ class App:
         """Returns the bound addresses once the broker serves requests; KafkaError if it cannot."""
         try:
             return await self._start()
+        except GeneratorExit:
+            raise  # the loop has gone: nothing can be awaited
         except BaseException:
             await self.stop()
             raise
@@ -236,9 +238,7 @@ class App:
         closing.callback(self._workers.close)
         if store_config(self._config).is_shared:
             check_inter_broker_settings(self._config)
-        store = await self._workers.run(
-            self._workers.store, lambda: open_store(store_config(self._config))
-        )
+        store = await self._workers.run(self._workers.store, self._open_store)
         closing.callback(store.close)
         self._store = store
         self._metadata = BrokerMetadata(self._image, self._pacer)
@@ -299,6 +299,10 @@ class App:
                     "check that it can reach the inter-broker listener of this broker",
                     self._image.controller_id,
                 )
+
+    def _open_store(self) -> MetadataStore:
+        """Opens the metadata store, on a thread. Tests have one of their own."""
+        return open_store(store_config(self._config))
 
     def _cluster_id_of_logs(self) -> str | None:
         """Returns the cluster id in the log directories' `meta.properties`, if one has it."""

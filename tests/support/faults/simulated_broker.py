@@ -99,8 +99,11 @@ class _NoServer:
     def __init__(self) -> None:
         self.limits = Limits()
 
-    async def start(self, listeners: Sequence[Listener]) -> list[Address]:
+    async def bind(self, listeners: Sequence[Listener]) -> list[Address]:
         return [Address(listener.name, "127.0.0.1", PORT) for listener in listeners]
+
+    def accept(self) -> None:
+        """Does nothing: there are no connections."""
 
     async def close(self, grace_s: float) -> None:
         """Does nothing: there are no connections."""
