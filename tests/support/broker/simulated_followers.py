@@ -7,7 +7,7 @@ with replicated_topic(broker, client, "t") as topic, topic.follower(7) as follow
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -89,7 +89,7 @@ class ReplicatedTopic:
         self.controller = controller
         self.leader_id = broker.app.broker.broker_id
 
-    def call(self, function: "Any", partition: int = 0) -> Any:
+    def call(self, function: Callable[[Replica], T], partition: int = 0) -> T:
         """Runs a function with the replica, on the thread of the broker."""
         return self.broker.call(lambda inside: function(inside.replicas.find(self.name, partition)))
 
@@ -119,16 +119,15 @@ class ReplicatedTopic:
 
     @property
     def high_watermark(self) -> int:
-        return int(self.call(lambda replica: replica.log.high_watermark))
+        return self.call(lambda replica: replica.log.high_watermark)
 
     @property
     def leader_epoch(self) -> int:
-        return int(self.call(lambda replica: replica.partition.leader_epoch))
+        return self.call(lambda replica: replica.partition.leader_epoch)
 
     @property
     def isr(self) -> tuple[int, ...]:
-        isr: tuple[int, ...] = self.call(lambda replica: replica.partition.isr)
-        return isr
+        return self.call(lambda replica: replica.partition.isr)
 
     @contextmanager
     def follower(self, broker_id: int) -> Iterator["Follower"]:
@@ -177,6 +176,23 @@ def replicated_topic(
 ) -> Iterator[ReplicatedTopic]:
     """Creates a topic and tells the broker that it leads it with two followers."""
     topic_id = make_topic(client, name, partitions, configs)
+    with with_followers(
+        broker, name, topic_id, partitions=partitions, isr=isr, racks=racks
+    ) as topic:
+        yield topic
+
+
+@contextmanager
+def with_followers(
+    broker: RunningBroker,
+    name: str,
+    topic_id: UUID,
+    *,
+    partitions: int = 1,
+    isr: tuple[int, ...] | None = None,
+    racks: Mapping[int, str] | None = None,
+) -> Iterator[ReplicatedTopic]:
+    """Tells the broker that it leads an existing topic with two followers."""
     controller = SimulatedController()
 
     def add_brokers(inside: Broker) -> Any:
