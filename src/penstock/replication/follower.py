@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 FollowerRequest: TypeAlias = FetchRequest | ListOffsetsRequest | OffsetForLeaderEpochRequest
 FollowerResponse: TypeAlias = FetchResponse | ListOffsetsResponse | OffsetForLeaderEpochResponse
 
+_FIRST_DELAY_MS = 50
 _LOG_START_CHECK_MS = 5_000
 """How often the leader is notified of log start offsets that retention has changed here."""
 
@@ -180,10 +181,17 @@ class FollowerMachine:
     # --- errors
 
     def delay(self, state: PartitionFetchState, now_ms: int) -> None:
-        """Leaves a partition out for `replica.fetch.backoff.ms`, after an error that may pass."""
+        """Leaves a partition out for a while, after an error that may pass.
+
+        The first delays are short: after an election the leader may learn of it a moment later than
+        its followers. If the error persists, they grow up to `replica.fetch.backoff.ms`.
+        """
         if state.is_removed or state.delayed_until_ms is not None:
             return
-        state.delayed_until_ms = now_ms + self._settings.replica_fetch_backoff_ms
+        state.delay_ms = min(
+            max(2 * state.delay_ms, _FIRST_DELAY_MS), self._settings.replica_fetch_backoff_ms
+        )
+        state.delayed_until_ms = now_ms + state.delay_ms
         self._session.drop(state)
         self._throttled.pop(state, None)
         self._delays += 1
@@ -464,6 +472,7 @@ class FollowerMachine:
         The high watermark never exceeds the local log end offset, nor the leader's high watermark.
         """
         state = append.state
+        state.delay_ms = 0
         log = state.log
         log_end_offset = log.log_end_offset
         if log_end_offset != state.fetch_offset:

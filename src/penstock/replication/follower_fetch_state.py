@@ -46,6 +46,7 @@ class PartitionFetchState:
     """A partition that follows the leader of one epoch; a new epoch has a new state."""
 
     __slots__ = (
+        "delay_ms",
         "delayed_until_ms",
         "fetch_offset",
         "is_removed",
@@ -75,6 +76,8 @@ class PartitionFetchState:
         """Offsets between this log's end and the leader's high watermark; None if unknown."""
         self.delayed_until_ms: int | None = None
         """When the partition is fetched again after an error."""
+        self.delay_ms = 0
+        """The last delay; 0 if the last fetch has succeeded."""
         self.is_removed = False
         """Whether another state, or none, is in its place: nothing may be appended for it."""
         self.sent_offset = UNDEFINED_OFFSET

@@ -121,6 +121,7 @@ class ReplicaFetcher:
         self._context = context
         self._wake_up = asyncio.Event()
         self._is_reachable = True
+        self._is_closed = False
         self._task = asyncio.create_task(self._run())
 
     def add(self, key: TopicPartition, initial: InitialFetch) -> None:
@@ -135,6 +136,7 @@ class ReplicaFetcher:
 
     async def close(self) -> None:
         """Ends the task and closes the connection; truncations continue."""
+        self._is_closed = True
         self._task.cancel()
         await asyncio.wait([self._task])
         await self._client.close()
@@ -142,7 +144,7 @@ class ReplicaFetcher:
     # --- requests
 
     async def _run(self) -> None:
-        while True:
+        while not self._is_closed:
             try:
                 await self._run_once()
             except Exception:
@@ -174,8 +176,10 @@ class ReplicaFetcher:
         timeout_s = None
         if until_ms is not None:
             timeout_s = max(0, until_ms - self._context.clock.monotonic_ms()) / 1000
+        # Not `wait_for`: before Python 3.12 it ignores a cancellation that comes with the event.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._wake_up.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._wake_up.wait()
 
     async def _send(self, request: FollowerRequest) -> FollowerResponse:
         client, leader_id = self._client, self.leader_id

@@ -520,3 +520,20 @@ def test_a_partition_without_leader_is_not_fetched(tmp_path: Path) -> None:
             assert cluster.replicas[P0].log.log_end_offset == 3
 
     asyncio.run(work())
+
+
+def test_fetchers_that_wait_can_be_closed(tmp_path: Path) -> None:
+    """The removal wakes the fetcher up just when it is cancelled."""
+
+    async def work() -> None:
+        for _ in range(5):
+            async with running(tmp_path) as cluster:
+                append(cluster.leader_log(), 3)
+                cluster.leader.errors[P0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+                cluster.follow()
+                await until(lambda: bool(cluster.clients[0].requests))
+                await asyncio.sleep(0.002)
+                async with asyncio.timeout(5):
+                    await cluster.manager.close()
+
+    asyncio.run(work())
