@@ -6,7 +6,12 @@ from uuid import UUID
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_channel import ControllerChannelManager, ControlResult
-from penstock.controller.broker_updates import BrokerUpdate, ReplicaStop, broker_updates
+from penstock.controller.broker_updates import (
+    BrokerUpdate,
+    ReplicaStop,
+    broker_updates,
+    full_update,
+)
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Assignment,
@@ -84,6 +89,7 @@ class _Controller:
     def register(self, port: int, epoch: int = 1) -> None:
         endpoint = Endpoint("PLAINTEXT", "localhost", port, SecurityProtocol.PLAINTEXT)
         self.commit(Put(BrokerRecord(1, (endpoint,), None, 0, {}, epoch)))
+        self.send(full_update(self.image, 1))
 
     def create(self, topic: str = "t") -> None:
         assignments = {number: Assignment((1,)) for number in range(2)}

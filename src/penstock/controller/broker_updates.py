@@ -10,7 +10,7 @@ Brokers do not see a topic that is being deleted: it leaves their metadata when 
 requested, and `topic_deletion.py` decides when its replicas are stopped.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeGuard
 
 from penstock.controller.image import ClusterImage
@@ -27,6 +27,7 @@ from penstock.controller.metadata import (
     TopicKey,
     TopicRecord,
 )
+from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicId, TopicPartition
 
 EPOCH_DURING_DELETE: Final = -2
@@ -83,14 +84,21 @@ def full_update(image: ClusterImage, broker_id: int) -> BrokerUpdate:
 
 
 def broker_updates(
-    image: ClusterImage, changes: Sequence[Change], stops: ReplicaStops | None = None
+    image: ClusterImage,
+    changes: Sequence[Change],
+    stops: ReplicaStops | None = None,
+    awaiting: Collection[int] = (),
 ) -> dict[int, BrokerUpdate]:
     """Returns the updates that follow from committed changes, by live broker.
 
     `image` does not contain the changes yet. Replicas of a partition receive its state if its
     leader epoch has changed; a leader that changed its ISR knows it already. Replicas that are no
-    longer assigned are deleted. A broker that has registered with the changes gets a full update.
-    `stops` are replicas to stop in addition; their brokers do not receive the partitions' states.
+    longer assigned are deleted. `stops` are replicas to stop in addition; their brokers do not
+    receive the partitions' states.
+
+    A broker that has registered with the changes gets nothing: it must not lead in the epochs from
+    before its restart. It gets a full update after the controller has reacted (`reactions.py`).
+    Until then it is one of those in `awaiting`, which get only stops.
     """
     delta = _Delta(image, changes)
     delta.collect()
@@ -98,24 +106,24 @@ def broker_updates(
     for broker_id, additional_stops in (stops or {}).items():
         replica_stops.setdefault(broker_id, []).extend(additional_stops)
     updates: dict[int, BrokerUpdate] = {}
-    if delta.started:
-        after = image.after(changes)
-        updates = _full_updates(after, delta.started, _all_metadata(after))
     for broker_id, broker in delta.live.items():
+        if broker_id in delta.started:
+            continue
         partitions: Sequence[PartitionUpdate] = delta.partitions.get(broker_id, ())
         broker_stops = replica_stops.get(broker_id, ())
-        if broker_stops and partitions:
+        metadata: Sequence[Change] = delta.metadata
+        if broker_id in awaiting:
+            partitions, metadata = (), ()
+        elif broker_stops and partitions:
             stopped = {stop.key for stop in broker_stops}
             partitions = [update for update in partitions if update.record.key not in stopped]
-        if broker_id in updates:
-            updates[broker_id] = updates[broker_id]._replace(stops=broker_stops)
-        elif partitions or delta.metadata or broker_stops:
+        if partitions or metadata or broker_stops:
             updates[broker_id] = BrokerUpdate(
                 image.controller_id,
                 image.controller_epoch,
                 broker.epoch,
                 partitions,
-                delta.metadata,
+                metadata,
                 broker_stops,
             )
     return updates
@@ -124,14 +132,22 @@ def broker_updates(
 def metadata_changes(image: ClusterImage, update: BrokerUpdate) -> Sequence[Change]:
     """Returns the changes that a broker with this image applies for an update's metadata.
 
-    A full update deletes what it does not contain; what has not changed is left out of it.
+    A full update deletes what it does not contain; what has not changed is left out of it. Without
+    any metadata it is that of a LeaderAndIsr request: UpdateMetadata follows.
     """
-    if not update.is_full:
+    if not update.is_full or not update.metadata:
         return update.metadata
     return image.changes_to(
         (change.record for change in update.metadata if isinstance(change, Put)),
         is_included=lambda key: isinstance(key, BrokerKey | TopicKey | TopicPartition),
     )
+
+
+def deletion_errors(
+    stops: Iterable[ReplicaStop], errors: Mapping[TopicPartition, ErrorCode]
+) -> dict[TopicPartition, ErrorCode]:
+    """Returns the errors of the replicas that were to be deleted, not only stopped."""
+    return {stop.key: errors[stop.key] for stop in stops if stop.delete and stop.key in errors}
 
 
 def _all_metadata(image: ClusterImage) -> list[Change]:

@@ -100,12 +100,22 @@ class PartitionChanges:
         return PartitionState(record, self._image.topics[key.topic].assignments[key.partition])
 
     def add(self, state: PartitionState) -> None:
-        key = state.record.key
+        """Adds the next state of a partition; two in a row become one step of its epochs."""
+        record = state.record
+        key = record.key
         previous = self.current(key)
         self.leaderships.move(
-            NO_LEADER if previous is None else previous.record.leader, state.record.leader
+            NO_LEADER if previous is None else previous.record.leader, record.leader
         )
-        self._states[key] = state
+        if key in self._states:
+            stored = self._image.partitions.get(key)
+            next_epoch = 0 if stored is None else stored.leader_epoch + 1
+            record = replace(
+                record,
+                leader_epoch=min(record.leader_epoch, next_epoch),
+                partition_epoch=0 if stored is None else stored.partition_epoch + 1,
+            )
+        self._states[key] = PartitionState(record, state.assignment)
 
     def changes(self) -> list[Change]:
         assignments: dict[str, dict[int, Assignment]] = {}
@@ -169,7 +179,8 @@ def next_partition_state(
 
     def eligible(replicas: Iterable[int]) -> list[int]:
         up = [r for r in replicas if r in live and r not in offline]
-        return [r for r in up if r not in restarted and r not in rules.shutting_down] or up
+        complete = [r for r in up if r not in restarted] or up
+        return [r for r in complete if r not in rules.shutting_down] or complete
 
     def choose(candidates: Container[int]) -> int:
         replicas = target.replicas

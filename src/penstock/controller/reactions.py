@@ -4,24 +4,26 @@
     reactions.observe_response(image, response)   # every response of a broker
     while reactions.are_pending:
         result = reactions.decide(image, rules)   # again on a newer image after a conflict
-        commit(result.changes)
-        reactions.finish(result.response)
+        commit(result.changes)                    # brokers get broker_updates(…, awaiting)
+        reactions.finish(result.response)         # then full updates of `refreshed` brokers
 
 A failed broker, a request under `/admin` or an offline replica is only noted when it is observed.
 `decide` then compares the image with what should be: the leaders and ISRs of all partitions,
 pending reassignments, elections and deletions. So it makes no difference in which order facts
 arrive, and a new controller, which has only the image, reaches the same decisions.
 
-The calls must not overlap; `decide` alone may run on another thread.
+The calls must not overlap; `decide` alone may run on another thread. A response to a decision's
+updates is observed after `finish`.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from penstock.controller.broker_updates import ReplicaStop, ReplicaStops
 from penstock.controller.election import add_partition_states, controlled_shutdown
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
+    Assignment,
     BrokerKey,
     BrokerRecord,
     Change,
@@ -60,7 +62,7 @@ class ControlResponse(NamedTuple):
     partition_errors: Mapping[TopicPartition, ErrorCode]
     """Errors of LeaderAndIsr; KAFKA_STORAGE_ERROR means that the replica is offline."""
     stop_errors: Mapping[TopicPartition, ErrorCode]
-    """Results of StopReplica, NONE for replicas that have been stopped or deleted."""
+    """Results of StopReplica for replicas that it deletes; NONE for those that are deleted."""
 
 
 class HandledFacts(NamedTuple):
@@ -71,7 +73,8 @@ class HandledFacts(NamedTuple):
     offline: frozenset[tuple[TopicPartition, int]]
     deletions: ReplicaStops
     refreshed: frozenset[int]
-    """Brokers that get a full update again: their responses show which replicas are offline."""
+    """Brokers that get a full update when the changes are applied: those that have registered, and
+    those whose responses shall show which replicas are offline."""
 
 
 class ControllerReactions:
@@ -98,6 +101,11 @@ class ControllerReactions:
         )
 
     @property
+    def awaiting(self) -> Collection[int]:
+        """Brokers that get a full update with the next decision, and only stops before."""
+        return self._to_refresh
+
+    @property
     def are_pending(self) -> bool:
         return self._generation != self._handled_generation
 
@@ -119,7 +127,9 @@ class ControllerReactions:
                 if registered is None or registered.epoch != broker.epoch:
                     self._restart_broker(broker.broker_id)
                     self._restarted.add(broker.broker_id)
+                    self._to_refresh.add(broker.broker_id)
             case TopicRecord() as topic:
+                self._keep_offline(topic.topic, topic.assignments)
                 if self._concerns(image, topic, put_keys):
                     self._generation += 1
             case LogDirEventRecord() as event:
@@ -140,6 +150,7 @@ class ControllerReactions:
                 self._restarted.discard(broker_id)
             case TopicKey(topic):
                 self._deletions.forget_topic(topic)
+                self._keep_offline(topic, {})
                 if image.reassign_partitions is not None:
                     self._generation += 1
 
@@ -149,11 +160,21 @@ class ControllerReactions:
         self._to_refresh.discard(broker_id)
         self._deletions.restart_broker(broker_id)
         self._new_offline = {entry for entry in self._new_offline if entry[1] != broker_id}
-        if self.offline_replicas:
-            remaining = {
-                key: brokers - {broker_id} for key, brokers in self.offline_replicas.items()
-            }
-            self.offline_replicas = {key: brokers for key, brokers in remaining.items() if brokers}
+        for key, brokers in list(self.offline_replicas.items()):
+            self._set_offline(key, brokers - {broker_id})
+
+    def _keep_offline(self, topic: str, assignments: Mapping[int, Assignment]) -> None:
+        """Forgets the offline replicas of a topic that are not assigned."""
+        for key in [key for key in self.offline_replicas if key.topic == topic]:
+            assignment = assignments.get(key.partition)
+            replicas = () if assignment is None else assignment.replicas
+            self._set_offline(key, self.offline_replicas[key].intersection(replicas))
+
+    def _set_offline(self, key: TopicPartition, brokers: frozenset[int]) -> None:
+        if brokers:
+            self.offline_replicas[key] = brokers
+        else:
+            self.offline_replicas.pop(key, None)
 
     def _concerns(self, image: ClusterImage, topic: TopicRecord, put_keys: Set[Key]) -> bool:
         """Returns whether a change of a topic may need a decision.
@@ -172,12 +193,25 @@ class ControllerReactions:
         if broker is None or broker.epoch != response.broker_epoch:
             return
         for key, error in response.partition_errors.items():
-            offline = self.offline_replicas.get(key, frozenset())
-            if error is ErrorCode.KAFKA_STORAGE_ERROR and response.broker_id not in offline:
-                self.offline_replicas[key] = offline | {response.broker_id}
-                self._new_offline.add((key, response.broker_id))
-                self._generation += 1
+            self._observe_replica(image, key, response.broker_id, error)
         if self._deletions.complete(response.broker_id, response.stop_errors):
+            self._generation += 1
+
+    def _observe_replica(
+        self, image: ClusterImage, key: TopicPartition, broker_id: int, error: ErrorCode
+    ) -> None:
+        offline = self.offline_replicas.get(key, frozenset())
+        topic = image.topics.get(key.topic)
+        assignment = None if topic is None else topic.assignments.get(key.partition)
+        if assignment is None or broker_id not in assignment.replicas:
+            return
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and broker_id not in offline:
+            self._set_offline(key, offline | {broker_id})
+            self._new_offline.add((key, broker_id))
+            self._generation += 1
+        elif error is ErrorCode.NONE and broker_id in offline:
+            self._set_offline(key, offline - {broker_id})
+            self._new_offline.discard((key, broker_id))
             self._generation += 1
 
     # --- decisions

@@ -125,7 +125,7 @@ def test_a_full_update_replaces_whatever_a_broker_knew(
     target: ClusterImage, known: ClusterImage
 ) -> None:
     update = full_update(target, next(iter(target.brokers)))
-    _, request, *_ = ControlRequests(target, "INTERNAL").of(update)
+    request, *_ = ControlRequests(target, "INTERNAL").of(update)
     assert isinstance(request, UpdateMetadataRequest)
     received = update_of_update_metadata(sent(request, UPDATE_METADATA_VERSION), known)
     directly = known.after([])

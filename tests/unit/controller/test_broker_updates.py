@@ -1,5 +1,6 @@
 """The controller tells each broker once what it must know after an event."""
 
+import pytest
 from msgspec.structs import replace
 
 from penstock.controller.broker_updates import (
@@ -12,6 +13,7 @@ from penstock.controller.broker_updates import (
     full_updates,
     metadata_changes,
 )
+from penstock.controller.control_requests import ControlRequests, update_of_leader_and_isr
 from penstock.controller.election import broker_down, broker_up
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
@@ -22,11 +24,14 @@ from penstock.controller.metadata import (
     Delete,
     PartitionRecord,
     Put,
+    TopicDeletionKey,
+    TopicDeletionRecord,
     TopicKey,
 )
 from penstock.controller.topic_deletion import delete_topic
 from penstock.controller.topics import new_topic
 from penstock.core.ids import TopicId, TopicPartition
+from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from tests.support.cluster.images import CLEAN, add_topic, broker, image_of, state
 
 T0 = TopicPartition("t", 0)
@@ -90,27 +95,26 @@ def test_partitions_that_only_lost_an_offline_replica_are_announced_again() -> N
     assert updates[1].partitions == ()
 
 
-def test_a_registered_broker_gets_everything_and_the_others_the_difference() -> None:
-    image = cluster(1)
+@pytest.mark.parametrize("registered", [(1,), (1, 2)])
+def test_a_broker_that_registers_gets_nothing_before_the_controller_has_reacted(
+    registered: tuple[int, ...],
+) -> None:
+    image = cluster(*registered)
     add_topic(image, "t", (1, 2), (1,))
-    changes = broker_up(image, broker(2, 5), CLEAN)
-    updates = broker_updates(image, changes)
-    image.apply(changes)
-    assert updates[2] == full_update(image, 2)
-    assert updates[2].is_full
-    assert updates[2].broker_epoch == 5
-    assert keys(updates[2]) == [T0]
+    updates = broker_updates(image, [Put(broker(2, 5))])
+    assert list(updates) == [1]
     assert not updates[1].is_full
     assert updates[1].metadata == [Put(broker(2, 5)), Put(state(image, "t"))]
 
 
-def test_a_bounced_broker_gets_everything_again() -> None:
-    image = cluster(0, 1)
-    add_topic(image, "t", (0, 1))
-    updates = broker_updates(image, broker_up(image, broker(0, 9), CLEAN))
-    assert updates[0].is_full
-    assert updates[0].broker_epoch == 9
-    assert keys(updates[0]) == keys(updates[1]) == [T0]
+def test_the_full_update_of_a_broker() -> None:
+    image = cluster(1)
+    add_topic(image, "t", (1, 2), (1,))
+    image.apply(broker_up(image, broker(2, 5), CLEAN))
+    update = full_update(image, 2)
+    assert update.is_full
+    assert update.broker_epoch == 5
+    assert keys(update) == [T0]
 
 
 def test_a_reassignment_creates_new_replicas_and_deletes_removed_ones() -> None:
@@ -173,6 +177,58 @@ def test_a_full_update_removes_what_it_does_not_contain() -> None:
     assert current.controller_epoch == 7
     changes: list[Change] = [Put(state(image, "t"))]
     assert metadata_changes(current, BrokerUpdate(1, 7, 1, metadata=changes)) is changes
+
+
+def test_a_full_leader_and_isr_request_does_not_change_the_metadata() -> None:
+    image = cluster(0, 1)
+    add_topic(image, "t", (0, 1))
+    requests = ControlRequests(image, "PLAINTEXT").of(full_update(image, 1))
+    (request,) = [request for request in requests if isinstance(request, LeaderAndIsrRequest)]
+    update = update_of_leader_and_isr(request)
+    assert update.is_full
+    assert metadata_changes(image, update) == ()
+
+
+def test_a_topic_disappears_when_its_deletion_is_requested() -> None:
+    image = cluster(0, 1, 2)
+    add_topic(image, "t", (0, 1), (1, 0))
+    requested: list[Change] = [Put(TopicDeletionRecord("t"))]
+    updates = broker_updates(image, requested)
+    deletions: list[Change] = [
+        Delete(T0),
+        Delete(TopicPartition("t", 1)),
+        Delete(TopicKey("t")),
+    ]
+    assert sorted(updates) == [0, 1, 2]
+    assert all(update == BrokerUpdate(1, 7, 1, (), deletions) for update in updates.values())
+    image.apply(requested)
+    assert full_updates(image)[0].partitions == []
+    assert [c.record for c in full_updates(image)[0].metadata if isinstance(c, Put)] == [
+        broker(0),
+        broker(1),
+        broker(2),
+    ]
+    completed = [*delete_topic(image, "t"), Delete(TopicDeletionKey("t"))]
+    assert broker_updates(image, completed) == {}
+
+
+def test_a_topic_reappears_when_its_deletion_is_not_possible() -> None:
+    image = cluster(0)
+    add_topic(image, "t", (0,))
+    image.apply([Put(TopicDeletionRecord("t"))])
+    updates = broker_updates(image, [Delete(TopicDeletionKey("t"))])
+    assert updates[0].metadata == [Put(image.topics["t"]), Put(state(image, "t"))]
+
+
+def test_a_reassignment_of_a_topic_that_is_being_deleted_continues() -> None:
+    image = cluster(0, 1)
+    add_topic(image, "t", (0,))
+    image.apply([Put(TopicDeletionRecord("t"))])
+    moved = replace(state(image, "t"), leader_epoch=1, partition_epoch=1)
+    topic = replace(image.topics["t"], assignments={0: Assignment((1, 0), (1,), (0,))})
+    updates = broker_updates(image, [Put(topic), Put(moved)])
+    assert keys(updates[0]) == keys(updates[1]) == [T0]
+    assert updates[0].metadata == updates[1].metadata == []
 
 
 def test_one_event_with_ten_thousand_partitions_is_one_update_for_each_broker() -> None:

@@ -19,6 +19,7 @@ from penstock.controller.broker_updates import (
     BrokerUpdate,
     ReplicaStops,
     broker_updates,
+    deletion_errors,
     full_update,
     full_updates,
 )
@@ -130,7 +131,9 @@ class ActiveController:
     def _apply(self, changes: Sequence[Change]) -> dict[int, BrokerUpdate]:
         """Runs on a thread: an event may concern many thousand partitions."""
         stops, self.stops = self.stops, {}
-        updates = broker_updates(self.image, changes, stops) if self._is_started else {}
+        updates: dict[int, BrokerUpdate] = {}
+        if self._is_started:
+            updates = broker_updates(self.image, changes, stops, self.reactions.awaiting)
         self.reactions.observe(self.image, changes)
         self.image.apply(changes)
         return updates
@@ -144,7 +147,7 @@ class ActiveController:
     async def finish(self, facts: HandledFacts) -> None:
         """Ends a decision whose changes have been applied."""
         self.reactions.finish(facts)
-        if facts.refreshed:
+        if facts.refreshed and self._is_started:
             await self._send(
                 {broker_id: full_update(self.image, broker_id) for broker_id in facts.refreshed}
             )
@@ -185,7 +188,7 @@ class ActiveController:
         """Sends the stops of a decision that changes nothing."""
         if self.stops:
             stops, self.stops = self.stops, {}
-            await self._send(broker_updates(self.image, [], stops))
+            await self._send(broker_updates(self.image, [], stops, self.reactions.awaiting))
 
     async def _send(self, updates: Mapping[int, BrokerUpdate]) -> None:
         for broker_id, update in updates.items():
@@ -199,6 +202,6 @@ class ActiveController:
                     self.broker_id,
                     update_of_own_broker.broker_epoch,
                     result.partitions,
-                    result.stops,
+                    deletion_errors(update_of_own_broker.stops, result.stops),
                 )
             )

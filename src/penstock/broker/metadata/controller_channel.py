@@ -14,9 +14,13 @@ from uuid import UUID
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.inter_broker.client import InterBrokerClient
-from penstock.controller.broker_updates import BrokerUpdate
+from penstock.controller.broker_updates import BrokerUpdate, deletion_errors
 from penstock.controller.control_merging import merge
-from penstock.controller.control_requests import ControlRequest, ControlRequests
+from penstock.controller.control_requests import (
+    ControlRequest,
+    ControlRequests,
+    update_of_stop_replica,
+)
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change
 from penstock.core.clock import Clock
@@ -26,7 +30,7 @@ from penstock.net.client.errors import error_code_of
 from penstock.protocol.api import api
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from penstock.protocol.messages.stop_replica import StopReplicaResponse
+from penstock.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +49,7 @@ class ControlResult(NamedTuple):
     partition_errors: Mapping[TopicPartition, ErrorCode]
     """The replicas that could not be made leader or follower; KAFKA_STORAGE_ERROR: offline."""
     stop_errors: Mapping[TopicPartition, ErrorCode]
-    """The replicas that were stopped, with NONE, and those that could not be."""
+    """The replicas that were deleted, with NONE, and those that could not be."""
 
 
 ResultListener = Callable[[ControlResult], None]
@@ -192,10 +196,14 @@ def control_result(
         match request, response:
             case LeaderAndIsrRequest(), LeaderAndIsrResponse():
                 partition_errors.update(_partition_errors(request, response))
-            case _, StopReplicaResponse():
-                for state in response.partition_errors:
-                    key = TopicPartition(state.topic_name, state.partition_index)
-                    stop_errors[key] = error_code_of(state.error_code)
+            case StopReplicaRequest(), StopReplicaResponse():
+                errors = {
+                    TopicPartition(state.topic_name, state.partition_index): error_code_of(
+                        state.error_code
+                    )
+                    for state in response.partition_errors
+                }
+                stop_errors.update(deletion_errors(update_of_stop_replica(request).stops, errors))
     return ControlResult(broker_id, broker_epoch, error, partition_errors, stop_errors)
 
 
