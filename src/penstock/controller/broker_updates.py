@@ -133,7 +133,7 @@ def metadata_changes(image: ClusterImage, update: BrokerUpdate) -> Sequence[Chan
     """Returns the changes that a broker with this image applies for an update's metadata.
 
     A full update deletes what it does not contain; what has not changed is left out of it. Without
-    any metadata it is that of a LeaderAndIsr request: UpdateMetadata follows.
+    any metadata it is that of a LeaderAndIsr request, which concerns replicas alone.
     """
     if not update.is_full or not update.metadata:
         return update.metadata

@@ -102,8 +102,14 @@ class ControllerRequests:
 
     async def _apply(self, update: BrokerUpdate) -> UpdateResult:
         self._controller_epoch = max(self._controller_epoch, update.controller_epoch)
+        changes = metadata_changes(self._metadata.image, update)
+        if update.is_full:
+            # Before a replica becomes that of a coordinator, which takes unknown topics for
+            # deleted ones.
+            await self._metadata.publish(changes)
         errors = await self._replicas.apply_updates(update.partitions)
-        await self._metadata.publish(metadata_changes(self._metadata.image, update))
+        if not update.is_full:
+            await self._metadata.publish(changes)
         if update.is_full and update.metadata:
             self.has_metadata.set()
         return UpdateResult(errors, await self._replicas.stop(update.stops))
