@@ -9,6 +9,7 @@ import os
 import struct
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -20,6 +21,8 @@ from bench.broker_process import Memory, Server, start_broker
 from bench.canary import Canary, CanaryReport
 from bench.fuzz_frames import corpus, mutate
 from bench.report import Row, at_least, at_most
+from penstock.client.admin import AdminError
+from penstock.client.aio import Admin
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -30,12 +33,15 @@ CONNECTIONS = 24
 BURST = 16
 """Frames that are sent on a connection at once."""
 CORPUS = 20_000
+TOPIC = "fuzz"
 RESPONSE_S = 0.25
 """How long the responses of a burst may take; a group may keep its members waiting for longer."""
 WARM_UP = 0.2
 """The part of the frames after which the memory is measured first."""
 GROWTH_MB = 48
-"""Topics, groups and producers that the frames create stay; a leak per frame is more."""
+"""Caches of a limited size that fill later than that: fetch sessions, decisions about ACLs."""
+CLEAN_UP_S = 10.0
+"""How often the topics and groups that frames have created are deleted: they would stay."""
 PROBE = 0x7E57
 
 JAAS = (
@@ -54,6 +60,11 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "2",
     "log.retention.bytes": "2097152",
     "log.segment.bytes": "1048576",
+    "log.segment.delete.delay.ms": "1000",
+    "producer.id.expiration.ms": "10000",
+    "producer.id.expiration.check.interval.ms": "5000",
+    "transactional.id.expiration.ms": "10000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "5000",
 }
 
 
@@ -150,23 +161,57 @@ async def _response(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-async def _measure_growth(fuzzer: Fuzzer, broker: Server) -> Memory:
+class CleanUp:
+    """Deletes what the frames have created, so that growth of memory is due to the frames alone."""
+
+    def __init__(self, broker: Server) -> None:
+        host, port = broker.address
+        self._servers = f"{host}:{port}"
+        self.topics = 0
+        self.groups = 0
+
+    async def repeat(self) -> None:
+        while True:
+            await asyncio.sleep(CLEAN_UP_S)
+            await self.run()
+
+    async def run(self) -> None:
+        async with Admin(bootstrap_servers=self._servers) as admin:
+            topics = await admin.list_topics()
+            created = [name for name in topics if not name.startswith((TOPIC, "canary"))]
+            self.topics += await _deleted(admin.delete_topics, created)
+            groups = [group.group_id for group in await admin.list_groups()]
+            self.groups += await _deleted(admin.delete_groups, groups)
+
+
+async def _deleted(delete: Callable[[list[str]], Awaitable[object]], names: list[str]) -> int:
+    """Deletes topics or groups, returns how many. Frames delete and use them at the same time."""
+    try:
+        await delete(names)
+    except AdminError as error:
+        return len(error.results)
+    return len(names)
+
+
+async def _fuzz(fuzzer: Fuzzer, broker: Server, clean_up: CleanUp) -> Memory:
     """Returns the memory of the broker once the first frames were handled."""
+    cleaning = asyncio.create_task(clean_up.repeat())
+    running = asyncio.create_task(fuzzer.run())
     while fuzzer.handled < FRAMES * WARM_UP:
         await asyncio.sleep(0.05)
-    return broker.memory()
-
-
-async def _fuzz(fuzzer: Fuzzer, broker: Server) -> Memory:
-    running = asyncio.create_task(fuzzer.run())
-    early = await _measure_growth(fuzzer, broker)
+    early = broker.memory()
     await running
+    if cleaning.done():
+        cleaning.result()
+    cleaning.cancel()
+    await clean_up.run()
     return early
 
 
 def _rows(
     fuzzer: Fuzzer,
     broker: Server,
+    clean_up: CleanUp,
     early: Memory,
     elapsed: float,
     canary: CanaryReport,
@@ -178,6 +223,8 @@ def _rows(
         Row("  of them responded to", 100 * fuzzer.responses / fuzzer.handled, "%"),
         Row("  connections closed by the broker", fuzzer.closed, ""),
         Row("frames per second", fuzzer.handled / elapsed, "/s"),
+        Row("topics deleted that they had created", clean_up.topics, ""),
+        Row("groups deleted that they had created", clean_up.groups, ""),
         at_most("tracebacks in the log", tracebacks, "", 0),
         at_most("growth of memory", broker.memory().own - early.own, "MB", GROWTH_MB),
         at_most("sockets left open", broker.open_sockets() - sockets, "", 5),
@@ -197,13 +244,14 @@ def run() -> list[Row]:
     ):
         plaintext, sasl = broker.ports
         with Client(broker.address) as client:
-            client.create_topic("fuzz")
+            client.create_topic(TOPIC)
         sockets = broker.open_sockets()
         fuzzer = Fuzzer(plaintext, sasl, FRAMES)
+        clean_up = CleanUp(broker)
         with Canary(broker.address, f"canary-{uuid4().hex}") as canary:
             started = time.monotonic()
-            early = asyncio.run(_fuzz(fuzzer, broker))
+            early = asyncio.run(_fuzz(fuzzer, broker, clean_up))
             elapsed = time.monotonic() - started
             report = canary.stop()
-        time.sleep(1)  # the broker closes the last connections
-        return _rows(fuzzer, broker, early, elapsed, report, sockets)
+        time.sleep(3)  # the broker closes the last connections, and deletes the files of topics
+        return _rows(fuzzer, broker, clean_up, early, elapsed, report, sockets)
