@@ -7,6 +7,7 @@ large one gets memory of its own, which the rest of it is received into, without
 
 import struct
 from collections.abc import Callable
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Final
 
 from penstock.core.errors import ProtocolError
@@ -14,10 +15,16 @@ from penstock.core.errors import ProtocolError
 SCRATCH_SIZE: Final = 256 * 1024
 SMALL_FRAME: Final = 16 * 1024
 """Up to here an incomplete frame waits as bytes and is put in front of those that come next."""
-MAX_AHEAD: Final = 4 * 1024 * 1024
-"""Memory given to a frame before its bytes came is no more than this, and than thrice what came."""
 _FIRST: Final = 64 * 1024
 _SPARE_SIZE: Final = 2 * 1024 * 1024
+MAX_AHEAD: Final = _SPARE_SIZE
+"""Memory given to a frame before its bytes came is no more than this, and than thrice what came."""
+_MAPPED_FROM: Final = 256 * 1024
+"""The bytes of a frame above `_SPARE_SIZE` after which it moves to a mapping of its whole size,
+whose pages the kernel adds as bytes come. A bytearray of 14 MB that grows may be copied each time,
+which stalled the event loop for 3 to 8 ms."""
+_MAPPED_STEP: Final = 64 * 1024
+"""Bytes of such a frame that are received at once: 0.1 ms, most of it for page faults."""
 _SPARES: Final = 4
 
 _length = struct.Struct(">i").unpack_from
@@ -103,7 +110,7 @@ class FrameReader:
         self._admit = admit
         self._memory = memory
         self._tail: bytes | None = None
-        self._own: bytearray | None = None
+        self._own: bytearray | mmap | None = None
         self._after_large = False
         self._rest = memory.view
         self._came = 0
@@ -112,7 +119,9 @@ class FrameReader:
     @property
     def allocated(self) -> int:
         """Bytes of memory held for a frame that is not complete."""
-        return len(self._own or b"") + len(self._tail or b"")
+        own = self._own
+        used = self._came if isinstance(own, mmap) else len(own or b"")
+        return used + len(self._tail or b"")
 
     @property
     def begun(self) -> bool:
@@ -123,6 +132,11 @@ class FrameReader:
     def large(self) -> bool:
         """Whether a frame with memory of its own is being received."""
         return self._own is not None
+
+    @property
+    def reads_on(self) -> bool:
+        """Whether the rest of a frame should be received before other connections are served."""
+        return isinstance(self._own, bytearray)
 
     @property
     def came(self) -> int:
@@ -232,12 +246,19 @@ class FrameReader:
         if came == self._size:
             self._own = None
             self._after_large = True
-            self._memory.give(own)
+            if isinstance(own, bytearray):
+                self._memory.give(own)
             return [memoryview(own)[:came]]
-        if came == len(own):
-            # The views of it are gone: `buffer` gave out `_rest` only for the time of one receive.
-            own += bytes(min(self._size - came, 3 * came, MAX_AHEAD))
-        self._rest = memoryview(own)[came : min(self._size, len(own))]
+        if isinstance(own, bytearray) and came == len(own):
+            if self._size > _SPARE_SIZE and came >= _MAPPED_FROM:
+                self._own = mapping = mmap(-1, self._size, MAP_PRIVATE | MAP_ANONYMOUS)
+                mapping[:came] = own
+                own = mapping
+            else:
+                # Nothing views it: `buffer` gave out `_rest` only for the time of one receive.
+                own += bytes(min(self._size - came, 3 * came))
+        end = came + _MAPPED_STEP if isinstance(own, mmap) else len(own)
+        self._rest = memoryview(own)[came : min(self._size, end)]
         return []
 
     def _refusal(self, size: int) -> ProtocolError:

@@ -76,7 +76,7 @@ def test_connections_that_share_memory_do_not_mix(data: st.DataObject) -> None:
     assert [[bytes(f) for f in frames] for frames in received] == [[e] * 3 for e in expected]
 
 
-@pytest.mark.parametrize("size", [10, SMALL_FRAME + 1, 500_000])
+@pytest.mark.parametrize("size", [10, SMALL_FRAME + 1, 500_000, 3_000_000])
 def test_a_frame_is_writable_and_not_changed_by_later_frames(size: int) -> None:
     """Offsets are written into batches in place, and a batch may wait for a disk."""
     reader = FrameReader(FrameMemory(), LIMIT)
@@ -116,6 +116,24 @@ def test_memory_is_not_allocated_before_the_bytes_of_a_frame_arrive() -> None:
         assert reader.allocated <= max(
             64 * 1024, min(4 * received_bytes, received_bytes + MAX_AHEAD)
         )
+
+
+@pytest.mark.parametrize("chunk", [7_777, 65_536, 1_000_000])
+def test_a_giant_frame_is_received_in_small_steps(chunk: int) -> None:
+    """Each step keeps other connections waiting: for its page faults, or for a copy if it grows."""
+    reader = FrameReader(FrameMemory(), LIMIT)
+    payload = bytes(range(250)) * 40_000
+    stream = framed(payload)
+    received = 0
+    while received < len(stream):
+        if received > 1 << 20:
+            assert len(reader.buffer()) <= 64 * 1024
+            assert not reader.reads_on
+        size = fill(reader, stream[received : received + chunk])
+        frames = reader.feed(size)
+        received += size
+    assert [bytes(frame) for frame in frames] == [payload]
+    assert reader.allocated == 0
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), 1025, 2**31 - 1, 0x16030100])

@@ -126,7 +126,7 @@ class PlaintextTransport:
             connection.received(count)
             remaining -= count
             # The rest of a large request follows at once: reading on is faster than polling.
-            if not connection.reader.large or remaining <= 0 or connection.closed:
+            if not connection.reader.reads_on or remaining <= 0 or connection.closed:
                 return
         self._discard()
 
