@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import threading
 from collections.abc import Iterator
 
@@ -73,3 +74,15 @@ def test_an_error_is_raised_to_the_waiter(workers: Workers) -> None:
 
     with pytest.raises(OSError, match="broken"):
         asyncio.run(work())
+
+
+def test_threads_that_compute_for_long_have_a_lower_priority_than_the_event_loop(
+    workers: Workers,
+) -> None:
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    own = niceness()
+    assert workers.compute.submit(niceness).result() == min(own + 10, 19)
+    assert workers.codec.submit(niceness).result() == min(own + 10, 19)
+    assert workers.flush.submit(niceness).result() == own
