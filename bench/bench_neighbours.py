@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from uuid import uuid4
 
-from bench.broker_process import Server, start_broker
+from bench.broker_process import Server, clients_on_a_core, start_broker
 from bench.canary import Canary, CanaryReport
 from bench.report import Row, at_most
 from tests.support.broker.certificates import make_identity, simple_name
@@ -68,6 +68,7 @@ def _beside_neighbours(broker: Server) -> tuple[CanaryReport, dict[str, int], fl
 def run() -> list[Row]:
     with (
         tempfile.TemporaryDirectory() as directory,
+        clients_on_a_core(),
         start_broker(Path(directory) / "neighbours", _settings()) as broker,
     ):
         usual = _canary_for(broker, min(SECONDS, 20))

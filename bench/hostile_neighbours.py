@@ -7,6 +7,7 @@ requests are built before they start, so that they cost the machine little and t
 import asyncio
 import json
 import os
+import socket
 import struct
 import sys
 from collections import Counter
@@ -24,6 +25,8 @@ from penstock.records.record import Record
 
 BOMB_BYTES = 100 << 20
 """The decompressed size of a bomb."""
+SEND_BUFFER = 128 * 1024
+"""A kernel without preemption keeps the canary waiting while it copies what one call sends."""
 CLIENT_HELLO = bytes.fromhex("160301020001000001fc0303") + bytes(20)
 """The beginning of a TLS handshake."""
 
@@ -76,7 +79,9 @@ class Neighbours:
                 client.produced(self.data)
 
     async def connect(self, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", port, limit=1 << 12)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 12)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        return reader, writer
 
 
 async def read_slowly(neighbours: Neighbours) -> None:
