@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.app import STOP_S
-from penstock.broker.handlers.k00_produce import _DurableResponse
+from penstock.broker.replica.delayed_produce import DurableResponse
 from penstock.broker.replica.log_flusher import STALL_S
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
@@ -149,14 +149,14 @@ def test_a_stalled_log_accepts_no_records_until_its_flush_has_ended(
 
 def test_nothing_is_kept_of_clients_that_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(has_network=True)
-    responses: list[_DurableResponse] = []
-    create = _DurableResponse.__init__
+    responses: list[DurableResponse] = []
+    create = DurableResponse.__init__
 
-    def note(response: _DurableResponse, *args: Any) -> None:
+    def note(response: DurableResponse, *args: Any) -> None:
         responses.append(response)
         create(response, *args)
 
-    monkeypatch.setattr(_DurableResponse, "__init__", note)
+    monkeypatch.setattr(DurableResponse, "__init__", note)
 
     async def work(broker: SimulatedBroker) -> None:
         await create_topics(broker)

@@ -212,6 +212,9 @@ def with_followers(
     try:
         yield topic
     finally:
+        controller.is_open.set()
+        for partition in range(partitions):
+            topic.set_state(partition=partition, leader=FOLLOWERS[0])
 
         def remove_brokers(inside: Broker) -> None:
             for broker_id in FOLLOWERS:

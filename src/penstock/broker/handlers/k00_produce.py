@@ -7,12 +7,10 @@ high watermark has passed the records (P2); likewise `flush.messages`, until the
 end with REQUEST_TIMED_OUT after the timeout of the request.
 """
 
-import asyncio
 import struct
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
 from penstock.broker.coordinator.transactional_produce import (
@@ -25,6 +23,13 @@ from penstock.broker.coordinator.transactional_produce import (
 )
 from penstock.broker.errors import CloseConnectionError
 from penstock.broker.pacer import Pacer, Steps
+from penstock.broker.replica.delayed_produce import (
+    CommittedResponse,
+    DurableResponse,
+    Flush,
+    Uncommitted,
+    begin_flush,
+)
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
@@ -34,7 +39,6 @@ from penstock.broker.request import (
     HandlerResult,
     Request,
     Response,
-    Session,
 )
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -49,7 +53,6 @@ from penstock.core.errors import (
 )
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import ADMIN_CLIENT_ID, INTERNAL_TOPICS
-from penstock.protocol.fields import Message
 from penstock.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -71,9 +74,7 @@ from penstock.records.batch import (
 from penstock.records.compress import Compression
 from penstock.records.errors import RecordValidationError
 from penstock.records.prepare import PreparedAppend
-from penstock.replication.purgatory import DelayedOperation
 from penstock.security.acl import AclOperation, ResourceType
-from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
 
 _FIRST_WITH_BATCHES = 3
@@ -138,18 +139,6 @@ class _Rejected(NamedTuple):
 
 
 _Batch: TypeAlias = _Accepted | _Rejected
-
-_Flush: TypeAlias = tuple[PartitionProduceResponse, "asyncio.Future[None]"]
-"""A flush, and the partition's response that waits for it."""
-
-
-class _Uncommitted(NamedTuple):
-    """A batch with acks=all that not all in-sync replicas have."""
-
-    replica: Replica
-    offset: int
-    """The offset after its last record."""
-    response: PartitionProduceResponse
 
 
 def handle(context: Context, request: Request, body: ProduceRequest) -> HandlerResult:
@@ -262,8 +251,8 @@ class _Appends:
         self._request = request
         self._body = body
         self._partitions: list[PartitionProduceResponse] = []
-        self._flushes: list[_Flush] = []
-        self._uncommitted: list[_Uncommitted] = []
+        self._flushes: list[Flush] = []
+        self._uncommitted: list[Uncommitted] = []
 
     def add(self, batch: _Batch) -> None:
         """Appends a batch, unless it is rejected. Call it in the order of the request."""
@@ -287,13 +276,13 @@ class _Appends:
         )
         self._partitions.append(partition)
         if info.needs_flush or info.has_rolled or info.is_duplicate:
-            _flush(self._context.log_flusher, replica, info, partition, self._flushes)
+            begin_flush(self._context.log_flusher, replica, info, partition, self._flushes)
         if (
             self._body.acks == -1
             and replica.partition.followers
             and replica.log.high_watermark <= info.last_offset
         ):
-            self._uncommitted.append(_Uncommitted(replica, info.last_offset + 1, partition))
+            self._uncommitted.append(Uncommitted(replica, info.last_offset + 1, partition))
 
     def response(self) -> "Response | DelayedResponse":
         """Returns the response, which is delayed if it has to wait for replicas or flushes."""
@@ -309,43 +298,16 @@ class _Appends:
             for topic in body.topic_data
         ]
         response = ProduceResponse(topics, self._context.quotas.record_produce(self._request))
-        committed = self._delay_until_committed(response) if self._uncommitted else None
+        committed = None
+        if self._uncommitted:
+            committed = CommittedResponse(
+                self._context.image, self._request, body.timeout_ms, response, self._uncommitted
+            ).future
         if self._flushes:
-            return _DurableResponse(
+            return DurableResponse(
                 response, self._flushes, body.timeout_ms, self._request.session, committed
             ).future
         return response if committed is None else committed
-
-    def _delay_until_committed(self, response: ProduceResponse) -> DelayedResponse:
-        """Completes when each batch is committed or has an error; not later than the timeout."""
-        loop = asyncio.get_running_loop()
-        delayed: asyncio.Future[Message] = loop.create_future()
-        close_callbacks = self._request.session.close_callbacks
-
-        def complete() -> None:
-            timer.cancel()
-            close_callbacks.discard(operation.cancel)
-            if not delayed.done():
-                delayed.set_result(response)
-
-        operation = DelayedOperation(complete)
-        for replica, offset, partition in self._uncommitted:
-            set_result = partial(
-                set_commit_result,
-                self._context.image,
-                self._request.version,
-                replica,
-                partition,
-            )
-            code = replica.commit_result(offset)
-            if code is None:
-                operation.add(replica.commit_watchers, offset, set_result)
-            else:
-                set_result(code)
-        timer = loop.call_later(max(self._body.timeout_ms, 0) / 1000, operation.expire)
-        close_callbacks.add(operation.cancel)
-        operation.start()
-        return delayed
 
 
 def _append(
@@ -480,35 +442,6 @@ def append_error_response(
     return response
 
 
-_COMMIT_ERRORS: Final = {
-    ErrorCode.REQUEST_TIMED_OUT: "the records are appended, but not all in-sync replicas had them "
-    "within the request's timeout",
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "the records are appended, but fewer replicas than "
-    "min.insync.replicas are in sync",
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: "another broker became the leader before all in-sync "
-    "replicas had the records",
-    ErrorCode.KAFKA_STORAGE_ERROR: "the log failed before all in-sync replicas had the records",
-}
-
-
-def set_commit_result(
-    image: ClusterImage,
-    version: int,
-    replica: Replica,
-    partition: PartitionProduceResponse,
-    code: ErrorCode,
-) -> None:
-    """Adds the outcome of the replication to the response for an appended batch."""
-    if code is ErrorCode.NONE:
-        return
-    topic, index = replica.partition.key
-    partition.error_code = code
-    partition.error_message = f"{topic}-{index}: {_COMMIT_ERRORS.get(code, code.name)}"
-    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER and version >= _FIRST_WITH_LEADER:
-        leader, epoch = image.leader_of(topic, index)
-        partition.current_leader = ProduceLeaderIdAndEpoch(leader, epoch)
-
-
 def _raise_for_error(body: ProduceRequest, partitions: list[PartitionProduceResponse]) -> None:
     """With acks=0 the client gets no response: an error closes its connection instead."""
     responses = iter(partitions)
@@ -519,93 +452,3 @@ def _raise_for_error(body: ProduceRequest, partitions: list[PartitionProduceResp
                     f"Produce with acks=0 to {topic.name}-{partition.index} failed: "
                     f"{partition.error_message}"
                 )
-
-
-# --- flushes
-
-
-def _flush(
-    log_flusher: LogFlusher,
-    replica: Replica,
-    info: LogAppendInfo,
-    partition: PartitionProduceResponse,
-    flushes: list[_Flush],
-) -> None:
-    """Flushes on a thread; the response waits only for flushes that `flush.messages` demands."""
-    log = replica.log
-    if info.is_duplicate and not log.is_flush_due:
-        return
-    done = log_flusher.flush(log)
-    # A duplicate may arrive before the flush for the original batch is complete.
-    if info.needs_flush or info.is_duplicate:
-        flushes.append((partition, done))
-
-
-class _DurableResponse:
-    """A response that waits until its records are durable; `future` gets it.
-
-    Records that could not be flushed get an error, and those that were not flushed when the timeout
-    of the request is over get REQUEST_TIMED_OUT, as in Kafka: they may be durable later. Nothing
-    waits for a client that has disconnected. It waits for `committed` too, which has a timeout.
-    """
-
-    __slots__ = ("_flushes", "_pending", "_response", "_session", "_timeout_ms", "_timer", "future")
-
-    def __init__(
-        self,
-        response: ProduceResponse,
-        flushes: list[_Flush],
-        timeout_ms: int,
-        session: Session,
-        committed: DelayedResponse | None,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Message] = loop.create_future()
-        self._response: ProduceResponse | None = response
-        self._flushes = flushes
-        self._timeout_ms = timeout_ms
-        self._session = session
-        self._pending = len(flushes)
-        if committed is not None:
-            self._pending += 1
-            committed.add_done_callback(self._on_done)
-        session.close_callbacks.add(self._cancel)
-        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._complete)
-        for _, flush in flushes:
-            flush.add_done_callback(self._on_done)
-
-    def _on_done(self, done: "asyncio.Future[Any]") -> None:
-        self._pending -= 1
-        if not self._pending:
-            self._complete()
-
-    def _complete(self) -> None:
-        response = self._response
-        if response is None:
-            return
-        for partition, flush in self._flushes:
-            if not flush.done():
-                partition.error_code = ErrorCode.REQUEST_TIMED_OUT
-                partition.error_message = (
-                    f"the records were not flushed within {self._timeout_ms} ms; they may be later"
-                )
-                continue
-            error = flush.exception()
-            if error is not None:
-                partition.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-                partition.base_offset = partition.log_append_time_ms = -1
-                partition.log_start_offset = -1
-                partition.error_message = f"the records could not be flushed: {error}"
-        self._release()
-        self.future.set_result(response)
-
-    def _cancel(self) -> None:
-        self._release()
-        self.future.cancel()
-
-    def _release(self) -> None:
-        """Drops everything: a flush that does not end refers to this object."""
-        self._timer.cancel()
-        self._session.close_callbacks.discard(self._cancel)
-        self._response = None
-        self._flushes = []

@@ -106,11 +106,13 @@ class ControllerClient:
 
 
 def _error_codes(element: Any) -> Iterator[int]:
-    """Yields the error codes of a response, of its topics and of their partitions."""
+    """Yields the error codes of a response and of its topics.
+
+    Not those of partitions: AlterPartition must not wait until all partitions are accepted.
+    """
     yield getattr(element, "error_code", 0)
-    for name in ("topics", "partitions"):
-        for child in getattr(element, name, ()):
-            yield from _error_codes(child)
+    for topic in getattr(element, "topics", ()):
+        yield getattr(topic, "error_code", 0)
 
 
 def _log_retry(message: Message, error: KafkaError) -> None:

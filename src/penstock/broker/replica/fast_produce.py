@@ -13,9 +13,9 @@ from typing import Final, NamedTuple, cast
 from penstock.broker.handlers.k00_produce import (
     append_error_response,
     error_response,
-    set_commit_result,
     single_batch,
 )
+from penstock.broker.replica.delayed_produce import set_commit_result
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_manager import ReplicaManager
