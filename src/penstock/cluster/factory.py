@@ -1,8 +1,7 @@
 """Opens the metadata store that the configuration selects.
 
-A broker process of a supervisor uses the store that the supervisor serves; a single broker, and the
-supervisor itself, open the embedded store. A store in ZooKeeper will be another branch of
-`open_store`, selected by `zookeeper.connect`.
+With `zookeeper.connect` it is ZooKeeper. Otherwise a broker process of a supervisor uses the store
+that the supervisor serves; a single broker, and the supervisor itself, open the embedded store.
 """
 
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.store import MetadataStore
 from penstock.cluster.supervised.client import SupervisedStore
+from penstock.cluster.zookeeper.config import ZooKeeperConfig
 from penstock.core.errors import KafkaStorageError
 
 STORE_FILE: Final = "penstock-metadata.db"
@@ -34,6 +34,8 @@ class StoreConfig(NamedTuple):
     """`metadata.log.dir`, or the first directory of `log.dirs`; created if it does not exist."""
     supervisor: SupervisorConfig | None = None
     """Set for a broker process of `penstock serve --brokers`."""
+    zookeeper: ZooKeeperConfig | None = None
+    """`zookeeper.connect` and the settings beside it."""
 
     @property
     def is_shared(self) -> bool:
@@ -42,7 +44,9 @@ class StoreConfig(NamedTuple):
 
 
 def open_store(config: StoreConfig) -> MetadataStore:
-    """Starts a session with the store. Raises `KafkaStorageError` if it cannot be opened."""
+    """Starts a session with the store. Raises a KafkaError if it cannot be opened."""
+    if config.zookeeper is not None:
+        return _open_zookeeper(config.zookeeper)
     if config.supervisor is not None:
         return SupervisedStore(
             config.supervisor.socket,
@@ -57,3 +61,15 @@ def open_store(config: StoreConfig) -> MetadataStore:
             remedy="set log.dirs to a directory on a writable disk",
         ) from error
     return EmbeddedStore(config.directory / STORE_FILE)
+
+
+def _open_zookeeper(config: ZooKeeperConfig) -> MetadataStore:
+    try:
+        # Imported only here: kazoo is an optional dependency.
+        from penstock.cluster.zookeeper.store import ZooKeeperStore
+    except ModuleNotFoundError as error:
+        raise KafkaStorageError(
+            f"zookeeper.connect needs the package {error.name}",
+            remedy="install it: pip install 'penstock[zookeeper]'",
+        ) from error
+    return ZooKeeperStore(config)

@@ -3,10 +3,24 @@
 import re
 
 from penstock.broker.config.settings import Setting, Table
-from penstock.broker.config.tables import cluster, coordinators, logs, network, old, security
+from penstock.broker.config.tables import (
+    cluster,
+    coordinators,
+    logs,
+    network,
+    old,
+    security,
+    zookeeper,
+)
 
 BROKER_SETTINGS = Table(
-    network.TABLE, logs.TABLE, cluster.TABLE, coordinators.TABLE, security.TABLE, old.TABLE
+    network.TABLE,
+    logs.TABLE,
+    cluster.TABLE,
+    coordinators.TABLE,
+    security.TABLE,
+    zookeeper.TABLE,
+    old.TABLE,
 )
 
 SYNONYM_FAMILIES = (

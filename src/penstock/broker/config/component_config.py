@@ -10,6 +10,7 @@ from penstock.broker.config.broker_settings import BROKER_SETTINGS
 from penstock.broker.config.checks import connection_overrides
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.config.security_posture import client_auth
+from penstock.broker.config.zookeeper_config import zookeeper_config
 from penstock.cluster.factory import StoreConfig, SupervisorConfig
 from penstock.net.server.limits import UNLIMITED, Limits
 from penstock.net.server.socket_server import Listener
@@ -126,6 +127,9 @@ def has_own_store(config: BrokerConfig) -> bool:
 
 def store_config(config: BrokerConfig) -> StoreConfig:
     directory = Path(config.text("metadata.log.dir") or config.list("log.dirs")[0])
+    zookeeper = zookeeper_config(config)
+    if zookeeper is not None:
+        return StoreConfig(directory, zookeeper=zookeeper)
     socket = config.text("metadata.store.socket")
     if socket is None:
         return StoreConfig(directory)

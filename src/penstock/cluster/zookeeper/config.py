@@ -4,8 +4,6 @@ import re
 import ssl
 from typing import NamedTuple
 
-from penstock.core.errors import ErrorCode, KafkaError
-
 
 class ZooKeeperConfig(NamedTuple):
     """`zookeeper.connect` and the settings beside it."""
@@ -22,23 +20,15 @@ class ZooKeeperConfig(NamedTuple):
 
 
 def parse_connect(text: str) -> tuple[str, str]:
-    """Returns hosts and chroot of `zookeeper.connect`. Raises INVALID_CONFIG."""
+    """Returns hosts and chroot of `zookeeper.connect`. Raises ValueError if it is not valid."""
     hosts, slash, rest = text.replace(" ", "").partition("/")
     chroot = f"/{rest}".rstrip("/") if slash else ""
     if "//" in chroot or "/./" in f"{chroot}/" or "/../" in f"{chroot}/":
-        raise _invalid(text, f"{chroot} is not a path")
+        raise ValueError(f"{chroot} is not a path")
     names = []
     for host in hosts.split(","):
         match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?", host)
         if match is None or not 0 < int(match[2] or 2181) < 65536:
-            raise _invalid(text, f"{host!r} is not host:port")
+            raise ValueError(f"{host!r} is not host:port")
         names.append(f"{match[1]}:{match[2] or 2181}")
     return ",".join(names), chroot
-
-
-def _invalid(text: str, problem: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_CONFIG,
-        f"zookeeper.connect {text!r} is not valid: {problem}",
-        remedy="use host1:2181,host2:2181/path, where /path is optional",
-    )

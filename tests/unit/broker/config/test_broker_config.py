@@ -110,7 +110,7 @@ def test_a_file_for_zookeeper_mode_is_accepted() -> None:
     assert config.int("node.id") == 3
     assert [spec.name for spec in config.listeners] == ["PLAINTEXT", "CONTROL"]
     assert config.str("super.users") == "User:admin;User:kafka"
-    assert "zookeeper.connect" in config.without_effect()
+    assert "zookeeper.connect" not in config.without_effect()
     assert "confluent.support.metrics.enable" in config.without_effect()
     assert "super.users" not in config.without_effect()
 

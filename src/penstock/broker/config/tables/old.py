@@ -53,50 +53,6 @@ password.encoder.old.secret PASSWORD M--o . null
     The previous password.encoder.secret.
 password.encoder.secret PASSWORD M--o . null
     The secret from which their key is derived.
-zookeeper.clientCnxnSocket STRING M--o . null
-    The Java class of ZooKeeper's connection.
-zookeeper.connect STRING H--o . null
-    The addresses of ZooKeeper, as host:port/path.
-zookeeper.connection.timeout.ms INT H--o . null
-    The timeout of connecting to ZooKeeper.
-zookeeper.max.in.flight.requests INT H--o 1.. 10
-    The maximum number of in-flight requests to ZooKeeper.
-zookeeper.metadata.migration.enable BOOLEAN H--o . false
-    Whether the metadata is migrated from ZooKeeper to KRaft.
-zookeeper.metadata.migration.min.batch.size INT M--io 1.. 200
-    The minimum number of records in a batch of this migration.
-zookeeper.session.timeout.ms INT H--o . 18000
-    The session timeout of ZooKeeper, after which a broker counts as failed.
-zookeeper.set.acl BOOLEAN H--o . false
-    Whether the brokers protect their ZooKeeper nodes with ACLs.
-zookeeper.ssl.cipher.suites LIST L--o . null
-    The cipher suites of connections to ZooKeeper.
-zookeeper.ssl.client.enable BOOLEAN M--o . false
-    Whether connections to ZooKeeper use TLS.
-zookeeper.ssl.crl.enable BOOLEAN L--o . false
-    Whether revocation of ZooKeeper's certificates is checked with CRLs.
-zookeeper.ssl.enabled.protocols LIST L--o . null
-    The TLS versions of connections to ZooKeeper.
-zookeeper.ssl.endpoint.identification.algorithm STRING L--o . HTTPS
-    Whether the host name in ZooKeeper's certificate is checked.
-zookeeper.ssl.keystore.location STRING M--o . null
-    The key store for connections to ZooKeeper.
-zookeeper.ssl.keystore.password PASSWORD M--o . null
-    The password of this file.
-zookeeper.ssl.keystore.type STRING M--o . null
-    The format of this file.
-zookeeper.ssl.ocsp.enable BOOLEAN L--o . false
-    Whether revocation of ZooKeeper's certificates is checked with OCSP.
-zookeeper.ssl.protocol STRING L--o . TLSv1.2
-    The TLS version of connections to ZooKeeper.
-zookeeper.ssl.truststore.location STRING M--o . null
-    The trust store for connections to ZooKeeper.
-zookeeper.ssl.truststore.password PASSWORD M--o . null
-    The password of this file.
-zookeeper.ssl.truststore.type STRING M--o . null
-    The format of this file.
-zookeeper.sync.time.ms INT L--o . 2000
-    The maximum lag of a ZooKeeper follower.
 host.name STRING H--o . null
     The address to listen on; use listeners instead.
 port INT H--o 0..65535 9092
