@@ -171,6 +171,14 @@ class OrderedHandler(SequentialThreadingHandler):  # type: ignore[misc]
             raise
 
 
+def _kazoo_logger() -> logging.Logger:
+    """Returns a logger without a line for each attempt to connect: the session logs its states."""
+    kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+    if kazoo_logger.level == logging.NOTSET:
+        kazoo_logger.setLevel(logging.ERROR)
+    return kazoo_logger
+
+
 class _EndThread(BaseException):
     pass
 
@@ -233,7 +241,7 @@ class ZooKeeperClient:
             handler=self._handler,
             connection_retry=retry,
             use_ssl=tls is not None,
-            logger=logging.getLogger(f"{__name__}.kazoo"),
+            logger=_kazoo_logger(),
         )
         self._kazoo.session_events = events
         self._connection = _Connection(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.cluster.paths import key_of
 from penstock.cluster.store import ControllerMovedError, StoreConflictError
+from penstock.cluster.znode_json import DamagedNodeError
 from penstock.cluster.znodes import decode
 from penstock.cluster.zookeeper.client import ConnectionLostError, Response
 from penstock.cluster.zookeeper.requests import (
@@ -81,6 +82,7 @@ class Commit:
         self._is_partial = False
         self._sent: list[OperationGroup] | None = None
         """The groups of a request whose response has not come."""
+        self._refused_path = ""
 
     def run(self) -> int:
         if self._sent is not None:
@@ -93,15 +95,19 @@ class Commit:
                 self._send_all(is_fresh)
             except _RetryError:
                 is_fresh = self._based_on is None
-            except StoreConflictError:
+            except ControllerMovedError:
+                raise
+            except StoreConflictError as conflict:
                 if is_fresh or self._based_on is not None:
-                    raise
+                    raise StoreConflictError(
+                        conflict.path, conflict.problem, is_partial=self._is_partial
+                    ) from conflict
                 is_fresh = True
             else:
                 break
         else:
             raise StoreConflictError(
-                self._last_path, "changes all the time", is_partial=self._is_partial
+                self._refused_path, "changes all the time", is_partial=self._is_partial
             )
         return self._version
 
@@ -152,9 +158,7 @@ class Commit:
         return states
 
     def _changed(self, path: str) -> StoreConflictError:
-        return StoreConflictError(
-            path, f"has changed since version {self._based_on}", is_partial=self._is_partial
-        )
+        return StoreConflictError(path, f"has changed since version {self._based_on}")
 
     def _read(self, paths: Sequence[str]) -> dict[str, Node | None]:
         nodes, _ = self._session.read_nodes(paths)
@@ -225,7 +229,7 @@ class Commit:
 
     def _refuse(self, operation: Operation, code: int) -> None:
         path = operation.path
-        self._last_path = path
+        self._refused_path = path
         if isinstance(operation, CheckVersion):
             raise ControllerMovedError
         if code == NO_AUTH:
@@ -238,7 +242,7 @@ class Commit:
             raise KafkaStorageError(f"ZooKeeper failed to change {path} (error {code})")
         if self._based_on is None or key_of(path) is None:
             raise _RetryError
-        raise StoreConflictError(path, problem, is_partial=self._is_partial)
+        raise StoreConflictError(path, problem)
 
     # --- after a lost connection
 
@@ -278,8 +282,6 @@ class Commit:
             return is_ours and node.data == operation.data
         return False
 
-    _last_path = ""
-
 
 class _RetryError(Exception):
     """The states of nodes were out of date; nothing was changed."""
@@ -289,7 +291,10 @@ def _state_of(path: str, node: Node | None) -> NodeState | None:
     if node is None:
         return None
     stat = node.stat
-    has_record = key_of(path) is not None and (
-        decode(path, node.data, stat.version, stat.czxid) is not None
-    )
+    try:
+        has_record = key_of(path) is not None and (
+            decode(path, node.data, stat.version, stat.czxid) is not None
+        )
+    except DamagedNodeError:
+        has_record = True
     return NodeState(stat.version, has_record, stat.ephemeral_owner, stat.children)

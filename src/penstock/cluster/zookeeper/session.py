@@ -196,9 +196,14 @@ class ZooKeeperSession:
             if state is SessionState.CONNECTED:
                 if not self._restore():
                     continue
+                logger.info("connected to ZooKeeper at %s", self._address)
                 if is_first:
                     is_first = False
                     continue
+            elif state is SessionState.SUSPENDED:
+                logger.warning("lost the connection to ZooKeeper at %s; retrying", self._address)
+            else:
+                logger.warning("the session with ZooKeeper at %s has expired", self._address)
             self._owner.on_state(state)
 
     def _restore(self) -> bool:
