@@ -100,7 +100,7 @@ class ChangeStream:
     def on_read(self, nodes: Sequence[Node | None], zxid: int) -> None:
         """Takes what was read of the paths that were passed to `read` last."""
         paths, self._reading = self._reading or [], None
-        self._undelivered.update(zip(paths, nodes, strict=True))
+        self._undelivered.update(zip(paths, nodes, strict=False))
         if self._commit is not None:
             self._commit.awaited.difference_update(paths)
             if not self._commit.awaited:
@@ -117,6 +117,10 @@ class ChangeStream:
         """The connection was lost; a load follows when there is another one."""
         self._dirty.update(dict.fromkeys(self._reading or ()))
         self._reading = None
+
+    def on_unreadable(self) -> None:
+        """The nodes of the last read cannot be read: their changes are not delivered."""
+        self.on_read([], self.version)
 
     def _read_dirty(self) -> None:
         if self._reading is None and self._dirty and not self._is_paused:

@@ -41,6 +41,8 @@ T_co = TypeVar("T_co", covariant=True)
 
 _RECONNECT_DELAY_S: Final = 0.05
 _MAX_RECONNECT_DELAY_S: Final = 1.0
+_MAX_CONNECT_S: Final = 4.0
+"""The time after which another server is tried."""
 
 
 class ConnectionLostError(Exception):
@@ -160,7 +162,7 @@ class OrderedHandler(SequentialThreadingHandler):  # type: ignore[misc]
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **_options: Any
     ) -> socket.socket:
-        connection = socket.create_connection(address, timeout)
+        connection = socket.create_connection(address, min(timeout, _MAX_CONNECT_S))
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is None:

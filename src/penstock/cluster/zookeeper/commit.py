@@ -248,25 +248,25 @@ class Commit:
 
     def _recover(self, groups: list[OperationGroup]) -> None:
         """Finds out whether the request was done. What it changed is delivered by now."""
+        operations = [operation for group in groups for operation in group.operations]
+        distinctive = next(
+            (o for o in operations if not (isinstance(o, Create) and o.flags & SEQUENTIAL)), None
+        )
+        if distinctive is None:  # notifications alone: a second one does no harm
+            self._sent = None
+            return
+        (node, epoch), _ = self._session.read_nodes([distinctive.path, EPOCH_PATH])
         self._sent = None
-        for operation in (o for group in groups for o in group.operations):
-            if isinstance(operation, Create) and operation.flags & SEQUENTIAL:
-                continue
-            (node,) = self._session.read_nodes([operation.path])[0]
-            if not self._was_done(operation, node):
-                return
-            if node is not None:
-                self._version = max(self._version, node.stat.mzxid)
-            break
-        else:
-            return  # notifications alone: a second one does no harm
-        self._version = max(self._version, 0)
+        if not self._was_done(distinctive, node):
+            return
+        self._version = max(self._version, 0 if node is None else node.stat.mzxid)
         done = [group.change for group in groups if group.change is not None]
         del self._changes[: len(done)]
-        if any(isinstance(c, Put) and isinstance(c.record, ControllerEpochRecord) for c in done):
-            (node,) = self._session.read_nodes([EPOCH_PATH])[0]
-            if node is not None:
-                self._store.epoch_version = node.stat.version
+        if epoch is not None and any(
+            isinstance(change, Put) and isinstance(change.record, ControllerEpochRecord)
+            for change in done
+        ):
+            self._store.epoch_version = epoch.stat.version
 
     def _was_done(self, operation: Operation, node: Node | None) -> bool:
         if isinstance(operation, DeleteNode):

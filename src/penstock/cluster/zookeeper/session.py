@@ -148,7 +148,13 @@ class ZooKeeperSession:
     def request(self, request: Request[T]) -> Response[T]:
         """Sends a request and waits. Raises `ConnectionLostError`, or what the server refused."""
         response = self.client.request(request, self.timeout_s)
-        response.value()
+        try:
+            response.value()
+        except PermissionError as error:
+            raise KafkaStorageError(
+                f"{error}; the nodes of {self._address} have ACLs",
+                remedy="set zookeeper.ssl.keystore.location to a certificate that they allow",
+            ) from error
         return response
 
     def read_nodes(self, paths: Sequence[str]) -> tuple[list[Node | None], int]:

@@ -122,7 +122,10 @@ class ZooKeeperStore:
 
     def on_state(self, state: SessionState) -> None:
         for listener in list(self._session_listeners):
-            listener(state)
+            try:
+                listener(state)
+            except Exception:
+                logger.exception("a listener failed to receive the state of the session")
 
     # --- the stream
 
@@ -134,6 +137,9 @@ class ZooKeeperStore:
                 nodes = response.value()
             except ConnectionLostError:
                 self.stream.on_read_failed()
+            except Exception:
+                logger.exception("nodes that changed in ZooKeeper cannot be read: %s", paths)
+                self.stream.on_unreadable()
             else:
                 self.stream.on_read(nodes, response.zxid)
 
@@ -142,13 +148,19 @@ class ZooKeeperStore:
 
     def _deliver(self, committed: CommittedChanges) -> None:
         for listener in list(self._listeners):
-            listener(committed)
+            try:
+                listener(committed)
+            except Exception:
+                logger.exception("a listener failed to receive metadata changes")
 
     def _on_client_thread(self, call: Callable[[], T]) -> T:
         """Runs `call` after everything that has arrived so far, and returns its result."""
         results: queue.SimpleQueue[T] = queue.SimpleQueue()
         self.session.client.run(lambda: results.put(call()))
-        return results.get(timeout=self.session.timeout_s)
+        try:
+            return results.get(timeout=self.session.timeout_s)
+        except queue.Empty:
+            raise self.session.unavailable() from None
 
     # --- operations
 
