@@ -20,6 +20,7 @@ from penstock.controller.partition_state_machine import (
     ElectionRules,
     PartitionChanges,
     PartitionState,
+    is_unaffected,
     new_partition,
     next_partition_state,
 )
@@ -73,6 +74,7 @@ def add_partition_states(
 ) -> None:
     """Adds what `update_partition_states` returns to changes that are collected."""
     epoch = image.controller_epoch if controller_epoch is None else controller_epoch
+    live, restarted = set(live), set(restarted)
     for topic in image.topics.values():
         is_deleting = image.is_deleting(topic.topic)
         for number, assignment in topic.assignments.items():
@@ -85,8 +87,11 @@ def add_partition_states(
                     record = new_partition(topic.topic, number, replicas, live, epoch)
                     changes.add(PartitionState(record, assignment))
                 continue
+            before = PartitionState(record, assignment)
+            if is_unaffected(before, live, rules, restarted):
+                continue
             after = next_partition_state(
-                PartitionState(record, assignment),
+                before,
                 live,
                 epoch,
                 rules,

@@ -169,7 +169,7 @@ class ClusterImage:
             case TopicRecord():
                 previous = self.topics.get(record.topic)
                 if previous is not None and previous.topic_id != record.topic_id:
-                    del self.topic_names[previous.topic_id]
+                    self.topic_names.pop(previous.topic_id, None)
                 self.topics[record.topic] = record
                 self.topic_names[record.topic_id] = record.topic
             case PartitionRecord():
@@ -208,7 +208,7 @@ class ClusterImage:
             case TopicKey():
                 record = self.topics.pop(key.topic, None)
                 if record is not None:
-                    del self.topic_names[record.topic_id]
+                    self.topic_names.pop(record.topic_id, None)
             case TopicPartition():
                 self.partitions.pop(key, None)
             case ConfigKey():

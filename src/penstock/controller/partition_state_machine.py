@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment, Change, PartitionRecord, Put
-from penstock.core.ids import TopicPartition
+from penstock.core.ids import TopicId, TopicPartition
 
 NO_LEADER: Final = -1
 
@@ -88,6 +88,11 @@ class PartitionChanges:
         """The leaderships as they are with the states collected so far."""
         self._image = image
         self._states: dict[TopicPartition, PartitionState] = {}
+        self._topic_ids: dict[str, TopicId] = {}
+
+    def assign_topic_id(self, topic: str, topic_id: TopicId) -> None:
+        """Gives a topic without an id, from Kafka before 2.8, one."""
+        self._topic_ids[topic] = topic_id
 
     def current(self, key: TopicPartition) -> PartitionState | None:
         """Returns the state including changes so far; None if the partition does not exist."""
@@ -118,15 +123,18 @@ class PartitionChanges:
         self._states[key] = PartitionState(record, state.assignment)
 
     def changes(self) -> list[Change]:
-        assignments: dict[str, dict[int, Assignment]] = {}
+        assignments: dict[str, dict[int, Assignment]] = {
+            topic: dict(self._image.topics[topic].assignments) for topic in self._topic_ids
+        }
         for key, state in self._states.items():
             current = self._image.topics[key.topic].assignments
             if state.assignment != current[key.partition]:
                 assignments.setdefault(key.topic, dict(current))[key.partition] = state.assignment
-        topics: list[Change] = [
-            Put(replace(self._image.topics[topic], assignments=topic_assignments))
-            for topic, topic_assignments in assignments.items()
-        ]
+        topics: list[Change] = []
+        for topic, topic_assignments in assignments.items():
+            record = self._image.topics[topic]
+            topic_id = self._topic_ids.get(topic, record.topic_id)
+            topics.append(Put(replace(record, topic_id=topic_id, assignments=topic_assignments)))
         return topics + [Put(state.record) for state in self._states.values()]
 
 
@@ -146,6 +154,25 @@ def new_partition(
         isr=isr,
         controller_epoch=controller_epoch,
         partition_epoch=0,
+    )
+
+
+def is_unaffected(
+    before: PartitionState, live: set[int], rules: ElectionRules, restarted: set[int]
+) -> bool:
+    """Returns whether `next_partition_state` would change nothing; it is much faster.
+
+    False may also be returned if nothing changes.
+    """
+    record = before.record
+    isr = record.isr
+    return (
+        record.leader in isr
+        and live.issuperset(isr)
+        and restarted.isdisjoint(isr)
+        and rules.shutting_down.isdisjoint(isr)
+        and not before.assignment.is_reassigning
+        and record.key not in rules.offline_replicas
     )
 
 

@@ -16,7 +16,7 @@ The calls must not overlap; `decide` alone may run on another thread. A response
 updates is observed after `finish`.
 """
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from penstock.controller.broker_updates import ReplicaStop, ReplicaStops
@@ -46,8 +46,10 @@ from penstock.controller.store_requests import (
     remove_notifications,
 )
 from penstock.controller.topic_deletion import TopicDeletions
+from penstock.controller.topics import generate_topic_id
 from penstock.core.errors import ErrorCode
-from penstock.core.ids import TopicPartition
+from penstock.core.ids import TopicId, TopicPartition
+from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -80,8 +82,16 @@ class HandledFacts(NamedTuple):
 class ControllerReactions:
     """The controller's memory beside the image. It starts empty with each controller."""
 
-    def __init__(self, is_deletion_enabled: bool = True) -> None:
-        """`is_deletion_enabled` is `delete.topic.enable`."""
+    def __init__(
+        self,
+        is_deletion_enabled: bool = True,
+        new_topic_id: Callable[[], TopicId] | None = None,
+    ) -> None:
+        """`is_deletion_enabled` is `delete.topic.enable`.
+
+        `new_topic_id` returns random ids for topics that Kafka before 2.8 created without.
+        """
+        self._new_topic_id = new_topic_id
         self.shutting_down: set[int] = set()
         """Brokers in controlled shutdown, until their sessions end."""
         self.offline_replicas: dict[TopicPartition, frozenset[int]] = {}
@@ -229,6 +239,7 @@ class ControllerReactions:
         """Returns everything that follows from the image and the facts so far."""
         rules = self.rules(rules)
         changes = PartitionChanges(image)
+        self._assign_topic_ids(image, changes)
         add_partition_states(changes, image, image.brokers.keys(), rules, restarted=self._restarted)
         requests = [
             *reassign_partitions(image, changes, rules),
@@ -250,6 +261,14 @@ class ControllerReactions:
             frozenset(self._to_refresh & image.brokers.keys()),
         )
         return ControllerResult([*changes.changes(), *requests, *deletions.changes], facts, stops)
+
+    def _assign_topic_ids(self, image: ClusterImage, changes: PartitionChanges) -> None:
+        if self._new_topic_id is None or ZERO_UUID not in image.topic_names:
+            return
+        for topic in image.topics.values():
+            if topic.topic_id == ZERO_UUID and not image.is_deleting(topic.topic):
+                topic_id = generate_topic_id(self._new_topic_id, image.topic_names)
+                changes.assign_topic_id(topic.topic, topic_id)
 
     def finish(self, facts: HandledFacts) -> None:
         """Notes that a decision has been committed."""

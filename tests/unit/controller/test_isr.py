@@ -9,6 +9,7 @@ from penstock.controller.isr import alter_partition
 from penstock.controller.metadata import Assignment, PartitionRecord, Put
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -104,6 +105,52 @@ def test_outdated_and_wrong_requests(image: ClusterImage) -> None:
 
 def test_leader_that_says_it_recovers(image: ClusterImage) -> None:
     assert alter_isr(image, [0], recovery=1).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_leader_that_has_recovered_from_an_unclean_election(image: ClusterImage) -> None:
+    """R5: it may say so, and may not go back."""
+    image.apply([Put(PartitionRecord("t", 0, 0, 0, (0,), 7, 0, 1))])
+    assert alter_isr(image, [0, 1], recovery=1).error_code == ErrorCode.INVALID_REQUEST
+    response = alter_isr(image, [0], recovery=1)
+    assert (response.error_code, response.leader_recovery_state) == (ErrorCode.NONE, 1)
+    response = alter_isr(image, [0], recovery=0)
+    assert (response.error_code, response.leader_recovery_state) == (ErrorCode.NONE, 0)
+    assert state(image, "t").partition_epoch == 1
+    response = alter_isr(image, [0], recovery=1, partition_epoch=1)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_repeated_proposal_succeeds_although_its_partition_epoch_is_old(
+    image: ClusterImage,
+) -> None:
+    """The response to the first one may have been lost."""
+    for _ in range(2):
+        response = alter_isr(image, [2, 0])
+        assert (response.error_code, response.partition_epoch) == (ErrorCode.NONE, 1)
+    assert alter_isr(image, [0, 1]).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert alter_isr(image, [2, 0], leader_epoch=1).error_code == ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(0, ErrorCode.OPERATION_NOT_ATTEMPTED), (1, ErrorCode.OPERATION_NOT_ATTEMPTED)]
+    + [(version, ErrorCode.INELIGIBLE_REPLICA) for version in (2, 3)],
+)
+def test_old_versions_do_not_know_ineligible_replicas(
+    image: ClusterImage, version: int, code: ErrorCode
+) -> None:
+    set_state(image, "t", 0, (0,))
+    del image.brokers[2]
+    data = [AlterPartitionRequestPartitionData(new_isr=[0, 2])]
+    topics = [AlterPartitionRequestTopicData(topic_name="t", partitions=data)]
+    result = alter_partition(image, AlterPartitionRequest(0, 1, topics), CLEAN, version)
+    assert result.response.topics[0].partitions[0].error_code == code
+
+
+def test_offline_replicas_are_ineligible(image: ClusterImage) -> None:
+    set_state(image, "t", 0, (0,))
+    offline = CLEAN._replace(offline_replicas={TopicPartition("t", 0): frozenset({2})})
+    assert alter_isr(image, [0, 2], rules=offline).error_code == ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_replicas_that_are_down_restarted_or_leaving_are_ineligible(image: ClusterImage) -> None:
