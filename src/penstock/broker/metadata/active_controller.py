@@ -10,6 +10,7 @@ decided by its `reactions`; the host commits it.
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
+from uuid import uuid4
 
 from penstock.broker.metadata.controller_channel import ControlResult, ResultListener
 from penstock.broker.metadata.controller_requests import UpdateResult
@@ -80,7 +81,7 @@ class ActiveController:
         self.broker_id = context.broker_id
         self.image = image
         self.version = version
-        self.reactions = ControllerReactions(context.is_deletion_enabled)
+        self.reactions = ControllerReactions(context.is_deletion_enabled, uuid4)
         self.stops: ReplicaStops = {}
         """Replicas to stop with the next changes, as the decision behind them says."""
         self._context = context
