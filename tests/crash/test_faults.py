@@ -407,3 +407,32 @@ def test_a_read_error(name: str) -> None:
     disk.heal()
     scene.manager.shutdown()
     check_after_restart(disk, scene)
+
+
+@pytest.mark.parametrize(
+    ("operation", "pattern"),
+    [
+        ("reserve", "*.index"),
+        ("reserve", "*.timeindex"),
+        ("map", "*.index"),
+        ("map", "*.timeindex"),
+    ],
+)
+def test_a_batch_is_refused_before_it_is_written(operation: str, pattern: str) -> None:
+    """If an index entry cannot be written: a truncation of the batch could fail, too."""
+    disk, scene = with_records()
+    log = scene.log(HIT)
+    scene.flush(HIT)
+    disk.file_cache.shrink(10)
+    disk.fail(operation, f"/a/hit-0/{pattern}", errno.EIO)
+    disk.fail("truncate", "/a/hit-0/*.log", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="hit-0 is offline"):
+        fill_an_index(scene)
+    end_offset = log.log_end_offset
+    active = log.local.segments.active
+    assert disk.size(active.log_path) == active.size
+    disk.heal()
+    scene.manager.shutdown()
+    reloaded = open_logs(disk, scene).get(HIT)
+    assert reloaded is not None
+    assert reloaded.log_end_offset == end_offset

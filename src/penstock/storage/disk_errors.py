@@ -24,6 +24,10 @@ class TornWriteError(OSError):
     """A write failed, and the bytes that it left could not be removed: the file is damaged."""
 
 
+class NothingWrittenError(OSError):
+    """An append failed before it wrote anything: there is nothing to remove."""
+
+
 def is_lack_of_room(error: BaseException | None) -> bool:
     """Returns whether the error means a lack of space or descriptors, not a broken disk."""
     return (

@@ -58,12 +58,6 @@ class PartitionModel:
     deleted_to: int = 0
     """The largest offset of a DeleteRecords request."""
 
-    def on_failed_truncation(self) -> None:
-        """A batch that was written and then refused could not be removed: it may be in the log."""
-        for token, outcome in self.outcomes.items():
-            if outcome is Outcome.REFUSED:
-                self.outcomes[token] = Outcome.UNKNOWN
-
     def lose_unflushed(self) -> None:
         """After a power failure nothing is known of records that were not flushed."""
         if self.kind is TopicKind.PLAIN:

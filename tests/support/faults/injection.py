@@ -143,11 +143,6 @@ class Injection:
                 raise InjectionError(f"the broker did not start: {error.message}") from error
             self._note(f"the broker did not start: {error.message}")
         self._note(f"{end}; failed calls: {disk.faults_hit}")
-        for call in disk.faults_hit:
-            if call.operation == "truncate" and call.path.endswith(".log"):
-                for key, partition in self._model.partitions.items():
-                    if f"/{key}/" in call.path:
-                        partition.on_failed_truncation()
         machine.disk.heal()
         machine.disk.faults_hit.clear()
 

@@ -245,6 +245,18 @@ class MappedIndex(ABC):
             self._mapping, self._buffer = None, _UNMAPPED
         return buffer
 
+    def reserve_entries(self, count: int) -> None:
+        """Reserves space for `count` more entries, or for all that fit: adding them cannot fail."""
+        self.is_unsynced = True  # it stays mapped
+        end = min((self._entries + count) * self.entry_size, self._length)
+        if end > self._reserved:
+            self._reserve(end)
+
+    @property
+    def has_reserved_entry(self) -> bool:
+        """Whether another entry can be added without a call of the disk."""
+        return self.is_unsynced and (self._entries + 1) * self.entry_size <= self._reserved
+
     def _reserve(self, end: int, *, may_exceed: bool = False) -> _Bytes:
         """Allocates disk blocks for the bytes below `end`, before a write; returns the content.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from penstock.core.buffers import Buffer
 from penstock.records.batch import BatchHeader
 from penstock.storage.disk import Disk
+from penstock.storage.disk_errors import NothingWrittenError
 from penstock.storage.file_names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -62,6 +63,8 @@ class LocalLog:
         """Appends the batches to `segment`, which must be the active one."""
         try:
             segment.append(data, headers)
+        except NothingWrittenError:
+            raise
         except OSError as error:
             segment.truncate_torn_write(error)
             raise

@@ -13,7 +13,7 @@ from penstock.core.errors import CorruptRecordError, InvalidRecordError
 from penstock.core.ids import NO_TIMESTAMP
 from penstock.records.batch import LOG_OVERHEAD, BatchHeader
 from penstock.storage.disk import Disk, File
-from penstock.storage.disk_errors import TornWriteError, is_lack_of_room
+from penstock.storage.disk_errors import NothingWrittenError, TornWriteError, is_lack_of_room
 from penstock.storage.file_cache import CachedFile
 from penstock.storage.file_names import (
     DELETED_SUFFIX,
@@ -205,8 +205,15 @@ class LogSegment:
         After an `OSError`, readers see the segment unchanged.
         """
         position = self.size
-        if position + len(data) > self._allocate_at:
-            self._allocate(position + len(data))
+        size = len(data)
+        may_index = True
+        if len(headers) > 1 or (
+            self._bytes_since_index > self._index_interval
+            and not (self.offset_index.has_reserved_entry and self.time_index.has_reserved_entry)
+        ):
+            may_index = self._reserve_index_entries(size, headers)
+        if position + size > self._allocate_at:
+            self._allocate(position + size)
         file = self.file
         handle = file.handle or file.open_to_write()
         try:
@@ -220,9 +227,29 @@ class LogSegment:
         for header in headers:
             base_offset = header.base_offset
             self._recent.add(base_offset, base_offset + header.last_offset_delta, position)
-            self.index(header, position)
+            self.index(header, position, may_index=may_index)
             position += header.batch_length + LOG_OVERHEAD
         self.size = position
+
+    def _reserve_index_entries(self, size: int, headers: Sequence[BatchHeader]) -> bool:
+        """Reserves space for the index entries of an append, before anything is written.
+
+        Otherwise a batch whose entry could not be written would be refused, and be in the file.
+        Returns False if there is no room: the batches get no entries then.
+        """
+        if self.indexes_full:
+            return False
+        count = (self._bytes_since_index + size) // (self._index_interval + 1) + 1
+        timestamp = max(self.max_timestamp, *(header.max_timestamp for header in headers))
+        try:
+            self.offset_index.reserve_entries(min(count, len(headers)))
+            if timestamp > self._indexed_timestamp:
+                self.time_index.reserve_entries(min(count, len(headers)))
+        except OSError as error:
+            if is_lack_of_room(error):
+                return False
+            raise NothingWrittenError(error.errno, error.strerror, error.filename) from error
+        return True
 
     def truncate_torn_write(self, error: OSError) -> None:
         """Removes what a failed append has left behind the last batch.
@@ -260,8 +287,11 @@ class LogSegment:
         self._allocate_at = end + size
         self._has_spare_blocks = True
 
-    def index(self, header: BatchHeader, position: int) -> None:
-        """Updates the timestamps for the batch at `position` and adds index entries if due."""
+    def index(self, header: BatchHeader, position: int, *, may_index: bool = True) -> None:
+        """Updates the timestamps for the batch at `position` and adds index entries if due.
+
+        Without `may_index` there is no room for entries: the next batch gets them.
+        """
         timestamp = header.max_timestamp
         last_offset = header.base_offset + header.last_offset_delta
         max_timestamp = self._max_timestamp
@@ -273,7 +303,7 @@ class LogSegment:
         # The log rolls before it appends to a full index. One append may still fill it with its
         # first batches, or a rebuild may have less space than before: the index is sparse anyway,
         # so the other batches get no entry.
-        if self._bytes_since_index > self._index_interval and not self.indexes_full:
+        if self._bytes_since_index > self._index_interval and may_index and not self.indexes_full:
             try:
                 self._add_index_entries(last_offset, position, max_timestamp)
             except OSError as error:
