@@ -119,7 +119,7 @@ class AlterPartitionManager:
 def alter_partition_request(
     broker_id: int, broker_epoch: int, proposals: list[IsrProposal]
 ) -> AlterPartitionRequest:
-    """Returns one request for all proposals, with names and ids of the topics for any version."""
+    """Returns one request for all proposals, in the form of version 3."""
     topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
     for proposal in proposals:
         name, index = proposal.key
@@ -130,8 +130,7 @@ def alter_partition_request(
             AlterPartitionRequestPartitionData(
                 index,
                 proposal.leader_epoch,
-                list(proposal.isr),
-                [BrokerState(*member) for member in proposal.members],
+                new_isr_with_epochs=[BrokerState(*member) for member in proposal.members],
                 partition_epoch=proposal.partition_epoch,
             )
         )
