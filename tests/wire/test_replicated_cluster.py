@@ -1,0 +1,103 @@
+"""Three brokers: records reach all replicas, and the ISR follows the brokers (R2, R3)."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from tests.support.broker.faults import watching
+from tests.support.broker.simulated_followers import PendingProduce
+from tests.support.cluster.brokers import RunningCluster, running_cluster
+from tests.support.protocol.requests import fetch_partition, values_in
+
+LAG_MS = 1500
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    settings = {"replica.lag.time.max.ms": str(LAG_MS), "min.insync.replicas": "2"}
+    with watching(), running_cluster(tmp_path, brokers=3, settings=settings) as running:
+        yield running
+
+
+def isr_of(cluster: RunningCluster, broker_id: int, topic: str) -> set[int]:
+    return set(
+        cluster.brokers[broker_id].call(
+            lambda broker: broker.image.partitions[TopicPartition(topic, 0)].isr
+        )
+    )
+
+
+def high_watermark(cluster: RunningCluster, broker_id: int, topic: str) -> int:
+    return cluster.brokers[broker_id].call(
+        lambda broker: broker.replicas.find(topic, 0).log.high_watermark
+    )
+
+
+def test_records_are_replicated_and_committed(cluster: RunningCluster) -> None:
+    cluster.create_topic("t", (0, 1, 2))
+    with cluster.connect(0) as client:
+        produces = [
+            PendingProduce(client, "t", b"%d" % number, version=8 + number % 2)
+            for number in range(20)
+        ]
+        responses = [produce.result() for produce in produces]
+        assert [(response.error_code, response.base_offset) for response in responses] == [
+            (0, number) for number in range(20)
+        ]
+        data = fetch_partition(client, "t")
+        assert (data.high_watermark, len(values_in(data))) == (20, 20)
+    cluster.wait_on_all(
+        lambda broker: broker.replicas.find("t", 0).log.high_watermark == 20,
+        "followers learn the high watermark",
+    )
+    for broker_id in (1, 2):
+        with cluster.connect(broker_id) as client:
+            data = fetch_partition(client, "t", version=12)
+            assert values_in(data) == [b"%d" % number for number in range(20)]
+
+
+def test_a_follower_leaves_the_isr_and_returns(cluster: RunningCluster) -> None:
+    cluster.create_topic("t", (0, 1, 2))
+    with cluster.connect(0) as client:
+        assert PendingProduce(client, "t", b"a").result().error_code == 0
+        cluster.stop(2)
+        started = time.monotonic()
+        assert PendingProduce(client, "t", b"b").result().error_code == 0
+        assert time.monotonic() - started < 10
+        cluster.wait_until(lambda: isr_of(cluster, 0, "t") == {0, 1}, "the ISR shrinks")
+        cluster.start(2)
+        cluster.wait_until(lambda: isr_of(cluster, 0, "t") == {0, 1, 2}, "the ISR grows")
+        assert PendingProduce(client, "t", b"c").result().error_code == 0
+    cluster.wait_until(lambda: high_watermark(cluster, 2, "t") == 3, "it has caught up")
+
+
+def test_another_broker_leads_with_all_committed_records(cluster: RunningCluster) -> None:
+    cluster.create_topic("t", (0, 1, 2))
+    with cluster.connect(0) as client:
+        for number in range(5):
+            assert PendingProduce(client, "t", b"%d" % number).result().error_code == 0
+    cluster.stop(0)
+
+    def leader() -> int:
+        record = cluster.brokers[1].call(
+            lambda broker: broker.image.partitions[TopicPartition("t", 0)]
+        )
+        return record.leader if record.leader != 0 else 0
+
+    new_leader = cluster.wait_until(leader, "another leader")
+    with cluster.connect(new_leader) as client:
+
+        def produced() -> bool:
+            response = PendingProduce(client, "t", b"next").result()
+            assert response.error_code in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return bool(response.error_code == 0)
+
+        cluster.wait_until(produced, "the new leader accepts records")
+        values = values_in(fetch_partition(client, "t", version=12))
+        assert values == [b"0", b"1", b"2", b"3", b"4", b"next"]
+    cluster.start(0)
+    cluster.wait_until(lambda: isr_of(cluster, new_leader, "t") == {0, 1, 2}, "it returns")
