@@ -350,7 +350,6 @@ class SimBroker:
                 register_broker(
                     image,
                     record,
-                    cluster_id="simulated",
                     login_secret=b"secret",
                     features=self._features,
                 ),

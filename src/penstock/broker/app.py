@@ -43,6 +43,7 @@ from penstock.broker.descriptor_budget import raise_descriptor_limit
 from penstock.broker.dispatcher import Dispatcher
 from penstock.broker.inter_broker.client import InterBrokerClient
 from penstock.broker.inter_broker.connection_settings import check_inter_broker_settings
+from penstock.broker.inter_broker.controlled_shutdown import shut_down
 from penstock.broker.inter_broker.controller_client import ControllerClient
 from penstock.broker.metadata.active_controller import (
     ActiveController,
@@ -86,6 +87,7 @@ from penstock.controller.metadata import (
     BrokerKey,
     BrokerRecord,
     Change,
+    ClusterIdRecord,
     Endpoint,
     Put,
     TopicRecord,
@@ -173,7 +175,15 @@ class App:
             raise
 
     async def stop(self) -> None:
-        """Completes the requests in progress, flushes the logs and marks a clean shutdown."""
+        """Completes the requests in progress, flushes the logs and marks a clean shutdown.
+
+        If there are other brokers, leaderships are moved to them first.
+        """
+        has_others = bool(self._image.brokers.keys() - {self._broker_id})
+        if self._has_started and has_others and self._config.bool("controlled.shutdown.enable"):
+            await shut_down(
+                self._config, self._broker_epoch(), self._controller_client, self._clock
+            )
         await self._closing.aclose()
 
     async def _close_server(self) -> None:
@@ -246,15 +256,13 @@ class App:
             self._metadata, store, self._workers, self._new_controller, self._claim_controller
         )
         snapshot = self._controller.load()
-        self._cluster_id = (
-            self._image.cluster_id or self._cluster_id_of_logs() or uuid_text(uuid.uuid4())
-        )
+        is_new_store = await self._claim_cluster_id()
         self._config.set_dynamic(
             self._image.config("brokers", DEFAULT_ENTITY),
             self._image.config("brokers", str(self._broker_id)),
         )
         closing.push_async_callback(self._close_logs)
-        recovered_logs = self._load_logs(snapshot)
+        recovered_logs = self._load_logs(snapshot, is_new_store)
         self._assemble()
         closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(self.broker.isr_manager.close)
@@ -304,6 +312,21 @@ class App:
         """Opens the metadata store, on a thread. Tests have one of their own."""
         return open_store(store_config(self._config))
 
+    async def _claim_cluster_id(self) -> bool:
+        """Takes the cluster id from the store; returns whether the store had none before.
+
+        It is stored before it is written to the log directories: of brokers that start at the same
+        time, only one may choose it.
+        """
+
+        def claim(image: ClusterImage) -> ControllerResult[bool]:
+            if image.cluster_id:
+                return ControllerResult([], False)
+            cluster_id = self._cluster_id_of_logs() or uuid_text(uuid.uuid4())
+            return ControllerResult([Put(ClusterIdRecord(cluster_id))], True)
+
+        return await self._controller.write(claim)
+
     def _cluster_id_of_logs(self) -> str | None:
         """Returns the cluster id in the log directories' `meta.properties`, if one has it."""
         for log_dir in self._log_dirs:
@@ -316,7 +339,7 @@ class App:
                 return properties.cluster_id
         return None
 
-    def _load_logs(self, snapshot: Snapshot) -> list[Log]:
+    def _load_logs(self, snapshot: Snapshot, is_new_store: bool) -> list[Log]:
         """Opens the log directories; logs of no known topic are renamed, not deleted.
 
         If the store is new, returns all logs: they were written by Kafka, or the store was lost.
@@ -324,8 +347,7 @@ class App:
         topics = {
             record.topic: record for record in snapshot.records if isinstance(record, TopicRecord)
         }
-        self._logs.open(node_id=self._broker_id, cluster_id=self._cluster_id)
-        is_new_store = not self._image.cluster_id
+        self._logs.open(node_id=self._broker_id, cluster_id=self._image.cluster_id)
         strays = self._logs.load(
             lambda topic: topic_config(self._config, self._image.config("topics", topic)).log,
             lambda key, topic_id: is_new_store or _is_known(topics, key, topic_id),
@@ -400,6 +422,7 @@ class App:
                 response_type=AlterPartitionResponse,
             ),
         )
+        self._controller_client = self._new_controller_client(controller_api)
         self._controller_requests = ControllerRequests(
             self._metadata, replicas, self._store, workers
         )
@@ -566,7 +589,6 @@ class App:
                 register_broker(
                     image,
                     record,
-                    cluster_id=self._cluster_id,
                     login_secret=secrets.token_bytes(32),
                     features=NEW_CLUSTER_FEATURES,
                 ),

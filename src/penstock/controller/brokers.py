@@ -7,7 +7,6 @@ from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     BrokerRecord,
     Change,
-    ClusterIdRecord,
     ControllerEpochRecord,
     ControllerRecord,
     FeaturesRecord,
@@ -20,20 +19,16 @@ def register_broker(
     image: ClusterImage,
     broker: BrokerRecord,
     *,
-    cluster_id: str,
     login_secret: bytes,
     features: Mapping[str, int],
 ) -> list[Change]:
     """Returns the changes that register a starting broker.
 
-    `cluster_id`, `login_secret` and `features` are used for a new store; otherwise the stored ones
-    are kept. Raises UNSUPPORTED_VERSION if the broker does not support the stored feature levels.
+    `login_secret` and `features` are used for a new store; otherwise the stored ones are kept. Raises UNSUPPORTED_VERSION if the broker does not support the stored feature levels.
     The store assigns the broker epoch. The controller reacts to the registration.
     """
     require_supported(broker, features if image.features is None else image.features.levels)
     changes: list[Change] = []
-    if not image.cluster_id:
-        changes.append(Put(ClusterIdRecord(cluster_id)))
     if not image.login_secret:
         changes.append(Put(LoginSecretRecord(login_secret)))
     if image.features is None:

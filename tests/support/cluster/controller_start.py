@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from penstock.controller.brokers import claim_controller, register_broker
 from penstock.controller.election import update_partition_states
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import BrokerRecord, Change
+from penstock.controller.metadata import BrokerRecord, Change, ClusterIdRecord, Put
 from penstock.controller.partition_state_machine import ElectionRules
 
 
@@ -20,9 +20,9 @@ def register_as_controller(
     rules: ElectionRules,
 ) -> list[Change]:
     """The changes of a broker that starts and becomes the controller."""
-    registration = register_broker(
-        image, broker, cluster_id=cluster_id, login_secret=login_secret, features=features
-    )
+    registration = register_broker(image, broker, login_secret=login_secret, features=features)
+    if not image.cluster_id:
+        registration.insert(0, Put(ClusterIdRecord(cluster_id)))
     live = image.brokers.keys() | {broker.broker_id}
     restarted = {broker.broker_id}
     return registration + _claim(image, broker.broker_id, now_ms, rules, live, restarted)

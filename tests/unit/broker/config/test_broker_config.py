@@ -198,7 +198,7 @@ def test_incompatible_settings_are_refused(settings: dict[str, str], expected_er
 
 OF_KAFKA_3_9 = """
 auto.include.jmx.reporter broker.id.generation.enable control.plane.listener.name
-controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms delegation.token.master.key
+delegation.token.master.key
 eligible.leader.replicas.enable group.coordinator.new.enable group.share.enable
 group.share.max.groups inter.broker.protocol.version leader.imbalance.per.broker.percentage
 log.message.downconversion.enable log.message.format.version

@@ -25,31 +25,35 @@ unclean.leader.election.enable BOOLEAN Hc* . false
     Whether a replica outside the ISR may become leader if no other can; this may lose records.
 unclean.leader.election.interval.ms LONG M--i 1.. 300000
     The interval at which unclean elections are attempted for partitions without a leader.
-controlled.shutdown.enable BOOLEAN M-- . true
+controlled.shutdown.enable BOOLEAN M-* . true
     Whether the broker moves its leaderships to other brokers before it stops.
+controlled.shutdown.max.retries INT M-* . 3
+    How often a stopping broker waits controlled.shutdown.retry.backoff.ms for other leaders.
+controlled.shutdown.retry.backoff.ms LONG M-* . 5000
+    How long a stopping broker waits, controlled.shutdown.max.retries times, for other leaders.
 controller.socket.timeout.ms INT M-* . 30000
     The timeout of requests from the controller to brokers.
 replica.lag.time.max.ms LONG H-* . 30000
     A follower that has not caught up with the leader for this time is removed from the ISR.
-replica.fetch.max.bytes INT M-- 0.. 1048576
+replica.fetch.max.bytes INT M-* 0.. 1048576
     The number of bytes that a follower fetches per partition.
-replica.fetch.response.max.bytes INT M-- 0.. 10485760
+replica.fetch.response.max.bytes INT M-* 0.. 10485760
     The number of bytes that a follower fetches in one request.
-replica.fetch.min.bytes INT H-- . 1
+replica.fetch.min.bytes INT H-* . 1
     The number of bytes that a leader waits for before it responds to a follower's fetch.
-replica.fetch.wait.max.ms INT H-- . 500
+replica.fetch.wait.max.ms INT H-* . 500
     The longest time that a leader waits for them.
-replica.fetch.backoff.ms INT M-- 0.. 1000
+replica.fetch.backoff.ms INT M-* 0.. 1000
     The time that a follower waits after a failed fetch.
 replica.high.watermark.checkpoint.interval.ms LONG H-* . 5000
     The interval at which high watermarks are written to disk.
 replica.selector.class STRING M-* . null
     The replica that consumers read from: null for the leader, or RackAwareReplicaSelector.
-replica.socket.receive.buffer.bytes INT H-- . 65536
+replica.socket.receive.buffer.bytes INT H-* . 65536
     The receive buffer of a follower's socket.
-replica.socket.timeout.ms INT H-- . 30000
+replica.socket.timeout.ms INT H-* . 30000
     The timeout of a follower's requests.
-num.replica.fetchers INT Hc- 1.. 1
+num.replica.fetchers INT Hc* 1.. 1
     The number of fetchers, each with a connection, per leader broker.
 num.replica.alter.log.dirs.threads INT H-- . null
     The number of threads that move replicas between log directories.

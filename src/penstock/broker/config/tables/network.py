@@ -90,7 +90,7 @@ client.quota.callback.class CLASS L-- . null
     A Java class that determines quotas.
 leader.replication.throttled.rate LONG Mc* 0.. 9223372036854775807
     The rate limit in bytes per second for throttled replicas on the leader.
-follower.replication.throttled.rate LONG Mc- 0.. 9223372036854775807
+follower.replication.throttled.rate LONG Mc* 0.. 9223372036854775807
     The rate limit in bytes per second for throttled replicas on the follower.
 replica.alter.log.dirs.io.max.bytes.per.second LONG Mc- 0.. 9223372036854775807
     The rate limit in bytes per second for moves between log directories.

@@ -7,10 +7,6 @@ allow.everyone.if.no.acl.found BOOLEAN M-*o . false
     Whether all users may access a resource without ACLs.
 leader.imbalance.per.broker.percentage INT H--o . 10
     The percentage of non-preferred leaders of a broker above which leaders are balanced.
-controlled.shutdown.max.retries INT M--o . 3
-    The number of retries of a controlled shutdown.
-controlled.shutdown.retry.backoff.ms LONG M--o . 5000
-    The time before a controlled shutdown is retried.
 auto.include.jmx.reporter BOOLEAN L--o . true
     Whether metrics are always reported over JMX.
 broker.id.generation.enable BOOLEAN M--o . true
