@@ -24,7 +24,8 @@ def register_broker(
 ) -> list[Change]:
     """Returns the changes that register a starting broker.
 
-    `login_secret` and `features` are used for a new store; otherwise the stored ones are kept. Raises UNSUPPORTED_VERSION if the broker does not support the stored feature levels.
+    `login_secret` and `features` are used for a new store; otherwise the stored ones are kept.
+    Raises UNSUPPORTED_VERSION if the broker does not support the stored feature levels.
     The store assigns the broker epoch. The controller reacts to the registration.
     """
     require_supported(broker, features if image.features is None else image.features.levels)
