@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,7 +28,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster
 
 
 @contextmanager
-def producer(cluster: RunningCluster, transactional_id: str) -> Iterator[Producer[Any, Any]]:
+def producer(cluster: RunningCluster, transactional_id: str) -> Iterator[Producer]:
     with Producer(
         bootstrap_servers=cluster.bootstrap_servers, transactional_id=transactional_id
     ) as client:
