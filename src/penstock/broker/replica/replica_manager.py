@@ -326,19 +326,22 @@ class ReplicaManager:
         return replica
 
     def _remove(self, keys: Iterable[TopicPartition]) -> "asyncio.Task[list[KafkaError]] | None":
-        removed_replicas: dict[TopicPartition, Replica] = {}
+        """Deletes replicas, and logs whose replicas a broker that has restarted does not host."""
+        removed_replicas: list[Replica] = []
+        removed_keys: list[TopicPartition] = []
         for key in keys:
-            replicas = self.by_topic.get(key.topic)
-            replica = None if replicas is None else replicas.pop(key.partition, None)
-            if replicas is None or replica is None:
-                continue
-            if not replicas:
-                del self.by_topic[key.topic]
-            removed_replicas[key] = replica
-        if not removed_replicas:
+            replicas = self.by_topic.get(key.topic, {})
+            replica = replicas.pop(key.partition, None)
+            if replica is not None:
+                removed_replicas.append(replica)
+                if not replicas:
+                    del self.by_topic[key.topic]
+            if replica is not None or self._logs.get(key) is not None:
+                removed_keys.append(key)
+        if not removed_keys:
             return None
-        deletion = self._delete_logs(removed_replicas)
-        for replica in removed_replicas.values():
+        deletion = self._delete_logs(removed_keys)
+        for replica in removed_replicas:
             replica.resign()
         return deletion
 
