@@ -387,7 +387,7 @@ class App:
             self.broker.cleaner,
             self.broker.log_flusher,
             self._workers,
-            self.broker.replicas.on_log_replaced,
+            self._on_log_reloaded,
         )
         self._publisher = MetadataPublisher(self.broker, self._server)
         self._config.subscribe("", lambda _: self._server.limits_changed())
@@ -398,6 +398,12 @@ class App:
         replicas.leadership_listeners.append(lambda *_: self._dispatcher.fast_produce.clear())
         self._metadata.listeners.append(self._publisher.apply)
         self._metadata.listeners.append(lambda _: self._dispatcher.fast_produce.clear())
+
+    def _on_log_reloaded(self, key: TopicPartition) -> None:
+        """Continues with a log that accepts records again, and loads its coordinator."""
+        self.broker.replicas.on_log_replaced(key)
+        self.broker.groups.on_log_reloaded(key)
+        self.broker.transactions.on_log_reloaded(key)
 
     def _build_broker(self) -> Broker:
         """Returns the components that handlers use, without the coordinators."""

@@ -329,6 +329,12 @@ class CoordinatorHost(ABC, Generic[ShardT, EventT, ResultT, TimerT, ChangeT]):
             if topic == self.topic:
                 self._unload(partition)
 
+    def on_log_reloaded(self, key: TopicPartition) -> None:
+        """Loads a shard again that was unloaded because its log had stopped."""
+        record = self._image.partitions.get(key)
+        if key.topic == self.topic and record is not None and record.leader == self._broker_id:
+            self._load(key.partition)
+
     def _load(self, partition: int) -> None:
         if partition not in self._shards:
             self._shards[partition] = None

@@ -98,7 +98,7 @@ async def _partition(
     if body.replica_id == _DEBUGGING_CONSUMER:
         log = replica.readable_log(partition.current_leader_epoch)
     else:
-        log = replica.leader_log(partition.current_leader_epoch)
+        log = replica.leader_log(partition.current_leader_epoch, to_read=True)
     if request.version == 0:
         offsets = _segment_offsets(log, partition)
         return ListOffsetsPartitionResponse(index, old_style_offsets=offsets)
@@ -127,7 +127,10 @@ async def _partition(
                 raise _not_available(request, replica, log)
             break
         except KafkaStorageError:
-            searched_log, log = log, replica.leader_log(partition.current_leader_epoch)
+            searched_log, log = (
+                log,
+                replica.leader_log(partition.current_leader_epoch, to_read=True),
+            )
             if log is searched_log:
                 raise
             # The partition has moved to another directory during the search.

@@ -176,11 +176,11 @@ class DownConversion:
         """Reads what follows batches of which no record was left."""
         workers = self._workers
         replica = self._replicas.find(partition.topic, partition.index)
-        ahead = ReadAhead.of(replica.leader_log(), offset, SEARCHED_BYTES)
+        ahead = ReadAhead.of(replica.leader_log(to_read=True), offset, SEARCHED_BYTES)
         if ahead is not None:
             with suppress(OSError):
                 await workers.run(workers.read_pool(ahead.file.path), ahead.run)
-        log = replica.leader_log()
+        log = replica.leader_log(to_read=True)
         return log.read(offset, limit, FetchIsolation.HIGH_WATERMARK, min_one=True).records
 
 

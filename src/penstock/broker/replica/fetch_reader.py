@@ -312,7 +312,7 @@ class FetchReader:
         partition = replica.partition
         if not partition.is_leader or cached.leader_epoch not in (-1, partition.leader_epoch):
             return False
-        log = replica.log
+        log = replica.log_to_read
         high_watermark = log.high_watermark
         if self.is_follower:
             if (
@@ -372,7 +372,7 @@ class FetchReader:
             data.preferred_read_replica = preferred
             return data, 0
         if self._needs_leader:
-            log = replica.leader_log(partition.leader_epoch)
+            log = replica.leader_log(partition.leader_epoch, to_read=not self.is_follower)
         else:
             log = replica.readable_log(partition.leader_epoch)
         follower = self._follower(partition, replica) if self.is_follower else None
@@ -452,7 +452,7 @@ def _is_cut(data: FetchPartitionData, replica: Replica | None) -> bool:
     records = data.records
     if replica is None or not isinstance(records, LogSlice):
         return False
-    active = replica.log.local.segments.active
+    active = replica.log_to_read.local.segments.active
     return records.file is not active.file or records.position + records.size < active.size
 
 

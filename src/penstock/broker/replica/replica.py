@@ -78,6 +78,12 @@ class Replica:
             )
         return log
 
+    @property
+    def log_to_read(self) -> Log:
+        """The log, also one that has stopped for lack of room: it is readable until its reload."""
+        log = self._log
+        return log if log is not None and log.guard.is_reloadable else self.log
+
     def replace_log(self, log: Log | None) -> None:
         """Replaces the log after a move, or with None if its directory is offline."""
         self._log = log
@@ -137,19 +143,22 @@ class Replica:
         self.fail_delayed_operations(code)
         self.complete_delayed_fetches()
 
-    def leader_log(self, current_leader_epoch: int = -1) -> Log:
-        """Returns the log; raises KafkaError unless this broker leads, in the client's epoch."""
+    def leader_log(self, current_leader_epoch: int = -1, *, to_read: bool = False) -> Log:
+        """Returns the log; raises KafkaError unless this broker leads, in the client's epoch.
+
+        With `to_read` the log may have stopped: see `log_to_read`.
+        """
         code = self.partition.check_leader(current_leader_epoch)
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
-        return self.log
+        return self.log_to_read if to_read else self.log
 
     def readable_log(self, current_leader_epoch: int) -> Log:
         """Returns the log for a consumer, which may read from followers too (KIP-392)."""
         code = self.partition.check_epoch(current_leader_epoch)
         if code is not ErrorCode.NONE:
             raise KafkaError(code, f"{self.partition.key}: {_LEADER_ERRORS[code]}")
-        return self.log
+        return self.log_to_read
 
     # --- appends
 

@@ -42,7 +42,15 @@ class FailureGuard:
     ends a flush or a staged operation: then, too, it is unknown what is on the disk.
     """
 
-    __slots__ = ("_local", "_partition", "failure", "is_reloadable", "on_failure", "refusal")
+    __slots__ = (
+        "_local",
+        "_partition",
+        "failure",
+        "is_recovering",
+        "is_reloadable",
+        "on_failure",
+        "refusal",
+    )
 
     def __init__(
         self,
@@ -59,6 +67,9 @@ class FailureGuard:
         """Why the log refuses records: its failure, or that it is stalled."""
         self.is_reloadable = False
         """Whether the log has stopped for lack of room, so that it can be loaded again."""
+        self.is_recovering = False
+        """Whether its files are being recovered, for the log that replaces it: its indexes may not
+        be read any more."""
 
     def require_writable(self) -> None:
         """Raises the failure if there is one."""
@@ -101,6 +112,8 @@ class FailureGuard:
 
         A lack of room refuses this action only; any other `OSError` stops the log.
         """
+        if self.is_recovering:
+            self.require_writable()
         try:
             return action()
         except OSError as error:

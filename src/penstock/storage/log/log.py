@@ -43,6 +43,7 @@ from penstock.records.validate import (
     verify_batches,
 )
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
+from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.failure_guard import FailureGuard
 from penstock.storage.log.flush_task import FlushTask
@@ -390,6 +391,9 @@ class Log:
         OffsetOutOfRangeError for an offset that is not in the log.
         """
         local = self.local
+        if self.guard.is_recovering:
+            # The reader waits until another log has replaced this one.
+            return FetchData(None, [] if isolation is FetchIsolation.TXN_COMMITTED else None)
         if not self.log_start_offset <= offset <= local.next_offset:
             raise OffsetOutOfRangeError(
                 f"{self.partition} has offsets {self.log_start_offset} to {self.log_end_offset}, "
@@ -473,10 +477,20 @@ class Log:
                 self.epochs.is_stale = self.epochs.is_stale or task.has_epochs
                 self._unsynced_snapshots[:0] = task.snapshots
                 self.guard.refuse(error)
+            if is_lack_of_room(error):
+                self._hide_unacknowledged()
             self.guard.fail(error)
         if failure is not None:
             raise failure
         self._last_flush_ms = self.clock.monotonic_ms()
+
+    def _hide_unacknowledged(self) -> None:
+        """Lowers the high watermark to what was acknowledged, as the log stops for lack of room.
+
+        It stays readable up to there until it is loaded again, which may lose the other records.
+        """
+        acknowledged = self.recovery_point + self.config.flush_messages - 1
+        self.update_high_watermark(min(self.high_watermark, acknowledged))
 
     def flush(self) -> None:
         """Makes everything that was appended durable, on this thread."""

@@ -27,6 +27,8 @@ class ReadAhead:
         Returns None if the records are in memory already, or if there are none. Raises
         KafkaStorageError, as the read would.
         """
+        if log.guard.is_recovering:
+            return None
         return log.guard.attempt(lambda: cls._find(log, offset, max_bytes))
 
     @classmethod

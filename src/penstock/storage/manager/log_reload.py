@@ -5,6 +5,9 @@ counts them as written, so that another sync would succeed. A reload therefore w
 above the recovery point again, syncs it, and recovers the log as after a crash. Records that
 recovery does not find are lost, as after a crash; the log then stays stopped until the next start
 of the broker, because others, such as coordinators, know of them.
+
+Until there is room the stopped log is readable up to what was acknowledged. During the recovery
+readers get no records.
 """
 
 import logging
@@ -93,6 +96,7 @@ def reload_log(log_dir: LogDir, stopped_log: Log) -> Steps[Log | None]:
     files = [_Written(segment.log_path, segment.size) for segment in segments]
     yield partial(_write_again, local.disk, files)
     # Recovery changes the indexes, which must not be mapped any more.
+    stopped_log.guard.is_recovering = True
     local.close_handlers()
     loading = _Loading(log_dir, stopped_log)
     yield loading.run
