@@ -22,6 +22,13 @@ from typing import Self
 from kazoo.client import KazooClient
 
 JAR = Path("/usr/share/java/zookeeper.jar")
+_OTHER_JARS = (
+    "slf4j-simple",
+    "netty-resolver",
+    "netty-codec",
+    "netty-transport-native-unix-common",
+)
+"""Jars of its dependencies that its manifest does not name; servers with TLS need them."""
 _START_TIMEOUT_S = 30.0
 _JAVA_OPTIONS = (
     "-Xms16m",
@@ -32,6 +39,7 @@ _JAVA_OPTIONS = (
     "-Dzookeeper.forceSync=no",
     "-Dzookeeper.preAllocSize=64",
     "-Dzookeeper.admin.enableServer=false",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
 
 
@@ -69,10 +77,12 @@ class ZooKeeperServer:
         }
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        jars = (JAR, *(JAR.with_name(f"{name}.jar") for name in _OTHER_JARS))
+        class_path = ":".join(map(str, jars))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         with (self.directory / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [java, *_JAVA_OPTIONS, "-cp", str(JAR), main, str(config)],
+                [java, *_JAVA_OPTIONS, "-cp", class_path, main, str(config)],
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
@@ -109,7 +119,11 @@ class ZooKeeperServer:
         return (self.directory / "zookeeper.log").read_text(errors="replace")[-2000:]
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(
