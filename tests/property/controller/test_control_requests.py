@@ -21,9 +21,6 @@ from penstock.controller.control_requests import (
     STOP_REPLICA_VERSION,
     UPDATE_METADATA_VERSION,
     ControlRequests,
-    update_of_leader_and_isr,
-    update_of_stop_replica,
-    update_of_update_metadata,
 )
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
@@ -40,6 +37,11 @@ from penstock.controller.metadata import (
     SecurityProtocol,
     TopicKey,
     TopicRecord,
+)
+from penstock.controller.received_updates import (
+    update_of_leader_and_isr,
+    update_of_stop_replica,
+    update_of_update_metadata,
 )
 from penstock.core.ids import TopicPartition
 from penstock.protocol.codec import decode, encode

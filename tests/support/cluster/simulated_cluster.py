@@ -22,9 +22,6 @@ from penstock.controller.broker_updates import (
 from penstock.controller.control_requests import (
     ControlRequest,
     ControlRequests,
-    update_of_leader_and_isr,
-    update_of_stop_replica,
-    update_of_update_metadata,
 )
 from penstock.controller.image import ClusterImage
 from penstock.controller.isr import alter_partition
@@ -43,6 +40,11 @@ from penstock.controller.metadata import (
 )
 from penstock.controller.partition_state_machine import NO_LEADER, RECOVERING, ElectionRules
 from penstock.controller.reactions import ControllerReactions, ControlResponse
+from penstock.controller.received_updates import (
+    update_of_leader_and_isr,
+    update_of_stop_replica,
+    update_of_update_metadata,
+)
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicId, TopicPartition

@@ -13,7 +13,9 @@ from penstock.controller.broker_updates import (
     full_updates,
     metadata_changes,
 )
-from penstock.controller.control_requests import ControlRequests, update_of_leader_and_isr
+from penstock.controller.control_requests import (
+    ControlRequests,
+)
 from penstock.controller.election import broker_down, broker_up
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
@@ -27,6 +29,9 @@ from penstock.controller.metadata import (
     TopicDeletionKey,
     TopicDeletionRecord,
     TopicKey,
+)
+from penstock.controller.received_updates import (
+    update_of_leader_and_isr,
 )
 from penstock.controller.topic_deletion import delete_topic
 from penstock.controller.topics import new_topic

@@ -11,9 +11,6 @@ from penstock.controller.control_merging import merge
 from penstock.controller.control_requests import (
     ControlRequest,
     ControlRequests,
-    update_of_leader_and_isr,
-    update_of_stop_replica,
-    update_of_update_metadata,
 )
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
@@ -25,6 +22,11 @@ from penstock.controller.metadata import (
     Put,
     TopicKey,
     TopicRecord,
+)
+from penstock.controller.received_updates import (
+    update_of_leader_and_isr,
+    update_of_stop_replica,
+    update_of_update_metadata,
 )
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest

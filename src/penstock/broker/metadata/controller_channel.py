@@ -19,10 +19,12 @@ from penstock.controller.control_merging import merge
 from penstock.controller.control_requests import (
     ControlRequest,
     ControlRequests,
-    update_of_stop_replica,
 )
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change
+from penstock.controller.received_updates import (
+    update_of_stop_replica,
+)
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition

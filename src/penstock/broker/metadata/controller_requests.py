@@ -16,11 +16,13 @@ from penstock.cluster.store import MetadataStore
 from penstock.controller.broker_updates import BrokerUpdate, metadata_changes
 from penstock.controller.control_requests import (
     ControlRequest,
+)
+from penstock.controller.metadata import ConfigKey, Delete, Put
+from penstock.controller.received_updates import (
     update_of_leader_and_isr,
     update_of_stop_replica,
     update_of_update_metadata,
 )
-from penstock.controller.metadata import ConfigKey, Delete, Put
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
