@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-READY = re.compile(r"ready on (\S+:\d+)")
+READY = re.compile(r"ready on (\S+:\d+(?:, \S+:\d+)*)")
 START_SECONDS = 20.0
 STOP_SECONDS = 30.0
 
@@ -34,9 +34,14 @@ class PenstockBroker:
         directory: Path,
         settings: Mapping[str, str] | None = None,
         *,
+        brokers: int = 1,
         max_open_files: int | None = None,
     ) -> None:
-        """`max_open_files` limits the descriptors of the process (RLIMIT_NOFILE)."""
+        """`max_open_files` limits the descriptors of the process (RLIMIT_NOFILE).
+
+        With several `brokers`, the process is their supervisor, and `bootstrap` has all addresses.
+        """
+        self._brokers = brokers
         self._max_open_files = max_open_files
         self.directory = directory
         self.data = directory / "data"
@@ -71,12 +76,19 @@ class PenstockBroker:
     def pid(self) -> int:
         return self._running().pid
 
+    def broker_pids(self) -> list[int]:
+        """The broker processes of a supervisor, in the order of their start."""
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in children.split()]
+
     def start(self) -> None:
         """Starts the broker and waits for the line with its address."""
         if self._process is not None:
             raise BrokerError("this broker is running already")
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [str(Path(sys.executable).with_name("penstock")), "serve"]
+        if self._brokers > 1:
+            command += ["--brokers", str(self._brokers)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         if self._max_open_files is not None:
@@ -138,7 +150,8 @@ class PenstockBroker:
                     break
                 printed += line
                 if match := READY.search(line):
-                    return match[1]
+                    addresses = match[1].split(", ")
+                    return ",".join(addresses if self._brokers > 1 else addresses[:1])
         output = f"{printed}{self._log_end()}"
         raise BrokerError(f"the broker was not ready within {START_SECONDS} s:\n{output}")
 
