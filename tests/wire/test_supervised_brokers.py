@@ -1,0 +1,167 @@
+"""`penstock serve --brokers`: a cluster of processes on one machine, as users run it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.client.admin import NewTopic
+from penstock.client.admin.admin import Admin
+from tests.support.broker.process import PenstockBroker
+from tests.support.client.cli import Cli
+from tests.support.cluster.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockBroker]:
+    with PenstockBroker(tmp_path_factory.mktemp("cluster"), brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def admin(cluster: PenstockBroker) -> Iterator[Admin]:
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        yield admin
+
+
+def broker_ids(admin: Admin) -> list[int]:
+    return [node.id for node in admin.describe_cluster().nodes]
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists, and is not a zombie that nobody has waited for."""
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def test_all_brokers_form_one_cluster(cluster: PenstockBroker, admin: Admin) -> None:
+    assert len(cluster.bootstrap.split(",")) == 3
+    described = admin.describe_cluster()
+    assert [node.id for node in described.nodes] == [0, 1, 2]
+    assert {node.rack for node in described.nodes} == {socket.gethostname()}
+    assert described.controller in described.nodes
+
+
+def test_replicas_are_spread_over_the_brokers(cluster: PenstockBroker, admin: Admin) -> None:
+    admin.create_topics([NewTopic("spread", num_partitions=3, replication_factor=2)])
+    wait_until(lambda: "spread" in admin.list_topics())
+    partitions = admin.describe_topics(["spread"])["spread"].partitions
+    assert sorted(partition.leader or 0 for partition in partitions) == [0, 1, 2]
+    log_dirs = [cluster.data, cluster.data / "broker.1", cluster.data / "broker.2"]
+    for partition in partitions:
+        for broker_id in partition.replicas:
+            assert (log_dirs[broker_id] / f"spread-{partition.partition}").is_dir()
+
+
+def test_the_status_of_the_cluster(cluster: PenstockBroker, admin: Admin) -> None:
+    admin.create_topics([NewTopic("shown", num_partitions=2, replication_factor=3)])
+    document = Cli(cluster.bootstrap).json("cluster", "status", "--topic", "shown")
+    assert [broker["id"] for broker in document["brokers"]] == [0, 1, 2]
+    assert (document["under_replicated"], document["offline"]) == (0, 0)
+    assert len(document["replicas"]) == 6
+    assert {replica["lag"] for replica in document["replicas"]} == {0}
+
+
+def test_a_killed_broker_comes_back(cluster: PenstockBroker, admin: Admin) -> None:
+    before = cluster.broker_pids()
+    os.kill(before[1], signal.SIGKILL)
+    wait_until(lambda: len(set(cluster.broker_pids()) - set(before)) == 1)
+    wait_until(lambda: broker_ids(admin) == [0, 1, 2])
+    assert "was killed by SIGKILL; it is started again" in cluster.log.read_text()
+
+
+def test_log_lines_name_their_broker(cluster: PenstockBroker) -> None:
+    assert "[broker " in cluster.log.read_text()
+
+
+# --- starts and stops
+
+
+def test_a_data_directory_of_one_broker_is_continued_with_more(tmp_path: Path) -> None:
+    with PenstockBroker(tmp_path) as single, Admin(bootstrap_servers=single.bootstrap) as admin:
+        admin.create_topics([NewTopic("old", num_partitions=1)])
+        cluster_id = admin.describe_cluster().cluster_id
+        Cli(single.bootstrap)("produce", "old", stdin="a\nb\n")
+    with PenstockBroker(tmp_path, brokers=2) as pair:
+        with Admin(bootstrap_servers=pair.bootstrap) as admin:
+            assert admin.describe_cluster().cluster_id == cluster_id
+            assert broker_ids(admin) == [0, 1]
+            admin.create_topics([NewTopic("new", assignments={0: [1]})])
+        assert Cli(pair.bootstrap)("consume", "old", "--exit").stdout == "a\nb\n"
+    with PenstockBroker(tmp_path, brokers=3) as three:
+        pids = three.broker_pids()
+    assert not any(map(is_running, pids))
+    with PenstockBroker(tmp_path) as single:
+        assert Cli(single.bootstrap)("consume", "old", "--exit").stdout == "a\nb\n"
+
+
+def test_brokers_end_with_a_killed_supervisor(tmp_path: Path) -> None:
+    cluster = PenstockBroker(tmp_path, brokers=2)
+    cluster.start()
+    pids = cluster.broker_pids()
+    assert len(pids) == 2
+    cluster.kill()
+    wait_until(lambda: not any(map(is_running, pids)))
+    assert "the supervisor has ended: this broker stops too" in cluster.log.read_text()
+    with cluster:
+        assert len(cluster.bootstrap.split(",")) == 2
+
+
+def start_in_vain(directory: Path, *settings: str, brokers: int = 2) -> str:
+    """Returns the last line of a start that must fail."""
+    command = [str(Path(sys.executable).with_name("penstock")), "serve", "--brokers", str(brokers)]
+    for setting in (f"log.dirs={directory}", *settings):
+        command += ["--set", setting]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1, result.stderr
+    return result.stderr.splitlines()[-1]
+
+
+def free_port_pair() -> tuple[socket.socket, int]:
+    """A listening socket, and the free port before it."""
+    while True:
+        taken = socket.create_server(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1] - 1
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            taken.close()
+            continue
+        return taken, port
+
+
+def test_a_port_in_use_is_reported_with_its_broker(tmp_path: Path) -> None:
+    taken, port = free_port_pair()
+    with taken:
+        line = start_in_vain(tmp_path / "d", f"listeners=PLAINTEXT://127.0.0.1:{port}")
+    assert line.startswith("penstock: broker 1: ")
+    assert str(port + 1) in line
+
+
+def test_a_directory_of_another_cluster_is_reported_with_its_broker(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    other = directory / "broker.1"
+    other.mkdir(parents=True)
+    text = "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"
+    (other / "meta.properties").write_text(text)
+    line = start_in_vain(directory, "listeners=PLAINTEXT://127.0.0.1:0")
+    assert line.startswith(f"penstock: broker 1: {other} belongs to cluster AAAAAAAAAAAAAAAAAAAAAA")
+
+
+def test_a_second_supervisor_is_refused(cluster: PenstockBroker, admin: Admin) -> None:
+    line = start_in_vain(cluster.data, "listeners=PLAINTEXT://127.0.0.1:0")
+    assert "is in use by another process" in line
+    assert broker_ids(admin) == [0, 1, 2]
+
+
+def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
+    line = start_in_vain(tmp_path, "num.partitions=none")
+    assert line.startswith("penstock: --set num.partitions")
+    assert not list(tmp_path.iterdir())
