@@ -17,22 +17,23 @@ _CONTAINER_LIMITS = (
 
 
 def new_memory_budget(config: BrokerConfig) -> MemoryBudget:
-    return MemoryBudget(_total(config), config.int("queued.max.request.bytes"))
+    return MemoryBudget(request_memory(config), config.int("queued.max.request.bytes"))
 
 
 def max_decompressed_bytes(config: BrokerConfig) -> int:
     """Returns the limit of a decompressed batch: the setting, or less on a small machine."""
     return min(
         config.int("message.max.decompressed.bytes"),
-        MemoryBudget(_total(config)).limit(MemoryKind.WORK),
+        MemoryBudget(request_memory(config)).limit(MemoryKind.WORK),
     )
 
 
-def _total(config: BrokerConfig) -> int:
+def request_memory(config: BrokerConfig, brokers: int = 1) -> int:
+    """Returns the bytes for the requests in progress of one of several brokers on this machine."""
     configured = config.int("request.memory.max.bytes")
     if configured >= 0:
         return configured
-    return max(_SMALLEST, min(machine_memory() // 4, _LARGEST))
+    return max(_SMALLEST, min(machine_memory() // (4 * brokers), _LARGEST))
 
 
 def machine_memory(container_limits: tuple[Path, ...] = _CONTAINER_LIMITS) -> int:

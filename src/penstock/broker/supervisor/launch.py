@@ -23,12 +23,13 @@ class BrokerLaunch(NamedTuple):
 
 
 def plan_launches(
-    config: BrokerConfig, count: int, *, rack: str, socket: Path | None
+    config: BrokerConfig, count: int, *, rack: str, socket: Path | None, request_memory: int
 ) -> list[BrokerLaunch]:
     """Returns the processes for `count` brokers with the ids from `node.id` on.
 
     `rack` is the rack of all of them if `broker.rack` is not set; `socket` is the supervisor's
-    metadata store, None if they use another one. Raises ConfigError if two listeners would have the
+    metadata store, None if they use another one; `request_memory` is what each of them may use for
+    the requests in progress. Raises ConfigError if two listeners would have the
     same port.
     """
     first_id = config.int("node.id")
@@ -42,6 +43,7 @@ def plan_launches(
         settings = dict(config.texts()) | {
             "node.id": str(broker_id),
             "listeners": ",".join(map(str, listeners)),
+            "request.memory.max.bytes": str(request_memory),
             "log.dirs": ",".join(
                 path if index == 0 else f"{path}/{broker_directory_name(broker_id)}"
                 for path in config.list("log.dirs")

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.component_config import has_own_store, store_config
+from penstock.broker.config.memory_config import request_memory
 from penstock.broker.config.properties import load_broker_config
 from penstock.broker.supervisor.broker_process import BrokerProcess, start_broker_process
 from penstock.broker.supervisor.launch import BrokerLaunch, missing_brokers, plan_launches
@@ -61,7 +62,13 @@ def run(
         if has_own_store(config):
             server, socket_path = _serve_store(config, count)
             closing.callback(server.close)
-        launches = plan_launches(config, count, rack=hostname, socket=socket_path)
+        launches = plan_launches(
+            config,
+            count,
+            rack=hostname,
+            socket=socket_path,
+            request_memory=request_memory(config, count),
+        )
         asyncio.run(Supervisor(launches, command).run(ready))
 
 

@@ -15,7 +15,7 @@ from tests.support.cluster.metadata_changes import topic
 def launches(count: int, **settings: str) -> list[BrokerLaunch]:
     properties = {name.replace("_", "."): value for name, value in settings.items()}
     config = BrokerConfig.from_properties(properties, hostname="h")
-    return plan_launches(config, count, rack="h", socket=Path("/d/s.sock"))
+    return plan_launches(config, count, rack="h", socket=Path("/d/s.sock"), request_memory=7)
 
 
 def test_the_first_broker_keeps_its_settings_and_the_others_get_the_next() -> None:
@@ -27,6 +27,7 @@ def test_the_first_broker_keeps_its_settings_and_the_others_get_the_next() -> No
             "listeners": "PLAINTEXT://127.0.0.1:9092",
             "log.dirs": "/a,/b",
             "num.partitions": "3",
+            "request.memory.max.bytes": "7",
             "broker.rack": "h",
             "metadata.store.socket": "/d/s.sock",
         },
