@@ -76,6 +76,7 @@ from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.connection_quotas import protected_listener
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.security.session_factory import SessionFactory
+from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
 from penstock.broker.workers import Workers
 from penstock.cluster.factory import open_store
 from penstock.cluster.store import MetadataStore, Snapshot
@@ -256,6 +257,8 @@ class App:
             self._metadata, store, self._workers, self._new_controller, self._claim_controller
         )
         snapshot = self._controller.load()
+        if not store_config(self._config).is_shared:
+            warn_of_missing_brokers(snapshot.records, [self._broker_id])
         is_new_store = await self._claim_cluster_id()
         self._config.set_dynamic(
             self._image.config("brokers", DEFAULT_ENTITY),

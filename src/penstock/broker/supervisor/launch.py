@@ -11,7 +11,6 @@ from typing import NamedTuple
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.listeners import ListenerSpec
 from penstock.broker.config.settings import ConfigError
-from penstock.controller.metadata import Record, TopicRecord
 from penstock.storage.file_names import broker_directory_name
 
 
@@ -59,22 +58,6 @@ def plan_launches(
             settings["metadata.store.socket"] = str(socket)
         launches.append(BrokerLaunch(broker_id, settings))
     return launches
-
-
-def missing_brokers(records: Iterable[Record], broker_ids: Iterable[int]) -> dict[int, list[str]]:
-    """Returns the brokers that have replicas but are not among `broker_ids`, with their topics."""
-    present = frozenset(broker_ids)
-    missing: dict[int, list[str]] = {}
-    for record in records:
-        if isinstance(record, TopicRecord):
-            replicas = {
-                broker_id
-                for assignment in record.assignments.values()
-                for broker_id in assignment.replicas
-            }
-            for broker_id in sorted(replicas - present):
-                missing.setdefault(broker_id, []).append(record.topic)
-    return dict(sorted(missing.items()))
 
 
 def _shifted(listeners: Iterable[ListenerSpec], index: int) -> list[ListenerSpec]:

@@ -27,7 +27,8 @@ from penstock.broker.config.component_config import has_own_store, store_config
 from penstock.broker.config.memory_config import request_memory
 from penstock.broker.config.properties import load_broker_config
 from penstock.broker.supervisor.broker_process import BrokerProcess, start_broker_process
-from penstock.broker.supervisor.launch import BrokerLaunch, missing_brokers, plan_launches
+from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches
+from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
 from penstock.cluster.factory import SOCKET_FILE, open_store
 from penstock.cluster.supervised.server import StoreServer
 from penstock.core.errors import KafkaError, KafkaStorageError
@@ -40,7 +41,6 @@ STABLE_S: Final = 30.0
 """A broker that has run for this long starts the delays anew when it ends."""
 STOP_TIMEOUT_S: Final = 60.0
 _SECOND_SIGNAL_S: Final = 1.0
-_NAMED_TOPICS: Final = 5
 
 
 def run(
@@ -78,28 +78,12 @@ def _serve_store(config: BrokerConfig, count: int) -> tuple[StoreServer, Path]:
     store = open_store(store_settings)
     try:
         first_id = config.int("node.id")
-        _warn_of_missing_brokers(
-            missing_brokers(store.load().records, range(first_id, first_id + count)), count
-        )
+        warn_of_missing_brokers(store.load().records, range(first_id, first_id + count))
         path = (store_settings.directory / SOCKET_FILE).absolute()
         return StoreServer(store, path), path
     except BaseException:
         store.close()
         raise
-
-
-def _warn_of_missing_brokers(missing: dict[int, list[str]], count: int) -> None:
-    for broker_id, topics in missing.items():
-        names = ", ".join(topics[:_NAMED_TOPICS])
-        if len(topics) > _NAMED_TOPICS:
-            names += f" and {len(topics) - _NAMED_TOPICS} more"
-        logger.warning(
-            "broker %d is not among the %d that are started, but has replicas of %s: they are "
-            "offline; start with more brokers, or move the replicas first",
-            broker_id,
-            count,
-            names,
-        )
 
 
 class Supervisor:

@@ -1,4 +1,4 @@
-"""The settings of each broker process, and brokers whose replicas would be missing."""
+"""The settings of each broker process."""
 
 from pathlib import Path
 
@@ -6,10 +6,7 @@ import pytest
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.settings import ConfigError
-from penstock.broker.supervisor.launch import BrokerLaunch, missing_brokers, plan_launches
-from penstock.controller.metadata import Assignment, Record, TopicRecord
-from tests.support.cluster.metadata_changes import config as config_record
-from tests.support.cluster.metadata_changes import topic
+from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches
 
 
 def launches(count: int, **settings: str) -> list[BrokerLaunch]:
@@ -72,14 +69,3 @@ def test_listeners_that_would_share_a_port_are_refused() -> None:
 def test_a_port_above_the_highest_is_refused() -> None:
     with pytest.raises(ConfigError, match="broker 1 would listen on port 65536"):
         launches(2, listeners="PLAINTEXT://:65535")
-
-
-def test_brokers_that_are_not_started_but_have_replicas_are_named() -> None:
-    records: list[Record] = [
-        config_record(("users", "ann"), a="1"),
-        TopicRecord("a", topic("a").topic_id, {0: Assignment((0, 3)), 1: Assignment((3, 2))}),
-        TopicRecord("b", topic("b").topic_id, {0: Assignment((3,))}),
-        TopicRecord("c", topic("c").topic_id, {0: Assignment((0, 1))}),
-    ]
-    assert missing_brokers(records, range(2)) == {2: ["a"], 3: ["a", "b"]}
-    assert missing_brokers(records, range(4)) == {}

@@ -205,6 +205,6 @@ def test_replicas_of_brokers_that_are_not_started_are_reported(
     supervisors[0].wait_ready()
     assert supervisors[0].stop() == 0
     assert (
-        "WARNING broker 4 is not among the 2 that are started, but has replicas of orders"
+        "WARNING broker 4 has replicas of orders, but only 2 brokers are started"
         in supervisors[0].output()
     )
