@@ -76,13 +76,14 @@ class StoreServer:
         self._delivery: tuple[CommittedChanges, bytes] | None = None
         self._listener = listen_unix(path)
         self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="metadata-store", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Ends all sessions, closes the store and removes the socket. It may be called twice."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
         with suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -95,21 +96,20 @@ class StoreServer:
         return self._delivery[1]
 
     def _run(self) -> None:
-        loop = self._loop
-        asyncio.set_event_loop(loop)
-        server = loop.run_until_complete(
-            loop.create_unix_server(lambda: _Connection(self), sock=self._listener)
-        )
         try:
-            loop.run_forever()
+            self._loop.run_until_complete(self._serve())
         finally:
-            server.close()
-            for connection in list(self.connections):
-                connection.close()
-            # The transports close in the next iteration.
-            loop.run_until_complete(asyncio.sleep(0))
             self._store.close()
-            loop.close()
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await self._loop.create_unix_server(lambda: _Connection(self), sock=self._listener)
+        await self._closing.wait()
+        server.close()
+        for connection in list(self.connections):
+            connection.close()
+        # The transports close in the next iteration.
+        await asyncio.sleep(0)
 
 
 class _Connection(asyncio.Protocol):
