@@ -55,18 +55,28 @@ def test_replicas_are_spread_over_the_brokers(cluster: PenstockBroker, admin: Ad
     partitions = admin.describe_topics(["spread"])["spread"].partitions
     assert sorted(partition.leader or 0 for partition in partitions) == [0, 1, 2]
     log_dirs = [cluster.data, cluster.data / "broker.1", cluster.data / "broker.2"]
-    for partition in partitions:
-        for broker_id in partition.replicas:
-            assert (log_dirs[broker_id] / f"spread-{partition.partition}").is_dir()
+    expected = [
+        log_dirs[broker_id] / f"spread-{partition.partition}"
+        for partition in partitions
+        for broker_id in partition.replicas
+    ]
+    wait_until(lambda: all(directory.is_dir() for directory in expected))
 
 
 def test_the_status_of_the_cluster(cluster: PenstockBroker, admin: Admin) -> None:
     admin.create_topics([NewTopic("shown", num_partitions=2, replication_factor=3)])
-    document = Cli(cluster.bootstrap).json("cluster", "status", "--topic", "shown")
-    assert [broker["id"] for broker in document["brokers"]] == [0, 1, 2]
-    assert (document["under_replicated"], document["offline"]) == (0, 0)
-    assert len(document["replicas"]) == 6
-    assert {replica["lag"] for replica in document["replicas"]} == {0}
+    cli = Cli(cluster.bootstrap)
+    cli("produce", "shown", stdin="a\nb\n")
+
+    def is_shown() -> bool:
+        document = cli.json("cluster", "status", "--topic", "shown")
+        assert [broker["id"] for broker in document["brokers"]] == [0, 1, 2]
+        assert (document["under_replicated"], document["offline"]) == (0, 0)
+        ends = [replica["log_end_offset"] for replica in document["replicas"]]
+        lags = [replica["lag"] for replica in document["replicas"]]
+        return len(ends) == 6 and sum(filter(None, ends)) == 6 and lags == [0] * 6
+
+    wait_until(is_shown)
 
 
 def test_a_killed_broker_comes_back(cluster: PenstockBroker, admin: Admin) -> None:

@@ -31,6 +31,7 @@ from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches
 from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
 from penstock.cluster.factory import SOCKET_FILE, open_store
 from penstock.cluster.supervised.server import StoreServer
+from penstock.controller.metadata import ClusterIdRecord
 from penstock.core.errors import KafkaError, KafkaStorageError
 
 logger = logging.getLogger(__name__)
@@ -59,9 +60,11 @@ def run(
     config = load_broker_config(properties, overrides, hostname=hostname)
     with ExitStack() as closing:
         socket_path = None
+        is_new_cluster = True
         if has_own_store(config):
-            server, socket_path = _serve_store(config, count)
-            closing.callback(server.close)
+            store = _ServedStore(config, count)
+            closing.callback(store.server.close)
+            socket_path, is_new_cluster = store.socket_path, store.is_new
         launches = plan_launches(
             config,
             count,
@@ -69,28 +72,40 @@ def run(
             socket=socket_path,
             request_memory=request_memory(config, count),
         )
-        asyncio.run(Supervisor(launches, command).run(ready))
+        asyncio.run(Supervisor(launches, command, is_new_cluster=is_new_cluster).run(ready))
 
 
-def _serve_store(config: BrokerConfig, count: int) -> tuple[StoreServer, Path]:
-    """Opens the store, which fails if another process has it, and serves it at a socket."""
-    store_settings = store_config(config)
-    store = open_store(store_settings)
-    try:
-        first_id = config.int("node.id")
-        warn_of_missing_brokers(store.load().records, range(first_id, first_id + count))
-        path = (store_settings.directory / SOCKET_FILE).absolute()
-        return StoreServer(store, path), path
-    except BaseException:
-        store.close()
-        raise
+class _ServedStore:
+    """The embedded store, served at a socket beside it."""
+
+    def __init__(self, config: BrokerConfig, count: int) -> None:
+        """Raises KafkaStorageError if another process has the store open."""
+        settings = store_config(config)
+        store = open_store(settings)
+        try:
+            records = store.load().records
+            first_id = config.int("node.id")
+            warn_of_missing_brokers(records, range(first_id, first_id + count))
+            self.is_new = not any(isinstance(record, ClusterIdRecord) for record in records)
+            self.socket_path = (settings.directory / SOCKET_FILE).absolute()
+            self.server = StoreServer(store, self.socket_path)
+        except BaseException:
+            store.close()
+            raise
 
 
 class Supervisor:
     """Broker processes that are started, started again when they end, and stopped."""
 
-    def __init__(self, launches: Sequence[BrokerLaunch], command: Sequence[str]) -> None:
+    def __init__(
+        self, launches: Sequence[BrokerLaunch], command: Sequence[str], *, is_new_cluster: bool
+    ) -> None:
+        """The first broker of a new cluster starts alone.
+
+        It creates the cluster's id, or takes over that of its log directories with their topics.
+        """
         self._launches = launches
+        self._is_new_cluster = is_new_cluster
         self._command = command
         self._processes: dict[int, BrokerProcess] = {}
         self._stop_requested = asyncio.Event()
@@ -101,15 +116,18 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._request_stop)
-        runs: list[asyncio.Task[None]] = []
+        runs: list[asyncio.Task[Any]] = []
         try:
-            starts = [loop.create_task(self._start(launch)) for launch in self._launches]
+            starting = loop.create_task(self._first_starts())
             stopping = loop.create_task(self._stop_requested.wait())
-            addresses = await self._first_starts(starts, stopping)
-            if addresses is not None:
-                ready(addresses)
+            waiting: list[asyncio.Task[Any]] = [starting, stopping]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                ready(starting.result())
                 runs = [loop.create_task(self._keep_running(launch)) for launch in self._launches]
                 await stopping
+            else:
+                runs = [starting]
         finally:
             await self._stop(runs)
 
@@ -129,20 +147,20 @@ class Supervisor:
 
     # --- start
 
-    async def _first_starts(
-        self, starts: Sequence[asyncio.Task[list[str]]], stopping: asyncio.Task[object]
-    ) -> list[str] | None:
-        """Returns the addresses of all brokers; None if the stop was requested before."""
-        waiting: list[asyncio.Future[Any]] = [asyncio.gather(*starts), stopping]
+    async def _first_starts(self) -> list[str]:
+        """Starts all brokers; returns their addresses. If one fails, the others are not awaited."""
+        launches = list(self._launches)
+        addresses: list[str] = []
+        if self._is_new_cluster:
+            addresses += await self._start(launches.pop(0))
         try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting[0].done():
-                return None
-            return list(chain.from_iterable(waiting[0].result()))
-        finally:
-            for task in starts:
-                task.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
+            async with asyncio.TaskGroup() as group:
+                starts = [group.create_task(self._start(launch)) for launch in launches]
+        except* KafkaError as errors:
+            failures = errors
+        else:
+            return [*addresses, *chain.from_iterable(start.result() for start in starts)]
+        raise _first_error(failures)
 
     async def _start(self, launch: BrokerLaunch) -> list[str]:
         """Starts one broker; returns its addresses. Raises KafkaStorageError if it fails."""
@@ -190,7 +208,7 @@ class Supervisor:
 
     # --- stop
 
-    async def _stop(self, runs: Sequence[asyncio.Task[None]]) -> None:
+    async def _stop(self, runs: Sequence[asyncio.Task[Any]]) -> None:
         """Stops all brokers at the same time, and waits for them."""
         for task in runs:
             task.cancel()
@@ -201,3 +219,8 @@ class Supervisor:
 
 def _restart_delays() -> "chain[float]":
     return chain(RESTART_DELAYS_S, repeat(RESTART_DELAYS_S[-1]))
+
+
+def _first_error(group: BaseExceptionGroup[KafkaError]) -> KafkaError:
+    error = group.exceptions[0]
+    return _first_error(error) if isinstance(error, BaseExceptionGroup) else error
