@@ -233,7 +233,7 @@ def test_connections_above_the_limit_wait(
             fourth.send(request, 9)
             for _ in range(3):
                 assert serves(client)
-            assert broker.call(lambda _: broker.app._server.admission.total) == 3
+            assert broker.call(lambda _: broker.app.parts.server.admission.total) == 3
             second.close()
             assert fourth.receive_frame()
             with broker.connect() as fifth:
@@ -249,7 +249,7 @@ def test_a_lower_limit_closes_the_connection_idle_the_longest(
     idle = broker.connect()
     with idle, broker.connect() as busy:
         assert serves(idle)
-        broker.call(lambda _: broker.app._server.sweep())
+        broker.call(lambda _: broker.app.parts.server.sweep())
         assert serves(busy)
         alter(client, BROKER, own_id(broker), {"max.connections": "2"})
         assert idle.is_closed()

@@ -79,7 +79,7 @@ def test_connections_are_limited_by_host_name(broker: RunningBroker, inside: Wir
     setting = "max.connections.per.ip.overrides"
 
     def resolved_overrides(_: Broker) -> dict[str, int]:
-        return dict(broker.app._server.admission.named_overrides)
+        return dict(broker.app.parts.server.admission.named_overrides)
 
     alter(inside, BROKER, "", {setting: "localhost:1,10.0.0.1:5"})
     while broker.call(resolved_overrides) != {"127.0.0.1": 1}:

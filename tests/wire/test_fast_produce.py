@@ -27,7 +27,7 @@ NOW_MS = 1_700_000_000_000
 def fast_and_normal(tmp_path: Path) -> Iterator[tuple[RunningBroker, RunningBroker]]:
     """A normal broker, and one without the fast path."""
     with running_broker(tmp_path / "fast") as fast, running_broker(tmp_path / "normal") as normal:
-        normal.call(lambda _: setattr(normal.app._dispatcher, "fast_produce", _Never()))
+        normal.call(lambda _: setattr(normal.app.parts.dispatcher, "fast_produce", _Never()))
         for broker in (fast, normal):
             with broker.connect() as client:
                 topics = [CreatableTopic(name, 2, 1) for name in ("a", "some-longer-topic-name")]
@@ -108,7 +108,7 @@ def test_small_requests_use_the_fast_path(
 ) -> None:
     fast, _ = fast_and_normal
     taken: list[bool] = []
-    fast_produce: FastProduce = fast.app._dispatcher.fast_produce
+    fast_produce: FastProduce = fast.app.parts.dispatcher.fast_produce
     try_handle = fast_produce.try_handle
 
     def watched(

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from penstock.broker.app import App
+from penstock.broker.assembly import BrokerAssembly
 from penstock.broker.broker import Broker
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.topic_config import TopicConfig, topic_config
@@ -123,17 +124,18 @@ class SimulatedApp(App):
     def _open_store(self) -> MetadataStore:
         return self._machine.open_store()
 
-    def _build_server(self, broker: Broker) -> None:
-        super()._build_server(broker)
+    def _assemble(self, store: MetadataStore) -> BrokerAssembly:
+        parts = super()._assemble(store)
         network = self._machine.network
         if network is None:
-            self._server = _NoServer()  # type: ignore[assignment]
+            parts.server = _NoServer()  # type: ignore[assignment]
         else:
-            self._server._files.is_warm = network.is_warm
+            parts.server._files.is_warm = network.is_warm
+        return parts
 
     def check_nothing_is_held(self) -> None:
         """Raises AssertionError if connections that are closed still hold something."""
-        network, server = self._machine.network, self._server
+        network, server = self._machine.network, self.parts.server
         assert network is not None
         assert not server.connections, f"{server.connections} are not closed"
         assert not network.open_connections, f"{network.open_connections} sockets were not closed"
