@@ -77,6 +77,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.cluster = SimulatedCluster(BROKERS)
+        self.cluster.is_merging = seed % 2 == 1
         self.topic_ids = 0
         self.sequence = 0
         for broker_id in BROKERS:
@@ -102,6 +103,8 @@ class History:
             "propose ISR": (16, self.propose_isr),
             "start or bounce": (8, self.start_broker),
             "stop": (7, self.stop_brokers),
+            "lose the session": (3, self.lose_session),
+            "register again": (5, self.register_again),
             "new controller": (3, self.change_controller),
             "controlled shutdown": (3, self.shut_down),
             "fail a directory": (3, self.fail_directory),
@@ -171,6 +174,14 @@ class History:
     def stop_brokers(self) -> None:
         live = [b for b in self.cluster.live() if b != self.cluster.image.controller_id]
         self.cluster.stop_brokers(self.rng.sample(live, min(len(live), self.rng.randint(1, 2))))
+
+    def lose_session(self) -> None:
+        live = [b for b in self.cluster.live() if b != self.cluster.image.controller_id]
+        if live:
+            self.cluster.lose_session(self.rng.choice(live))
+
+    def register_again(self) -> None:
+        self.cluster.register_again(self.rng.choice(BROKERS))
 
     def change_controller(self) -> None:
         """The controller's broker fails, or only loses its role; others may fail with it."""
@@ -320,7 +331,7 @@ def run_histories(count: int) -> int:
         except Exception as error:
             error.add_note(f"seed {seed}")
             raise
-        with_unclean_elections += history.cluster.unclean_elections > 0
+        with_unclean_elections += bool(history.cluster.unclean_epochs)
     return with_unclean_elections
 
 

@@ -19,6 +19,7 @@ from penstock.controller.broker_updates import (
     full_updates,
     metadata_changes,
 )
+from penstock.controller.control_merging import merge
 from penstock.controller.control_requests import (
     ControlRequest,
     ControlRequests,
@@ -197,7 +198,10 @@ class SimulatedCluster:
         self.acknowledged: dict[TopicPartition, Acknowledged] = {}
         self.leaders: dict[tuple[TopicId, int, int], int] = {}
         """The leader of each topic id, partition and leader epoch."""
-        self.unclean_elections = 0
+        self.unclean_epochs: dict[tuple[TopicId, int], int] = {}
+        """The leader epoch of the last unclean election, by topic id and partition."""
+        self.is_merging = False
+        """Whether the updates that wait for a broker are merged."""
         self._version = 0
         self._is_started = False
         self._responses: deque[ControlResponse] = deque()
@@ -288,7 +292,16 @@ class SimulatedCluster:
                 if response is not None:
                     self._responses.append(response)
             elif receiver.is_up and receiver.epoch == update.broker_epoch:
-                receiver.queue.append(requests.of(update))
+                self._enqueue(receiver, requests.of(update))
+
+    def _enqueue(self, receiver: SimulatedBroker, requests: list[ControlRequest]) -> None:
+        """What waits for a broker is merged, as the controller's channels do."""
+        waiting = receiver.queue[-1] if receiver.queue else None
+        merged = merge(waiting, requests) if isinstance(waiting, list) and self.is_merging else None
+        if merged is None:
+            receiver.queue.append(requests)
+        else:
+            receiver.queue[-1] = merged
 
     def deliver(self, broker_id: int) -> None:
         """Lets a broker apply its next update, and the controller its response."""
@@ -327,12 +340,27 @@ class SimulatedCluster:
             for member in state.isr
         )
 
+    def lose_session(self, broker_id: int) -> None:
+        """The store takes a broker for dead, but it works on with what it knows."""
+        losing = self.brokers[broker_id]
+        if losing.is_up and broker_id in self.image.brokers:
+            losing.queue.clear()
+            self.write([Delete(BrokerKey(broker_id))])
+
+    def register_again(self, broker_id: int) -> None:
+        """A broker that has lost its session registers without a restart."""
+        returning = self.brokers[broker_id]
+        if returning.is_up and broker_id not in self.image.brokers:
+            self._version += 1
+            returning.epoch = self._version
+            self.write([Put(broker(broker_id, self._version))])
+
     def stop_brokers(self, broker_ids: Sequence[int], has_controller: bool = True) -> None:
         """The sessions of brokers end, noticed by the controller or while there is none."""
         changes: list[Change] = []
         for broker_id in broker_ids:
-            if self.brokers[broker_id].is_up:
-                self.brokers[broker_id].stop()
+            self.brokers[broker_id].stop()
+            if BrokerKey(broker_id) in self.store:
                 changes.append(Delete(BrokerKey(broker_id)))
         if has_controller:
             self.write(changes)
@@ -341,7 +369,8 @@ class SimulatedCluster:
                 self.store.pop(BrokerKey(broker_id), None)
 
     def live(self) -> list[int]:
-        return [b.broker_id for b in self.brokers.values() if b.is_up]
+        """The brokers that are registered."""
+        return [broker_id for broker_id in self.brokers if BrokerKey(broker_id) in self.store]
 
     # --- leaders
 
@@ -369,6 +398,8 @@ class SimulatedCluster:
             members.append(follower)
         for follower in members:
             follower.log = leader.log
+        if state.record.leader_epoch < self.unclean_epochs.get((leader.topic_id, key.partition), 0):
+            return  # an unclean election has given up what the old leader acknowledges
         known = self.acknowledged.get(key)
         if known is not None and known.topic_id == leader.topic_id:
             assert leader.log > known.records, "a leader overwrites acknowledged records"
@@ -456,7 +487,7 @@ class SimulatedCluster:
         if is_recovering and after.leader not in (NO_LEADER, *before.isr):
             assert after.topic in self.unclean_topics or self.is_unclean_requested
             assert after.isr == (after.leader,)
-            self.unclean_elections += 1
+            self.unclean_epochs[topic.topic_id, after.partition] = after.leader_epoch
             self._lose_records(after)
 
     def _lose_records(self, state: PartitionRecord) -> None:
