@@ -81,9 +81,11 @@ def test_the_status_of_the_cluster(cluster: PenstockBroker, admin: Admin) -> Non
 
 def test_a_killed_broker_comes_back(cluster: PenstockBroker, admin: Admin) -> None:
     before = cluster.broker_pids()
+    nodes = admin.describe_cluster().nodes
     os.kill(before[1], signal.SIGKILL)
     wait_until(lambda: len(set(cluster.broker_pids()) - set(before)) == 1)
     wait_until(lambda: broker_ids(admin) == [0, 1, 2])
+    assert admin.describe_cluster().nodes == nodes, "it has its address again"
     assert "was killed by SIGKILL; it is started again" in cluster.log.read_text()
 
 

@@ -32,7 +32,12 @@ def main() -> None:
     def on_ready(endpoints: Sequence[Endpoint]) -> None:
         nonlocal is_ready
         is_ready = True
-        report(StartResult([endpoint.address for endpoint in endpoints]))
+        report(
+            StartResult(
+                [endpoint.address for endpoint in endpoints],
+                {endpoint.listener: endpoint.port for endpoint in endpoints},
+            )
+        )
 
     try:
         config = BrokerConfig.from_properties(launch.settings, hostname=socket.gethostname())

@@ -4,7 +4,7 @@ The first broker keeps the settings of a single one, so that a data directory ca
 broker or with several. The others get the next ids, the next ports, and subdirectories.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,6 +58,17 @@ def plan_launches(
             settings["metadata.store.socket"] = str(socket)
         launches.append(BrokerLaunch(broker_id, settings))
     return launches
+
+
+def with_ports(launch: BrokerLaunch, ports: Mapping[str, int]) -> BrokerLaunch:
+    """Returns the launch with these ports instead of free ones, so that clients find it again."""
+    listeners = [
+        f"{listener.removesuffix(':0')}:{ports[name]}"
+        if listener.endswith(":0") and (name := listener.partition("://")[0]) in ports
+        else listener
+        for listener in launch.settings["listeners"].split(",")
+    ]
+    return launch._replace(settings=launch.settings | {"listeners": ",".join(listeners)})
 
 
 def _shifted(listeners: Iterable[ListenerSpec], index: int) -> list[ListenerSpec]:

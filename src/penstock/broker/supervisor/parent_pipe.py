@@ -21,6 +21,8 @@ class StartResult(msgspec.Struct):
     """What a broker process reports once: its addresses, or the error that ends it."""
 
     addresses: list[str] = []
+    ports: dict[str, int] = {}
+    """The port of each listener, which a restart uses again."""
     error: str = ""
 
 

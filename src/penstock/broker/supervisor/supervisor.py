@@ -27,7 +27,7 @@ from penstock.broker.config.component_config import has_own_store, store_config
 from penstock.broker.config.memory_config import request_memory
 from penstock.broker.config.properties import load_broker_config
 from penstock.broker.supervisor.broker_process import BrokerProcess, start_broker_process
-from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches
+from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches, with_ports
 from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
 from penstock.cluster.factory import SOCKET_FILE, open_store
 from penstock.cluster.supervised.server import StoreServer
@@ -104,7 +104,7 @@ class Supervisor:
 
         It creates the cluster's id, or takes over that of its log directories with their topics.
         """
-        self._launches = launches
+        self._launches = {launch.broker_id: launch for launch in launches}
         self._is_new_cluster = is_new_cluster
         self._command = command
         self._processes: dict[int, BrokerProcess] = {}
@@ -124,7 +124,7 @@ class Supervisor:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if starting.done():
                 ready(starting.result())
-                runs = [loop.create_task(self._keep_running(launch)) for launch in self._launches]
+                runs = [loop.create_task(self._keep_running(broker)) for broker in self._launches]
                 await stopping
             else:
                 runs = [starting]
@@ -149,45 +149,45 @@ class Supervisor:
 
     async def _first_starts(self) -> list[str]:
         """Starts all brokers; returns their addresses. If one fails, the others are not awaited."""
-        launches = list(self._launches)
+        brokers = list(self._launches)
         addresses: list[str] = []
         if self._is_new_cluster:
-            addresses += await self._start(launches.pop(0))
+            addresses += await self._start(brokers.pop(0))
         try:
             async with asyncio.TaskGroup() as group:
-                starts = [group.create_task(self._start(launch)) for launch in launches]
+                starts = [group.create_task(self._start(broker_id)) for broker_id in brokers]
         except* KafkaError as errors:
             failures = errors
         else:
             return [*addresses, *chain.from_iterable(start.result() for start in starts)]
         raise _first_error(failures)
 
-    async def _start(self, launch: BrokerLaunch) -> list[str]:
+    async def _start(self, broker_id: int) -> list[str]:
         """Starts one broker; returns its addresses. Raises KafkaStorageError if it fails."""
+        launch = self._launches[broker_id]
         try:
             process = await start_broker_process(self._command, launch)
         except OSError as error:
-            raise KafkaStorageError(
-                f"broker {launch.broker_id} cannot be started: {error}"
-            ) from error
-        self._processes[launch.broker_id] = process
+            raise KafkaStorageError(f"broker {broker_id} cannot be started: {error}") from error
+        self._processes[broker_id] = process
         result = await process.start_result()
         if result.error:
-            raise KafkaStorageError(result.error, subject=f"broker {launch.broker_id}")
+            raise KafkaStorageError(result.error, subject=f"broker {broker_id}")
+        self._launches[broker_id] = with_ports(launch, result.ports)
         logger.info(
             "broker %d (pid %d) is ready on %s",
-            launch.broker_id,
+            broker_id,
             process.pid,
             ", ".join(result.addresses),
         )
         return result.addresses
 
-    async def _keep_running(self, launch: BrokerLaunch) -> None:
+    async def _keep_running(self, broker_id: int) -> None:
         """Starts a broker again whenever it ends."""
         loop = asyncio.get_running_loop()
         delays = _restart_delays()
         while True:
-            process = self._processes[launch.broker_id]
+            process = self._processes[broker_id]
             started_at = loop.time()
             how = await process.wait()
             if loop.time() - started_at >= STABLE_S:
@@ -195,14 +195,14 @@ class Supervisor:
             delay_s = next(delays)
             logger.error(
                 "broker %d (pid %d) %s; it is started again in %g s",
-                launch.broker_id,
+                broker_id,
                 process.pid,
                 how,
                 delay_s,
             )
             await asyncio.sleep(delay_s)
             try:
-                await self._start(launch)
+                await self._start(broker_id)
             except KafkaError as error:
                 logger.error("%s", error.message)
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.settings import ConfigError
-from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches
+from penstock.broker.supervisor.launch import BrokerLaunch, plan_launches, with_ports
 
 
 def launches(count: int, **settings: str) -> list[BrokerLaunch]:
@@ -47,6 +47,19 @@ def test_ids_continue_from_the_configured_one() -> None:
 def test_free_ports_stay_free_ports() -> None:
     plan = launches(2, listeners="PLAINTEXT://:0,SSL://[::1]:0")
     assert {launch.settings["listeners"] for launch in plan} == {"PLAINTEXT://:0,SSL://[::1]:0"}
+
+
+def test_a_restart_uses_the_same_free_ports() -> None:
+    listeners = "PLAINTEXT://127.0.0.1:0,SSL://[::1]:0,INTERNAL://:9099"
+    (launch,) = launches(
+        1,
+        listeners=listeners,
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SSL:SSL,INTERNAL:PLAINTEXT",
+    )
+    again = with_ports(launch, {"PLAINTEXT": 1234, "INTERNAL": 9099})
+    assert again.settings == launch.settings | {
+        "listeners": "PLAINTEXT://127.0.0.1:1234,SSL://[::1]:0,INTERNAL://:9099"
+    }
 
 
 def test_advertised_ports_move_with_the_ports() -> None:
