@@ -92,9 +92,12 @@ class CachedPartition:
 class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
-    __slots__ = ("epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
+    __slots__ = ("epoch", "id", "is_follower", "last_used_ms", "partitions", "uses_topic_ids")
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
+    def __init__(
+        self, session_id: int, uses_topic_ids: bool, is_follower: bool, now_ms: int
+    ) -> None:
+        self.is_follower = is_follower
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
@@ -177,7 +180,8 @@ class FetchSessionCache:
     """The sessions of all clients: at most `max.incremental.fetch.session.cache.slots`.
 
     When all slots are taken, a new session replaces the least recently used one if that was idle
-    for `eviction_ms`; otherwise the client gets no session.
+    for `eviction_ms`; otherwise the client gets no session. A follower replaces the least recently
+    used session of a consumer even if that is in use.
     """
 
     def __init__(self, slots: int, new_id: Callable[[], int], eviction_ms: int = 120_000) -> None:
@@ -217,7 +221,9 @@ class FetchSessionCache:
                         yield
                         remaining = PARTITIONS_AT_ONCE
             if body.session_epoch == INITIAL_EPOCH and partitions:
-                return FetchContext(partitions, create=partial(self._create, uses_topic_ids))
+                is_follower = max(body.replica_id, body.replica_state.replica_id) >= 0
+                create = partial(self._create, uses_topic_ids, is_follower)
+                return FetchContext(partitions, create=create)
             return FetchContext(partitions)
         session = self._find(body, uses_topic_ids)
         # Before any pause: another request for this epoch is refused.
@@ -274,18 +280,29 @@ class FetchSessionCache:
             )
         return session
 
-    def _create(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
+    def _create(self, uses_topic_ids: bool, is_follower: bool, now_ms: int) -> FetchSession | None:
         if len(self._sessions) >= self.slots:
-            oldest = next(iter(self._sessions.values()), None)
-            if oldest is None or now_ms - oldest.last_used_ms <= self._eviction_ms:
+            evicted = self._find_evictable(is_follower, now_ms)
+            if evicted is None:
                 return None
-            del self._sessions[oldest.id]
+            del self._sessions[evicted.id]
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = FetchSession(session_id, uses_topic_ids, now_ms)
+        session = FetchSession(session_id, uses_topic_ids, is_follower, now_ms)
         self._sessions[session_id] = session
         return session
+
+    def _find_evictable(self, is_follower: bool, now_ms: int) -> FetchSession | None:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.last_used_ms > self._eviction_ms:
+            return oldest
+        if is_follower:
+            # Brokers fetch many partitions, and must not fall behind because of consumers.
+            return next(
+                (session for session in self._sessions.values() if not session.is_follower), None
+            )
+        return None
 
 
 def _topic_key(name: str, topic_id: UUID) -> str | int:

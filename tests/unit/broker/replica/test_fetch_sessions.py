@@ -174,6 +174,22 @@ def test_a_session_id_in_use_is_not_assigned_again() -> None:
     assert [open_session(sessions, full).session_id for _ in range(2)] == [7, 8]
 
 
+def test_followers_replace_sessions_of_consumers() -> None:
+    sessions = FetchSessionCache(2, counting(), eviction_ms=100)
+
+    def open_as(broker_id: int) -> int:
+        request = fetch_request({"a": {0: 0}}, session=(0, 0))
+        request.replica_id = broker_id
+        return open_session(sessions, request).session_id
+
+    assert open_as(-1) == 1
+    assert open_as(7) == 2
+    assert open_as(8) == 3, "the consumer's session is replaced"
+    assert open_as(9) == 0, "but no other follower's"
+    assert open_as(-1) == 0
+    assert len(sessions) == 2
+
+
 def test_no_session_without_partitions_or_slots() -> None:
     sessions = FetchSessionCache(10, counting())
     assert open_session(sessions, fetch_request({}, session=(0, 0))).session_id == 0
