@@ -40,7 +40,7 @@ class StoreConfig(NamedTuple):
     @property
     def is_shared(self) -> bool:
         """Whether several brokers can use the store; if not, a broker is alone in its cluster."""
-        return self.supervisor is not None
+        return self.supervisor is not None or self.zookeeper is not None
 
 
 def open_store(config: StoreConfig) -> MetadataStore:
