@@ -9,7 +9,7 @@ from penstock.records._inline cimport (
     wrapping_add,
 )
 
-cdef int64_t _NO_TIMESTAMP, _MAX_INT64, _LATEST_MS
+cdef int64_t _NO_TIMESTAMP, _MAX_INT64, _LATEST_MS, _PAUSE_MASK
 cdef uint64_t _MASK_32, _MASK_64
 cdef Py_ssize_t _BAD_LENGTH, _TOO_LONG, _BAD_FIELD, _BAD_HEADERS, _NOT_FILLED
 

@@ -30,6 +30,7 @@ from crc32c import crc32c
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError
+from penstock.records._interpreter_lock import RECORDS_AT_ONCE, let_others_run
 from penstock.records.batch import BatchHeader
 from penstock.records.record import Record
 
@@ -65,6 +66,7 @@ _LATEST_MS = (2**63 - 1) // 1000
 _MASK_32 = 2**32 - 1
 _MASK_64 = 2**64 - 1
 
+_PAUSE_MASK = RECORDS_AT_ONCE - 1
 _BAD_LENGTH = -1
 _TOO_LONG = -2
 _BAD_FIELD = -3
@@ -318,6 +320,8 @@ def _scan(
     earliest = _MAX_INT64
     latest = _NO_TIMESTAMP
     for index in range(count):
+        if index and index & _PAUSE_MASK == 0:
+            let_others_run()
         after, ts, delta, _ka, key_n, _va, _vn, _ha, _hn = _read(p, pos, end)
         if after < 0:
             raise _invalid_record(index, after)

@@ -165,15 +165,22 @@ class AclAuthorizer:
         self._decisions.clear()
 
     def acls(self, acl_filter: AclFilter) -> Iterator[tuple[PatternKey, list[Entry]]]:
-        """Yields the ACLs that match a filter, by pattern. They may change between two of them."""
+        """Yields the ACLs that match a filter, by pattern. They may change between two of them.
+
+        It takes long if there are many others: the event loop uses `patterns` instead.
+        """
+        for key, entries in self.patterns():
+            if acl_filter.matches_pattern(key):
+                matching = [entry for entry in entries if acl_filter.matches_entry(entry)]
+                if matching:
+                    yield key, matching
+
+    def patterns(self) -> Iterator[tuple[PatternKey, frozenset[Entry]]]:
+        """Yields all patterns with their entries. They may change between two of them."""
         for resource_type, patterns in list(self._types.items()):
             for pattern_type in ("LITERAL", "PREFIXED"):
                 for name, rules in list(patterns.of_type(pattern_type).items()):
-                    key = (resource_type, pattern_type, name)
-                    if acl_filter.matches_pattern(key):
-                        entries = [e for e in rules.entries if acl_filter.matches_entry(e)]
-                        if entries:
-                            yield key, entries
+                    yield (resource_type, pattern_type, name), rules.entries
 
     # --- decisions
 

@@ -35,14 +35,25 @@ def handle(context: Context, request: Request, body: DescribeAclsRequest) -> Han
 
 def _matching_acls(authorizer: AclAuthorizer, selected: AclFilter) -> Steps[Response]:
     resources = []
-    for (resource_type, pattern_type, name), entries in authorizer.acls(selected):
+    for key, entries in authorizer.patterns():
+        yield
+        if not selected.matches_pattern(key):
+            continue
         acls = []
-        for principal, host, operation, permission in entries:
+        for entry in entries:
             yield
-            acls.append(
-                AclDescription(principal, host, AclOperation[operation], AclPermission[permission])
+            if selected.matches_entry(entry):
+                principal, host, operation, permission = entry
+                acls.append(
+                    AclDescription(
+                        principal, host, AclOperation[operation], AclPermission[permission]
+                    )
+                )
+        if acls:
+            resource_type, pattern_type, name = key
+            resources.append(
+                DescribeAclsResource(
+                    ResourceType[resource_type], name, PatternType[pattern_type], acls
+                )
             )
-        resources.append(
-            DescribeAclsResource(ResourceType[resource_type], name, PatternType[pattern_type], acls)
-        )
     return DescribeAclsResponse(resources=resources)
