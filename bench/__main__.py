@@ -19,6 +19,7 @@ SUITES = (
     "cleaner",
     "partitions",
     "broker",
+    "replication",
     "groups",
     "client",
     "testing",

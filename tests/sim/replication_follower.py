@@ -127,7 +127,10 @@ class FollowerHost:
             self.busy.add(effect.state.key)
             self.queue.later(self.queue.random.randint(0, 20), lambda: self._truncate(effect))
             return
-        assert effect.restart_at is None
+        if effect.restart is not None:
+            self.busy.add(effect.state.key)
+            self.queue.later(self.queue.random.randint(0, 20), lambda: self._restart(effect))
+            return
         if self.faults.fetches_before_append:
             # The next fetch names the end of these records before they are in the log.
             self.queue.later(self.queue.random.randint(1, 60), lambda: self._store(effect))
@@ -160,6 +163,19 @@ class FollowerHost:
         if update.log_start_offset is not None:
             log.advance_log_start(update.log_start_offset)
         self.on_changed(replica)
+
+    def _restart(self, append: Append) -> None:
+        key, restart = append.state.key, append.restart
+        if self.is_closed:
+            return
+        if not append.state.is_removed and restart is not None:
+            assert restart.offset == restart.log_start_offset
+            self.replicas[key].log.truncate_fully(restart.offset)
+            self.machine.resume(append.state)
+            self._store(append)
+        self.busy.discard(key)
+        self.on_idle(key)
+        self.pump()
 
     def _truncate(self, truncate: Truncate) -> None:
         key = truncate.state.key

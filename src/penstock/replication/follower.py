@@ -23,23 +23,23 @@ from the follower's last epoch in each Fetch. With a leader that does not
 import logging
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from penstock.core.errors import ErrorCode, KafkaStorageError
 from penstock.core.ids import NO_LEADER_EPOCH, TopicPartition
-from penstock.protocol.messages.fetch import FetchPartitionData, FetchRequest, FetchResponse
+from penstock.protocol.messages.fetch import FetchRequest, FetchResponse
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
 from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from penstock.records.batch import LOG_OVERHEAD
 from penstock.replication.follower_effects import (
     Append,
     Effect,
     InitialFetch,
     OffsetUpdate,
     Truncate,
+    append_of,
 )
 from penstock.replication.follower_fetch_state import (
     FetchPhase,
@@ -59,6 +59,7 @@ from penstock.replication.follower_session import (
     InvalidSessionError,
     ReplicaFetchSession,
 )
+from penstock.replication.throttle import FollowerQuota
 
 logger = logging.getLogger(__name__)
 
@@ -68,19 +69,6 @@ FollowerResponse: TypeAlias = FetchResponse | ListOffsetsResponse | OffsetForLea
 _FIRST_DELAY_MS = 50
 _LOG_START_CHECK_MS = 5_000
 """How often the leader is notified of log start offsets that retention has changed here."""
-
-
-class FollowerQuota(Protocol):
-    """The quota of throttled replicas, such as that of `FollowerThrottle`."""
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether there is a limit at all."""
-
-    def is_throttled(self, key: TopicPartition) -> bool:
-        """Returns whether the limit applies to this partition."""
-
-    def is_exceeded(self, now_ms: int) -> bool: ...
 
 
 class FollowerMachine:
@@ -345,11 +333,16 @@ class FollowerMachine:
             try:
                 diverging = data.diverging_epoch
                 if diverging.epoch >= 0:
-                    # The rest of the response is about a log that differs from this one.
-                    effects.append(self._truncation(state, diverging.epoch, diverging.end_offset))
+                    # The watermarks are those of a log that differs from this one.
+                    truncate = self._truncation(state, diverging.epoch, diverging.end_offset)
+                    if state.log.log_start_offset < truncate.offset <= data.log_start_offset:
+                        # The leader has deleted what would remain, and no longer knows its epochs:
+                        # it may differ from what the leader had.
+                        truncate = Truncate(state, data.log_start_offset, fully=True)
+                    effects.append(truncate)
                 else:
-                    append = _append(state, data)
-                    if append.restart_at is not None:
+                    append = append_of(state, data)
+                    if append.restart is not None:
                         self._set_phase(state, FetchPhase.BUSY)
                     effects.append(append)
             except KafkaStorageError as error:
@@ -494,18 +487,6 @@ class FollowerMachine:
         state.read_offsets()
         is_done = truncate.is_final or self._truncates_on_fetch
         self._set_phase(state, FetchPhase.FETCHING if is_done else FetchPhase.TRUNCATING)
-
-
-def _append(state: PartitionFetchState, data: FetchPartitionData) -> Append:
-    records = data.records
-    if not isinstance(records, (bytes, memoryview)):
-        records = b""
-    restart_at = None
-    if len(records) >= LOG_OVERHEAD:
-        base_offset = int.from_bytes(records[:8], "big")
-        if base_offset < state.fetch_offset == state.log.log_start_offset:
-            restart_at = base_offset
-    return Append(state, records, data.high_watermark, data.log_start_offset, restart_at)
 
 
 def _error_name(code: int) -> str:

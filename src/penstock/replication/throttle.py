@@ -8,7 +8,9 @@ throttled partitions until the rate has fallen.
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
+
+from penstock.core.ids import TopicPartition
 
 UNLIMITED_RATE: Final = 2**63 - 1
 ALL_REPLICAS: Final = "*"
@@ -86,3 +88,16 @@ class ReplicationQuota:
     def is_exceeded(self, now_ms: int) -> bool:
         """Returns whether throttled replicas must wait."""
         return self.rate < UNLIMITED_RATE and self.measured_rate(now_ms) > self.rate
+
+
+class FollowerQuota(Protocol):
+    """The quota of throttled replicas, such as that of `FollowerThrottle`."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a limit at all."""
+
+    def is_throttled(self, key: TopicPartition) -> bool:
+        """Returns whether the limit applies to this partition."""
+
+    def is_exceeded(self, now_ms: int) -> bool: ...

@@ -29,6 +29,7 @@ from penstock.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from penstock.replication.follower import FollowerResponse
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchIsolation
 
@@ -61,7 +62,7 @@ class LogLeader:
         if log.epochs.latest_epoch is None or log.epochs.latest_epoch < epoch:
             log.epochs.assign_unsynced(epoch, log.log_end_offset)
 
-    def handle(self, message: object) -> Message:
+    def handle(self, message: object) -> FollowerResponse:
         match message:
             case FetchRequest():
                 return self._fetch(message)
@@ -108,6 +109,7 @@ class LogLeader:
                 return data
             if end.leader_epoch < cached.last_fetched_epoch or end.offset < offset:
                 data.diverging_epoch = FetchEpochEndOffset(end.leader_epoch, end.offset)
+                data.log_start_offset = log.log_start_offset
                 return data
         try:
             found = log.read(offset, cached.max_bytes, FetchIsolation.LOG_END)

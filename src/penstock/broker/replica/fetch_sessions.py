@@ -82,8 +82,9 @@ class CachedPartition:
         )
         self.high_watermark = data.high_watermark
         self.log_start_offset = data.log_start_offset
-        if data.error_code:
-            # The next response without an error must include the partition too.
+        if data.error_code or data.diverging_epoch.epoch >= 0:
+            # The next response without an error must include the partition too: a follower whose
+            # log diverges truncates it, and ignores the offsets of this response.
             self.high_watermark = -1
             must_respond = True
         return must_respond

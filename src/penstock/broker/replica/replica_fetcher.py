@@ -39,7 +39,13 @@ from penstock.replication.follower import (
     FollowerRequest,
     FollowerResponse,
 )
-from penstock.replication.follower_effects import Append, Effect, InitialFetch, Truncate
+from penstock.replication.follower_effects import (
+    Append,
+    Effect,
+    InitialFetch,
+    Restart,
+    Truncate,
+)
 from penstock.replication.follower_fetch_state import PartitionFetchState
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
@@ -208,8 +214,8 @@ class ReplicaFetcher:
                 continue
             if isinstance(effect, Truncate):
                 self._start(state, self._truncate(effect))
-            elif effect.restart_at is not None:
-                self._start(state, self._restart(effect, effect.restart_at))
+            elif effect.restart is not None:
+                self._start(state, self._restart(effect, effect.restart))
             else:
                 self._append(effect, flushes)
                 if perf_counter() > slice_end:
@@ -321,15 +327,13 @@ class ReplicaFetcher:
             await workers.start(workers.flush, logs.begin_truncation(state.key, truncate.offset))
         self.machine.truncated(truncate)
 
-    async def _restart(self, append: Append, offset: int) -> None:
-        """Starts an empty log at the base offset of the first batch, then appends."""
+    async def _restart(self, append: Append, restart: Restart) -> None:
+        """Starts the log at the base offset of the first batch, then appends."""
         state, logs, workers = append.state, self._context.logs, self._context.workers
-        log = await self._idle_log(state)
+        await self._idle_log(state)
         if state.is_removed:
             return
-        await workers.start(
-            workers.flush, logs.begin_full_truncation(state.key, offset, log.log_start_offset)
-        )
+        await workers.start(workers.flush, logs.begin_full_truncation(state.key, *restart))
         if state.is_removed:
             return
         self.machine.resume(state)

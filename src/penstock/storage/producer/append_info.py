@@ -266,7 +266,12 @@ class ProducerAppendInfo:
             if entry.current_txn_first_offset is None:
                 entry.current_txn_first_offset = offset
                 self.started_transactions.append(TxnMetadata(self.producer_id, offset))
-        elif entry.current_txn_first_offset is not None:
+        elif (
+            entry.current_txn_first_offset is not None
+            and self._origin is not AppendOrigin.REPLICATION
+        ):
+            # A leader that was restarted may have forgotten a transaction whose first records are
+            # deleted; a follower that refused its batches would stop replicating.
             self._refuse(
                 ErrorCode.INVALID_TXN_STATE,
                 offset,

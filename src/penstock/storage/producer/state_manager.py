@@ -190,8 +190,15 @@ class ProducerStateManager:
         return min(open_txn.first_offset, ended.first_offset)
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """Returns the last stable offset after this transaction, for the transaction index."""
+        """Returns the last stable offset after this transaction, for the transaction index.
+
+        A follower appends several batches at once: transactions that begin after the marker do not
+        count. Otherwise readers would take the index for complete up to their start, and would not
+        learn of the transactions that were aborted in between.
+        """
         for txn in self._ongoing:
+            if txn.first_offset > completed.last_offset:
+                break
             if txn.producer_id != completed.producer_id:
                 return txn.first_offset
         return completed.last_offset + 1

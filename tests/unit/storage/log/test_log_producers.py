@@ -288,3 +288,25 @@ def test_an_open_transaction_is_open_after_a_restart(tmp_path: Path, clean: bool
         log.update_high_watermark(26)
         assert log.last_stable_offset == 26
         assert [txn.first_offset for txn in log.aborted_transactions(0, 26)] == [12]
+
+
+def test_a_follower_knows_all_aborted_transactions_of_one_append(tmp_path: Path) -> None:
+    """The index of a follower, which appends many batches at once, equals that of its leader.
+
+    At the first marker no transaction is open: the one at offset 6 begins later.
+    """
+    with LogDirectory(tmp_path / "a") as one, LogDirectory(tmp_path / "b") as two:
+        leader, follower = one.open(), two.open()
+        batches = [
+            batch(b"a", base_offset=0, producer_id=1, sequence=0, transactional=True),
+            marker(1, commit=False, base_offset=1),
+            batch(b"b", base_offset=2, producer_id=1, sequence=1, transactional=True),
+            marker(1, commit=False, base_offset=3),
+            batch(b"c", base_offset=4, producer_id=2, sequence=0, transactional=True),
+        ]
+        for data in batches:
+            leader.append_as_follower(data)
+        follower.append_as_follower(b"".join(batches))
+        for log in (leader, follower):
+            assert [txn.first_offset for txn in log.aborted_transactions(0, 4)] == [0, 2]
+        assert follower.aborted_transactions(0, 5) == leader.aborted_transactions(0, 5)
