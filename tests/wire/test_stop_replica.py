@@ -1,14 +1,18 @@
-"""StopReplica (5) deletes replicas, whether the broker hosts them or only has their logs."""
+"""The controller removes replicas: by StopReplica (5), or because LeaderAndIsr (4) lacks them."""
+
+from pathlib import Path
 
 import pytest
 
+from penstock.controller.control_requests import FULL
 from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from penstock.protocol.messages.stop_replica import (
     StopReplicaPartitionState,
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from tests.support.broker.in_process import RunningBroker
+from tests.support.broker.in_process import RunningBroker, running_broker
 from tests.support.protocol.requests import make_topic
 
 
@@ -30,3 +34,19 @@ def test_the_log_of_a_deleted_replica_is_deleted(broker: RunningBroker, is_hoste
     assert [error.error_code for error in response.partition_errors] == [0]
     assert broker.call(lambda running: running.logs.get(key)) is None
     assert topic not in broker.call(lambda running: running.replicas.by_topic)
+
+
+def test_a_replica_that_a_full_request_lacks_is_stopped_and_keeps_its_log(
+    tmp_path: Path,
+) -> None:
+    """It was removed while the broker had no session."""
+    key = TopicPartition("kept", 0)
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "kept")
+        epoch = broker.call(lambda running: running.image.controller_epoch)
+        for request_type, is_hosted in ((0, True), (FULL, False)):
+            request = LeaderAndIsrRequest(controller_epoch=epoch, type=request_type)
+            assert client.request(request, 7).error_code == 0
+            assert broker.call(lambda b: "kept" in b.replicas.by_topic) == is_hosted
+        assert broker.call(lambda running: running.logs.get(key)) is not None
+        assert broker.call(lambda running: "kept" in running.image.topics)

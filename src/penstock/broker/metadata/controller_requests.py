@@ -109,6 +109,7 @@ class ControllerRequests:
             # Before a replica becomes that of a coordinator, which takes unknown topics for
             # deleted ones.
             await self._metadata.publish(changes)
+            await self._replicas.keep_only({state.record.key for state in update.partitions})
         errors = await self._replicas.apply_updates(update.partitions)
         if not update.is_full:
             await self._metadata.publish(changes)

@@ -7,7 +7,7 @@ replicas, deletions end after them (`wait_for_deletions` waits for them).
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.broker.config.topic_config import TopicConfig
@@ -309,6 +309,32 @@ class ReplicaManager:
         if deletion is not None and await deletion:
             errors.update(dict.fromkeys(removed, ErrorCode.KAFKA_STORAGE_ERROR))
         return errors
+
+    async def keep_only(self, assigned: Collection[TopicPartition]) -> None:
+        """Stops all replicas but those that the controller has assigned to this broker.
+
+        Others have been removed while the broker had no session. Their logs are not deleted.
+        """
+        removed = [
+            key
+            for topic, replicas in self.by_topic.items()
+            for number in replicas
+            if (key := TopicPartition(topic, number)) not in assigned
+        ]
+        if not removed:
+            return
+        logger.warning("%d replicas are no longer assigned to this broker", len(removed))
+        if self.fetchers is not None:
+            await self.fetchers.remove(removed)
+        for listener in self.leadership_listeners:
+            listener([], removed)
+        for key in removed:
+            replicas = self.by_topic.get(key.topic, {})
+            replica = replicas.pop(key.partition, None)
+            if replica is not None:
+                replica.resign()
+            if not replicas:
+                self.by_topic.pop(key.topic, None)
 
     def _create(self, update: PartitionUpdate) -> Replica:
         record, topic_id = update.record, update.topic_id
