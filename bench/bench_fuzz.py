@@ -91,10 +91,11 @@ _SHARES = {
 class Fuzzer:
     """Connections that send mutated frames until enough of them were handled."""
 
-    def __init__(self, plaintext: int, sasl: int, total: int) -> None:
+    def __init__(self, broker: Server, total: int, *, of_the_controller: bool = False) -> None:
+        plaintext, sasl = broker.ports
         self._ports = dict.fromkeys(Login, sasl) | {Login.NOT_REQUIRED: plaintext}
         self._total = total
-        self._frames = corpus(Random(SEED), CORPUS)
+        self._frames = corpus(Random(SEED), CORPUS, of_the_controller=of_the_controller)
         self.handled = 0
         self.responses = 0
         self.closed = 0
@@ -208,6 +209,10 @@ async def _fuzz(fuzzer: Fuzzer, broker: Server, clean_up: CleanUp) -> Memory:
     return early
 
 
+def _tracebacks(broker: Server) -> int:
+    return sum("Traceback" in line for line in broker.log_lines())
+
+
 def _rows(
     fuzzer: Fuzzer,
     broker: Server,
@@ -217,7 +222,6 @@ def _rows(
     canary: CanaryReport,
     sockets: int,
 ) -> list[Row]:
-    tracebacks = sum("Traceback" in line for line in broker.log_lines())
     return [
         Row("mutated frames handled", fuzzer.handled, "frames"),
         Row("  of them responded to", 100 * fuzzer.responses / fuzzer.handled, "%"),
@@ -225,7 +229,7 @@ def _rows(
         Row("frames per second", fuzzer.handled / elapsed, "/s"),
         Row("topics deleted that they had created", clean_up.topics, ""),
         Row("groups deleted that they had created", clean_up.groups, ""),
-        at_most("tracebacks in the log", tracebacks, "", 0),
+        at_most("tracebacks in the log", _tracebacks(broker), "", 0),
         at_most("growth of memory", broker.memory().own - early.own, "MB", GROWTH_MB),
         at_most("sockets left open", broker.open_sockets() - sockets, "", 5),
         Row("open files", broker.open_files(), ""),
@@ -242,11 +246,10 @@ def run() -> list[Row]:
         tempfile.TemporaryDirectory() as directory,
         start_broker(Path(directory) / "fuzz", SETTINGS) as broker,
     ):
-        plaintext, sasl = broker.ports
         with Client(broker.address) as client:
             client.create_topic(TOPIC)
         sockets = broker.open_sockets()
-        fuzzer = Fuzzer(plaintext, sasl, FRAMES)
+        fuzzer = Fuzzer(broker, FRAMES)
         clean_up = CleanUp(broker)
         with Canary(broker.address, f"canary-{uuid4().hex}") as canary:
             started = time.monotonic()
@@ -254,4 +257,11 @@ def run() -> list[Row]:
             elapsed = time.monotonic() - started
             report = canary.stop()
         time.sleep(3)  # the broker closes the last connections, and deletes the files of topics
-        return _rows(fuzzer, broker, clean_up, early, elapsed, report, sockets)
+        rows = _rows(fuzzer, broker, clean_up, early, elapsed, report, sockets)
+        fuzzer = Fuzzer(broker, FRAMES // 20, of_the_controller=True)
+        asyncio.run(fuzzer.run())
+        return [
+            *rows,
+            Row("mutated frames of the controller handled", fuzzer.handled, "frames"),
+            at_most("  tracebacks in the log", _tracebacks(broker), "", 0),
+        ]

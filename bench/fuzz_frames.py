@@ -6,6 +6,7 @@ from typing import cast
 
 from penstock.broker.handlers.table import HANDLERS
 from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
 from penstock.protocol.frames import encode_request
 from tests.support.protocol.hostile import make_plausible
 from tests.support.protocol.message_samples import random_message
@@ -19,11 +20,27 @@ _VERSIONS = [
 ]
 
 
-def corpus(rng: Random, size: int) -> list[bytes]:
-    """Returns valid frames, at least one of each API and version, with any values in them."""
+_OF_THE_CONTROLLER = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+    }
+)
+"""A client with the right to send these can take the canary's partition away."""
+
+
+def corpus(rng: Random, size: int, *, of_the_controller: bool) -> list[bytes]:
+    """Returns valid frames, at least one of each API and version, with any values in them.
+
+    They are the requests of the controller, or those of clients.
+    """
+    versions = [api for api in _VERSIONS if (api[0] in _OF_THE_CONTROLLER) == of_the_controller]
     frames: list[bytes] = []
     while len(frames) < size:
-        key, version = _VERSIONS[len(frames) % len(_VERSIONS)]
+        key, version = versions[len(frames) % len(versions)]
         message = random_message(api(key).request, version, rng)
         make_plausible(message, version, rng)
         parts = encode_request(message, version, len(frames), "fuzz")

@@ -22,6 +22,8 @@ from penstock.controller.metadata import (
     TopicKey,
     TopicRecord,
 )
+from penstock.controller.topic_names import check_topic_name
+from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.leader_and_isr import (
@@ -39,7 +41,10 @@ _PROTOCOLS: Final = {number: protocol for protocol, number in PROTOCOL_IDS.items
 
 
 def update_of_leader_and_isr(request: LeaderAndIsrRequest) -> BrokerUpdate:
-    """Returns an update with the partitions of the request."""
+    """Returns an update with the partitions of the request.
+
+    Raises KafkaError for a partition that no log can have: creating it would fail like a disk.
+    """
     partitions = [
         _partition_update(topic.topic_name, topic.topic_id, state)
         for topic in request.topic_states
@@ -61,6 +66,13 @@ def update_of_leader_and_isr(request: LeaderAndIsrRequest) -> BrokerUpdate:
 def _partition_update(
     topic: str, topic_id: TopicId, state: LeaderAndIsrPartitionState
 ) -> PartitionUpdate:
+    _check_partition(topic, state.partition_index)
+    if state.leader_epoch < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"{topic}-{state.partition_index} has the leader epoch {state.leader_epoch}, which is "
+            "negative",
+        )
     record = PartitionRecord(
         topic=topic,
         partition=state.partition_index,
@@ -75,6 +87,15 @@ def _partition_update(
         tuple(state.replicas), tuple(state.adding_replicas), tuple(state.removing_replicas)
     )
     return PartitionUpdate(record, assignment, topic_id, state.is_new)
+
+
+def _check_partition(topic: str, number: int) -> None:
+    """Raises KafkaError for a name or a number that no partition can have."""
+    check_topic_name(topic)
+    if number < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"partition {number} of topic '{topic}' is negative"
+        )
 
 
 def update_of_stop_replica(request: StopReplicaRequest) -> BrokerUpdate:
@@ -107,7 +128,8 @@ def update_of_update_metadata(request: UpdateMetadataRequest, image: ClusterImag
     """Returns an update with the metadata that differs from the broker's `image`.
 
     Its changes can be applied as they are, also those of a full request. The request has no
-    `adding` and `removing` replicas, and of brokers neither features nor epochs.
+    `adding` and `removing` replicas, and of brokers neither features nor epochs. Raises KafkaError
+    for a partition that no log can have, and for an unknown security protocol.
     """
     return BrokerUpdate(
         request.controller_id,
@@ -132,7 +154,13 @@ def _broker_changes(request: UpdateMetadataRequest, image: ClusterImage) -> Iter
 
 def _endpoints(state: UpdateMetadataBroker) -> Iterator[Endpoint]:
     for endpoint in state.endpoints:
-        protocol = _PROTOCOLS[endpoint.security_protocol]
+        protocol = _PROTOCOLS.get(endpoint.security_protocol)
+        if protocol is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"broker {state.id} has an endpoint with the unknown security protocol "
+                f"{endpoint.security_protocol}",
+            )
         # Before version 3 the name of the listener is that of its security protocol.
         listener = endpoint.listener or protocol.value
         yield Endpoint(listener, endpoint.host, endpoint.port, protocol)
@@ -178,6 +206,7 @@ def _changes_of_topic(
     elif current is not None:
         assignments = dict(current.assignments)
     for state in states:
+        _check_partition(name, state.partition_index)
         if state.leader == LEADER_DURING_DELETE:
             assignments.pop(state.partition_index, None)
             records[state.partition_index] = None
