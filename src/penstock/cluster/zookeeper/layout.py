@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from penstock.cluster.paths import path_of
+from penstock.cluster.store import Scope
 from penstock.cluster.znode_json import AclChangeJson, ConfigChangeJson, encode_json
 from penstock.cluster.zookeeper.requests import OPEN_ACL, Acl
 from penstock.controller.metadata import (
@@ -49,6 +50,32 @@ _SENSITIVE_PATHS: Final = (
     "/delegation_token/tokens",
     "/penstock",
 )
+
+
+_SETTINGS_ROOTS: Final = (
+    "/cluster",
+    "/penstock",
+    "/controller",
+    "/controller_epoch",
+    "/feature",
+    "/latest_producer_id_block",
+    "/config",
+    "/kafka-acl",
+    "/kafka-acl-extended",
+)
+_CONTROLLER_ROOTS: Final = (
+    "/brokers",
+    "/admin",
+    "/isr_change_notification",
+    "/log_dir_event_notification",
+)
+
+
+def watched_paths(scope: Scope | None) -> tuple[str, ...]:
+    """Returns the subtrees that contain all records of a scope. Some may not exist yet."""
+    if scope is None:
+        return ()
+    return _SETTINGS_ROOTS if scope is Scope.SETTINGS else (*_SETTINGS_ROOTS, *_CONTROLLER_ROOTS)
 
 
 def acls_of(path: str, is_secure: bool) -> Sequence[Acl]:

@@ -13,7 +13,7 @@ from penstock.cluster.store import Scope
 from penstock.cluster.znode_json import DamagedNodeError
 from penstock.cluster.znodes import decode
 from penstock.cluster.zookeeper.requests import Node, Stat
-from penstock.controller.metadata import Change, Delete, Key, PartitionRecord, Put, Record
+from penstock.controller.metadata import Change, Delete, Key, Put, Record, TopicRecord
 from penstock.core.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class NodeCache:
 
 
 def in_order(changes: Iterable[Change]) -> list[Change]:
-    """Returns deletions before puts, partitions deleted before and put after topics."""
+    """Returns deletions before puts; partitions are deleted before topics and put after them."""
     deletes: list[Delete] = []
     puts: list[Put] = []
     for change in changes:
@@ -117,5 +117,5 @@ def in_order(changes: Iterable[Change]) -> list[Change]:
         else:
             puts.append(change)
     deletes.sort(key=lambda delete: not isinstance(delete.key, TopicPartition))
-    puts.sort(key=lambda put: isinstance(put.record, PartitionRecord))
+    puts.sort(key=lambda put: not isinstance(put.record, TopicRecord))
     return [*deletes, *puts]

@@ -91,6 +91,21 @@ class AddWatch:
 
 
 @dataclass(frozen=True)
+class RemoveWatches:
+    """Removes the watches of this connection on a node."""
+
+    path: str
+    type: ClassVar[int] = 18
+
+    def serialize(self) -> bytes:
+        any_type = 3
+        return _string(self.path) + _INT.pack(any_type)
+
+    def deserialize(self, data: bytes, offset: int) -> None:
+        """Ignores the body, which contains nothing."""
+
+
+@dataclass(frozen=True)
 class Sync:
     """Waits until the server has every transaction that the ensemble has committed so far."""
 

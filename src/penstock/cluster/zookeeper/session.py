@@ -1,8 +1,9 @@
 """A ZooKeeper session of the store: its connection, its chroot, and its recovery after a loss.
 
 The client's thread reports what happens to the connection. One thread of the session reacts, in the
-order of the reports: it sets the watch, has the store read its nodes again (`SessionOwner.restore`)
-and then reports the state. Only after that are operations of callers allowed again.
+order of the reports: it has the store set its watches and read its nodes again
+(`SessionOwner.restore`), and then reports the state. Only after that are operations of callers
+allowed again.
 """
 
 import logging
@@ -24,12 +25,14 @@ from penstock.cluster.zookeeper.config import ZooKeeperConfig
 from penstock.cluster.zookeeper.layout import PERSISTENT_PATHS, acls_of, parents_of
 from penstock.cluster.zookeeper.requests import (
     NODE_EXISTS,
+    AddWatch,
     Create,
     Multi,
     MultiError,
     Node,
     ReadChildren,
     ReadNodes,
+    RemoveWatches,
 )
 from penstock.cluster.zookeeper.walk import chunks
 from penstock.core.errors import KafkaError, KafkaStorageError
@@ -53,7 +56,10 @@ class SessionOwner(Protocol):
         """The connection, or the session, was lost. Called on the client's thread."""
 
     def restore(self) -> None:
-        """Reads the nodes again. Called on the session's thread; may raise ConnectionLostError."""
+        """Adds the watches and reads the nodes. Called on the session's thread.
+
+        May raise `ConnectionLostError`.
+        """
 
     def on_state(self, state: SessionState) -> None:
         """Called on the session's thread."""
@@ -173,6 +179,15 @@ class ZooKeeperSession:
             names += self.request(ReadChildren([self.full_path(path) for path in part])).value()
         return names
 
+    def add_watches(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self.request(AddWatch(self.full_path(path)))
+
+    def remove_watches(self, paths: Sequence[str]) -> None:
+        """Does not wait: events that come nevertheless are ignored."""
+        for path in paths:
+            self.client.send(RemoveWatches(self.full_path(path)), lambda _response: None)
+
     # --- called on the client's thread
 
     def on_event(self, path: str) -> None:
@@ -220,7 +235,6 @@ class ZooKeeperSession:
                 if not self._has_paths:
                     self._create_paths()
                     self._has_paths = True
-                self.client.add_watch(self.full_path("/"), self.timeout_s)
                 self._owner.restore()
             except ConnectionLostError:
                 time.sleep(_RETRY_DELAY_S)

@@ -1,9 +1,10 @@
 """The metadata store in ZooKeeper, under Kafka's own paths and JSON.
 
-A session is one kazoo client with a persistent recursive watch on the whole tree (ZooKeeper 3.6 or
-newer). `ChangeStream` turns its events into deliveries on the client's thread, callers commit and
-load on theirs, and the session's thread (`session`) reacts to lost connections and sessions: it
-adds the watch again, reads the nodes again, delivers what has changed, and reports the state.
+A session is one kazoo client with persistent recursive watches on the subtrees of its scope
+(ZooKeeper 3.6 or newer). `ChangeStream` turns their events into deliveries on the client's thread,
+callers commit and load on theirs, and the session's thread (`session`) reacts to lost connections
+and sessions: it adds the watches again, reads the nodes again, delivers what has changed, and
+reports the state.
 
 Commits are one multi each, on the versions of the nodes that listeners have received (`commit`).
 """
@@ -30,7 +31,7 @@ from penstock.cluster.zookeeper.change_stream import ChangeStream, sorted_record
 from penstock.cluster.zookeeper.client import ConnectionLostError, Response
 from penstock.cluster.zookeeper.commit import Commit
 from penstock.cluster.zookeeper.config import ZooKeeperConfig
-from penstock.cluster.zookeeper.layout import NOTIFICATION_PARENTS
+from penstock.cluster.zookeeper.layout import NOTIFICATION_PARENTS, watched_paths
 from penstock.cluster.zookeeper.requests import DeleteNode, Multi, Node, ReadNodes, Sync
 from penstock.cluster.zookeeper.session import ZooKeeperSession
 from penstock.cluster.zookeeper.walk import find_paths
@@ -91,9 +92,23 @@ class ZooKeeperStore:
     def subscribe(self, listener: Listener, scope: Scope = Scope.ALL) -> None:
         self._listeners.append(listener)
         if self.stream.scope is not Scope.ALL:
-            self._on_client_thread(lambda: self.stream.set_scope(scope))
+            self.watch(scope)
 
     def watch(self, scope: Scope) -> None:
+        """Does not block if the scope becomes smaller."""
+        if self.stream.scope is Scope.ALL:
+            self.session.client.run(lambda: self._set_scope(scope))
+        else:
+            self._run(lambda: self._extend_scope(scope))
+
+    def _set_scope(self, scope: Scope) -> None:
+        """Runs on the client's thread."""
+        previous = watched_paths(self.stream.scope)
+        self.stream.set_scope(scope)
+        self.session.remove_watches(_without(previous, watched_paths(scope)))
+
+    def _extend_scope(self, scope: Scope) -> None:
+        self.session.add_watches(_without(watched_paths(scope), watched_paths(self.stream.scope)))
         self._on_client_thread(lambda: self.stream.set_scope(scope))
 
     def subscribe_session(self, listener: SessionListener) -> None:
@@ -117,6 +132,7 @@ class ZooKeeperStore:
         with self._lock:
             scope = self.stream.scope
             if scope is not None:
+                self.session.add_watches(watched_paths(scope))
                 self._walk(scope)
             self._on_client_thread(self.stream.resume)
 
@@ -215,7 +231,9 @@ class ZooKeeperStore:
     def _walk(self, scope: Scope) -> Snapshot:
         """Reads all nodes of a scope, and leaves the stream paused."""
         session = self.session
+        extra_paths = _without(watched_paths(scope), watched_paths(self.stream.scope))
         self._on_client_thread(lambda: self.stream.pause(scope))
+        session.add_watches(extra_paths)
         session.request(Sync(session.full_path("/")))
         paths = find_paths(scope, session.list_children)
         nodes: dict[str, Node | None] = {}
@@ -233,6 +251,7 @@ class ZooKeeperStore:
         existing = {path: node for path, node in nodes.items() if node is not None}
         records = [_decode(path, node) for path, node in existing.items()]
         self._on_client_thread(lambda: self.stream.load(scope, existing, version))
+        session.remove_watches(extra_paths)
         in_scope = (r for r in records if r is not None and scope.contains(r.key))
         return Snapshot(version, sorted_records(in_scope))
 
@@ -264,6 +283,10 @@ class ZooKeeperStore:
 
 def _decode(path: str, node: Node) -> Record | None:
     return decode(path, node.data, node.stat.version, node.stat.czxid)
+
+
+def _without(paths: Sequence[str], others: Sequence[str]) -> list[str]:
+    return [path for path in paths if path not in others]
 
 
 def _key_of(change: Change) -> Key:

@@ -186,7 +186,7 @@ def test_a_broker_that_another_session_has_registered_is_a_conflict(
 
 def test_a_server_that_restarts_keeps_sessions_and_records(tmp_path: Path) -> None:
     with ZooKeeperServer(tmp_path) as server, ExitStack() as stack:
-        store = ZooKeeperStore(ZooKeeperConfig(server.address, "/k", 10_000, 10_000))
+        store = ZooKeeperStore(ZooKeeperConfig(server.address, "/k", 30_000, 30_000))
         stack.callback(store.close)
         following = Following(store)
         epoch = store.commit([Put(broker()), Put(topic("t"))])
@@ -241,7 +241,7 @@ def test_a_host_that_does_not_exist() -> None:
 
 def test_another_leader_of_the_ensemble(tmp_path: Path) -> None:
     with ZooKeeperEnsemble(tmp_path) as ensemble, ExitStack() as stack:
-        config_ = ZooKeeperConfig(ensemble.address, "/k", 10_000, 20_000)
+        config_ = ZooKeeperConfig(ensemble.address, "/k", 30_000, 30_000)
         first, second = ZooKeeperStore(config_), ZooKeeperStore(config_)
         stack.callback(first.close)
         stack.callback(second.close)
