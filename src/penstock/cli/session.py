@@ -158,9 +158,16 @@ class Session:
     def producer(self, **overrides: object) -> "Producer":
         """Returns a producer, which the caller closes."""
         from penstock.client.producer.producer import Producer
+
+        return Producer(**self.producer_options(**overrides))
+
+    def producer_options(self, **overrides: object) -> dict[str, Any]:
+        """Returns the `options` of a producer, whose calls block for `--timeout` at most."""
         from penstock.client.settings import ProducerOptions
 
-        return Producer(**self.options(ProducerOptions, **overrides))
+        options = self.options(ProducerOptions, **overrides)
+        options.setdefault("max_block_ms", options["default_api_timeout_ms"])
+        return options
 
     def consumer(self, **overrides: object) -> "Consumer":
         """Returns a consumer, which the caller closes."""

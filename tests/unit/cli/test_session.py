@@ -98,6 +98,12 @@ def test_settings_come_from_the_file_and_from_options(tmp_path: Path) -> None:
     assert (options["default_api_timeout_ms"], options["request_timeout_ms"]) == (1500, 1500)
 
 
+def test_the_calls_of_a_producer_block_for_the_timeout_at_most() -> None:
+    assert Session(timeout=1.5).producer_options()["max_block_ms"] == 1500
+    options = Session(timeout=1.5, settings=["max.block.ms=7"]).producer_options()
+    assert options["max_block_ms"] == "7"
+
+
 def test_settings_that_are_not_known_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     Session(settings=["ssl.provider=x"]).options(AdminOptions)
     assert "not used here: ssl.provider" in capsys.readouterr().err

@@ -75,12 +75,12 @@ def dirs(
         )
         return
     session.out.table(
-        ["Broker", "Folder", "State", "Partitions", "Size", "Usable", "Total"], directories
+        ["Broker", "Directory", "State", "Partitions", "Size", "Usable", "Total"], directories
     )
     if not summary:
         session.out.line("")
         session.out.table(
-            ["Broker", "Folder", "Topic", "Partition", "Size", "Offset lag", "Future"],
+            ["Broker", "Directory", "Topic", "Partition", "Size", "Offset lag", "Future"],
             rows,
             empty="there are no partitions",
         )

@@ -212,7 +212,7 @@ def verify(
         (*directory[:2], None, directory.broker_id, path, Marked(state, styles.get(state, "red")))
         for directory, path, state in directories
     ]
-    session.out.table(["Topic", "Partition", "Now", "Wanted", "Folder", "State"], rows)
+    session.out.table(["Topic", "Partition", "Now", "Wanted", "Directory", "State"], rows)
     if all_states & {"different", "unknown"}:
         fail(
             "the cluster differs from the plan, and nothing moves: execute the plan",

@@ -37,7 +37,7 @@ def dump_log(
         "FILE",
         help="Segments (.log), indexes (.index, .timeindex, .txnindex), producer snapshots "
         "(.snapshot), checkpoints, partition.metadata, meta.properties, .kafka_cleanshutdown, "
-        "or a folder with such files.",
+        "or a directory with such files.",
     ),
     deep_iteration: bool = flag("--deep-iteration", help="Show the records of each batch."),
     print_data_log: bool = flag(

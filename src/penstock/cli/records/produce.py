@@ -121,7 +121,6 @@ def produce(
     """
     from penstock.cli.records.record_formats import unescaped
     from penstock.client.producer.producer import Producer
-    from penstock.client.settings import ProducerOptions
 
     if kind is InputKind.FILES and not files:
         raise UsageError("--input files needs files", remedy="name them after the topic")
@@ -143,14 +142,12 @@ def produce(
     bulks = _bulks(kind, files or [], reading)
     is_typed = not files and sys.stdin.isatty()
     work = _Work(session, keep_going=keep_going, count=count, is_typed=is_typed)
-    options = session.options(
-        ProducerOptions,
+    options = session.producer_options(
         compression_type=compression and compression.value,
         acks=acks and acks.value,
         enable_idempotence=idempotence,
         transactional_id=transactional_id,
     )
-    options.setdefault("max_block_ms", options["default_api_timeout_ms"])
     with Producer(**options) as producer:
         work.run(
             producer,
