@@ -220,6 +220,7 @@ class App:
         self._parts = parts = self._assemble(store)
         closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(parts.broker.isr_manager.close)
+        closing.push_async_callback(parts.leader_rebalancer.close)
         closing.push_async_callback(parts.replica_fetchers.close)
         closing.push_async_callback(parts.broker.groups.close)
         closing.push_async_callback(parts.broker.transactions.close)
@@ -245,6 +246,7 @@ class App:
         await self._wait_for_metadata()
         parts.background_tasks.start()
         parts.broker.isr_manager.start()
+        parts.leader_rebalancer.start()
         parts.broker.log_mover.resume()
         return addresses
 

@@ -36,6 +36,7 @@ from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
+from penstock.broker.metadata.leader_rebalancer import LeaderRebalancer
 from penstock.broker.metadata.metadata_publisher import MetadataPublisher
 from penstock.broker.metadata.producer_id_manager import ProducerIdManager
 from penstock.broker.metadata.topic_creator import TopicCreator
@@ -108,6 +109,7 @@ class BrokerAssembly:
             workers,
             self._on_log_reloaded,
         )
+        self.leader_rebalancer = LeaderRebalancer(config, controller, clock)
         self.publisher = MetadataPublisher(self.broker, self.server)
         self._subscribe()
 

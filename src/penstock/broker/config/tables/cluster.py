@@ -17,9 +17,9 @@ broker.session.timeout.ms INT M-- . 9000
     The time without a heartbeat after which the KRaft controller fences a broker.
 initial.broker.registration.timeout.ms INT M-- . 60000
     The timeout of the first registration with the KRaft controller.
-auto.leader.rebalance.enable BOOLEAN H-- . true
+auto.leader.rebalance.enable BOOLEAN H-* . true
     Whether leadership is moved back to preferred replicas periodically.
-leader.imbalance.check.interval.seconds LONG H-- 1.. 300
+leader.imbalance.check.interval.seconds LONG H-* 1.. 300
     The interval at which the balance of leaders is checked.
 unclean.leader.election.enable BOOLEAN Hc* . false
     Whether a replica outside the ISR may become leader if no other can; this may lose records.

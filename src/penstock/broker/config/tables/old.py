@@ -5,7 +5,7 @@ super.users STRING H-*o .
     The principals that are allowed everything, as User:name separated by semicolons.
 allow.everyone.if.no.acl.found BOOLEAN M-*o . false
     Whether all users may access a resource without ACLs.
-leader.imbalance.per.broker.percentage INT H--o . 10
+leader.imbalance.per.broker.percentage INT H-*o . 10
     The percentage of non-preferred leaders of a broker above which leaders are balanced.
 auto.include.jmx.reporter BOOLEAN L--o . true
     Whether metrics are always reported over JMX.
