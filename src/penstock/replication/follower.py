@@ -194,9 +194,13 @@ class FollowerMachine:
         logger.warning("%s is not replicated any more: %s", state.key, reason)
 
     def _fence(self, state: PartitionFetchState) -> None:
-        self.fail(
-            state,
-            f"leader epoch {state.leader_epoch} is over; it continues with the next LeaderAndIsr",
+        """Stops following: another leader epoch has begun, of which this broker learns soon."""
+        self._remove(state)
+        self.failures[state.key] = f"leader epoch {state.leader_epoch} is over"
+        logger.info(
+            "%s: leader epoch %d is over; replication continues with the next one",
+            state.key,
+            state.leader_epoch,
         )
 
     # --- requests

@@ -56,6 +56,7 @@ R = TypeVar("R", bound=Message)
 
 _SLICE_S: Final = 0.005
 _BUSY_RETRY_S: Final = 0.005
+_REPORTED_ATTEMPT: Final = 3
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
 
 
@@ -126,7 +127,7 @@ class ReplicaFetcher:
         self._client = client
         self._context = context
         self._wake_up = asyncio.Event()
-        self._is_reachable = True
+        self._failed_attempts = 0
         self._is_closed = False
         self._task = asyncio.create_task(self._run())
 
@@ -175,7 +176,7 @@ class ReplicaFetcher:
         except BaseException:
             machine.handle_failure(request, clock.monotonic_ms())
             raise
-        self._is_reachable = True
+        self._failed_attempts = 0
         await self._perform(machine.handle_response(request, response, clock.monotonic_ms()))
 
     async def _wait(self, until_ms: int | None) -> None:
@@ -198,9 +199,10 @@ class ReplicaFetcher:
         return await client.request(leader_id, request, OffsetForLeaderEpochResponse)
 
     def _report_failure(self, error: Exception) -> None:
-        # Once, and not again with every attempt.
-        level = logging.WARNING if self._is_reachable else logging.DEBUG
-        self._is_reachable = False
+        # Once, and not at first: a leader that is stopping closes its connections before there is
+        # another, and a starting broker learns of leaders a moment before their addresses.
+        self._failed_attempts += 1
+        level = logging.WARNING if self._failed_attempts == _REPORTED_ATTEMPT else logging.DEBUG
         logger.log(level, "nothing can be fetched from leader broker %d: %s", self.leader_id, error)
 
     # --- effects
