@@ -75,6 +75,10 @@ class FollowerState:
         self.last_fetch_ms = now_ms
         self.broker_epoch = broker_epoch
 
+    def record_caught_up(self, time_ms: int) -> None:
+        """Records that the follower had all records when it fetched at this time."""
+        self.last_caught_up_ms = max(self.last_caught_up_ms, time_ms)
+
     def reset(
         self, leader_end_offset: int, now_ms: int, *, is_new_leader: bool, is_in_sync: bool
     ) -> None:

@@ -13,6 +13,7 @@ partition.
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable
 from operator import attrgetter
+from typing import Protocol
 
 from penstock.core.errors import ErrorCode
 
@@ -94,6 +95,19 @@ class Watchers(set[DelayedFetch]):
         """Completes every fetch, because the state of the partition has changed."""
         for fetch in tuple(self):
             fetch.complete()
+
+
+class FollowerWatch(Protocol):
+    """A follower's session that is notified of the changes of one partition."""
+
+    def on_append(self, size: int) -> None:
+        """Records of `size` bytes were appended."""
+
+    def on_offsets_changed(self) -> None:
+        """The high watermark has advanced."""
+
+    def on_state_changed(self) -> None:
+        """The leader or its epoch has changed, or the log: the follower must learn of it now."""
 
 
 class OffsetWait:

@@ -27,7 +27,6 @@ from penstock.broker.replica.fetch_sessions import (
 from penstock.broker.replica.replica import Replica
 from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
 from penstock.broker.workers import Workers
-from penstock.core.clock import Clock
 from penstock.core.errors import KafkaError
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.fetch import (
@@ -42,7 +41,6 @@ _FIRST_WITH_TOPIC_IDS = 13
 
 @dataclass(frozen=True, slots=True)
 class Context(ReaderContext):
-    clock: Clock
     workers: Workers
     pacer: Pacer
     fetch_sessions: FetchSessionCache
@@ -221,7 +219,13 @@ class _Fetch:
         return (yield from self._response((yield from self._reader.read())))
 
     def _watch(self, delayed_fetch: DelayedFetch) -> Steps[None]:
-        """Adds the fetch to the purgatories of its partitions."""
+        """Adds the fetch to the purgatories of its partitions, or to its follower's session."""
+        changes = self._fetch_context.changes
+        if changes is not None:
+            changes.waiting = delayed_fetch
+            if len(self._fetch_context.partitions) > PARTITIONS_AT_ONCE:
+                yield from self._read_again(delayed_fetch)
+            return
         watchers_of = self._watchers_of
         find = self._context.replicas.find
         partitions = list(self._fetch_context.partitions.values())
@@ -235,10 +239,13 @@ class _Fetch:
             if len(partitions) > PARTITIONS_AT_ONCE:
                 yield
         if len(partitions) > PARTITIONS_AT_ONCE:
-            # Records may have been appended during the pauses, while no partition was watched.
-            result = yield from self._reader.read()
-            if self._missing_bytes(result) <= 0:
-                delayed_fetch.complete()
+            yield from self._read_again(delayed_fetch)
+
+    def _read_again(self, delayed_fetch: DelayedFetch) -> Steps[None]:
+        """Completes the fetch if records were appended during pauses, before it was watched."""
+        result = yield from self._reader.read()
+        if self._missing_bytes(result) <= 0:
+            delayed_fetch.complete()
 
     def _watchers_of(self, replica: Replica) -> Watchers:
         if self._reader.is_follower:

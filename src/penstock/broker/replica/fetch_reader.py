@@ -16,6 +16,7 @@ from penstock.broker.replica.fetch_sessions import (
     PARTITIONS_AT_ONCE,
     CachedPartition,
     FetchContext,
+    FollowerChanges,
 )
 from penstock.broker.replica.isr_manager import IsrManager
 from penstock.broker.replica.leader_throttle import LeaderThrottle
@@ -25,6 +26,7 @@ from penstock.broker.request import Request
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.controller.image import ClusterImage
+from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from penstock.protocol.fields import ZERO_UUID
 from penstock.protocol.messages.fetch import (
@@ -63,6 +65,7 @@ class ReaderContext:
     """The parts of the broker that a reader uses."""
 
     config: BrokerConfig
+    clock: Clock
     image: ClusterImage
     replicas: ReplicaManager
     isr_manager: IsrManager
@@ -180,11 +183,12 @@ class FetchReader:
         room = self.room()
         total = 0
         until_pause = PARTITIONS_AT_ONCE
+        changes = self._fetch_context.changes
         must_respond = not self._fetch_context.partitions
         topic: str | None = None
         allowed = False
         hosted: Mapping[int, Replica] = {}
-        for partition in list(self._fetch_context.partitions.values()):
+        for partition in self._partitions_to_read(changes):
             until_pause -= 1
             if not until_pause:
                 yield
@@ -197,10 +201,17 @@ class FetchReader:
             remaining = room - total
             if incremental and remaining <= 0 < total:
                 break
+            replica = hosted.get(partition.index)
+            if changes is not None and partition.changes is not None:
+                if replica is not partition.watched_replica and replica is not None:
+                    partition.watch(replica)
+                changes.partitions.setdefault(partition.key, partition)
             try:
                 if not allowed:
                     raise self._authorization_error(topic)
-                if incremental and self._is_unchanged(partition, hosted.get(partition.index)):
+                if incremental and self._is_unchanged(partition, replica):
+                    if changes is not None:
+                        changes.partitions.pop(partition.key, None)
                     continue
                 part = self._read_partition(
                     partition, remaining, min_one=total == 0, may_block=cold_reads is None
@@ -220,7 +231,7 @@ class FetchReader:
                 must_respond = True
             elif size:
                 total += size
-                if remaining < partition.max_bytes and _is_cut(data, hosted.get(partition.index)):
+                if remaining < partition.max_bytes and _is_cut(data, replica):
                     must_respond = True
             elif (
                 total
@@ -232,6 +243,12 @@ class FetchReader:
                     break
             results.append((partition, data))
         return Ready(results, total, must_respond)
+
+    def _partitions_to_read(self, changes: FollowerChanges | None) -> list[CachedPartition]:
+        """Returns all partitions; for a follower usually only those that have changed."""
+        if changes is None or changes.is_full_read_due(self._context.clock.monotonic_ms()):
+            return list(self._fetch_context.partitions.values())
+        return list(changes.partitions.values())
 
     def _allows(self, topic: str) -> bool:
         """Consumers need READ on the topic, brokers CLUSTER_ACTION (X3)."""
@@ -397,7 +414,8 @@ class FetchReader:
         if follower is not None:
             if self._records_progress:
                 self._record_progress(partition, replica, follower, end)
-            if read.size and self.is_held_back(replica):
+            partition.is_held_back = read.size > 0 and self.is_held_back(replica)
+            if partition.is_held_back:
                 return _empty_data(partition, log), 0
         aborted = None
         if read.aborted_transactions is not None:

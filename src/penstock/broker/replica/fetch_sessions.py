@@ -3,6 +3,9 @@
 A request is full (session epoch 0 opens a session, -1 closes it) or incremental (epoch 1, 2, …:
 partitions that it does not name are as before). The response to an incremental request leaves out
 partitions without anything new.
+
+Followers fetch thousands of partitions many times per second. Their sessions are notified of the
+partitions that have changed (`FollowerChanges`), so that a fetch costs nothing for the others.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,6 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.broker.pacer import Steps
+from penstock.broker.replica.replica import Replica
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -18,6 +22,7 @@ from penstock.protocol.messages.fetch import (
     FetchPartitionData,
     FetchRequest,
 )
+from penstock.replication.purgatory import DelayedFetch
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -27,6 +32,9 @@ _MAX_EPOCH: Final = 2**31 - 1
 PARTITIONS_AT_ONCE: Final = 100
 """Partitions of a fetch that are handled without a pause."""
 
+_FULL_READ_INTERVAL_MS: Final = 1000
+"""How often all partitions of a follower are read, whether they have changed or not."""
+
 PartitionKey = tuple[str | int, int]
 """Topic and partition. The topic is its id as a number, which hashes faster, or its name."""
 
@@ -35,10 +43,12 @@ class CachedPartition:
     """A partition that a client fetches, and the offsets of the last response about it."""
 
     __slots__ = (
+        "changes",
         "fetch_offset",
         "follower_log_start_offset",
         "high_watermark",
         "index",
+        "is_held_back",
         "key",
         "last_fetched_epoch",
         "leader_epoch",
@@ -47,6 +57,7 @@ class CachedPartition:
         "topic",
         "topic_id",
         "verified_replica",
+        "watched_replica",
     )
 
     def __init__(self, topic: str, topic_id: UUID, request: FetchPartition) -> None:
@@ -56,6 +67,11 @@ class CachedPartition:
         self.key: PartitionKey = (_topic_key(topic, topic_id), request.partition)
         self.verified_replica: object = None
         """The replica whose topic id was compared with the client's."""
+        self.changes: FollowerChanges | None = None
+        """For a follower in a session: where the replica reports changes."""
+        self.watched_replica: Replica | None = None
+        self.is_held_back = False
+        """Whether the follower got no records because it is throttled."""
         self.high_watermark = -1
         self.log_start_offset = -1
         self.leader_epoch = request.current_leader_epoch
@@ -89,21 +105,109 @@ class CachedPartition:
             must_respond = True
         return must_respond
 
+    # --- notifications of the replica, for a follower in a session
+
+    def watch(self, replica: Replica) -> None:
+        """Has a replica notify the session of its changes; it replaces an earlier one."""
+        self.unwatch()
+        self.watched_replica = replica
+        replica.follower_watches = (*replica.follower_watches, self)
+
+    def unwatch(self) -> None:
+        replica, self.watched_replica = self.watched_replica, None
+        if replica is not None:
+            replica.follower_watches = tuple(
+                watch for watch in replica.follower_watches if watch is not self
+            )
+
+    def on_append(self, size: int) -> None:
+        changes = self.changes
+        if changes is None:
+            return
+        if self.key not in changes.partitions:
+            changes.partitions[self.key] = self
+            if self.watched_replica is not None:
+                # The follower had all records when the session fetched last.
+                follower = self.watched_replica.partition.followers.get(changes.replica_id)
+                if follower is not None:
+                    follower.record_caught_up(changes.last_fetch_ms)
+        if changes.waiting is not None and not self.is_held_back:
+            changes.waiting.add_bytes(size)
+
+    def on_offsets_changed(self) -> None:
+        changes = self.changes
+        if changes is not None and self.key not in changes.partitions:
+            self.on_append(0)
+
+    def on_state_changed(self) -> None:
+        changes = self.changes
+        if changes is not None:
+            changes.partitions[self.key] = self
+            if changes.waiting is not None:
+                changes.waiting.complete()
+
+
+class FollowerChanges:
+    """The partitions of a follower's session that may have something new for it."""
+
+    __slots__ = ("_next_full_read_ms", "last_fetch_ms", "partitions", "replica_id", "waiting")
+
+    def __init__(self, replica_id: int, now_ms: int) -> None:
+        self.replica_id = replica_id
+        self.partitions: dict[PartitionKey, CachedPartition] = {}
+        """A partition that is not here has no records that the follower does not have."""
+        self.waiting: DelayedFetch | None = None
+        """The last fetch that waited for records."""
+        self.last_fetch_ms = now_ms
+        self._next_full_read_ms = now_ms
+
+    def is_full_read_due(self, now_ms: int) -> bool:
+        """Whether all partitions must be read, in case that a notification is missing."""
+        if now_ms < self._next_full_read_ms:
+            return False
+        self._next_full_read_ms = now_ms + _FULL_READ_INTERVAL_MS
+        return True
+
 
 class FetchSession:
     """The partitions of one client, in the order in which they are read."""
 
-    __slots__ = ("epoch", "id", "is_follower", "last_used_ms", "partitions", "uses_topic_ids")
+    __slots__ = ("changes", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids")
 
-    def __init__(
-        self, session_id: int, uses_topic_ids: bool, is_follower: bool, now_ms: int
-    ) -> None:
-        self.is_follower = is_follower
+    def __init__(self, session_id: int, uses_topic_ids: bool, replica_id: int, now_ms: int) -> None:
+        self.changes = FollowerChanges(replica_id, now_ms) if replica_id >= 0 else None
+        """For a follower."""
         self.id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.last_used_ms = now_ms
+
+    def set_partitions(self, partitions: dict[PartitionKey, CachedPartition]) -> None:
+        self.partitions = partitions
+        if self.changes is not None:
+            for partition in partitions.values():
+                self.note_request(partition)
+
+    def note_request(self, partition: CachedPartition) -> None:
+        """Reads a partition of a follower next time: it is new, or fetched from another offset."""
+        if self.changes is not None:
+            partition.changes = self.changes
+            self.changes.partitions[partition.key] = partition
+
+    def forget(self, key: PartitionKey) -> None:
+        partition = self.partitions.pop(key, None)
+        if partition is not None and self.changes is not None:
+            self.changes.partitions.pop(key, None)
+            partition.changes = None
+            partition.unwatch()
+
+    def close(self) -> None:
+        """Ends the notifications of replicas."""
+        if self.changes is not None:
+            for partition in self.partitions.values():
+                partition.changes = None
+                partition.unwatch()
 
 
 class FetchContext:
@@ -126,6 +230,11 @@ class FetchContext:
         """Whether the response may leave out unchanged partitions."""
 
     @property
+    def changes(self) -> FollowerChanges | None:
+        """What has changed for a follower that continues its session; None for other clients."""
+        return self._session.changes if self.incremental and self._session is not None else None
+
+    @property
     def session_id(self) -> int:
         return NO_SESSION if self._session is None else self._session.id
 
@@ -137,7 +246,7 @@ class FetchContext:
         if self._create is not None and self._session is None:
             self._session = self._create(now_ms)
             if self._session is not None:
-                self._session.partitions = self.partitions
+                self._session.set_partitions(self.partitions)
 
     def responses(
         self, results: Iterable[tuple[CachedPartition, FetchPartitionData]]
@@ -174,6 +283,9 @@ class FetchContext:
                 # A request that arrived while this one waited may have removed it.
                 if session.partitions.pop(partition.key, None) is not None:
                     session.partitions[partition.key] = partition
+                    if session.changes is not None:
+                        session.changes.partitions.pop(partition.key, None)
+                        session.changes.partitions[partition.key] = partition
         return topics
 
 
@@ -210,7 +322,7 @@ class FetchSessionCache:
         """
         remaining = PARTITIONS_AT_ONCE
         if body.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(body.session_id, None)
+            self._remove(body.session_id)
             partitions: dict[PartitionKey, CachedPartition] = {}
             for topic in body.topics:
                 name = topic.topic or name_of(topic.topic_id)
@@ -222,14 +334,16 @@ class FetchSessionCache:
                         yield
                         remaining = PARTITIONS_AT_ONCE
             if body.session_epoch == INITIAL_EPOCH and partitions:
-                is_follower = max(body.replica_id, body.replica_state.replica_id) >= 0
-                create = partial(self._create, uses_topic_ids, is_follower)
+                replica_id = max(body.replica_id, body.replica_state.replica_id)
+                create = partial(self._create, uses_topic_ids, replica_id)
                 return FetchContext(partitions, create=create)
             return FetchContext(partitions)
         session = self._find(body, uses_topic_ids)
         # Before any pause: another request for this epoch is refused.
         session.epoch = 1 if session.epoch == _MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
+        if session.changes is not None:
+            session.changes.last_fetch_ms = now_ms
         self._sessions[session.id] = self._sessions.pop(session.id)
         for topic in body.topics:
             name = topic.topic or name_of(topic.topic_id)
@@ -245,6 +359,7 @@ class FetchSessionCache:
                 else:
                     cached = CachedPartition(name, topic.topic_id, request)
                     session.partitions[key, request.partition] = cached
+                session.note_request(cached)
         for forgotten in body.forgotten_topics_data:
             key = _topic_key(forgotten.topic, forgotten.topic_id)
             for index in forgotten.partitions:
@@ -252,9 +367,9 @@ class FetchSessionCache:
                 if not remaining:
                     yield
                     remaining = PARTITIONS_AT_ONCE
-                session.partitions.pop((key, index), None)
+                session.forget((key, index))
         if not session.partitions:
-            self._sessions.pop(session.id, None)
+            self._remove(session.id)
             return FetchContext({})
         return FetchContext(session.partitions, session)
 
@@ -281,16 +396,21 @@ class FetchSessionCache:
             )
         return session
 
-    def _create(self, uses_topic_ids: bool, is_follower: bool, now_ms: int) -> FetchSession | None:
+    def _remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _create(self, uses_topic_ids: bool, replica_id: int, now_ms: int) -> FetchSession | None:
         if len(self._sessions) >= self.slots:
-            evicted = self._find_evictable(is_follower, now_ms)
+            evicted = self._find_evictable(replica_id >= 0, now_ms)
             if evicted is None:
                 return None
-            del self._sessions[evicted.id]
+            self._remove(evicted.id)
         session_id = self._new_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._new_id()
-        session = FetchSession(session_id, uses_topic_ids, is_follower, now_ms)
+        session = FetchSession(session_id, uses_topic_ids, replica_id, now_ms)
         self._sessions[session_id] = session
         return session
 
@@ -301,7 +421,7 @@ class FetchSessionCache:
         if is_follower:
             # Brokers fetch many partitions, and must not fall behind because of consumers.
             return next(
-                (session for session in self._sessions.values() if not session.is_follower), None
+                (session for session in self._sessions.values() if session.changes is None), None
             )
         return None
 

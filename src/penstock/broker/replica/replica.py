@@ -6,7 +6,7 @@ from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.records.prepare import PreparedAppend
 from penstock.records.validate import AppendOrigin
 from penstock.replication.partition import NO_FOLLOWERS, IsrRules, Partition
-from penstock.replication.purgatory import OffsetWatchers, Watchers
+from penstock.replication.purgatory import FollowerWatch, OffsetWatchers, Watchers
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard
@@ -25,6 +25,7 @@ class Replica:
         "delayed_committed_fetches",
         "delayed_fetches",
         "delayed_follower_fetches",
+        "follower_watches",
         "partition",
     )
 
@@ -45,7 +46,9 @@ class Replica:
         self.delayed_committed_fetches = Watchers()
         """Delayed fetches that may read up to the last stable offset (`read_committed`)."""
         self.delayed_follower_fetches = Watchers()
-        """Delayed fetches of followers, which read up to the log end offset."""
+        """Delayed fetches of followers without a session, which read up to the log end offset."""
+        self.follower_watches: tuple[FollowerWatch, ...] = ()
+        """The sessions of followers that fetch this partition."""
         self._rules = rules
         self._committing: OffsetWatchers | None = None
         self._deleting: OffsetWatchers | None = None
@@ -198,6 +201,8 @@ class Replica:
             if partition.followers:
                 if self.delayed_follower_fetches:
                     self.delayed_follower_fetches.add_bytes(len(records))
+                for watch in self.follower_watches:
+                    watch.on_append(len(records))
                 self.advance_high_watermark()
             else:
                 self._commit_at_once(log, len(records))
@@ -259,6 +264,8 @@ class Replica:
         stable = log.last_stable_offset if committed else 0
         if log.update_high_watermark(offset) > high_watermark:
             self.delayed_fetches.recount()
+            for watch in self.follower_watches:
+                watch.on_offsets_changed()
             if committed and log.last_stable_offset > stable:
                 committed.recount()
 
@@ -298,6 +305,8 @@ class Replica:
         self.delayed_fetches.complete_all()
         self.delayed_committed_fetches.complete_all()
         self.delayed_follower_fetches.complete_all()
+        for watch in self.follower_watches:
+            watch.on_state_changed()
 
     def fail_delayed_operations(self, code: ErrorCode) -> None:
         """Ends the waits for the watermarks: this broker does not lead any more, or is stopping."""
