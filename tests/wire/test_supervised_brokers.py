@@ -1,15 +1,18 @@
 """`penstock serve --brokers`: a cluster of processes on one machine, as users run it."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from penstock.client import Producer
 from penstock.client.admin import NewTopic
 from penstock.client.admin.admin import Admin
 from tests.support.broker.process import PenstockBroker
@@ -19,7 +22,8 @@ from tests.support.cluster.waiting import wait_until
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockBroker]:
-    with PenstockBroker(tmp_path_factory.mktemp("cluster"), brokers=3) as cluster:
+    settings = {"zookeeper.session.timeout.ms": "3000"}
+    with PenstockBroker(tmp_path_factory.mktemp("cluster"), settings, brokers=3) as cluster:
         yield cluster
 
 
@@ -31,6 +35,21 @@ def admin(cluster: PenstockBroker) -> Iterator[Admin]:
 
 def broker_ids(admin: Admin) -> list[int]:
     return [node.id for node in admin.describe_cluster().nodes]
+
+
+def registered_pids(cluster: PenstockBroker) -> dict[int, int]:
+    """The process of each broker, by its id, as the supervisor has logged it."""
+    lines = re.findall(r"broker (\d+) \(pid (\d+)\) is ready", cluster.log.read_text())
+    return {int(broker_id): int(pid) for broker_id, pid in lines}
+
+
+@contextmanager
+def paused(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def is_running(pid: int) -> bool:
@@ -87,6 +106,37 @@ def test_a_killed_broker_comes_back(cluster: PenstockBroker, admin: Admin) -> No
     wait_until(lambda: broker_ids(admin) == [0, 1, 2])
     assert admin.describe_cluster().nodes == nodes, "it has its address again"
     assert "was killed by SIGKILL; it is started again" in cluster.log.read_text()
+
+
+def test_producers_continue_when_the_controller_is_killed(
+    cluster: PenstockBroker, admin: Admin
+) -> None:
+    """R4, R6: its leaderships move, and nothing that was acknowledged is lost."""
+    wait_until(lambda: broker_ids(admin) == [0, 1, 2])
+    configs = {"min.insync.replicas": "2"}
+    admin.create_topics([NewTopic("kept", num_partitions=3, replication_factor=3, configs=configs)])
+    controller = admin.describe_cluster().controller
+    assert controller is not None
+    pids = registered_pids(cluster)
+    values = [str(number) for number in range(400)]
+    with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+        for position, value in enumerate(values):
+            if position == 200:
+                os.kill(pids[controller.id], signal.SIGKILL)
+            producer.send("kept", value.encode())
+            producer.flush()
+    lines = Cli(cluster.bootstrap)("consume", "kept", "--exit").stdout.splitlines()
+    assert sorted(lines) == sorted(values)
+    wait_until(lambda: broker_ids(admin) == [0, 1, 2])
+
+
+def test_a_stopped_broker_is_replaced_and_registers_again(
+    cluster: PenstockBroker, admin: Admin
+) -> None:
+    pids = registered_pids(cluster)
+    with paused(pids[2]):
+        wait_until(lambda: broker_ids(admin) == [0, 1])
+    wait_until(lambda: broker_ids(admin) == [0, 1, 2])
 
 
 def test_log_lines_name_their_broker(cluster: PenstockBroker) -> None:
@@ -176,4 +226,31 @@ def test_a_second_supervisor_is_refused(cluster: PenstockBroker, admin: Admin) -
 def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
     line = start_in_vain(tmp_path, "num.partitions=none")
     assert line.startswith("penstock: --set num.partitions")
+    assert not list(tmp_path.iterdir())
+
+
+# --- penstock cluster up
+
+
+def test_a_cluster_for_development_ends_with_ctrl_c(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("penstock")), "cluster", "up", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--brokers", "2"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    try:
+        assert process.stdout is not None
+        bootstrap = process.stdout.readline().removeprefix("bootstrap servers: ").strip()
+        [directory] = tmp_path.iterdir()
+        assert str(directory) in process.stdout.readline()
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            admin.create_topics([NewTopic("t", num_partitions=1)])
+            assert len(admin.describe_topics(["t"])["t"].partitions[0].replicas) == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
     assert not list(tmp_path.iterdir())
