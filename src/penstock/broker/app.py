@@ -125,12 +125,13 @@ class App:
             await self.stop()
             raise
 
-    async def stop(self) -> None:
+    async def stop(self, *, is_last: bool = False) -> None:
         """Completes the requests in progress, flushes the logs and marks a clean shutdown.
 
-        If there are other brokers, leaderships are moved to them first.
+        If there are other brokers, leaderships are moved to them first, unless the others stop at
+        the same time (`is_last`).
         """
-        has_others = bool(self._image.brokers.keys() - {self._broker_id})
+        has_others = bool(self._image.brokers.keys() - {self._broker_id}) and not is_last
         if self._has_started and has_others and self._config.bool("controlled.shutdown.enable"):
             parts = self.parts
             await shut_down(

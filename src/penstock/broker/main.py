@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from penstock.broker.app import App
 from penstock.broker.config.broker_config import BrokerConfig
@@ -85,29 +86,48 @@ async def _serve(
     config: BrokerConfig, ready: Callable[[Sequence[Endpoint]], None], parent_fd: int | None
 ) -> bool:
     """Returns, after the stop, whether threads still wait for a disk that hangs."""
-    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stop_request = _StopRequest()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_requested.set)
+        loop.add_signal_handler(number, stop_request.event.set)
     if parent_fd is not None:
-        loop.add_reader(parent_fd, _on_parent_exit, parent_fd, stop_requested)
+        loop.add_reader(parent_fd, stop_request.read_parent, parent_fd)
     app = App(config)
-    await app.start()
-    collecting = loop.create_task(collect_garbage())
-    ready(app.endpoints)
-    await stop_requested.wait()
-    collecting.cancel()
-    logger.info("stopping")
-    await app.stop()
+    starting = loop.create_task(app.start())
+    stopping = loop.create_task(stop_request.event.wait())
+    tasks: list[asyncio.Task[Any]] = [starting, stopping]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        logger.info("stopping before the start is complete")
+        starting.cancel()
+        await asyncio.wait([starting])
+    else:
+        starting.result()
+        collecting = loop.create_task(collect_garbage())
+        ready(app.endpoints)
+        await stopping
+        collecting.cancel()
+        logger.info("stopping")
+        await app.stop(is_last=stop_request.is_for_all)
     logger.info("stopped")
     return app.is_stuck
 
 
-def _on_parent_exit(parent_fd: int, stop_requested: asyncio.Event) -> None:
-    """Requests the stop, and ends the process if that takes too long without the supervisor."""
-    asyncio.get_running_loop().remove_reader(parent_fd)
-    logger.error("the supervisor has ended: this broker stops too")
-    stop_requested.set()
-    timer = threading.Timer(_ORPHAN_STOP_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
+class _StopRequest:
+    """The stop that a signal or the supervisor has requested."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.is_for_all = False
+        """Whether all brokers of the supervisor stop, so that none takes over leaderships."""
+
+    def read_parent(self, parent_fd: int) -> None:
+        """Called when the supervisor has written to the pipe, or has ended."""
+        asyncio.get_running_loop().remove_reader(parent_fd)
+        if not os.read(parent_fd, 16):
+            logger.error("the supervisor has ended: this broker stops too")
+            timer = threading.Timer(_ORPHAN_STOP_S, os._exit, (1,))
+            timer.daemon = True
+            timer.start()
+        self.is_for_all = True
+        self.event.set()

@@ -6,7 +6,6 @@ Its settings tell it to fail: `client.quota.callback.class` names what it does a
 """
 
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -25,9 +24,12 @@ from penstock.controller.metadata import BrokerRecord, Put
 BEHAVIOUR = "client.quota.callback.class"
 
 
-def _exit_with_supervisor() -> None:
-    os.read(PARENT_FD, 1)
-    os._exit(7)
+def _follow_supervisor(stop: threading.Event, is_deaf: bool) -> None:
+    message = os.read(PARENT_FD, 16)
+    if not message:
+        os._exit(7)
+    if not is_deaf:
+        stop.set()
 
 
 def main() -> None:
@@ -40,14 +42,15 @@ def main() -> None:
     if behaviour == f"crash {launch.broker_id}":
         os._exit(3)
     stop = threading.Event()
-    if behaviour != "deaf":
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    else:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     store = open_store(store_config(config))
     store.commit([Put(BrokerRecord(launch.broker_id, (), f"pid {os.getpid()}", 0, {}, 0))])
     report(StartResult([f"stub:{launch.broker_id}"]))
-    threading.Thread(target=_exit_with_supervisor, daemon=True).start()
+    threading.Thread(
+        target=_follow_supervisor,
+        args=(stop,),
+        kwargs={"is_deaf": behaviour == "deaf"},
+        daemon=True,
+    ).start()
     stop.wait()
     store.close()
     directory = Path(config.list("log.dirs")[0])

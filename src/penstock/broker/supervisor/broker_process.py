@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from penstock.broker.supervisor.launch import BrokerLaunch
-from penstock.broker.supervisor.parent_pipe import StartResult
+from penstock.broker.supervisor.parent_pipe import STOP_MESSAGE, StartResult
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +44,13 @@ class BrokerProcess:
         return exit_text(await self._process.wait())
 
     async def stop(self, timeout_s: float) -> None:
-        """Requests a controlled shutdown and waits for the exit; kills it after the timeout."""
-        self._send(signal.SIGTERM)
+        """Stops it together with all others, and waits for the exit; kills it after the timeout.
+
+        A signal instead of the message would move its leaderships to the others first.
+        """
+        assert self._process.stdin is not None
+        with suppress(ConnectionError):
+            self._process.stdin.write(STOP_MESSAGE)
         try:
             await asyncio.wait_for(self._process.wait(), timeout_s)
         except TimeoutError:
@@ -59,11 +64,8 @@ class BrokerProcess:
             await self._process.wait()
 
     def kill(self) -> None:
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
         with suppress(ProcessLookupError):
-            self._process.send_signal(number)
+            self._process.kill()
 
 
 async def start_broker_process(command: Sequence[str], launch: BrokerLaunch) -> BrokerProcess:

@@ -1,7 +1,8 @@
 """The pipes between the supervisor and a broker process, as the broker uses them.
 
 Standard input has one line of JSON with the broker's id and settings, so that no password is in the
-process list. The supervisor keeps the pipe open: its end means that the supervisor has ended.
+process list. The supervisor keeps the pipe open: a message requests that all brokers stop, and the
+end of the pipe means that the supervisor has ended.
 Standard output takes one line of JSON: the addresses of the broker, or why it cannot start.
 """
 
@@ -14,6 +15,7 @@ import msgspec
 from penstock.broker.supervisor.launch import BrokerLaunch
 
 PARENT_FD: Final = 0
+STOP_MESSAGE: Final = b"stop\n"
 _LAUNCHES: Final = msgspec.json.Decoder(BrokerLaunch)
 
 
@@ -30,7 +32,8 @@ def receive_launch() -> BrokerLaunch:
     """Waits for the settings of this process. Raises EOFError if the supervisor has ended."""
     line = bytearray()
     while not line.endswith(b"\n"):
-        data = os.read(PARENT_FD, 65536)
+        # One byte at a time: what follows the line must stay in the pipe.
+        data = os.read(PARENT_FD, 1)
         if not data:
             raise EOFError("the supervisor has ended")
         line += data
