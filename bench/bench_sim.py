@@ -33,6 +33,7 @@ SIMULATIONS = {
     "classic groups": Simulation("tests.sim.test_groups", "test_a_storm_and_a_calm"),
     "consumer groups": Simulation("tests.sim.test_consumer_groups", "test_a_storm_and_a_calm"),
     "transactions": Simulation("tests.sim.txn_simulation", "run_seed"),
+    "replication": Simulation("tests.sim.replication_simulation", "run_seed"),
 }
 
 

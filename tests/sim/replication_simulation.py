@@ -428,3 +428,8 @@ class Simulation:
         self.has_faults = False
         self.queue.run_until(self.queue.now + settle_ms)
         self.check_end()
+
+
+def run_seed(seed: int) -> None:
+    """Runs the history of a seed; raises ReplicationError if a check fails."""
+    Simulation(seed).run()

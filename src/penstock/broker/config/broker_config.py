@@ -25,6 +25,7 @@ from penstock.broker.config.listeners import (
     resolve_listeners,
     served_mechanisms,
 )
+from penstock.broker.config.replication_limits import replication_warnings
 from penstock.broker.config.security_posture import security_warnings
 from penstock.broker.config.settings import ConfigError as ConfigError
 from penstock.broker.config.settings import nearest
@@ -106,7 +107,11 @@ class BrokerConfig(BrokerValues):
 
     def warnings(self) -> list[str]:
         """Returns the warnings to log when the broker starts."""
-        warnings = [*self._warnings, *map(str, security_warnings(self, self.listeners))]
+        warnings = [
+            *self._warnings,
+            *map(str, security_warnings(self, self.listeners)),
+            *replication_warnings(BrokerValues(self._texts)),
+        ]
         names = self.without_effect()
         if names:
             count = "1 setting has" if len(names) == 1 else f"{len(names)} settings have"
