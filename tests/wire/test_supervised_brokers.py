@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
 
 from penstock.client import Producer
 from penstock.client.admin import NewTopic
@@ -18,6 +19,7 @@ from penstock.client.admin.admin import Admin
 from tests.support.broker.process import PenstockBroker
 from tests.support.client.cli import Cli
 from tests.support.cluster.waiting import wait_until
+from tests.support.cluster.zookeeper_server import ZooKeeperServer
 
 
 @pytest.fixture(scope="module")
@@ -234,10 +236,11 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
 # --- penstock cluster up
 
 
-def test_a_cluster_for_development_ends_with_ctrl_c(tmp_path: Path) -> None:
+def run_for_development(tmp_path: Path, *options: str) -> None:
+    """Starts a cluster of two brokers, creates a topic, and ends it with Ctrl-C."""
     command = [str(Path(sys.executable).with_name("penstock")), "cluster", "up", "--port", "0"]
     process = subprocess.Popen(
-        [*command, "--brokers", "2"],
+        [*command, "--brokers", "2", *options],
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -257,3 +260,18 @@ def test_a_cluster_for_development_ends_with_ctrl_c(tmp_path: Path) -> None:
         process.kill()
         process.communicate()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_for_development_ends_with_ctrl_c(tmp_path: Path) -> None:
+    run_for_development(tmp_path)
+
+
+def test_a_cluster_for_development_may_use_zookeeper(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")) as server:
+        run_for_development(tmp_path, "--zookeeper", f"{server.address}/dev")
+        with closing(KazooClient(server.address)) as client:
+            client.start()
+            assert "t" in client.get_children("/dev/brokers/topics")
+            client.stop()
