@@ -55,6 +55,8 @@ class ZooKeeperStore:
         self.epoch_version: int | None = None
         """The version of `/controller_epoch` if this session put it: the fence of its commits."""
         self.stream = ChangeStream(self._read, self._deliver)
+        self._scope: Scope | None = None
+        """The scope that was requested last; that of the stream follows."""
         self._listeners: list[Listener] = []
         self._session_listeners: list[SessionListener] = []
         self._lock = threading.Lock()
@@ -91,24 +93,30 @@ class ZooKeeperStore:
 
     def subscribe(self, listener: Listener, scope: Scope = Scope.ALL) -> None:
         self._listeners.append(listener)
-        if self.stream.scope is not Scope.ALL:
+        if self._scope is not Scope.ALL:
             self.watch(scope)
 
     def watch(self, scope: Scope) -> None:
         """Does not block if the scope becomes smaller."""
-        if self.stream.scope is Scope.ALL:
-            self.session.client.run(lambda: self._set_scope(scope))
-        else:
-            self._run(lambda: self._extend_scope(scope))
+        previous, self._scope = self._scope, scope
+        if previous is Scope.ALL:
+            self.session.client.run(lambda: self._reduce_scope(scope))
+        elif previous is not scope:
+            try:
+                self._run(lambda: self._extend_scope(scope))
+            except BaseException:
+                self._scope = previous
+                raise
 
-    def _set_scope(self, scope: Scope) -> None:
+    def _reduce_scope(self, scope: Scope) -> None:
         """Runs on the client's thread."""
         previous = watched_paths(self.stream.scope)
         self.stream.set_scope(scope)
         self.session.remove_watches(_without(previous, watched_paths(scope)))
 
     def _extend_scope(self, scope: Scope) -> None:
-        self.session.add_watches(_without(watched_paths(scope), watched_paths(self.stream.scope)))
+        current = self._on_client_thread(lambda: self.stream.scope)
+        self.session.add_watches(_without(watched_paths(scope), watched_paths(current)))
         self._on_client_thread(lambda: self.stream.set_scope(scope))
 
     def subscribe_session(self, listener: SessionListener) -> None:

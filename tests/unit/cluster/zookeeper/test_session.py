@@ -16,6 +16,7 @@ from penstock.cluster.store import (
     StoreConflictError,
     StoreUnavailableError,
 )
+from penstock.cluster.zookeeper.client import OldServerError, ZooKeeperClient
 from penstock.cluster.zookeeper.config import ZooKeeperConfig
 from penstock.cluster.zookeeper.store import ZooKeeperStore
 from penstock.controller.image import ClusterImage
@@ -267,3 +268,33 @@ def test_a_broker_follows_settings_only(open_store: OpenStore) -> None:
     store.load(Scope.SETTINGS)
     assert [delivery.changes for delivery in deliveries] == [[Put(config(("users", "ann"), a="1"))]]
     assert len(store.load().records) == 3
+
+
+def test_a_broker_that_resigns_and_is_elected_again_receives_everything(
+    open_store: OpenStore,
+) -> None:
+    store, another = open_store(), open_store()
+    deliveries: list[CommittedChanges] = []
+    store.subscribe(deliveries.append, Scope.SETTINGS)
+    for number in range(1, 20):
+        store.watch(Scope.ALL)
+        assert len(store.load().records) == number - 1
+        another.commit([Put(topic(f"t{number}", number=number))])
+        store.load()
+        assert deliveries.pop().changes == [Put(topic(f"t{number}", number=number))]
+        store.watch(Scope.SETTINGS)
+    another.commit([Put(topic("t20", number=20))])
+    store.load(Scope.SETTINGS)
+    assert deliveries == []
+
+
+def test_a_server_that_is_too_old_is_named(
+    open_store: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def respond(*_arguments: object) -> None:
+        raise OldServerError
+
+    monkeypatch.setattr(ZooKeeperClient, "request", respond)
+    with pytest.raises(KafkaStorageError, match=r"older than version 3\.6") as caught:
+        open_store()
+    assert "upgrade ZooKeeper" in str(caught.value)
