@@ -279,7 +279,9 @@ class SimBroker:
             controller=controller,
             controller_api=controller_api,
             controller_requests=ControllerRequests(self._metadata, replicas, self._store, workers),
-            topic_creator=TopicCreator(config, image, controller_client, is_single_node=True),
+            topic_creator=TopicCreator(
+                config, image, controller_client, clock, is_single_node=True
+            ),
             logs=self.logs,
             replicas=replicas,
             isr_manager=IsrManager(

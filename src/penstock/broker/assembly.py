@@ -181,6 +181,7 @@ class BrokerAssembly:
                 config,
                 image,
                 self._new_controller_client(controller_api),
+                clock,
                 is_single_node=not store_config(config).is_shared,
             ),
             logs=self._logs,

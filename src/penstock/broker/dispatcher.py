@@ -66,6 +66,8 @@ _BETWEEN_BROKERS = frozenset(
     )
 )
 """APIs of brokers with elements for each partition."""
+_EXEMPT_FROM_QUOTAS = _BETWEEN_BROKERS | {ApiKey.CONTROLLED_SHUTDOWN, ApiKey.WRITE_TXN_MARKERS}
+"""APIs of brokers that would delay the cluster if they were throttled."""
 
 
 _WITHOUT_METADATA = frozenset(
@@ -210,9 +212,10 @@ class Dispatcher:
 
         An event may concern all partitions of a broker. Only their memory is limited.
         """
-        return route.api_key in _BETWEEN_BROKERS and self._broker.authorizer.allows_cluster(
-            request.session, AclOperation.CLUSTER_ACTION
-        )
+        return route.api_key in _BETWEEN_BROKERS and self._is_broker(request)
+
+    def _is_broker(self, request: Request) -> bool:
+        return self._broker.authorizer.allows_cluster(request.session, AclOperation.CLUSTER_ACTION)
 
     async def _decode_and_handle(
         self, route: Route, request: Request, frame: memoryview, position: int, max_elements: int
@@ -234,8 +237,11 @@ class Dispatcher:
         return self._handle(route, request, body)
 
     def _handle(self, route: Route, request: Request, body: Message) -> HandlerResult:
-        """Calls the handler, and counts its time for the request quota."""
-        if not self._quotas.limits.enabled:
+        """Calls the handler, and counts its time for the request quota, from which brokers are
+        exempt."""
+        if not self._quotas.limits.enabled or (
+            route.api_key in _EXEMPT_FROM_QUOTAS and self._is_broker(request)
+        ):
             return route.handle(request, body)
         start = time.perf_counter()
         result = route.handle(request, body)

@@ -4,6 +4,7 @@ A topic is only registered if its logs could be created; otherwise the response 
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
@@ -12,8 +13,10 @@ from penstock.broker.inter_broker.controller_client import ControllerClient
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.controller.image import ClusterImage
 from penstock.controller.result import ControllerResult
+from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.net.client.errors import error_code_of
+from penstock.net.server.limits import LogRateLimiter
 from penstock.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -21,6 +24,8 @@ from penstock.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from penstock.storage.manager.log_creation import LogCreationError
+
+logger = logging.getLogger(__name__)
 
 
 class NamedTopic(Protocol):
@@ -72,6 +77,7 @@ class TopicCreator:
         config: BrokerConfig,
         image: ClusterImage,
         controller: ControllerClient,
+        clock: Clock,
         *,
         is_single_node: bool,
     ) -> None:
@@ -79,6 +85,8 @@ class TopicCreator:
         self._config = config
         self._image = image
         self._controller = controller
+        self._clock = clock
+        self._log_limiter = LogRateLimiter()
         self._is_single_node = is_single_node
         self._in_progress: dict[str, asyncio.Task[None]] = {}
         """The topics that are being created: concurrent callers share one request."""
@@ -140,5 +148,14 @@ class TopicCreator:
                 name, partitions=partitions, replication_factor=replication_factor, configs=configs
             )
         except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                return
+            suppressed = self._log_limiter.allow(name, self._clock.monotonic_ms())
+            if suppressed is not None:
+                logger.error(
+                    "%s cannot be created: %s (%d such lines were left out)",
+                    name,
+                    error.message,
+                    suppressed,
+                )
+            raise
