@@ -121,6 +121,7 @@ class BrokerAssembly:
         replicas.leadership_listeners.append(self.publisher.leaderships_changed)
         replicas.leadership_listeners.append(lambda *_: self.dispatcher.fast_produce.clear())
         self._metadata.listeners.append(self.publisher.apply)
+        self._metadata.listeners.append(self.broker.isr_manager.apply)
         self._metadata.listeners.append(lambda _: self.dispatcher.fast_produce.clear())
 
     def _on_log_reloaded(self, key: TopicPartition) -> None:

@@ -13,6 +13,7 @@ from penstock.broker.pacer import Pacer
 from penstock.broker.replica.alter_partition_manager import AlterPartitionManager
 from penstock.broker.replica.replica import Replica
 from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import BrokerKey, Change, Delete
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.replication.follower_state import FollowerState
@@ -124,6 +125,16 @@ class IsrManager:
         if fetch_offset != previous_end:
             replica.advance_high_watermark()
 
+    def apply(self, changes: Iterable[Change]) -> None:
+        """Advances the watermarks that have waited for followers on brokers that are down now."""
+        if any(
+            isinstance(change, Delete) and isinstance(change.key, BrokerKey) for change in changes
+        ):
+            for replica in list(self._replicas):
+                if replica.partition.followers:
+                    replica.advance_high_watermark()
+                    replica.on_low_watermark_changed()
+
     # --- proposals
 
     def shrink(self, replica: Replica) -> None:
@@ -183,6 +194,8 @@ class IsrManager:
             )
         if outcome is Outcome.COMMITTED:
             logger.info("%s: the ISR is %s", partition.key, partition.isr)
+        if outcome is not Outcome.RETRY:
+            # A refused proposal no longer holds the high watermark back.
             replica.advance_high_watermark()
         return outcome is Outcome.RETRY
 
@@ -203,6 +216,8 @@ class IsrManager:
             async for replica in self._pacer.each(list(self._replicas)):
                 try:
                     self.shrink(replica)
+                    # It may have waited for a follower that no longer counts as caught up.
+                    replica.advance_high_watermark()
                 except Exception:  # the other partitions must be checked
                     logger.exception("cannot check the ISR of %s", replica.partition.key)
 
