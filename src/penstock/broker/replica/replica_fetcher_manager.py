@@ -82,6 +82,8 @@ class ReplicaFetcherManager:
         self._partition_counts: Counter[_FetcherKey] = Counter()
         self._operations: dict[TopicPartition, asyncio.Task[None]] = {}
         """Truncations in progress."""
+        self._deferred: set[TopicPartition] = set()
+        """Partitions that are fetched when the truncation for an older leader epoch has ended."""
         self._closing: set[asyncio.Task[None]] = set()
         self._topic_hashes: dict[str, int] = {}
         self._is_closed = False
@@ -127,6 +129,7 @@ class ReplicaFetcherManager:
                 # The truncation belongs to an older epoch; the new one begins after it.
                 if fetcher is not None:
                     fetcher.remove([key])
+                self._deferred.add(key)
                 return
         if fetcher is None:
             fetcher = self._fetchers[fetcher_key] = self._create(fetcher_key)
@@ -164,6 +167,7 @@ class ReplicaFetcherManager:
         assignment = self._assignments.pop(key, None)
         if assignment is None:
             return
+        self._deferred.discard(key)
         self._partition_counts[assignment.fetcher] -= 1
         fetcher = self._fetchers.get(assignment.fetcher)
         if fetcher is not None:
@@ -222,7 +226,9 @@ class ReplicaFetcherManager:
     def _finish_operation(self, key: TopicPartition, task: "asyncio.Task[None]") -> None:
         if self._operations.get(key) is task:
             del self._operations[key]
-            self._start_fetching(key)
+            if key in self._deferred:
+                self._deferred.discard(key)
+                self._start_fetching(key)
 
     async def close(self) -> None:
         """Ends all fetchers; waits for the truncations in progress."""

@@ -57,7 +57,8 @@ class Cluster:
         self.clock = SystemClock()
         self.leader_logs = LogManager(OsDisk(), [str(path / "leader")], self.clock)
         self.leader_logs.startup(lambda topic: SMALL, node_id=LEADER)
-        self.logs = LogManager(disk, [str(path / "follower")], self.clock)
+        self.dirs = [str(path / "follower"), str(path / "other")]
+        self.logs = LogManager(disk, self.dirs, self.clock)
         self.logs.startup(lambda topic: SMALL, node_id=ME)
         self.leader = LogLeader()
         self.clients: list[LeaderClient] = []
@@ -518,6 +519,48 @@ def test_a_partition_without_leader_is_not_fetched(tmp_path: Path) -> None:
             append(cluster.leader.logs[P0], 3)
             await until(lambda: cluster.clients[0].is_closed)
             assert cluster.replicas[P0].log.log_end_offset == 3
+
+    asyncio.run(work())
+
+
+def test_a_follower_moves_between_log_directories_while_it_replicates(tmp_path: Path) -> None:
+    """The fetcher continues with the new log, and a truncation makes the move start again."""
+
+    async def move(cluster: Cluster) -> None:
+        replica = cluster.replicas[P0]
+        target = next(path for path in cluster.dirs if not replica.log.directory.startswith(path))
+        operation = cluster.logs.begin_move(P0, target)
+        assert operation is not None
+        has_ended = has_replaced_log = False
+        while not has_ended:
+            has_ended = cluster.logs.advance_move(operation)
+            if operation.is_done and not has_replaced_log:
+                replica.replace_log(cluster.logs.get(P0))
+                cluster.manager.restart(P0)
+                has_replaced_log = True
+            if not has_ended:
+                await cluster.workers.run(cluster.workers.clean, operation.run)
+        assert replica.log.directory.startswith(target)
+
+    async def work() -> None:
+        async with running(tmp_path) as cluster:
+            leader = cluster.leader_log()
+            append(leader, 30)
+            replica = cluster.follow()
+            await until(lambda: replica.log.log_end_offset > 0)
+            moving = asyncio.create_task(move(cluster))
+            for _ in range(20):
+                append(leader, 3)
+                await asyncio.sleep(0.002)
+            await moving
+            await cluster.caught_up()
+            await cluster.manager.remove([P0])
+            append(replica.log, 7, 1)
+            moving = asyncio.create_task(move(cluster))
+            append(cluster.leader_log(epoch=2), 4, 2)
+            cluster.follow(epoch=2)
+            await moving
+            await cluster.caught_up()
 
     asyncio.run(work())
 
