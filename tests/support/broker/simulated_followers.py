@@ -7,6 +7,7 @@ with replicated_topic(broker, client, "t") as topic, topic.follower(7) as follow
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
@@ -25,7 +26,7 @@ from penstock.protocol.messages.alter_partition import (
     AlterPartitionResponseTopicData,
 )
 from penstock.protocol.messages.fetch import FetchRequest
-from tests.support.broker.in_process import RunningBroker, WireClient
+from tests.support.broker.in_process import TIMEOUT_S, RunningBroker, WireClient
 from tests.support.protocol.requests import (
     batch_of,
     fetch_request,
@@ -205,6 +206,10 @@ def with_followers(
         previous, proposals.send = proposals.send, controller.alter_partition
         return previous
 
+    deadline = time.monotonic() + TIMEOUT_S
+    while broker.call(lambda inside: len(inside.replicas.by_topic.get(name, ()))) < partitions:
+        assert time.monotonic() < deadline, f"{name} has no replicas"
+        time.sleep(0.01)
     previous = broker.call(add_brokers)
     topic = ReplicatedTopic(broker, name, topic_id, controller)
     for partition in range(partitions):
