@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from penstock.broker.broker import Broker
+from penstock.controller.metadata import BrokerKey, Delete
 from penstock.core.errors import ErrorCode
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.broker.simulated_followers import (
@@ -236,6 +238,48 @@ def test_a_follower_that_the_controller_refuses_may_be_proposed_again(
         topic.controller.error = ErrorCode.NONE
         second.fetch(0)
         wait_for_isr(topic, topic.leader_id, 7, 8)
+
+
+def _lose(topic: ReplicatedTopic, broker_id: int) -> None:
+    """A broker's session ends, as the controller announces it."""
+
+    def apply(broker: Broker) -> None:
+        changes = [Delete(BrokerKey(broker_id))]
+        broker.image.apply(changes)
+        broker.isr_manager.apply(changes)
+
+    topic.broker.call(apply)
+
+
+def test_a_broker_that_is_down_releases_the_high_watermark(
+    client: WireClient, topic: ReplicatedTopic
+) -> None:
+    """It had caught up, so that the high watermark waited for it although it is not in sync."""
+    topic.set_state(isr=(topic.leader_id, 7))
+    topic.controller.error = ErrorCode.INELIGIBLE_REPLICA
+    with topic.follower(7) as first, topic.follower(8) as second:
+        first.fetch(0), second.fetch(0)
+        produce = pending(client, topic, b"a")
+        first.fetch(1)
+        assert produce.is_waiting()
+        _lose(topic, 8)
+        assert produce.result().error_code == 0
+
+
+def test_a_refused_return_releases_the_high_watermark(
+    client: WireClient, topic: ReplicatedTopic
+) -> None:
+    topic.set_state(isr=(topic.leader_id, 7))
+    topic.controller.error = ErrorCode.INELIGIBLE_REPLICA
+    topic.controller.is_open.clear()
+    with topic.follower(7) as first, topic.follower(8) as second:
+        first.fetch(0), second.fetch(0)
+        produce = pending(client, topic, b"a")
+        first.fetch(1)
+        _lose(topic, 8)
+        assert produce.is_waiting(), "the controller may have accepted its return"
+        topic.controller.is_open.set()
+        assert produce.result().error_code == 0
 
 
 def test_the_status_counts_partitions_and_changes(
