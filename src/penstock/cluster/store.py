@@ -151,6 +151,12 @@ class MetadataStore(Protocol):
         A partition is put after its topic and deleted before it. Before this returns, subscribers
         have received every change up to its version.
 
+        In ZooKeeper, a commit of more than 700,000 bytes (some 2,000 new partitions) is done in
+        parts, in the order of the changes: each part is atomic, durable and delivered with a
+        version of its own, and a conflict in a later part says that a part was changed. Order the
+        changes so that a controller can continue from any of these states. With `fenced`, every
+        part is.
+
         Raises `StoreConflictError` if a deleted node is missing or a node does not have the
         expected version, `ControllerMovedError` if it is `fenced` and this session is not the
         controller's (see Fencing), `StoreUnavailableError` if the store cannot be reached, in

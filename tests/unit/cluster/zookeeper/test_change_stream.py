@@ -8,6 +8,7 @@ import pytest
 
 from penstock.cluster.store import CommittedChanges, Scope
 from penstock.cluster.znodes import encode
+from penstock.cluster.zookeeper import change_stream
 from penstock.cluster.zookeeper.change_stream import ChangeStream, CommittedNode
 from penstock.cluster.zookeeper.requests import Node, Stat, new_stat
 from penstock.controller.metadata import ConfigKey, ConfigRecord, Delete, Put
@@ -113,8 +114,11 @@ def apply(values: dict[str, str], committed: CommittedChanges) -> None:
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_every_interleaving_ends_with_the_servers_state(seed: int) -> None:
+def test_every_interleaving_ends_with_the_servers_state(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = Random(seed)
+    monkeypatch.setattr(change_stream, "_MAX_ROUNDS", rng.choice([1, 2, 20]))
     server = Server(users=rng.randint(1, 3))
     pressure = rng.random()
     for step in range(rng.randint(5, 80)):
