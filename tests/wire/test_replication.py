@@ -14,7 +14,7 @@ from tests.support.broker.simulated_followers import (
     ReplicatedTopic,
     replicated_topic,
 )
-from tests.support.protocol.requests import fetch_partition, values_in
+from tests.support.protocol.requests import batch_of, fetch_partition, values_in
 
 LAG_MS = 600
 
@@ -188,6 +188,39 @@ def test_a_follower_that_lags_leaves_the_isr_and_returns(
         assert topic.isr == (topic.leader_id, 7)
         second.fetch(1)
         wait_for_isr(topic, topic.leader_id, 7, 8)
+
+
+def test_followers_of_a_quiet_partition_are_in_sync_when_it_is_written_to(
+    broker: RunningBroker, client: WireClient, topic: ReplicatedTopic
+) -> None:
+    """Their sessions do not read partitions without changes, but they have fetched them."""
+    epoch = topic.leader_epoch
+    with topic.follower(7) as first, topic.follower(8) as second:
+        produce = pending(client, topic, b"a", acks=1)
+        sessions = {}
+        for follower in (first, second):
+            request = follower.request(0, session=(0, 0), leader_epoch=epoch)
+            sessions[follower] = follower.client.request(request, 12).session_id
+        assert produce.result().error_code == 0
+        for number in range(1, 15):
+            for follower, session_id in sessions.items():
+                request = follower.request(
+                    1, session=(session_id, number), leader_epoch=epoch, last_fetched_epoch=epoch
+                )
+                if number > 1:
+                    request.topics = []
+                follower.client.request(request, 12)
+            time.sleep(LAG_MS / 10_000)
+
+        def write_and_check(inside: Broker) -> int:
+            replica = inside.replicas.find(topic.name, 0)
+            replica.append(bytearray(batch_of(b"b")))
+            inside.isr_manager.shrink(replica)
+            return replica.partition.followers[7].last_caught_up_ms
+
+        before_ms = topic.call(lambda replica: replica.log.clock.monotonic_ms())
+        assert broker.call(write_and_check) > before_ms - LAG_MS / 2
+        assert topic.controller.proposals == []
 
 
 def test_the_high_watermark_waits_for_a_follower_whose_return_is_not_confirmed(
