@@ -16,10 +16,18 @@ import uuid
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Self
 
+import kazoo.protocol.connection
+import kazoo.retry
 from kazoo.client import KazooClient
+
+# kazoo's threads draw random delays. Hypothesis reports that as its own if they use the global
+# generator while it draws.
+kazoo.protocol.connection.random = Random()
+kazoo.retry.random = Random()
 
 JAR = Path("/usr/share/java/zookeeper.jar")
 _OTHER_JARS = (
