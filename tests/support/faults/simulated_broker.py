@@ -412,6 +412,7 @@ class Machine:
 
         with (
             patch("penstock.broker.app.topic_config", small_segments),
+            patch("penstock.broker.assembly.topic_config", small_segments),
             patch("uuid.uuid4", uuid4),
             patch("penstock.storage.manager.log_dir.uuid4", uuid4),
             patch("penstock.storage.manager.log_move.uuid4", uuid4),
