@@ -40,21 +40,20 @@ def test_large_requests_of_strangers_stay_within_the_budget(
     with Canary(broker) as canary:
         canary.wait_for(20)
         peak = PeakMemory(broker.pid)
-        strangers = Strangers(broker, 200, REQUEST, sent)
-        strangers.run(1.5)
-        assert peak.mib < BUDGET_MIB + SLACK_MIB
-        strangers.close()
+        with Strangers(broker, 200, REQUEST, sent) as strangers:
+            strangers.run(1.5)
+            assert peak.mib < BUDGET_MIB + SLACK_MIB
     assert len(canary.seconds) > 50
 
 
 def test_whole_requests_of_strangers_stay_within_the_budget(broker: PenstockBroker) -> None:
     with Canary(broker) as canary:
         peak = PeakMemory(broker.pid)
-        strangers = Strangers(broker, 200, REQUEST, REQUEST)
-        strangers.run(1.5)
-        assert peak.mib < BUDGET_MIB + SLACK_MIB
-        assert strangers.closed > 10
-        strangers.close()
+        with Strangers(broker, 200, REQUEST, REQUEST) as strangers:
+            strangers.run(1.5)
+            strangers.run(30, lambda: strangers.closed > 10)  # a busy machine reads slowly
+            assert peak.mib < BUDGET_MIB + SLACK_MIB
+            assert strangers.closed > 10
     assert len(canary.seconds) > 50
 
 
@@ -75,21 +74,20 @@ def test_a_slow_sender_loses_its_memory_to_those_that_wait(broker: PenstockBroke
 def test_ordinary_requests_do_not_wait_for_large_ones(broker: PenstockBroker) -> None:
     with connect(broker) as client:
         make_topic(client, "t")
-        strangers = Strangers(broker, 20, REQUEST, REQUEST - 1)
-        strangers.run(0.5)
-        client.sock.settimeout(20)  # the strangers keep their memory for request.timeout.ms, 30 s
-        for _ in range(5):
-            response = send_batch(client, "t", batch_of(os.urandom(MIB)))
-            assert response.error_code == ErrorCode.NONE
-        strangers.close()
+        with Strangers(broker, 20, REQUEST, REQUEST - 1) as strangers:
+            strangers.run(0.5)
+            # The strangers keep their memory for request.timeout.ms, 30 s.
+            client.sock.settimeout(20)
+            for _ in range(5):
+                response = send_batch(client, "t", batch_of(os.urandom(MIB)))
+                assert response.error_code == ErrorCode.NONE
 
 
 def test_the_memory_of_all_requests_is_returned(broker: PenstockBroker) -> None:
     """After many broken connections, the budget still has room for the largest request."""
     for size in (100_000, MIB, REQUEST):
-        strangers = Strangers(broker, 30, size, size // 2)
-        strangers.run(0.5)
-        strangers.close()
+        with Strangers(broker, 30, size, size // 2) as strangers:
+            strangers.run(0.5)
     with connect(broker) as client:
         make_topic(client, "t")
         client.sock.settimeout(5)

@@ -59,9 +59,11 @@ def offsets_topic(broker: RunningBroker, client: WireClient) -> Iterator[Replica
     with with_internal_topic(broker, GROUP_METADATA_TOPIC) as topic:
         catch_up(topic)
         yield topic
-        broker.call(lambda inside: inside.groups.leaderships_changed([], [key(topic)]))
-        topic.set_state()
-        broker.call(lambda inside: inside.groups.leaderships_changed([key(topic)], []))
+    # The broker leads the partition alone again, so that everything in it is committed.
+    alone = (topic.leader_id,)
+    broker.call(lambda inside: inside.groups.leaderships_changed([], [key(topic)]))
+    topic.set_state(isr=alone, replicas=alone)
+    broker.call(lambda inside: inside.groups.leaderships_changed([key(topic)], []))
 
 
 def key(topic: ReplicatedTopic) -> TopicPartition:

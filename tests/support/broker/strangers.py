@@ -5,6 +5,9 @@ import selectors
 import socket
 import struct
 import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from tests.support.broker.process import PenstockBroker
 
@@ -14,7 +17,7 @@ _PIECE = b"\xff" * 64 * 1024
 class Strangers:
     """Many connections, each of which sends the start of a request, as fast as the broker reads.
 
-    A connection that the broker closes is opened again.
+    A connection that the broker closes is opened again; all are closed at the end of the block.
     """
 
     def __init__(
@@ -31,19 +34,27 @@ class Strangers:
         for _ in range(count):
             self._open()
 
-    def run(self, seconds: float) -> None:
-        """Sends for that long."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for sock in list(self._sent):
+            self._drop(sock)
+        self._selector.close()
+
+    def run(self, seconds: float, is_done: Callable[[], bool] = lambda: False) -> None:
+        """Sends for that long, or until the condition holds."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end and not is_done():
             for key, events in self._selector.select(0.05):
                 sock = key.fileobj
                 assert isinstance(sock, socket.socket)
                 self._serve(sock, events)
-
-    def close(self) -> None:
-        for sock in list(self._sent):
-            self._drop(sock)
-        self._selector.close()
 
     def _open(self) -> None:
         sock = socket.create_connection(self._address)
