@@ -267,7 +267,10 @@ class App:
         )
 
     async def _register(self) -> None:
-        epoch = await self._registration.register(self.endpoints)
+        epoch = await self._registration.register(
+            self.endpoints,
+            is_unclean=any(log_dir.may_have_lost_records for log_dir in self._logs.dirs),
+        )
         self.parts.controller_requests.broker_epoch = epoch
 
     def _claim_controller(self, image: ClusterImage) -> list[Change]:

@@ -60,6 +60,8 @@ class BrokerJson(Struct, kw_only=True):
     host: str | None
     version: _Int = 5
     timestamp: str
+    unclean: bool | UnsetType = UNSET
+    """Penstock's own; Kafka ignores it."""
 
 
 class TopicJson(Struct, kw_only=True):

@@ -187,6 +187,7 @@ def _broker_json(record: BrokerRecord) -> BrokerJson:
         port=-1 if plain is None else plain.port,
         host=None if plain is None else plain.host,
         timestamp=str(record.timestamp_ms),
+        unclean=record.is_unclean or UNSET,
     )
 
 
@@ -349,6 +350,7 @@ def _broker_record(path: str, broker_id: int, json: BrokerJson, created: int) ->
             for name, span in (json.features or {}).items()
         },
         epoch=created,
+        is_unclean=json.unclean is True,
     )
 
 

@@ -75,6 +75,7 @@ def add_partition_states(
     """Adds what `update_partition_states` returns to changes that are collected."""
     epoch = image.controller_epoch if controller_epoch is None else controller_epoch
     live, restarted = set(live), set(restarted)
+    unclean = {b for b in restarted if b in image.brokers and image.brokers[b].is_unclean}
     for topic in image.topics.values():
         is_deleting = image.is_deleting(topic.topic)
         for number, assignment in topic.assignments.items():
@@ -97,6 +98,7 @@ def add_partition_states(
                 rules,
                 changes.leaderships,
                 restarted=restarted,
+                unclean=unclean,
             )
             if after is not None:
                 changes.add(after)

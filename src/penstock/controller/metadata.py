@@ -193,6 +193,8 @@ class BrokerRecord(Struct, frozen=True, tag=True):
     features: Mapping[str, tuple[int, int]]
     epoch: int
     """Assigned by the store; rises with each registration."""
+    is_unclean: bool = False
+    """Whether the broker may have lost records that it had not flushed when it ended last."""
 
     @property
     def key(self) -> BrokerKey:

@@ -188,6 +188,7 @@ def next_partition_state(
     assignment: Assignment | None = None,
     prefer: int = NO_LEADER,
     restarted: Container[int] = (),
+    unclean: Container[int] = (),
     by_leader: bool = False,
 ) -> PartitionState | None:
     """Returns the next state, or None if nothing changes.
@@ -196,6 +197,8 @@ def next_partition_state(
     least one member of the ISR must be among the replicas, or an unclean election must be possible.
     `prefer` leads if it is in sync. Brokers in `restarted` may have lost records that they had not
     flushed: they leave the ISR unless it would be empty, and lead again only in a new leader epoch.
+    Those that are `unclean` have probably lost records: they lead only if no other member of the
+    ISR, up or down, has not; until then the partition waits for one of the others.
     `by_leader` is set if the leader itself proposed the ISR.
     """
     record = before.record
@@ -206,7 +209,10 @@ def next_partition_state(
 
     def eligible(replicas: Iterable[int]) -> list[int]:
         up = [r for r in replicas if r in live and r not in offline]
-        complete = [r for r in up if r not in restarted] or up
+        complete = [r for r in up if r not in restarted]
+        complete = complete or [r for r in up if r not in unclean]
+        if not complete and all(r in unclean for r in in_sync):
+            complete = up
         return [r for r in complete if r not in rules.shutting_down] or complete
 
     def choose(candidates: Container[int]) -> int:
@@ -226,7 +232,7 @@ def next_partition_state(
         recovery = RECOVERING
     else:
         leader = NO_LEADER
-        new_isr = in_sync
+        new_isr = [r for r in in_sync if r not in unclean] or in_sync
     if not new_isr:
         raise ValueError(f"{record.key} would have no in-sync replica")
 

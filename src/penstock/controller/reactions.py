@@ -104,6 +104,14 @@ class ControllerReactions:
         self._new_offline: set[tuple[TopicPartition, int]] = set()
         self._to_refresh: set[int] = set()
 
+    def begin(self, image: ClusterImage) -> None:
+        """Notes what a new controller finds: brokers that may have lost records.
+
+        The last controller may not have noticed. Those that have caught up since leave the ISR for
+        a moment.
+        """
+        self._restarted |= {b.broker_id for b in image.brokers.values() if b.is_unclean}
+
     def rules(self, rules: ElectionRules) -> ElectionRules:
         """Returns the rules with the brokers and replicas that are known to be unavailable."""
         return rules._replace(

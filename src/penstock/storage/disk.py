@@ -19,7 +19,7 @@ import shutil
 import sys
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from penstock.core.buffers import Buffer
 from penstock.storage.file_cache import DEFAULT_LIMIT, FileCache
@@ -126,6 +126,13 @@ class Disk(Protocol):
     @property
     def file_cache(self) -> FileCache:
         """The files of logs that stay open."""
+        ...
+
+    def boot_id(self) -> str:
+        """Identifies the run of the machine; empty if it is unknown.
+
+        What was written is still there as long as the machine runs, whatever happens to processes.
+        """
         ...
 
     def open(self, path: str, *, create: bool = False) -> File:
@@ -357,11 +364,20 @@ class OsLock:
         self._descriptor = None
 
 
+_BOOT_ID_FILE: Final = "/proc/sys/kernel/random/boot_id"
+
+
 class OsDisk:
     """The operating system's files; at most `max_open_files` of the logs' files stay open."""
 
     def __init__(self, max_open_files: int = DEFAULT_LIMIT) -> None:
         self.file_cache = FileCache(max_open_files)
+
+    def boot_id(self) -> str:
+        try:
+            return Path(_BOOT_ID_FILE).read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
 
     def _open(self, path: str, flags: int) -> Descriptor:
         while True:

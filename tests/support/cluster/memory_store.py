@@ -83,8 +83,12 @@ class MemoryStoreServer:
         """Ends the session as if it had timed out; its store continues with a new one."""
         self.end(session)
         session.notify(SessionState.EXPIRED)
-        self._sessions.append(session)
+        self.begin(session)
         session.notify(SessionState.CONNECTED)
+
+    def begin(self, session: "MemoryStore") -> None:
+        """Starts a new session of a store whose last one has ended."""
+        self._sessions.append(session)
 
     def end(self, session: "MemoryStore") -> None:
         if session in self._sessions:

@@ -92,6 +92,10 @@ class CrashDisk:
         self._root = DirectoryNode()
         self._faults: list[Fault] = []
         self._locks: set[str] = set()
+        self._boot = 0
+
+    def boot_id(self) -> str:
+        return str(self._boot)
 
     # --- crashes and faults
 
@@ -100,6 +104,7 @@ class CrashDisk:
         durable."""
         disk = CrashDisk()
         disk.now_ms = self.now_ms
+        disk._boot = self._boot + 1
         disk._root = self._root.after_crash(mode, rng or Random(0))
         return disk
 

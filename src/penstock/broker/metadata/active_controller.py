@@ -91,6 +91,7 @@ class ActiveController:
         self._is_started = False
         self.on_response: Callable[[], None] = lambda: None
         """Called when a broker has responded: there may be reactions to it."""
+        self.reactions.begin(image)
         own = image.brokers.get(self.broker_id)
         if context.is_starting and own is not None:
             # Whatever this broker led, it led before it was started.

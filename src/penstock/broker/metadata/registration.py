@@ -65,10 +65,11 @@ class BrokerRegistration:
 
         return await self._controller.write(claim)
 
-    async def register(self, endpoints: tuple[Endpoint, ...]) -> int:
+    async def register(self, endpoints: tuple[Endpoint, ...], *, is_unclean: bool) -> int:
         """Registers this broker, once a session of an earlier process with its id has ended.
 
-        Returns the broker epoch.
+        `is_unclean` means that it may have lost records that it had not flushed. Returns the broker
+        epoch.
         """
         broker_id = self._config.int("node.id")
         key = BrokerKey(broker_id)
@@ -84,6 +85,7 @@ class BrokerRegistration:
             timestamp_ms=self._clock.now_ms(),
             features=SUPPORTED_FEATURES,
             epoch=0,
+            is_unclean=is_unclean,
         )
         await self._controller.write(
             lambda image: ControllerResult(

@@ -392,6 +392,15 @@ class FetchReader:
             log = replica.leader_log(partition.leader_epoch, to_read=not self.is_follower)
         else:
             log = replica.readable_log(partition.leader_epoch)
+            if partition.fetch_offset > log.log_end_offset and not replica.partition.is_leader:
+                # The consumer must not take a follower that lags for a log that has lost records:
+                # it would reset its offset.
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                    f"this follower of {replica.partition.key} has not replicated offset "
+                    f"{partition.fetch_offset} yet",
+                    remedy="refresh the metadata and fetch from the leader",
+                )
         follower = self._follower(partition, replica) if self.is_follower else None
         if self._is_converted:
             down_conversion.check_topic(self._context.config, self._context.image, partition.topic)

@@ -34,6 +34,7 @@ REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+BOOT_ID_FILE = ".penstock_boot_id"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 MOVED_MARKER = ".penstock_moved"
@@ -207,6 +208,19 @@ def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
     """Removes the marker durably: if it reappeared, it would hide a later crash."""
     disk.remove(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}")
     disk.sync_directory(log_dir)
+
+
+# --- the run of the machine in which a log directory was used last
+
+
+def load_boot_id(disk: Disk, log_dir: str) -> str:
+    """Returns the id that `store_boot_id` has stored; empty if there is none."""
+    path = f"{log_dir}/{BOOT_ID_FILE}"
+    return disk.read_file(path).decode("ascii", "replace") if disk.exists(path) else ""
+
+
+def store_boot_id(disk: Disk, log_dir: str, boot_id: str) -> None:
+    replace_file(disk, f"{log_dir}/{BOOT_ID_FILE}", boot_id.encode())
 
 
 # --- the marker of a log directory that has failed

@@ -21,9 +21,11 @@ from penstock.storage.checkpoint.checkpoint_files import (
     CorruptCheckpointError,
     has_clean_shutdown,
     has_failed_marker,
+    load_boot_id,
     load_partition_metadata,
     remove_clean_shutdown,
     remove_failed_marker,
+    store_boot_id,
     store_clean_shutdown,
     store_failed_marker,
     store_partition_metadata,
@@ -86,6 +88,8 @@ class LogDir:
         roll_jitter: Callable[[int], int],
     ) -> None:
         self.path = path
+        self.may_have_lost_records = False
+        """Whether the machine stopped without a clean shutdown before the directory was loaded."""
         self.logs: dict[TopicPartition, Log] = {}
         self.error: KafkaStorageError | None = None
         self.load_errors: dict[TopicPartition, KafkaStorageError] = {}
@@ -156,10 +160,24 @@ class LogDir:
                 self.take_offline(error)
         return strays
 
+    def _check_boot_id(self, clean: bool) -> None:
+        """Finds out whether records that were not flushed may be lost.
+
+        They are not if only the process ended: the machine still runs as it did then. A directory
+        that is empty may be that of a new disk, which has lost everything.
+        """
+        boot_id = self._disk.boot_id()
+        last_boot_id = load_boot_id(self._disk, self.path)
+        is_same_boot = bool(boot_id) and boot_id == last_boot_id
+        self.may_have_lost_records = not clean and not is_same_boot
+        if boot_id != last_boot_id:
+            store_boot_id(self._disk, self.path, boot_id)
+
     def _load_logs(self, config_of: Callable[[str], LogConfig]) -> None:
         clean = has_clean_shutdown(self._disk, self.path)
         # After the first append the directory is not clean any more.
         remove_clean_shutdown(self._disk, self.path)
+        self._check_boot_id(clean)
         recovery_points = self._checkpoints.load(RECOVERY_POINT_CHECKPOINT)
         high_watermarks = self._checkpoints.load(REPLICATION_OFFSET_CHECKPOINT)
         start_offsets = self._checkpoints.load(LOG_START_OFFSET_CHECKPOINT)
