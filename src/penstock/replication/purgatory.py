@@ -76,10 +76,16 @@ class DelayedFetch:
         self._watchers.clear()
 
 
-class Watchers(set[DelayedFetch]):
-    """The delayed fetches of one partition."""
+class Watchers(dict[DelayedFetch, None]):
+    """The delayed fetches of one partition, in the order in which they began to wait."""
 
     __slots__ = ()
+
+    def add(self, fetch: DelayedFetch) -> None:
+        self[fetch] = None
+
+    def discard(self, fetch: DelayedFetch) -> None:
+        self.pop(fetch, None)
 
     def add_bytes(self, size: int) -> None:
         """Reports `size` more readable bytes in this partition."""

@@ -2,9 +2,10 @@
 
 import asyncio
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.protocol.fields import Message
 from penstock.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,

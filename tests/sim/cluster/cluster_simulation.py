@@ -17,6 +17,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from penstock.broker.inter_broker.client import InterBrokerClient
+from penstock.broker.pacer import Pacer
 from penstock.core.errors import KafkaError
 from penstock.net.client.errors import DisconnectError
 from penstock.protocol.fields import Message
@@ -317,5 +318,7 @@ class ClusterSimulation:
             patch("penstock.storage.manager.dir_identity.uuid4", uuid4),
             patch("penstock.storage.manager.log_dir.uuid4", uuid4),
             patch("time.sleep", lambda seconds: None),
+            patch("penstock.broker.app.Pacer", lambda: Pacer(lambda: 0.0)),
+            patch("penstock.broker.replica.replica_fetcher.perf_counter", lambda: 0.0),
         ):
             yield
