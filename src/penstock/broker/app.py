@@ -235,6 +235,9 @@ class App:
         ports = {address.listener: address.port for address in addresses}
         self.endpoints = tuple(self._config.advertised_endpoints(ports))
         self._controller.on_new_session = self._register
+        self._registration.is_unclean = any(
+            log_dir.may_have_lost_records for log_dir in self._logs.dirs
+        )
         await self._register()
         await self._controller.elect()
         if recovered_logs:
@@ -245,6 +248,7 @@ class App:
         self._has_started = True
         parts.server.accept()
         await self._wait_for_metadata()
+        await self._registration.confirm()
         parts.background_tasks.start()
         parts.broker.isr_manager.start()
         parts.leader_rebalancer.start()
@@ -267,10 +271,7 @@ class App:
         )
 
     async def _register(self) -> None:
-        epoch = await self._registration.register(
-            self.endpoints,
-            is_unclean=any(log_dir.may_have_lost_records for log_dir in self._logs.dirs),
-        )
+        epoch = await self._registration.register(self.endpoints)
         self.parts.controller_requests.broker_epoch = epoch
 
     def _claim_controller(self, image: ClusterImage) -> list[Change]:

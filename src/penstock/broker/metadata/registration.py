@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.features import NEW_CLUSTER_FEATURES, SUPPORTED_FEATURES
@@ -44,6 +46,9 @@ class BrokerRegistration:
         workers: Workers,
         clock: Clock,
     ) -> None:
+        self.is_unclean = False
+        """Whether the broker may have lost records, and no controller has heard of it yet."""
+        self._record: BrokerRecord | None = None
         self._config = config
         self._controller = controller
         self._store = store
@@ -65,11 +70,10 @@ class BrokerRegistration:
 
         return await self._controller.write(claim)
 
-    async def register(self, endpoints: tuple[Endpoint, ...], *, is_unclean: bool) -> int:
+    async def register(self, endpoints: tuple[Endpoint, ...]) -> int:
         """Registers this broker, once a session of an earlier process with its id has ended.
 
-        `is_unclean` means that it may have lost records that it had not flushed. Returns the broker
-        epoch.
+        Returns the broker epoch.
         """
         broker_id = self._config.int("node.id")
         key = BrokerKey(broker_id)
@@ -85,7 +89,7 @@ class BrokerRegistration:
             timestamp_ms=self._clock.now_ms(),
             features=SUPPORTED_FEATURES,
             epoch=0,
-            is_unclean=is_unclean,
+            is_unclean=self.is_unclean,
         )
         await self._controller.write(
             lambda image: ControllerResult(
@@ -101,7 +105,21 @@ class BrokerRegistration:
         stored = await self._stored(key)
         if stored is None or stored.timestamp_ms != record.timestamp_ms:
             raise _duplicate_broker_error(stored or record)
+        self._record = stored
         return stored.epoch
+
+    async def confirm(self) -> None:
+        """Notes that the controller has taken the registration into account.
+
+        From then on it decides about the ISRs by what this broker replicates.
+        """
+        self.is_unclean = False
+        record = self._record
+        if record is not None and record.is_unclean:
+            self._record = replace(record, is_unclean=False)
+            await self._controller.write(
+                lambda _image: ControllerResult([Put(replace(record, is_unclean=False))], None)
+            )
 
     async def _stored(self, key: BrokerKey) -> BrokerRecord | None:
         records = await self._workers.run(self._workers.store, lambda: self._store.fetch([key]))
