@@ -145,8 +145,10 @@ def _broker_changes(request: UpdateMetadataRequest, image: ClusterImage) -> Iter
         live.add(state.id)
         endpoints = tuple(_endpoints(state))
         current = image.brokers.get(state.id)
-        if current is None or current.endpoints != endpoints or current.rack != state.rack:
-            yield Put(BrokerRecord(state.id, endpoints, state.rack, -1, {}, -1))
+        # An epoch that this broker knows from its time as the controller may be out of date.
+        record = BrokerRecord(state.id, endpoints, state.rack, -1, {}, -1)
+        if current != record:
+            yield Put(record)
     for broker_id in image.brokers:
         if broker_id not in live:
             yield Delete(BrokerKey(broker_id))
