@@ -45,6 +45,7 @@ TABLES: dict[str, Table] = {
 OWN_SETTINGS = frozenset(
     (
         "message.max.decompressed.bytes",
+        "metadata.store.socket",
         "request.memory.max.bytes",
         "socket.request.max.elements",
     )

@@ -27,9 +27,9 @@ unclean.leader.election.interval.ms LONG M--i 1.. 300000
     The interval at which unclean elections are attempted for partitions without a leader.
 controlled.shutdown.enable BOOLEAN M-* . true
     Whether the broker moves its leaderships to other brokers before it stops.
-controlled.shutdown.max.retries INT M-* . 3
+controlled.shutdown.max.retries INT M-*o . 3
     How often a stopping broker waits controlled.shutdown.retry.backoff.ms for other leaders.
-controlled.shutdown.retry.backoff.ms LONG M-* . 5000
+controlled.shutdown.retry.backoff.ms LONG M-*o . 5000
     How long a stopping broker waits, controlled.shutdown.max.retries times, for other leaders.
 controller.socket.timeout.ms INT M-* . 30000
     The timeout of requests from the controller to brokers.
