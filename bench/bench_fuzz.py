@@ -23,6 +23,8 @@ from bench.fuzz_frames import corpus, mutate
 from bench.report import Row, at_least, at_most
 from penstock.client.admin import AdminError
 from penstock.client.aio import Admin
+from penstock.cluster.embedded import EmbeddedStore
+from penstock.cluster.supervised.server import StoreServer
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from penstock.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -91,11 +93,11 @@ _SHARES = {
 class Fuzzer:
     """Connections that send mutated frames until enough of them were handled."""
 
-    def __init__(self, broker: Server, total: int, *, of_the_controller: bool = False) -> None:
+    def __init__(self, broker: Server, total: int, *, between_brokers: bool = False) -> None:
         plaintext, sasl = broker.ports
         self._ports = dict.fromkeys(Login, sasl) | {Login.NOT_REQUIRED: plaintext}
         self._total = total
-        self._frames = corpus(Random(SEED), CORPUS, of_the_controller=of_the_controller)
+        self._frames = corpus(Random(SEED), CORPUS, between_brokers=between_brokers)
         self.handled = 0
         self.responses = 0
         self.closed = 0
@@ -258,10 +260,21 @@ def run() -> list[Row]:
             report = canary.stop()
         time.sleep(3)  # the broker closes the last connections, and deletes the files of topics
         rows = _rows(fuzzer, broker, clean_up, early, elapsed, report, sockets)
-        fuzzer = Fuzzer(broker, FRAMES // 20, of_the_controller=True)
-        asyncio.run(fuzzer.run())
-        return [
-            *rows,
-            Row("mutated frames of the controller handled", fuzzer.handled, "frames"),
-            at_most("  tracebacks in the log", _tracebacks(broker), "", 0),
-        ]
+        return rows + _fuzz_between_brokers(Path(directory))
+
+
+def _fuzz_between_brokers(directory: Path) -> list[Row]:
+    """Sends requests of brokers, which can take any partition away, to a broker of a cluster."""
+    socket = directory / "store.sock"
+    store = StoreServer(EmbeddedStore(directory / "metadata.db"), socket)
+    settings = {**SETTINGS, "metadata.store.socket": str(socket)}
+    try:
+        with start_broker(directory / "member", settings) as broker:
+            fuzzer = Fuzzer(broker, FRAMES // 20, between_brokers=True)
+            asyncio.run(fuzzer.run())
+            return [
+                Row("mutated frames of brokers handled", fuzzer.handled, "frames"),
+                at_most("  tracebacks in the log", _tracebacks(broker), "", 0),
+            ]
+    finally:
+        store.close()

@@ -4,40 +4,22 @@ import struct
 from random import Random
 from typing import cast
 
-from penstock.broker.handlers.table import HANDLERS
+from penstock.broker.handlers.table import CLUSTER_APIS, HANDLERS
 from penstock.protocol.api import api
-from penstock.protocol.api_key import ApiKey
 from penstock.protocol.frames import encode_request
-from tests.support.protocol.hostile import make_plausible
+from tests.support.protocol.hostile import make_plausible, versions_of
 from tests.support.protocol.message_samples import random_message
 
 _LENGTHS = (-1, 0, 1, 9, 2**20, 2**31 - 1, -(2**31))
 _LENGTH = struct.Struct(">i")
-_VERSIONS = [
-    (key, version)
-    for key, spec in HANDLERS.items()
-    for version in range(spec.min_version, spec.max_version + 1)
-]
 
 
-_OF_THE_CONTROLLER = frozenset(
-    {
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALTER_PARTITION,
-    }
-)
-"""A client with the right to send these can take the canary's partition away."""
-
-
-def corpus(rng: Random, size: int, *, of_the_controller: bool) -> list[bytes]:
+def corpus(rng: Random, size: int, *, between_brokers: bool) -> list[bytes]:
     """Returns valid frames, at least one of each API and version, with any values in them.
 
-    They are the requests of the controller, or those of clients.
+    They are the requests of brokers to each other, or those of clients.
     """
-    versions = [api for api in _VERSIONS if (api[0] in _OF_THE_CONTROLLER) == of_the_controller]
+    versions = versions_of(CLUSTER_APIS if between_brokers else HANDLERS.keys() - CLUSTER_APIS)
     frames: list[bytes] = []
     while len(frames) < size:
         key, version = versions[len(frames) % len(versions)]

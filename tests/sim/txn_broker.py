@@ -307,7 +307,7 @@ class SimBroker:
             log_mover=LogMover(self.logs, replicas, workers),
             cleaner=LogCleaner(self.logs, clock, CLEANER),
             telemetry=telemetry,
-            api_versions=ApiVersionManager(image, telemetry),
+            api_versions=ApiVersionManager(image, telemetry, is_single_node=True),
         )
         surroundings = CoordinatorContext(
             NODE,

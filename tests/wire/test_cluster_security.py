@@ -21,9 +21,8 @@ from penstock.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 from tests.support.broker.certificates import make_identity, simple_name
-from tests.support.broker.in_process import running_broker
 from tests.support.broker.logins import AUTHORIZER
-from tests.support.cluster.brokers import RunningCluster, running_cluster
+from tests.support.cluster.brokers import RunningCluster, running_cluster, running_member
 
 _JAAS = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -142,7 +141,7 @@ def test_a_giant_request_of_a_client_is_refused_and_that_of_a_broker_is_not(
     giant = UpdateMetadataRequest(controller_epoch=-1, broker_epoch=-1, topic_states=states)
     with cluster.connect(0, "PLAINTEXT") as client:
         assert client.request(giant, 8).error_code == ErrorCode.INVALID_REQUEST
-    with running_broker(tmp_path) as alone, alone.connect() as client:
+    with running_member(tmp_path) as alone, alone.connect() as client:
         # Without an authorizer, every client may do what brokers do.
         assert client.request(giant, 8).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
 

@@ -20,8 +20,9 @@ from penstock.protocol.messages.produce import (
     TopicProduceData,
 )
 from tests.support.broker.faults import watching
-from tests.support.broker.in_process import RunningBroker, running_broker
+from tests.support.broker.in_process import RunningBroker
 from tests.support.broker.logins import AUTHORIZER, SASL_SETTINGS, logged_in
+from tests.support.cluster.brokers import running_member
 from tests.support.protocol.admin import create_topic
 from tests.support.protocol.message_samples import full_message
 from tests.support.protocol.requests import batch_of
@@ -46,7 +47,7 @@ DENIED_REQUESTS = [
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    with running_broker(tmp_path_factory.mktemp("errors"), SETTINGS) as running:
+    with running_member(tmp_path_factory.mktemp("errors"), SETTINGS) as running:
         yield running
 
 

@@ -28,8 +28,10 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.broker.faults import watching
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.broker.loop_time import LongestCallback, loop_time
+from tests.support.cluster.brokers import running_member
 from tests.support.protocol.giant_requests import (
     GROUP,
     TOPIC,
@@ -60,6 +62,14 @@ def settings() -> Mapping[str, str]:
         "transaction.state.log.num.partitions": "2",
         "log.cleaner.enable": "false",
     }
+
+
+@pytest.fixture(scope="module")
+def broker(
+    tmp_path_factory: pytest.TempPathFactory, settings: Mapping[str, str]
+) -> Iterator[RunningBroker]:
+    with watching(), running_member(tmp_path_factory.mktemp("broker"), settings) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from penstock.broker.broker import Broker
+from penstock.broker.handlers.table import CLUSTER_APIS
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api import api
+from penstock.protocol.api_key import ApiKey
 from penstock.protocol.frames import decode_response
 from penstock.protocol.messages.api_versions import ApiVersionsRequest
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -27,10 +30,12 @@ from tests.support.broker.faults import Faults, watching
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 from tests.support.broker.logins import SASL_SETTINGS
 from tests.support.broker.process import PenstockBroker
+from tests.support.cluster.brokers import running_member
 from tests.support.protocol.admin import fetch, produce
 from tests.support.protocol.hostile import (
     RESPONDS_LATE,
     Sent,
+    between_brokers,
     damaged_frames,
     frame,
     random_bytes,
@@ -152,6 +157,40 @@ def test_valid_requests_with_any_values(target: Target, sent: list[Sent]) -> Non
             pass
         except TimeoutError:
             assert late
+    target.check()
+
+
+@pytest.fixture(scope="module")
+def member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with running_member(tmp_path_factory.mktemp("member")) as broker:
+        yield broker
+
+
+@fuzzing
+@given(st.lists(requests(between_brokers), min_size=1, max_size=4))
+def test_requests_of_brokers_with_any_values(member: RunningBroker, sent: list[Sent]) -> None:
+    """Their sender can take partitions away, as in Kafka, but the broker responds to everything."""
+
+    def forget_controller(broker: Broker) -> None:
+        """Otherwise requests of a lower epoch than the highest one so far would be refused."""
+        broker.controller_requests._controller_epoch = 0
+
+    with watching(), member.connect() as client:
+        member.call(forget_controller)
+        for message, version in sent:
+            client.request(message, version)
+        assert client.request(ApiVersionsRequest(), 0).error_code == ErrorCode.NONE
+        client.request(MetadataRequest(None), 9)
+
+
+@pytest.mark.parametrize("key", sorted(CLUSTER_APIS), ids=lambda key: key.name)
+def test_a_single_node_serves_no_requests_of_brokers(target: Target, key: ApiKey) -> None:
+    """Without an authorizer, strangers could remove its replicas with them."""
+    with target.broker.connect("PLAINTEXT") as client:
+        versions = client.request(ApiVersionsRequest(), 0)
+        assert key not in [version.api_key for version in versions.api_keys]
+        client.send(api(key).request(), 0)
+        assert client.is_closed()
     target.check()
 
 

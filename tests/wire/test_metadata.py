@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.broker.handlers.table import HANDLERS
+from penstock.broker.handlers.table import CLUSTER_APIS, HANDLERS
 from penstock.broker.metadata.features import SUPPORTED_FEATURES
 from penstock.core.errors import ErrorCode
 from penstock.protocol.api_key import ApiKey
@@ -160,12 +160,12 @@ def test_authorized_operations_are_returned_on_request(client: WireClient, versi
 
 
 def supported_versions() -> dict[int, tuple[int, int]]:
-    """Returns the versions of all handlers except telemetry, which has no subscriptions here."""
-    telemetry = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+    """Returns the versions of all handlers of a single node without telemetry subscriptions."""
+    unserved = CLUSTER_APIS | {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
     return {
         key: (item.min_version, item.max_version)
         for key, item in HANDLERS.items()
-        if key not in telemetry
+        if key not in unserved
     }
 
 

@@ -1,5 +1,6 @@
 """The controller removes replicas: by StopReplica (5), or because LeaderAndIsr (4) lacks them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,16 @@ from penstock.protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
-from tests.support.broker.in_process import RunningBroker, running_broker
+from tests.support.broker.faults import watching
+from tests.support.broker.in_process import RunningBroker
+from tests.support.cluster.brokers import running_member
 from tests.support.protocol.requests import make_topic
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    with watching(), running_member(tmp_path_factory.mktemp("broker")) as running:
+        yield running
 
 
 @pytest.mark.parametrize("is_hosted", [True, False])
@@ -41,7 +50,7 @@ def test_a_replica_that_a_full_request_lacks_is_stopped_and_keeps_its_log(
 ) -> None:
     """It was removed while the broker had no session."""
     key = TopicPartition("kept", 0)
-    with running_broker(tmp_path) as broker, broker.connect() as client:
+    with running_member(tmp_path) as broker, broker.connect() as client:
         make_topic(client, "kept")
         epoch = broker.call(lambda running: running.image.controller_epoch)
         for request_type, is_hosted in ((0, True), (FULL, False)):

@@ -1,7 +1,7 @@
-"""The versions and features that ApiVersions reports."""
+"""The APIs that a broker serves, with the versions and features that ApiVersions reports."""
 
 from penstock.broker.client_telemetry import ClientTelemetry
-from penstock.broker.handlers.table import HANDLERS
+from penstock.broker.handlers.table import CLUSTER_APIS, HANDLERS, HandlerSpec
 from penstock.broker.metadata.features import SUPPORTED_FEATURES
 from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
@@ -18,11 +18,19 @@ _TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETR
 
 
 class ApiVersionManager:
-    """Builds ApiVersions responses from the handler table and the cluster's feature levels."""
+    """Selects APIs from the handler table, and builds ApiVersions responses with them."""
 
-    def __init__(self, image: ClusterImage, telemetry: ClientTelemetry) -> None:
+    def __init__(
+        self, image: ClusterImage, telemetry: ClientTelemetry, *, is_single_node: bool
+    ) -> None:
+        """`is_single_node` says that this broker is the only one its cluster can have."""
         self._image = image
         self._telemetry = telemetry
+        self._unserved = CLUSTER_APIS if is_single_node else frozenset[ApiKey]()
+
+    def handler(self, key: ApiKey) -> HandlerSpec | None:
+        """Returns how the API is handled; None if this broker does not serve it."""
+        return None if key in self._unserved else HANDLERS.get(key)
 
     def response(self, error: ErrorCode = ErrorCode.NONE) -> ApiVersionsResponse:
         features = self._image.features
@@ -31,7 +39,8 @@ class ApiVersionManager:
             [
                 ApiVersion(key, spec.min_version, spec.max_version)
                 for key, spec in HANDLERS.items()
-                if key not in _TELEMETRY or self._telemetry.has_subscriptions
+                if key not in self._unserved
+                and (key not in _TELEMETRY or self._telemetry.has_subscriptions)
             ],
             supported_features=[
                 SupportedFeatureKey(name, low, high)

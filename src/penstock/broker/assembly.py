@@ -134,6 +134,7 @@ class BrokerAssembly:
         """Returns the components that handlers use, without the coordinators."""
         config, clock, image, workers = self._config, self._clock, self._image, self._workers
         controller = self._controller
+        is_single_node = not store_config(config).is_shared
         rules = isr_rules(image, config.int("replica.lag.time.max.ms"))
         replicas = ReplicaManager(
             self._broker_id,
@@ -183,7 +184,7 @@ class BrokerAssembly:
                 image,
                 self._new_controller_client(controller_api),
                 clock,
-                is_single_node=not store_config(config).is_shared,
+                is_single_node=is_single_node,
             ),
             logs=self._logs,
             replicas=replicas,
@@ -206,7 +207,7 @@ class BrokerAssembly:
             log_mover=LogMover(self._logs, replicas, workers),
             cleaner=LogCleaner(self._logs, clock, cleaner_settings(config)),
             telemetry=telemetry,
-            api_versions=ApiVersionManager(image, telemetry),
+            api_versions=ApiVersionManager(image, telemetry, is_single_node=is_single_node),
         )
 
     def _broker_epoch(self) -> int:

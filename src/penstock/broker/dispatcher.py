@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from penstock.broker.broker import Broker
 from penstock.broker.errors import CloseConnectionError, error_response, truncate_error_messages
-from penstock.broker.handlers.table import HANDLERS, Handler
+from penstock.broker.handlers.table import Handler
 from penstock.broker.replica.fast_produce import VERSIONS as FAST_PRODUCE_VERSIONS
 from penstock.broker.replica.fast_produce import FastProduce
 from penstock.broker.request import (
@@ -90,6 +90,8 @@ class Route(NamedTuple):
     """How requests of one API and version are decoded and handled."""
 
     api_key: ApiKey
+    has_client_id: bool
+    """False for ControlledShutdown version 0, of brokers before Kafka 0.9."""
     flexible: bool
     decode: Decoder[Message]
     handle: Handler
@@ -159,7 +161,9 @@ class Dispatcher:
                 return
         position = 10
         client_id = ""
-        if length > 0:
+        if not route.has_client_id:
+            position = 8
+        elif length > 0:
             position += length
             try:
                 client_id = str(frame[10:position], "utf-8")
@@ -271,11 +275,12 @@ class Dispatcher:
             definition = api(key)
         except UnsupportedVersionError as error:
             raise ProtocolError(error.message) from None
-        spec = HANDLERS.get(definition.key)
+        spec = self._broker.api_versions.handler(definition.key)
         if spec is not None and spec.min_version <= version <= spec.max_version:
-            flexible = definition.request_header_version(version) == 2
+            header = definition.request_header_version(version)
             decode = decoder(definition.request, version)
-            route = Route(definition.key, flexible, decode, spec.bind(self._broker))
+            handle = spec.bind(self._broker)
+            route = Route(definition.key, header > 0, header == 2, decode, handle)
             if definition.key not in _WITHOUT_METADATA and not self._has_metadata.is_set():
                 return route._replace(handle=partial(self._handle_with_metadata, route.handle))
             self._routes[key, version] = route

@@ -2,24 +2,13 @@
 
 import re
 
-from penstock.broker.handlers.table import HANDLERS
+from penstock.broker.handlers.table import CLUSTER_APIS, HANDLERS
 from penstock.protocol.api_key import ApiKey
 from tests.support.broker.process import PenstockBroker
 from tests.support.kafka.broker import KafkaParts
 from tests.support.kafka.tools import MAIN_CLASSES, Shell
 
 TELEMETRY = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
-
-
-ONLY_IN_KAFKA_3 = frozenset(
-    {
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-    }
-)
-"""APIs between the brokers of Kafka 3.9 with ZooKeeper, which Kafka 4 does not have any more."""
 
 
 def _advertised(shell: Shell) -> dict[int, tuple[int, int]]:
@@ -33,8 +22,7 @@ def _advertised(shell: Shell) -> dict[int, tuple[int, int]]:
         assert match is not None, line
         key, unsupported, lowest, highest = match.groups()
         if not unsupported:
-            # A version that Kafka's client supports exists, unless brokers alone use the API.
-            assert "[usable: " in line or int(key) in ONLY_IN_KAFKA_3
+            assert "[usable: " in line  # a version that Kafka's client supports exists
             advertised[int(key)] = (int(lowest), int(highest or lowest))
     return advertised
 
@@ -42,9 +30,14 @@ def _advertised(shell: Shell) -> dict[int, tuple[int, int]]:
 def test_the_advertised_apis_are_those_of_the_handler_table(shell: Shell, name: str) -> None:
     """E4: exactly the supported APIs are advertised, with their versions.
 
-    Telemetry is advertised only while a subscription exists.
+    Telemetry is advertised only while a subscription exists, and APIs between brokers only by
+    brokers that share a metadata store.
     """
-    table = {key: (served.min_version, served.max_version) for key, served in HANDLERS.items()}
+    table = {
+        key: (served.min_version, served.max_version)
+        for key, served in HANDLERS.items()
+        if key not in CLUSTER_APIS
+    }
     assert _advertised(shell) == {key: table[key] for key in table.keys() - TELEMETRY}
     shell("client-metrics", "--alter", "--name", name, "--metrics", "", "--interval", "60000")
     try:

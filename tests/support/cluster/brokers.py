@@ -31,6 +31,14 @@ CLUSTER_SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 
+ALONE_SETTINGS = {
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+"""Of a cluster with one broker."""
+
 
 class RunningCluster:
     """Brokers by id. One that has been stopped can be started again."""
@@ -121,3 +129,13 @@ def running_cluster(
     finally:
         cluster.close()
         server.close()
+
+
+@contextmanager
+def running_member(
+    directory: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[RunningBroker]:
+    """Starts one broker of a cluster: unlike a single node, it serves requests of other brokers."""
+    settings = {**ALONE_SETTINGS, **(settings or {})}
+    with running_cluster(directory, brokers=1, settings=settings) as cluster:
+        yield cluster.brokers[0]

@@ -1,6 +1,7 @@
 """Invalid frames, and valid ones with any values in their fields."""
 
 import struct
+from collections.abc import Iterable
 from copy import copy
 from random import Random
 from typing import TypeAlias, cast
@@ -8,7 +9,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from penstock.broker.handlers.table import HANDLERS
+from penstock.broker.handlers.table import CLUSTER_APIS, HANDLERS
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message, Scalar, Struct
@@ -31,19 +32,24 @@ _WAITS = frozenset(
 )
 _INTEGERS = frozenset({Scalar.INT8, Scalar.INT16, Scalar.INT32, Scalar.INT64})
 
-served = st.sampled_from(
-    [
+
+def versions_of(keys: Iterable[ApiKey]) -> list[tuple[ApiKey, int]]:
+    """Returns each of the APIs with each of its versions."""
+    return [
         (key, version)
-        for key, item in HANDLERS.items()
-        for version in range(item.min_version, item.max_version + 1)
+        for key in keys
+        for version in range(HANDLERS[key].min_version, HANDLERS[key].max_version + 1)
     ]
-)
+
+
+served = st.sampled_from(versions_of(sorted(HANDLERS.keys() - CLUSTER_APIS)))
+between_brokers = st.sampled_from(versions_of(sorted(CLUSTER_APIS)))
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> Sent:
+def requests(draw: st.DrawFn, apis: st.SearchStrategy[tuple[ApiKey, int]] = served) -> Sent:
     """A request of any supported API and version; about half of its values are plausible."""
-    key, version = draw(served)
+    key, version = draw(apis)
     message = draw(messages_of(api(key).request, version))
     make_plausible(message, version, Random(draw(st.integers(0, 2**32))))
     return message, version

@@ -1,6 +1,7 @@
 """The handler table: the APIs that this broker serves, and their versions.
 
-An API that is not in the table is not advertised. Adding one takes a module `kNN_name.py` with a
+An API that is not in the table is not advertised; those of `CLUSTER_APIS` are served only by
+brokers of a cluster (see `ApiVersionManager`). Adding one takes a module `kNN_name.py` with a
 function `handle(context, request, body)`, and a line here. The module declares what its handler
 needs as a frozen dataclass `Context` of fields of `Broker`; `HandlerSpec.bind` fills it by name.
 The module is imported with the first request for its API.
@@ -103,3 +104,16 @@ HANDLERS: Final[dict[ApiKey, HandlerSpec]] = {
     ApiKey.LIST_CONFIG_RESOURCES: HandlerSpec("k74_list_config_resources", 0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: HandlerSpec("k75_describe_topic_partitions", 0, 0),
 }
+
+CLUSTER_APIS: Final = frozenset(
+    {
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    }
+)
+"""APIs that only other brokers use. Without an authorizer every client may send them, and remove
+replicas with them, so a broker that is alone in its cluster does not serve them."""
