@@ -252,7 +252,8 @@ class ControllerHost:
 
     async def _refresh(self) -> None:
         """Reloads what a conflict has shown to be old."""
-        snapshot = await self._workers.run(self._workers.store, self._store.load)
+        scope = Scope.SETTINGS if self.active is None else Scope.ALL
+        snapshot = await self._workers.run(self._workers.store, lambda: self._store.load(scope))
         await self._apply_settings(self._settings_since(snapshot))
         if self.active is not None:
             await self.active.apply(self.active.changes_since(snapshot))
@@ -348,6 +349,7 @@ class ControllerHost:
                 controller = self._new_controller(image, snapshot.version)
         except StoreConflictError:
             # Another broker was faster: the store delivers its claim.
+            self._store.watch(Scope.SETTINGS)
             await self._refresh()
             return True
         except KafkaError as error:
@@ -357,6 +359,8 @@ class ControllerHost:
         await self._apply_settings(self._settings_since(snapshot))
         if image.controller_id == -1:
             await self._start_controller(controller)
+        else:
+            self._store.watch(Scope.SETTINGS)
         return True
 
     def _watch_all(self) -> Snapshot:
