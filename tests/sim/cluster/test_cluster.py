@@ -8,7 +8,7 @@ from tests.sim.cluster.cluster_simulation import ClusterSimulation
 
 
 def _seeds() -> range:
-    first, _, last = os.environ.get("PENSTOCK_SIM_SEEDS", "0:20").partition(":")
+    first, _, last = os.environ.get("PENSTOCK_SIM_SEEDS", "0:12").partition(":")
     return range(int(first), int(last))
 
 

@@ -25,7 +25,16 @@ from penstock.controller.broker_updates import (
     full_updates,
 )
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import BrokerKey, BrokerRecord, Change, Delete, Put
+from penstock.controller.metadata import (
+    BrokerKey,
+    BrokerRecord,
+    Change,
+    ClusterKey,
+    ControllerEpochRecord,
+    ControllerRecord,
+    Delete,
+    Put,
+)
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.reactions import ControllerReactions, ControlResponse, HandledFacts
 from penstock.controller.result import ControllerResult
@@ -81,6 +90,8 @@ class ActiveController:
         self.broker_id = context.broker_id
         self.image = image
         self.version = version
+        self.epoch = image.controller_epoch + 1
+        """The controller epoch that this broker has claimed."""
         self.reactions = ControllerReactions(context.is_deletion_enabled, uuid4)
         self.stops: ReplicaStops = {}
         """Replicas to stop with the next changes, as the decision behind them says."""
@@ -116,6 +127,20 @@ class ActiveController:
     def changes_since(self, snapshot: Snapshot) -> CommittedChanges:
         """Returns the changes that the image lacks, compared with what the store contains."""
         return CommittedChanges(snapshot.version, self.image.changes_to(snapshot.records))
+
+    def is_replaced_by(self, committed: CommittedChanges) -> bool:
+        """Returns whether changes end the term of this controller."""
+        if committed.version <= self.version:
+            return False
+        for change in committed.changes:
+            match change:
+                case Put(ControllerEpochRecord(epoch)) if epoch != self.epoch:
+                    return True
+                case Put(ControllerRecord(broker_id)) if broker_id != self.broker_id:
+                    return True
+                case Delete(ClusterKey("controller")):
+                    return True
+        return False
 
     async def apply(self, committed: CommittedChanges) -> None:
         """Applies changes that the store has delivered, and sends them to the brokers."""

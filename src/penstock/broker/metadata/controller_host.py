@@ -303,6 +303,9 @@ class ControllerHost:
         while self._delivered:
             committed = self._delivered.popleft()
             await self._apply_settings(committed)
+            if self.active is not None and self.active.is_replaced_by(committed):
+                # Before it applies the epoch of its successor and speaks in its name.
+                await self._resign()
             if self.active is not None:
                 await self.active.apply(committed)
 
