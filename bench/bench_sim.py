@@ -1,7 +1,8 @@
 """The simulations of `tests/sim`, with thousands of seeds instead of a few dozen.
 
-`PENSTOCK_SIM_SEEDS=20000` runs so many of each; `PENSTOCK_SIM_SEEDS=7000:9000` runs these. The
-processes share the work. A seed that fails is printed with the command that replays it.
+`PENSTOCK_SIM_SEEDS=20000` runs so many of each; `PENSTOCK_SIM_SEEDS=7000:9000` runs these;
+`PENSTOCK_SIM_ONLY=cluster` runs one simulation. The processes share the work. A seed that fails is
+printed with the command that replays it.
 """
 
 import multiprocessing
@@ -16,8 +17,9 @@ from typing import NamedTuple
 
 from bench.report import Row, at_most
 
-SEEDS = "2000"
 _CHUNK = 10
+_CHUNKS = 20
+"""After so many chunks a process is replaced: brokers that were killed leave some memory behind."""
 _SHOWN = 3
 """How many failures are printed in full."""
 
@@ -27,6 +29,8 @@ class Simulation(NamedTuple):
 
     module: str
     function: str
+    seeds: int = 2000
+    """How many are run unless the environment names others."""
 
 
 SIMULATIONS = {
@@ -34,6 +38,7 @@ SIMULATIONS = {
     "consumer groups": Simulation("tests.sim.test_consumer_groups", "test_a_storm_and_a_calm"),
     "transactions": Simulation("tests.sim.txn_simulation", "run_seed"),
     "replication": Simulation("tests.sim.replication_simulation", "run_seed"),
+    "cluster": Simulation("tests.sim.cluster.cluster_simulation", "run_seed", 200),
 }
 
 
@@ -50,13 +55,13 @@ def run_simulation(simulation: Simulation, seed: int) -> str | None:
     return None
 
 
-def seeds() -> range:
-    first, _, end = os.environ.get("PENSTOCK_SIM_SEEDS", SEEDS).rpartition(":")
+def seeds(default: int) -> range:
+    first, _, end = os.environ.get("PENSTOCK_SIM_SEEDS", str(default)).rpartition(":")
     return range(int(first or 0), int(end))
 
 
 def measure(name: str, simulation: Simulation, pool: ProcessPoolExecutor) -> list[Row]:
-    chosen = seeds()
+    chosen = seeds(simulation.seeds)
     begun = time.perf_counter()
     results = pool.map(run_simulation, repeat(simulation, len(chosen)), chosen, chunksize=_CHUNK)
     failures = [failure for failure in results if failure is not None]
@@ -70,10 +75,12 @@ def measure(name: str, simulation: Simulation, pool: ProcessPoolExecutor) -> lis
 
 
 def run() -> list[Row]:
+    only = os.environ.get("PENSTOCK_SIM_ONLY")
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(mp_context=context) as pool:
+    with ProcessPoolExecutor(mp_context=context, max_tasks_per_child=_CHUNKS) as pool:
         return [
             row
             for name, simulation in SIMULATIONS.items()
+            if only in (None, name)
             for row in measure(name, simulation, pool)
         ]

@@ -28,6 +28,7 @@ SETTINGS = {
     "controlled.shutdown.retry.backoff.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "3000",
     "log.cleaner.enable": "false",
+    "log.index.size.max.bytes": "4096",
 }
 
 

@@ -70,6 +70,7 @@ class Client:
         self.is_stopping = False
         self._cluster = cluster
         self._leaders: dict[int, int] = {}
+        self._leader_epochs: dict[int, int] = {}
 
     async def _request(
         self, target: int, message: Message, response_type: type[Message], version: int
@@ -89,8 +90,11 @@ class Client:
             response = await self._request(target, MetadataRequest(topics), MetadataResponse, 9)
             for topic in response.topics:
                 for state in topic.partitions:
-                    if not state.error_code:
-                        self._leaders[state.partition_index] = state.leader_id
+                    number, epoch = state.partition_index, state.leader_epoch
+                    if not state.error_code and epoch >= self._leader_epochs.get(number, -1):
+                        # A broker that was paused may name itself the leader.
+                        self._leaders[number] = state.leader_id
+                        self._leader_epochs[number] = epoch
         return self._leaders.get(partition)
 
     def forget(self, partition: int) -> None:

@@ -28,6 +28,9 @@ from tests.sim.cluster.cluster_loop import ClusterLoop
 CLIENT = -1
 """The source of the requests of clients: their links are never cut."""
 
+MAX_DELAY_MS = 20
+"""How long a message takes at most while nothing slows the network down."""
+
 
 class SimNetwork:
     """The links between the brokers of a cluster."""
@@ -39,7 +42,7 @@ class SimNetwork:
         """The brokers whose processes run, also those that are paused."""
         self.cut_links: set[tuple[int, int]] = set()
         """Links from a broker to another that lose every message."""
-        self.max_delay_ms = 20
+        self.max_delay_ms = MAX_DELAY_MS
         self._arrivals: dict[tuple[object, int], float] = {}
         """When the last message of a connection arrives."""
         self._waiting: dict[asyncio.Future[bytes], int] = {}

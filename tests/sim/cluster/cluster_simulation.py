@@ -8,6 +8,7 @@ must be led, in sync and served again within a bounded time. The same seed gives
 """
 
 import asyncio
+import logging
 import random
 import uuid
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from tests.sim.cluster.cluster_broker import SimBroker
 from tests.sim.cluster.cluster_checks import ClusterChecks, check_records, unsettled
 from tests.sim.cluster.cluster_clients import TOPIC, Client, Consumer, Producer
 from tests.sim.cluster.cluster_loop import ClusterLoop, Process
-from tests.sim.cluster.cluster_network import CLIENT, SimNetwork
+from tests.sim.cluster.cluster_network import CLIENT, MAX_DELAY_MS, SimNetwork
 from tests.sim.cluster.cluster_store import SimSession
 from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
@@ -40,6 +41,24 @@ BROKERS: Final = (1, 2, 3)
 SESSION_TIMEOUT_S: Final = 3.0
 CALM_S: Final = 60.0
 """Within this time after the last fault everything must be in sync again."""
+
+
+MAX_STEPS: Final = 200_000
+"""A run takes about 10,000 steps; one that takes this many never ends."""
+FAULTS: Final = (
+    "kill",
+    "kill",
+    "pause",
+    "cut",
+    "cut",
+    "store",
+    "power",
+    "stop",
+    "slow",
+    "slow",
+    "zombie",
+)
+"""What hits the cluster; a fault that is listed twice does so twice as often."""
 
 
 class SimulationError(AssertionError):
@@ -98,6 +117,8 @@ class ClusterSimulation:
 
     def _step(self) -> None:
         self._checked_steps += 1
+        if self._checked_steps > MAX_STEPS:
+            self._loop.fail(AssertionError(f"no end after {MAX_STEPS} steps"))
         if self._checked_steps % 10 == 0:
             try:
                 self._checks.step(self.network.brokers.values())
@@ -220,7 +241,7 @@ class ClusterSimulation:
         if not up:
             return
         broker = self.rng.choice(up)
-        match self.rng.choice(("kill", "kill", "pause", "cut", "cut", "store", "power", "stop")):
+        match self.rng.choice(FAULTS):
             case "kill":
                 self._kill(broker, power=False)
             case "stop":
@@ -233,7 +254,11 @@ class ClusterSimulation:
             case "cut":
                 self._cut_link(broker)
             case "store":
-                self._cut_store(broker)
+                self._cut_store(broker, self.rng.choice((0.5, 2.0, 6.0)))
+            case "slow":
+                self._slow_down()
+            case "zombie":
+                self._isolate_controller(up)
         if self._weak and not unsettled(self.network.brokers, len(BROKERS), PARTITIONS):
             self._weak.clear()
 
@@ -261,8 +286,37 @@ class ClusterSimulation:
         self.network.cut_links.update(links)
         self._later(seconds, lambda: self.network.cut_links.difference_update(links))
 
-    def _cut_store(self, broker: SimBroker) -> None:
-        seconds = self.rng.choice((0.5, 2.0, 6.0))
+    def _slow_down(self) -> None:
+        """Makes messages late, so that states change while they are on their way."""
+        seconds = self.rng.choice((1.0, 3.0))
+        self.network.max_delay_ms = self.rng.choice((100, 400))
+        self.note(f"messages take up to {self.network.max_delay_ms} ms for {seconds} s")
+
+        def end() -> None:
+            self.network.max_delay_ms = MAX_DELAY_MS
+
+        self._later(seconds, end)
+
+    def _isolate_controller(self, up: list[SimBroker]) -> None:
+        """Lets a controller send its decisions when another has replaced it.
+
+        A broker fails while the controller cannot reach the third one. Then it loses its session,
+        but not the network, and reaches the third broker again.
+        """
+        controllers = [broker for broker in up if broker.app._controller.active is not None]
+        others = [broker for broker in up if broker not in controllers]
+        if len(controllers) != 1 or len(others) != 2:
+            return
+        controller = controllers[0]
+        failing, cut = self.rng.sample(others, 2)
+        link = (controller.broker_id, cut.broker_id)
+        self.note(f"isolate the controller {controller.broker_id}: cut {link} for 8 s")
+        self.network.cut_links.add(link)
+        self._later(8.0, lambda: self.network.cut_links.discard(link))
+        self._kill(failing, power=False)
+        self._later(SESSION_TIMEOUT_S + 0.5, lambda: self._cut_store(controller, 6.0))
+
+    def _cut_store(self, broker: SimBroker, seconds: float) -> None:
         self.note(f"cut broker {broker.broker_id} from the store for {seconds} s")
         broker.session.is_cut = True
         if seconds > SESSION_TIMEOUT_S:
@@ -274,6 +328,7 @@ class ClusterSimulation:
         self.note("no more faults")
         await asyncio.sleep(10)
         self.network.cut_links.clear()
+        self.network.max_delay_ms = MAX_DELAY_MS
         await self._settle()
 
     async def _settle(self, *, is_quiet: bool = False) -> None:
@@ -322,3 +377,13 @@ class ClusterSimulation:
             patch("penstock.broker.replica.replica_fetcher.perf_counter", lambda: 0.0),
         ):
             yield
+
+
+def run_seed(seed: int) -> None:
+    """Runs one seed without the logs of its brokers; raises SimulationError."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        ClusterSimulation(seed).run()
+    finally:
+        logging.disable(level)
