@@ -36,7 +36,7 @@ from penstock.cluster.store import (
     StoreConflictError,
 )
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, ClusterKey, Delete, Put
+from penstock.controller.metadata import Change, Put
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
@@ -121,30 +121,11 @@ class ControllerHost:
         await self._shielded(self._apply_delivered)
 
     async def close(self) -> None:
-        """Stops being the controller; decisions in progress are completed.
-
-        Another broker is elected at once: the session with the store lasts until the logs are
-        closed, and without a controller no replica can leave the ISR.
-        """
+        """Stops being the controller; decisions in progress are completed."""
         self._may_elect = False
-        await self._finish_tasks()
-        has_others = self.active is not None and len(self.active.image.brokers) > 1
-        await self._resign()
-        if has_others:
-            try:
-                await self._workers.run(
-                    self._workers.store,
-                    lambda: self._store.commit([Delete(ClusterKey("controller"))], fenced=True),
-                )
-            except KafkaError as error:
-                logger.warning(
-                    "the next controller is elected when this broker has stopped: %s", error.message
-                )
-            await self._finish_tasks()
-
-    async def _finish_tasks(self) -> None:
         while self._tasks:
             await asyncio.wait(self._tasks)
+        await self._resign()
 
     # --- decisions
 

@@ -13,7 +13,6 @@ from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Assignment,
     Change,
-    ClusterKey,
     ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
@@ -379,24 +378,6 @@ def test_the_broker_becomes_controller_when_the_last_one_is_gone() -> None:
         assert host.active.image.controller_epoch == 5
 
     run(script, is_controller=False)
-
-
-@pytest.mark.parametrize("has_others", [True, False])
-def test_a_controller_that_is_closed_lets_another_broker_be_elected(has_others: bool) -> None:
-    """The session lasts until the logs are closed. Nobody waits for a single node."""
-
-    async def script(scenario: Scenario) -> None:
-        if has_others:
-            scenario.another.commit([Put(broker(8))])
-            controller = scenario.host.active
-            assert controller is not None
-            await scenario.until(lambda: 8 in controller.image.brokers)
-        await scenario.host.close()
-        keys = {record.key for record in scenario.another.load().records}
-        assert (ClusterKey("controller") in keys) is not has_others
-        assert ClusterKey("controller_epoch") in keys
-
-    run(script)
 
 
 def test_a_controller_that_was_replaced_commits_nothing_and_resigns() -> None:
