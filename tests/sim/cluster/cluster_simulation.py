@@ -19,6 +19,8 @@ from unittest.mock import patch
 
 from penstock.broker.inter_broker.client import InterBrokerClient
 from penstock.broker.pacer import Pacer
+from penstock.cluster.store import Scope
+from penstock.controller.metadata import PartitionRecord
 from penstock.core.errors import KafkaError
 from penstock.net.client.errors import DisconnectError
 from penstock.protocol.fields import Message
@@ -247,7 +249,7 @@ class ClusterSimulation:
             case "stop":
                 self._stop(broker)
             case "power":
-                if not self._weak and not unsettled(self.network.brokers, len(BROKERS), PARTITIONS):
+                if not self._weak and self._are_all_in_sync():
                     self._kill(broker, power=True)
             case "pause":
                 self._pause(broker)
@@ -285,6 +287,18 @@ class ClusterSimulation:
         self.note(f"cut {links} for {seconds} s")
         self.network.cut_links.update(links)
         self._later(seconds, lambda: self.network.cut_links.difference_update(links))
+
+    def _are_all_in_sync(self) -> bool:
+        """Whether a broker may lose its unflushed records.
+
+        The leader may not have received that the controller has made it the only in-sync replica.
+        """
+        stored = self._store.load(Scope.ALL).records
+        return not unsettled(self.network.brokers, len(BROKERS), PARTITIONS) and all(
+            len(record.isr) == len(BROKERS)
+            for record in stored
+            if isinstance(record, PartitionRecord)
+        )
 
     def _slow_down(self) -> None:
         """Makes messages late, so that states change while they are on their way."""
