@@ -38,6 +38,7 @@ def first_failure(*, only_syncs: bool = False) -> str:
     raise AssertionError(f"{len(PLANTED_SEEDS)} seeds found nothing")
 
 
+@pytest.mark.long
 def test_a_flush_that_succeeds_after_a_failed_one_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the fix: neither the begin nor the end of a flush looks at the log's failure."""
 
@@ -81,6 +82,7 @@ def test_a_socket_that_is_not_closed_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert "sockets were not closed" in first_failure()
 
 
+@pytest.mark.long
 def test_a_socket_that_is_watched_after_its_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def abort(transport: PlaintextTransport) -> None:
         transport._stop_reading()
@@ -101,6 +103,7 @@ def test_a_listener_that_polls_after_an_error_is_found(monkeypatch: pytest.Monke
     assert "again and again" in first_failure()
 
 
+@pytest.mark.long
 def test_memory_that_a_broken_connection_keeps_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Connection, "_drop_requests", lambda connection: None)
     failure = first_failure()

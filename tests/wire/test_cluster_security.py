@@ -126,6 +126,7 @@ def test_clients_cannot_act_as_brokers(cluster: RunningCluster, request_: Messag
     cluster.wait_on_all(lambda broker: len(broker.image.brokers) == 2, "nothing has changed")
 
 
+@pytest.mark.long
 def test_a_giant_request_of_a_client_is_refused_and_that_of_a_broker_is_not(
     cluster: RunningCluster, tmp_path: Path
 ) -> None:

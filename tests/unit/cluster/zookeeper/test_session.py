@@ -240,6 +240,7 @@ def test_a_host_that_does_not_exist() -> None:
         ZooKeeperStore(ZooKeeperConfig("no-such-host.invalid:2181", "", 500, 500))
 
 
+@pytest.mark.long
 def test_another_leader_of_the_ensemble(tmp_path: Path) -> None:
     with ZooKeeperEnsemble(tmp_path) as ensemble, ExitStack() as stack:
         config_ = ZooKeeperConfig(ensemble.address, "/k", 30_000, 30_000)
