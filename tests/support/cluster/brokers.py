@@ -22,7 +22,7 @@ from penstock.protocol.messages.create_topics import (
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker
 
 T = TypeVar("T")
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 CLUSTER_SETTINGS = {
     "default.replication.factor": "3",

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = 120.0) -> None:
     """Polls until the condition holds; fails after a timeout."""
     deadline = time.monotonic() + timeout_s
     while not holds():
