@@ -51,6 +51,8 @@ class AlterPartitionManager:
         self._unsent: dict[TopicPartition, _Unsent] = {}
         """Proposals stay here until they have a response."""
         self._sending: asyncio.Task[None] | None = None
+        self._is_reachable = True
+        """Whether the controller responded to the last request."""
 
     def submit(self, proposal: IsrProposal, on_result: OnResult) -> None:
         """Sends a proposal as soon as possible, and again until the controller has responded.
@@ -84,9 +86,15 @@ class AlterPartitionManager:
             try:
                 response = await self.send(request)
             except (KafkaError, OSError) as error:
-                logger.warning("ISR changes cannot be sent to the controller: %s; retrying", error)
+                # Once, and not again with every attempt.
+                level = logging.WARNING if self._is_reachable else logging.DEBUG
+                self._is_reachable = False
+                logger.log(
+                    level, "ISR changes cannot be sent to the controller: %s; retrying", error
+                )
                 await asyncio.sleep(RETRY_S)
                 continue
+            self._is_reachable = True
             code = ErrorCode(response.error_code)
             if code is not ErrorCode.NONE:
                 _log_error(code, epoch)
