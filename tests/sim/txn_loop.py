@@ -24,6 +24,9 @@ class Incarnation:
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
+        self.is_paused = False
+        """Whether it is stopped, as by SIGSTOP: `held` waits until it continues."""
+        self.held: list[asyncio.Handle] = []
         self.context: Context = copy_context()
         self.context.run(_INCARNATION.set, self)
 
@@ -42,6 +45,8 @@ class SimLoop(BaseEventLoop):
         self._random = random
         self._max_job_ms = max_job_ms
         self._now = 0.0
+        self.steps = 0
+        """How many callbacks have run."""
         self.outside = copy_context()
         """The context of callbacks that belong to no incarnation."""
         self.after_step: Callable[[], None] = lambda: None
@@ -68,12 +73,21 @@ class SimLoop(BaseEventLoop):
         if incarnation is not None and not incarnation.alive:
             # A reference is kept so that garbage collection does not run its `finally` blocks.
             self._dead.append(handle)
+        elif incarnation is not None and incarnation.is_paused:
+            incarnation.held.append(handle)
         elif not handle.cancelled():
             handle._run()
+            self.steps += 1
             if incarnation is not None:
                 self.after_step()
         if self.failure is not None:
             self.stop()
+
+    def resume(self, incarnation: Incarnation) -> None:
+        """Continues a process that is paused."""
+        incarnation.is_paused = False
+        self._ready.extend(incarnation.held)
+        incarnation.held.clear()
 
     # --- threads
 

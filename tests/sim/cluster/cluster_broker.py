@@ -9,9 +9,9 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.cluster.store import MetadataStore
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, Listener
-from tests.sim.cluster.cluster_loop import ClusterLoop, Process
 from tests.sim.cluster.cluster_store import SimSession
 from tests.sim.txn_broker import SimClock
+from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.storage.crash_disk import CrashDisk
 
 SETTINGS = {
@@ -56,7 +56,7 @@ class SimApp(App):
     """`App` over a simulated session and without sockets."""
 
     def __init__(
-        self, config: BrokerConfig, disk: CrashDisk, loop: ClusterLoop, session: SimSession
+        self, config: BrokerConfig, disk: CrashDisk, loop: SimLoop, session: SimSession
     ) -> None:
         super().__init__(config, disk=disk, clock=SimClock(loop))
         self._rng = Random(config.int("node.id"))
@@ -79,9 +79,9 @@ class SimBroker:
         self,
         broker_id: int,
         disk: CrashDisk,
-        loop: ClusterLoop,
+        loop: SimLoop,
         session: SimSession,
-        process: Process,
+        process: Incarnation,
         note: Callable[[str], None],
     ) -> None:
         self.broker_id = broker_id

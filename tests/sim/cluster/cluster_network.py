@@ -23,7 +23,7 @@ from penstock.protocol.codec import decode, encode, encode_parts
 from penstock.protocol.fields import Message
 from penstock.storage.segment.log_segment import LogSlice
 from tests.sim.cluster.cluster_broker import SimBroker
-from tests.sim.cluster.cluster_loop import ClusterLoop
+from tests.sim.txn_loop import SimLoop
 
 CLIENT = -1
 """The source of the requests of clients: their links are never cut."""
@@ -35,7 +35,7 @@ MAX_DELAY_MS = 20
 class SimNetwork:
     """The links between the brokers of a cluster."""
 
-    def __init__(self, loop: ClusterLoop, rng: Random) -> None:
+    def __init__(self, loop: SimLoop, rng: Random) -> None:
         self._loop = loop
         self._rng = rng
         self.brokers: dict[int, SimBroker] = {}

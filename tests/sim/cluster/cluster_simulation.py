@@ -32,9 +32,9 @@ from penstock.protocol.messages.create_topics import (
 from tests.sim.cluster.cluster_broker import SimBroker
 from tests.sim.cluster.cluster_checks import ClusterChecks, check_records, unsettled
 from tests.sim.cluster.cluster_clients import TOPIC, Client, Consumer, Producer
-from tests.sim.cluster.cluster_loop import ClusterLoop, Process
 from tests.sim.cluster.cluster_network import CLIENT, MAX_DELAY_MS, SimNetwork
 from tests.sim.cluster.cluster_store import SimSession
+from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
@@ -78,7 +78,7 @@ class ClusterSimulation:
         self.consumed: dict[tuple[int, int], bytes] = {}
         self.notes: list[str] = []
         self._storm_s = storm_s
-        self._loop = ClusterLoop(Random(self.rng.random()))
+        self._loop = SimLoop(Random(self.rng.random()), max_job_ms=8)
         self.network = SimNetwork(self._loop, Random(self.rng.random()))
         self._store = MemoryStoreServer()
         self._disks = {broker_id: CrashDisk() for broker_id in BROKERS}
@@ -179,7 +179,7 @@ class ClusterSimulation:
     # --- processes
 
     def _start(self, broker_id: int) -> None:
-        process = Process(f"broker {broker_id}")
+        process = Incarnation(f"broker {broker_id}")
         session = SimSession(self._store, self._loop, process, Random(self.rng.random()))
 
         async def start() -> None:

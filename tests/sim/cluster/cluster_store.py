@@ -14,7 +14,7 @@ from penstock.cluster.store import (
 )
 from penstock.controller.metadata import Change, Key, Record
 from penstock.core.errors import KafkaStorageError
-from tests.sim.cluster.cluster_loop import ClusterLoop, Process
+from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.cluster.memory_store import MemoryStore, MemoryStoreServer
 
 
@@ -22,7 +22,7 @@ class SimSession:
     """The session of one process; a `MetadataStore`."""
 
     def __init__(
-        self, server: MemoryStoreServer, loop: ClusterLoop, process: Process, rng: Random
+        self, server: MemoryStoreServer, loop: SimLoop, process: Incarnation, rng: Random
     ) -> None:
         self._server = server
         self._loop = loop
