@@ -5,7 +5,7 @@
     while reactions.are_pending:
         result = reactions.decide(image, rules)   # again on a newer image after a conflict
         commit(result.changes)                    # brokers get broker_updates(…, awaiting)
-        reactions.finish(result.response)         # then full updates of `refreshed` brokers
+        reactions.finish(result.response)         # then full updates of the brokers that it returns
 
 A failed broker, a request under `/admin` or an offline replica is only noted when it is observed.
 `decide` then compares the image with what should be: the leaders and ISRs of all partitions,
@@ -71,7 +71,6 @@ class HandledFacts(NamedTuple):
     """The facts that a decision has taken into account."""
 
     generation: int
-    restarted: frozenset[int]
     offline: frozenset[tuple[TopicPartition, int]]
     deletions: ReplicaStops
     refreshed: frozenset[int]
@@ -100,9 +99,10 @@ class ControllerReactions:
         self._generation = 1
         """Rises with every fact; decisions are pending until it is handled."""
         self._handled_generation = 0
-        self._restarted: set[int] = set()
+        self._restarted: dict[int, int] = {}
+        """Brokers that have registered, with the generation of that fact."""
         self._new_offline: set[tuple[TopicPartition, int]] = set()
-        self._to_refresh: set[int] = set()
+        self._to_refresh: dict[int, int] = {}
 
     def begin(self, image: ClusterImage) -> None:
         """Notes what a new controller finds: brokers that may have lost records.
@@ -110,7 +110,9 @@ class ControllerReactions:
         The last controller may not have noticed. Those that have caught up since leave the ISR for
         a moment.
         """
-        self._restarted |= {b.broker_id for b in image.brokers.values() if b.is_unclean}
+        for broker in image.brokers.values():
+            if broker.is_unclean:
+                self._restarted[broker.broker_id] = self._generation
 
     def rules(self, rules: ElectionRules) -> ElectionRules:
         """Returns the rules with the brokers and replicas that are known to be unavailable."""
@@ -144,15 +146,15 @@ class ControllerReactions:
                 registered = image.brokers.get(broker.broker_id)
                 if registered is None or registered.epoch != broker.epoch:
                     self._restart_broker(broker.broker_id)
-                    self._restarted.add(broker.broker_id)
-                    self._to_refresh.add(broker.broker_id)
+                    self._restarted[broker.broker_id] = self._generation
+                    self._to_refresh[broker.broker_id] = self._generation
             case TopicRecord() as topic:
                 self._keep_offline(topic.topic, topic.assignments)
                 if self._concerns(image, topic, put_keys):
                     self._generation += 1
             case LogDirEventRecord() as event:
-                self._to_refresh.add(event.broker_id)
                 self._generation += 1
+                self._to_refresh[event.broker_id] = self._generation
             case (
                 TopicDeletionRecord()
                 | ReassignPartitionsRecord()
@@ -165,7 +167,7 @@ class ControllerReactions:
         match change.key:
             case BrokerKey(broker_id):
                 self._restart_broker(broker_id)
-                self._restarted.discard(broker_id)
+                self._restarted.pop(broker_id, None)
             case TopicKey(topic):
                 self._deletions.forget_topic(topic)
                 self._keep_offline(topic, {})
@@ -175,7 +177,7 @@ class ControllerReactions:
     def _restart_broker(self, broker_id: int) -> None:
         self._generation += 1
         self.shutting_down.discard(broker_id)
-        self._to_refresh.discard(broker_id)
+        self._to_refresh.pop(broker_id, None)
         self._deletions.restart_broker(broker_id)
         self._new_offline = {entry for entry in self._new_offline if entry[1] != broker_id}
         for key, brokers in list(self.offline_replicas.items()):
@@ -266,10 +268,9 @@ class ControllerReactions:
                 stops.setdefault(broker_id, []).append(stop)
         facts = HandledFacts(
             self._generation,
-            frozenset(self._restarted),
             frozenset(self._new_offline),
             deletions.stops,
-            frozenset(self._to_refresh & image.brokers.keys()),
+            frozenset(self._to_refresh.keys() & image.brokers.keys()),
         )
         return ControllerResult([*changes.changes(), *requests, *deletions.changes], facts, stops)
 
@@ -281,10 +282,22 @@ class ControllerReactions:
                 topic_id = generate_topic_id(self._new_topic_id, image.topic_names)
                 changes.assign_topic_id(topic.topic, topic_id)
 
-    def finish(self, facts: HandledFacts) -> None:
-        """Notes that a decision has been committed."""
-        self._handled_generation = max(self._handled_generation, facts.generation)
-        self._restarted -= facts.restarted
+    def finish(self, facts: HandledFacts) -> frozenset[int]:
+        """Notes that a decision has been committed; returns the brokers that get a full update.
+
+        A broker that has registered since the decision is not among them: it may have lost records,
+        and the next decision removes it from the ISR first.
+        """
+        generation = facts.generation
+        self._handled_generation = max(self._handled_generation, generation)
+        self._restarted = _later_than(generation, self._restarted)
         self._new_offline -= facts.offline
-        self._to_refresh -= facts.refreshed
+        later = _later_than(generation, self._to_refresh)
+        refreshed = facts.refreshed & (self._to_refresh.keys() - later.keys())
+        self._to_refresh = later
         self._deletions.start(facts.deletions)
+        return refreshed
+
+
+def _later_than(generation: int, brokers: Mapping[int, int]) -> dict[int, int]:
+    return {broker_id: added for broker_id, added in brokers.items() if added > generation}

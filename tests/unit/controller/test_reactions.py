@@ -120,6 +120,30 @@ def test_a_broker_gets_a_full_update_only_after_the_reaction_to_its_registration
     assert not controller.reactions.awaiting
 
 
+def test_a_broker_that_ends_after_the_decision_gets_no_update() -> None:
+    controller = Controller(0, 1)
+    controller.deliver(Put(broker(1, epoch=2)))
+    result = controller.reactions.decide(controller.image, CLEAN)
+    controller.deliver(*result.changes, Delete(BrokerKey(1)))
+    assert result.response.refreshed == {1}
+    assert not controller.reactions.finish(result.response)
+
+
+def test_a_broker_that_registers_again_after_the_decision_is_decided_about_again() -> None:
+    """R7: it may have lost records since."""
+    controller = Controller(0, 1)
+    add_topic(controller.image, "t", (1, 0))
+    controller.deliver(Delete(BrokerKey(0)), Put(broker(1, epoch=2)))
+    result = controller.reactions.decide(controller.image, CLEAN)
+    controller.deliver(*result.changes)
+    controller.deliver(Delete(BrokerKey(1)), Put(broker(0, epoch=3)), Put(broker(1, epoch=3)))
+    assert not controller.reactions.finish(result.response)
+    assert set(controller.reactions.awaiting) == {0, 1}
+    epoch = state(controller.image, "t").leader_epoch
+    assert controller.decide().response.refreshed == {0, 1}
+    assert state(controller.image, "t").leader_epoch > epoch
+
+
 def test_a_decision_that_was_not_committed_is_made_again() -> None:
     controller = Controller(0, 1)
     add_topic(controller.image, "t", (1, 0))

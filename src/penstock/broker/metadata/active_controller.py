@@ -173,10 +173,10 @@ class ActiveController:
 
     async def finish(self, facts: HandledFacts) -> None:
         """Ends a decision whose changes have been applied."""
-        self.reactions.finish(facts)
-        if facts.refreshed and self._is_started:
+        refreshed = self.reactions.finish(facts)
+        if refreshed and self._is_started:
             await self._send(
-                {broker_id: full_update(self.image, broker_id) for broker_id in facts.refreshed}
+                {broker_id: full_update(self.image, broker_id) for broker_id in refreshed}
             )
 
     def shut_down(
