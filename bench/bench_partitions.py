@@ -107,16 +107,16 @@ def _append_to_all(manager: LogManager) -> None:
                 log.append_as_leader(build_batch([Record(0, 1, None, bytes(5000))]), 0)
                 break
             except KafkaStorageError:
-                for flushed_log, task in manager.due_flushes():
+                for flushed_log, task in manager.maintenance.due_flushes():
                     task.run()
                     flushed_log.finish_flush(task)
 
 
 def _print_ticks(manager: LogManager) -> None:
     for name, action in (
-        ("due_flushes", manager.due_flushes),
-        ("begin_removals", manager.begin_removals),
-        ("apply_retention", manager.apply_retention),
+        ("due_flushes", manager.maintenance.due_flushes),
+        ("begin_removals", manager.maintenance.begin_removals),
+        ("apply_retention", manager.maintenance.apply_retention),
         ("reloads", manager.reloads.begin),
     ):
         _print(f"event loop, {name}", best_seconds(action) * 1000, "ms")

@@ -15,7 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.component_config import (
-    chore_intervals,
+    maintenance_intervals,
     new_authorizer,
     new_quotas,
     producer_limits,
@@ -195,7 +195,7 @@ class SimBroker:
             [FOLDER],
             self._clock,
             limits=producer_limits(self._config),
-            intervals=chore_intervals(self._config),
+            intervals=maintenance_intervals(self._config),
         )
 
     def load(self) -> None:

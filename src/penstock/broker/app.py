@@ -17,8 +17,8 @@ from penstock.broker.assembly import BrokerAssembly
 from penstock.broker.broker import Broker
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.component_config import (
-    chore_intervals,
     listener_config,
+    maintenance_intervals,
     producer_limits,
     store_config,
 )
@@ -101,7 +101,7 @@ class App:
             self._log_dirs,
             self._clock,
             limits=producer_limits(config),
-            intervals=chore_intervals(config),
+            intervals=maintenance_intervals(config),
             roll_jitter=lambda limit_ms: self._rng.randrange(limit_ms + 1),
         )
 

@@ -95,11 +95,11 @@ def remove_deleted_files(log_dir: LogDir) -> None:
 
 def run_maintenance(manager: LogManager) -> list[tuple[Log, FlushTask]]:
     """Runs the maintenance that is due on this thread; returns the flushes that are due."""
-    for log_dir, removal in manager.begin_removals():
+    for log_dir, removal in manager.maintenance.begin_removals():
         removal.run()
         log_dir.finish_removal(removal)
-    for log_dir, checkpoint in manager.begin_checkpoints():
+    for log_dir, checkpoint in manager.maintenance.begin_checkpoints():
         checkpoint.run()
         log_dir.finish_checkpoint(checkpoint)
-    manager.apply_retention()
-    return manager.due_flushes()
+    manager.maintenance.apply_retention()
+    return manager.maintenance.due_flushes()

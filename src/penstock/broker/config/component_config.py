@@ -19,7 +19,7 @@ from penstock.security.acl_authorizer import AclAuthorizer, parse_super_users
 from penstock.security.quotas import ClientQuotas
 from penstock.storage.cleaner.log_cleaner import CleanerSettings
 from penstock.storage.log.log_loader import ProducerLimits
-from penstock.storage.manager.log_manager import MaintenanceIntervals
+from penstock.storage.manager.log_maintenance import MaintenanceIntervals
 
 _UNBOUNDED_RATE = 1.7e308
 """Rates above this mean no limit: Kafka's default is the largest double."""
@@ -104,7 +104,7 @@ def cleaner_settings(config: BrokerConfig) -> CleanerSettings:
     )
 
 
-def chore_intervals(config: BrokerConfig) -> MaintenanceIntervals:
+def maintenance_intervals(config: BrokerConfig) -> MaintenanceIntervals:
     return MaintenanceIntervals(
         config.int("log.retention.check.interval.ms"),
         config.int("log.flush.offset.checkpoint.interval.ms"),

@@ -83,11 +83,11 @@ class BackgroundTasks:
                     logger.exception("a background task failed")
 
     async def _apply_retention(self) -> None:
-        self._logs.apply_retention()
+        self._logs.maintenance.apply_retention()
 
     async def _begin_flushes(self) -> None:
         self._log_flusher.refuse_stalled()
-        for log, task in self._logs.due_flushes():
+        for log, task in self._logs.maintenance.due_flushes():
             self._log_flusher.run(log, task)
 
     async def _begin_reloads(self) -> None:
@@ -105,8 +105,8 @@ class BackgroundTasks:
 
     async def _maintain_dirs(self) -> None:
         """Starts the removals and checkpoints that are due, except where earlier ones still run."""
-        removals = dict(self._logs.begin_removals(self._maintenance))
-        checkpoints = dict(self._logs.begin_checkpoints(self._maintenance))
+        removals = dict(self._logs.maintenance.begin_removals(self._maintenance))
+        checkpoints = dict(self._logs.maintenance.begin_checkpoints(self._maintenance))
         for log_dir in {**removals, **checkpoints}:
             task = asyncio.create_task(
                 self._maintain(log_dir, removals.get(log_dir), checkpoints.get(log_dir))

@@ -276,7 +276,7 @@ class ReplicaManager:
         if hosted is None:
             hosted = self._create(update)
         if len(update.assignment.replicas) > 1:
-            self._logs.has_replicas = True
+            self._logs.maintenance.has_replicas = True
         hosted.apply_state(
             leader=record.leader,
             leader_epoch=record.leader_epoch,

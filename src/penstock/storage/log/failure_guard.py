@@ -34,6 +34,16 @@ def describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
+def lack_of_room_error(path: str, error: Exception) -> KafkaStorageError:
+    """Returns the refusal of an operation after an error that `is_lack_of_room`."""
+    assert isinstance(error, OSError)
+    return KafkaStorageError(
+        f"{path} has no room ({describe_error(error)}); acknowledged records are safe, "
+        f"and what needs room is refused until there is some",
+        remedy=remedy_for(error, path),
+    )
+
+
 class FailureGuard:
     """Runs a log's operations and turns their `OSError` into the log's failure.
 

@@ -1,8 +1,9 @@
 """The offset checkpoints of one log directory: start offsets, recovery points, high watermarks."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from penstock.core.ids import TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import (
@@ -18,6 +19,33 @@ from penstock.storage.disk import Disk
 from penstock.storage.log.log import Log
 
 logger = logging.getLogger(__name__)
+
+
+class StoredOffsets(NamedTuple):
+    """The checkpointed offsets of the partitions in a log directory."""
+
+    recovery_points: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+    log_start_offsets: Mapping[TopicPartition, int]
+
+    def are_outdated(
+        self,
+        logs: Mapping[TopicPartition, Log],
+        unloadable_partitions: Collection[TopicPartition],
+    ) -> bool:
+        """Returns whether the checkpoints must be rewritten before they are read again.
+
+        A partition that no longer exists may be created again, with other records at the same
+        offsets. The same is true for the offsets between the end of a log and its recovery point,
+        if records were lost.
+        """
+        existing = {*logs, *unloadable_partitions}
+        if any(offsets.keys() - existing for offsets in self):
+            return True
+        return any(
+            log.recovery_point < self.recovery_points.get(partition, 0)
+            for partition, log in logs.items()
+        )
 
 
 class DirCheckpoints:
@@ -39,9 +67,23 @@ class DirCheckpoints:
             logger.error("%s; continuing with offset 0", error.message)
             return {}
 
-    def keep(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Keeps the offsets of partitions that could not be loaded in a checkpoint."""
-        self._unloadable_offsets[name] = dict(offsets)
+    def load_offsets(self) -> StoredOffsets:
+        return StoredOffsets(
+            self.load(RECOVERY_POINT_CHECKPOINT),
+            self.load(REPLICATION_OFFSET_CHECKPOINT),
+            self.load(LOG_START_OFFSET_CHECKPOINT),
+        )
+
+    def keep(self, stored: StoredOffsets, partitions: Collection[TopicPartition]) -> None:
+        """Keeps the stored offsets of partitions that could not be loaded."""
+        for name, offsets in zip(
+            (RECOVERY_POINT_CHECKPOINT, REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT),
+            stored,
+            strict=True,
+        ):
+            self._unloadable_offsets[name] = {
+                partition: offsets[partition] for partition in partitions if partition in offsets
+            }
 
     def forget(self, partition: TopicPartition) -> None:
         """Drops the offsets of a partition that could not be loaded, when it is deleted."""

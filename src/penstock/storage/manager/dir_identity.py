@@ -1,4 +1,4 @@
-"""The lock and the owner of a log directory: `.lock` and `meta.properties`."""
+"""The lock, the owner and the last boot of a log directory: `.lock`, `meta.properties`, boot id."""
 
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -6,7 +6,9 @@ from uuid import UUID, uuid4
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.checkpoint.checkpoint_files import (
     MetaProperties,
+    load_boot_id,
     load_meta_properties,
+    store_boot_id,
     store_meta_properties,
 )
 from penstock.storage.disk import Disk, Lock
@@ -55,3 +57,16 @@ def check_owner(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> 
             remedy="name another directory in log.dirs",
         )
     return owner.directory_id
+
+
+def has_rebooted_since(disk: Disk, path: str) -> bool:
+    """Returns whether the machine may have been restarted since the last call for this directory.
+
+    If it has not, only the process ended, and records that were not flushed are not lost. A
+    directory that is empty may be that of a new disk, which has lost everything.
+    """
+    boot_id = disk.boot_id()
+    last_boot_id = load_boot_id(disk, path)
+    if boot_id != last_boot_id:
+        store_boot_id(disk, path, boot_id)
+    return not boot_id or boot_id != last_boot_id

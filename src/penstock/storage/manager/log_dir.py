@@ -5,7 +5,7 @@ disk offline, and none on another disk.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -15,48 +15,44 @@ from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import (
     CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
     CorruptCheckpointError,
     has_clean_shutdown,
     has_failed_marker,
-    load_boot_id,
     load_partition_metadata,
     remove_clean_shutdown,
     remove_failed_marker,
-    store_boot_id,
     store_clean_shutdown,
     store_failed_marker,
     store_partition_metadata,
 )
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk, Lock
-from penstock.storage.disk_errors import is_lack_of_room, remedy_for
+from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.file_names import (
-    DELETE_DIRECTORY_SUFFIX,
     deleted_directory_name,
-    is_broker_directory,
-    parse_future_directory,
 )
 from penstock.storage.index.mapped_index import CorruptIndexError
-from penstock.storage.log.failure_guard import describe_error
+from penstock.storage.log.failure_guard import describe_error, lack_of_room_error
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.dir_checkpoints import DirCheckpoints
-from penstock.storage.manager.dir_identity import check_owner, create_log_dir, lock_log_dir
-from penstock.storage.manager.file_removal import DeletedDirectory, RemovalTask
+from penstock.storage.manager.dir_identity import (
+    check_owner,
+    create_log_dir,
+    has_rebooted_since,
+    lock_log_dir,
+)
+from penstock.storage.manager.file_removal import DeletedDirectory, FileRemovals, RemovalTask
 from penstock.storage.manager.log_discovery import (
     PARTITION_ERRNOS,
     IsHosted,
     StrayLog,
-    partition_of_directory,
+    list_partition_directories,
+    load_error_of,
     rename_stray_logs,
 )
-from penstock.storage.manager.log_slices import LogSlices
-from penstock.storage.segment.log_segment import LogSegment
-from penstock.storage.staged_operation import StagedOperation, Steps, Work
+from penstock.storage.staged_operation import StagedOperation, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +64,6 @@ class _LogToDelete(NamedTuple):
     new_name: str
     """The name that its directory gets."""
     log: Log | None
-
-
-class _DelayedRemoval(NamedTuple):
-    remove_at_ms: int
-    directory: DeletedDirectory
 
 
 class LogDir:
@@ -107,10 +98,8 @@ class LogDir:
         self._limits = limits
         self._roll_jitter = roll_jitter
         self._lock: Lock | None = None
-        self._delayed_removals: list[_DelayedRemoval] = []
         self._checkpoints = DirCheckpoints(disk, path)
-        self._unremoved_segments: list[LogSegment] = []
-        self._removal_slices = LogSlices(lambda: self.logs.values())
+        self._removals = FileRemovals(disk, lambda: self.logs.values())
         self._next_warning_ms = 0
         self.closed_logs = 0
         """The progress of `close`."""
@@ -160,30 +149,18 @@ class LogDir:
                 self.take_offline(error)
         return strays
 
-    def _check_boot_id(self, clean: bool) -> None:
-        """Finds out whether records that were not flushed may be lost.
-
-        They are not if only the process ended: the machine still runs as it did then. A directory
-        that is empty may be that of a new disk, which has lost everything.
-        """
-        boot_id = self._disk.boot_id()
-        last_boot_id = load_boot_id(self._disk, self.path)
-        is_same_boot = bool(boot_id) and boot_id == last_boot_id
-        self.may_have_lost_records = not clean and not is_same_boot
-        if boot_id != last_boot_id:
-            store_boot_id(self._disk, self.path, boot_id)
-
     def _load_logs(self, config_of: Callable[[str], LogConfig]) -> None:
         clean = has_clean_shutdown(self._disk, self.path)
         # After the first append the directory is not clean any more.
         remove_clean_shutdown(self._disk, self.path)
-        self._check_boot_id(clean)
-        recovery_points = self._checkpoints.load(RECOVERY_POINT_CHECKPOINT)
-        high_watermarks = self._checkpoints.load(REPLICATION_OFFSET_CHECKPOINT)
-        start_offsets = self._checkpoints.load(LOG_START_OFFSET_CHECKPOINT)
+        has_rebooted = has_rebooted_since(self._disk, self.path)
+        self.may_have_lost_records = has_rebooted and not clean
+        stored = self._checkpoints.load_offsets()
         cleaned_to = self._checkpoints.load(CLEANER_OFFSET_CHECKPOINT)
         rewrite = has_failed_marker(self._disk, self.path)
-        for partition, path in self._partition_directories():
+        directories = list_partition_directories(self._disk, self.path)
+        self.future_directories.update(directories.future_names)
+        for partition, path in directories.partitions:
             try:
                 metadata = load_partition_metadata(self._disk, path)
                 self.logs[partition] = self._load_log(
@@ -191,11 +168,11 @@ class LogDir:
                     config_of(partition.topic),
                     topic_id=None if metadata is None else metadata.topic_id,
                     clean=clean,
-                    recovery_point=recovery_points.get(partition, 0),
+                    recovery_point=stored.recovery_points.get(partition, 0),
                     cleaned_to=cleaned_to.get(partition, 0),
                     rewrite=rewrite,
-                    high_watermark=high_watermarks.get(partition, 0),
-                    log_start_offset=start_offsets.get(partition, 0),
+                    high_watermark=stored.high_watermarks.get(partition, 0),
+                    log_start_offset=stored.log_start_offsets.get(partition, 0),
                 )
             except OSError as error:
                 if error.errno not in PARTITION_ERRNOS and not is_lack_of_room(error):
@@ -203,76 +180,22 @@ class LogDir:
                 self.set_load_error(partition, error)
             except Exception as error:  # noqa: BLE001 - one partition must not affect the others
                 self.set_load_error(partition, error)
-        checkpoints = {
-            RECOVERY_POINT_CHECKPOINT: recovery_points,
-            REPLICATION_OFFSET_CHECKPOINT: high_watermarks,
-            LOG_START_OFFSET_CHECKPOINT: start_offsets,
-        }
-        for name, offsets in checkpoints.items():
-            self._checkpoints.keep(
-                name, {key: offset for key, offset in offsets.items() if key in self.load_errors}
-            )
-        if self._are_outdated(checkpoints):
+        self._checkpoints.keep(stored, self.load_errors)
+        if stored.are_outdated(self.logs, self.load_errors):
             self.checkpoint()
         if rewrite and not self.load_errors:
             remove_failed_marker(self._disk, self.path)
         self.is_loaded = True
-
-    def _partition_directories(self) -> list[tuple[TopicPartition, str]]:
-        """Returns the partitions to load; removes deleted ones and collects future logs."""
-        partitions: list[tuple[TopicPartition, str]] = []
-        for name in self._disk.names(self.path):
-            path = self._path(name)
-            if not self._disk.is_directory(path):
-                continue
-            if name.endswith(DELETE_DIRECTORY_SUFFIX):
-                self._disk.remove_directory(path)
-                continue
-            future_partition = parse_future_directory(name)
-            if future_partition is not None:
-                self.future_directories[future_partition] = name
-                continue
-            partition = partition_of_directory(name)
-            if partition is None:
-                if not is_broker_directory(name):
-                    logger.warning("ignoring %s, which is not the directory of a partition", path)
-            else:
-                partitions.append((partition, path))
-        return partitions
 
     def set_load_error(self, partition: TopicPartition, error: Exception) -> None:
         """Takes one partition offline, because its files are invalid or cannot be read."""
         log = self.logs.pop(partition, None)
         if log is not None:
             log.local.close_handlers()
-        if isinstance(error, KafkaStorageError):
-            load_error = KafkaStorageError(f"{partition} is offline: {error.message}")
-        else:
-            reason = error.message if isinstance(error, KafkaError) else describe_error(error)
-            load_error = KafkaStorageError(
-                f"{partition} is offline because it cannot be loaded: {reason}. Restore "
-                f"{self._path(str(partition))}, or move it away and have it copied from another "
-                f"replica"
-            )
+        load_error = load_error_of(partition, self.directory_of(partition), error)
         is_expected = isinstance(error, KafkaError | CorruptIndexError | OSError)
         logger.error("%s", load_error.message, exc_info=None if is_expected else error)
         self.load_errors[partition] = load_error
-
-    def _are_outdated(self, checkpoints: Mapping[str, Mapping[TopicPartition, int]]) -> bool:
-        """Returns whether the checkpoints must be rewritten before they are read again.
-
-        A partition that no longer exists may be created again, with other records at the same
-        offsets. The same is true for the offsets between the end of a log and its recovery point,
-        if records were lost.
-        """
-        existing = self.logs.keys() | self.load_errors.keys()
-        if any(offsets.keys() - existing for offsets in checkpoints.values()):
-            return True
-        recovery_points = checkpoints[RECOVERY_POINT_CHECKPOINT]
-        return any(
-            log.recovery_point < recovery_points.get(partition, 0)
-            for partition, log in self.logs.items()
-        )
 
     def _load_log(
         self,
@@ -390,17 +313,6 @@ class LogDir:
         self._disk.sync_directory(self.path)
         return log
 
-    def begin_rename(self, log: Log, name: str) -> Work:
-        """Returns the work that renames the directory of a moved log to `name`.
-
-        After an `OSError` it is unknown which name the directory has.
-        """
-        return partial(self._rename, log.directory, self._path(name))
-
-    def _rename(self, source: str, target: str) -> None:
-        self._disk.rename(source, target)
-        self._disk.sync_directory(self.path)
-
     def add_moved_log(self, log: Log) -> None:
         """Makes a future log, whose directory has been renamed, the log of its partition."""
         log.guard.on_failure = self.fail
@@ -450,7 +362,7 @@ class LogDir:
             log = deletion.log
             delay_ms = 0 if log is None else log.config.file_delete_delay_ms
             directory = DeletedDirectory(self._path(deletion.new_name), log)
-            self._delayed_removals.append(_DelayedRemoval(now_ms + delay_ms, directory))
+            self._removals.add_directory(directory, now_ms + delay_ms)
         self.require_online()
 
     def _detach(self, partition: TopicPartition, reason: str) -> _LogToDelete:
@@ -470,27 +382,13 @@ class LogDir:
 
     def begin_removal(self) -> RemovalTask | None:
         """Returns the removal of files whose delay has passed, for any thread; None for none."""
-        now_ms = self._clock.now_ms()
-        removals = [removal for removal in self._delayed_removals if removal.remove_at_ms <= now_ms]
-        if removals:
-            self._delayed_removals = [
-                removal for removal in self._delayed_removals if removal.remove_at_ms > now_ms
-            ]
-        segments, self._unremoved_segments = self._unremoved_segments, []
-        for log in self._removal_slices.take_endlessly():
-            segments += log.local.take_removable_segments(now_ms)
-        if not removals and not segments:
-            return None
-        return RemovalTask(self._disk, [removal.directory for removal in removals], segments)
+        return self._removals.begin(self._clock.now_ms())
 
     def finish_removal(self, task: RemovalTask) -> None:
         """Handles the error of a removal; without descriptors the rest is removed later."""
         if task.error is not None:
             self.fail(task.error)
-            self._unremoved_segments += task.segments
-            self._delayed_removals += [
-                _DelayedRemoval(self._clock.now_ms(), directory) for directory in task.directories
-            ]
+            self._removals.add_unremoved(task, self._clock.now_ms())
 
     # --- checkpoints
 
@@ -530,7 +428,7 @@ class LogDir:
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._next_warning_ms:
             self._next_warning_ms = now_ms + _WARNING_INTERVAL_MS
-            logger.error("%s", self._lack_of_room(error).message)
+            logger.error("%s", lack_of_room_error(self.path, error).message)
 
     def fail_for_any(self, error: Exception) -> None:
         """Takes the directory and all its logs offline, also for lack of room, and logs why."""
@@ -541,15 +439,7 @@ class LogDir:
     def failure_of(self, error: Exception) -> KafkaStorageError:
         """Calls `fail`; returns the error for the operation that could not be done."""
         self.fail(error)
-        return self.error if self.error is not None else self._lack_of_room(error)
-
-    def _lack_of_room(self, error: Exception) -> KafkaStorageError:
-        assert isinstance(error, OSError)
-        return KafkaStorageError(
-            f"{self.path} has no room ({describe_error(error)}); acknowledged records are safe, "
-            f"and what needs room is refused until there is some",
-            remedy=remedy_for(error, self.path),
-        )
+        return self.error if self.error is not None else lack_of_room_error(self.path, error)
 
     def take_offline(self, error: Exception) -> KafkaStorageError:
         """Takes the directory and all its logs offline; returns why."""
@@ -581,9 +471,7 @@ class LogDir:
             else:
                 self._close_log(log)
             self.closed_logs += 1
-        for removal in self._delayed_removals:
-            if removal.directory.log is not None:
-                removal.directory.log.local.close_handlers()
+        self._removals.close_logs()
         if self.is_loaded:
             self.checkpoint()
             self._mark_clean()

@@ -1,10 +1,12 @@
 """The partitions in a log directory, by directory names and topic ids, before they are loaded."""
 
 import errno
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
+from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.checkpoint_files import (
     CorruptCheckpointError,
@@ -13,10 +15,15 @@ from penstock.storage.checkpoint.checkpoint_files import (
 from penstock.storage.disk import Disk
 from penstock.storage.file_names import (
     CLUSTER_METADATA_TOPIC,
+    DELETE_DIRECTORY_SUFFIX,
+    is_broker_directory,
     parse_future_directory,
     parse_partition_directory,
     stray_directory_name,
 )
+from penstock.storage.log.failure_guard import describe_error
+
+logger = logging.getLogger(__name__)
 
 PARTITION_ERRNOS: Final = frozenset(
     {
@@ -44,10 +51,52 @@ class StrayLog(NamedTuple):
     path: str
 
 
+class PartitionDirectories(NamedTuple):
+    """The directories in a log directory, by the partition that they belong to."""
+
+    partitions: list[tuple[TopicPartition, str]]
+    """The partitions to load, with their paths."""
+    future_names: dict[TopicPartition, str]
+    """Directory names of future logs that an interrupted move has left."""
+
+
 def partition_of_directory(name: str) -> TopicPartition | None:
     """Returns the partition with this directory name; None also for a controller's log."""
     partition = parse_partition_directory(name)
     return None if partition is None or partition.topic == CLUSTER_METADATA_TOPIC else partition
+
+
+def list_partition_directories(disk: Disk, path: str) -> PartitionDirectories:
+    """Returns the directories of partitions, and removes those of deleted partitions."""
+    directories = PartitionDirectories([], {})
+    for name in disk.names(path):
+        directory = f"{path}/{name}"
+        if not disk.is_directory(directory):
+            continue
+        if name.endswith(DELETE_DIRECTORY_SUFFIX):
+            disk.remove_directory(directory)
+            continue
+        future_partition = parse_future_directory(name)
+        if future_partition is not None:
+            directories.future_names[future_partition] = name
+            continue
+        partition = partition_of_directory(name)
+        if partition is not None:
+            directories.partitions.append((partition, directory))
+        elif not is_broker_directory(name):
+            logger.warning("ignoring %s, which is not the directory of a partition", directory)
+    return directories
+
+
+def load_error_of(partition: TopicPartition, directory: str, error: Exception) -> KafkaStorageError:
+    """Returns the error of a partition that is offline because loading it raised `error`."""
+    if isinstance(error, KafkaStorageError):
+        return KafkaStorageError(f"{partition} is offline: {error.message}")
+    reason = error.message if isinstance(error, KafkaError) else describe_error(error)
+    return KafkaStorageError(
+        f"{partition} is offline because it cannot be loaded: {reason}. Restore {directory}, or "
+        f"move it away and have it copied from another replica"
+    )
 
 
 def rename_stray_logs(disk: Disk, path: str, is_hosted: IsHosted) -> list[StrayLog]:

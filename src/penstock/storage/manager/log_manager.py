@@ -1,4 +1,4 @@
-"""All logs of a broker, in its log directories (`log.dirs`), and their periodic maintenance.
+"""All logs of a broker, in its log directories (`log.dirs`).
 
 Every operation that blocks on the disk has a `begin_…` method, which returns a task for a worker
 thread. Blocking methods are for the start and the shutdown.
@@ -8,7 +8,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
@@ -16,44 +15,28 @@ from penstock.core.ids import TopicId, TopicPartition
 from penstock.storage.checkpoint.latest_files import FileWrite
 from penstock.storage.disk import Disk
 from penstock.storage.file_names import MAX_NAME_BYTES, future_directory_name
-from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
-from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from penstock.storage.log_config import LogConfig
-from penstock.storage.manager.file_removal import RemovalTask
 from penstock.storage.manager.log_creation import LogCreation, NewLog
 from penstock.storage.manager.log_deletion import delete_logs
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_dir_description import LogDirDescription, describe_log_dir
-from penstock.storage.manager.log_discovery import IsHosted, StrayLog, partition_of_directory
+from penstock.storage.manager.log_discovery import IsHosted, StrayLog
 from penstock.storage.manager.log_listener import LogListener
+from penstock.storage.manager.log_maintenance import LogMaintenance, MaintenanceIntervals
 from penstock.storage.manager.log_move import LogMove
 from penstock.storage.manager.log_moves import LogMoves, resolve_duplicate_logs
 from penstock.storage.manager.log_reload import LogReloads
-from penstock.storage.manager.log_slices import LogSlices
 from penstock.storage.manager.other_duplicates import resolve_other_duplicates
 from penstock.storage.staged_operation import StagedOperation, Steps
 
 logger = logging.getLogger(__name__)
 
 
-_MAX_FLUSHES_TO_CLOSE = 200
-"""How many logs are flushed at a time so that their files can be closed."""
-
-
-class MaintenanceIntervals(NamedTuple):
-    """How often each maintenance task runs, under the names of the broker settings."""
-
-    log_retention_check_interval_ms: int = 5 * 60 * 1000
-    log_flush_offset_checkpoint_interval_ms: int = 60 * 1000
-    producer_id_expiration_check_interval_ms: int = 10 * 60 * 1000
-    replica_high_watermark_checkpoint_interval_ms: int = 5000
-
-
 class LogManager:
-    """Loads, creates, moves, deletes and maintains logs."""
+    """Loads, creates, moves and deletes logs; `maintenance` has their periodic tasks."""
 
     def __init__(
         self,
@@ -65,8 +48,6 @@ class LogManager:
         intervals: MaintenanceIntervals = MaintenanceIntervals(),
         roll_jitter: Callable[[int], int] = lambda limit: 0,
     ) -> None:
-        self._clock = clock
-        self._intervals = intervals
         self.dirs = [
             LogDir(disk, path, clock, limits, roll_jitter=roll_jitter) for path in log_dirs
         ]
@@ -74,16 +55,8 @@ class LogManager:
         self.disk = disk
         self._moves = LogMoves(disk, self.listeners)
         self._preferred_dirs: dict[TopicPartition, LogDir] = {}
-        self.has_replicas = False
-        """Whether partitions have replicas elsewhere. If not, high watermarks are not needed."""
         self.reloads = LogReloads(self.dirs, clock)
-        self._flush_slices = LogSlices(lambda: self)
-        self._retention_slices = LogSlices(lambda: self)
-        self._expiration_slices = LogSlices(lambda: self)
-        now = clock.monotonic_ms()
-        self._next_retention_ms = now + intervals.log_retention_check_interval_ms
-        self._last_checkpoint_ms = now
-        self._next_expiration_ms = now + intervals.producer_id_expiration_check_interval_ms
+        self.maintenance = LogMaintenance(disk, self.dirs, clock, intervals)
 
     def startup(
         self, config_of: Callable[[str], LogConfig], *, node_id: int, cluster_id: str | None = None
@@ -471,92 +444,7 @@ class LogManager:
         """Returns all log directories and the sizes of their logs (DescribeLogDirs)."""
         return [describe_log_dir(self.disk, log_dir, self._moves) for log_dir in self.dirs]
 
-    # --- maintenance
-
-    def apply_retention(self) -> None:
-        """Applies retention and expires producers, if due. Does not block on the disk.
-
-        Each call continues with some of the logs, until it has come to all of them.
-        """
-        now = self._clock.monotonic_ms()
-        if now >= self._next_retention_ms:
-            self._next_retention_ms = now + self._intervals.log_retention_check_interval_ms
-            self._retention_slices.begin()
-        if now >= self._next_expiration_ms:
-            self._next_expiration_ms = (
-                now + self._intervals.producer_id_expiration_check_interval_ms
-            )
-            self._expiration_slices.begin()
-        _for_each(self._retention_slices.take(), lambda log: delete_old_segments(log))
-        wall_ms = self._clock.now_ms()
-        _for_each(self._expiration_slices.take(), lambda log: log.producers.remove_expired(wall_ms))
-
-    def due_flushes(self) -> list[tuple[Log, FlushTask]]:
-        """Returns the flushes that are due, to be run on a worker thread.
-
-        Each call looks at some of the logs, and the next one continues with the others.
-        Pass each to `Log.finish_flush` afterwards.
-        """
-        tasks: list[tuple[Log, FlushTask]] = []
-        for log in self._flush_slices.take_endlessly():
-            if log.failure is None and log.is_flush_due:
-                task = log.begin_flush()
-                if task is not None:
-                    tasks.append((log, task))
-        if self.disk.file_cache.needs_flush:
-            tasks += self._flushes_to_close_files()
-        return tasks
-
-    def _flushes_to_close_files(self) -> list[tuple[Log, FlushTask]]:
-        """Returns flushes of logs whose files could be closed if they were synced."""
-        tasks: list[tuple[Log, FlushTask]] = []
-        for directory in self.disk.file_cache.take_unsynced_directories(_MAX_FLUSHES_TO_CLOSE):
-            path, _, name = directory.rpartition("/")
-            partition = partition_of_directory(name)
-            for log_dir in self.online_dirs:
-                log = log_dir.logs.get(partition) if partition and log_dir.path == path else None
-                if log is not None and log.failure is None:
-                    task = log.begin_flush(with_indexes=True)
-                    if task is not None:
-                        tasks.append((log, task))
-        return tasks
-
-    def begin_checkpoints(
-        self, busy_dirs: Collection[LogDir] = ()
-    ) -> list[tuple[LogDir, FileWrite]]:
-        """Returns the checkpoints that are due, except of `busy_dirs`, for a worker thread.
-
-        Pass each to `LogDir.finish_checkpoint` afterwards.
-        """
-        now = self._clock.monotonic_ms()
-        intervals = self._intervals
-        interval_ms = intervals.log_flush_offset_checkpoint_interval_ms
-        if self.has_replicas:
-            # All checkpoints of a directory are written together.
-            interval_ms = min(interval_ms, intervals.replica_high_watermark_checkpoint_interval_ms)
-        if now < self._last_checkpoint_ms + interval_ms:
-            return []
-        self._last_checkpoint_ms = now
-        tasks = [
-            (log_dir, log_dir.begin_checkpoint())
-            for log_dir in self.online_dirs
-            if log_dir not in busy_dirs
-        ]
-        return [(log_dir, task) for log_dir, task in tasks if task is not None]
-
-    def begin_removals(
-        self, busy_dirs: Collection[LogDir] = ()
-    ) -> list[tuple[LogDir, RemovalTask]]:
-        """Returns the removals of deleted files that are due, except of `busy_dirs`, for a thread.
-
-        Pass each to `LogDir.finish_removal` afterwards.
-        """
-        tasks = [
-            (log_dir, log_dir.begin_removal())
-            for log_dir in self.online_dirs
-            if log_dir not in busy_dirs
-        ]
-        return [(log_dir, task) for log_dir, task in tasks if task is not None]
+    # --- shutdown
 
     def shutdown(self) -> None:
         """Flushes and closes everything and marks the log directories as clean.
@@ -573,15 +461,3 @@ class LogManager:
         """
         self._moves.close()
         return [partial(log_dir.close, busy_logs) for log_dir in self.dirs]
-
-
-def _for_each(logs: Iterable[Log], action: Callable[[Log], object]) -> None:
-    for log in logs:
-        if log.failure is None:
-            try:
-                action(log)
-            except KafkaStorageError:
-                # The log has logged it; others continue.
-                continue
-            except Exception:
-                logger.exception("the maintenance of %s failed; others continue", log.partition)

@@ -214,7 +214,7 @@ class LogMoves:
         if not self._can_continue(move):
             return False
         try:
-            yield target.begin_rename(new, str(move.partition))
+            yield partial(self._rename, target, new, str(move.partition))
             new.update_directory(f"{target.path}/{move.partition}")
             while self._can_continue(move) and not self._copy_remaining(
                 move, old, new, stored_start
@@ -225,7 +225,7 @@ class LogMoves:
                     yield move.run_step
             if self._can_continue(move):
                 return True
-            yield target.begin_rename(new, move.directory_name)
+            yield partial(self._rename, target, new, move.directory_name)
             new.update_directory(move.directory)
         except OSError as error:
             # It is unknown which name the directory has, so nothing may be removed.
@@ -277,6 +277,11 @@ class LogMoves:
             move.error = KafkaStorageError(f"{move.partition} cannot be moved: {error.message}")
             return False
         return True
+
+    def _rename(self, log_dir: LogDir, log: Log, name: str) -> None:
+        """Renames the directory of a log; after an `OSError` it is unknown which name it has."""
+        self._disk.rename(log.directory, f"{log_dir.path}/{name}")
+        self._disk.sync_directory(log_dir.path)
 
     def _switch_logs(self, move: LogMove, old: Log, new: Log) -> None:
         """Makes the new log the log of the partition."""

@@ -13,7 +13,8 @@ from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log.retention import delete_old_segments
-from penstock.storage.manager.log_manager import LogManager, MaintenanceIntervals
+from penstock.storage.manager.log_maintenance import MaintenanceIntervals
+from penstock.storage.manager.log_manager import LogManager
 from tests.support.broker.two_log_dirs import SMALL, TP
 from tests.support.storage.crash_disk import CrashDisk
 from tests.support.storage.log_dirs import run_maintenance
@@ -43,10 +44,10 @@ class Broker:
 class TestCheckpoints:
     def test_they_are_written_on_a_thread(self) -> None:
         broker = Broker()
-        assert broker.manager.begin_checkpoints() == []
+        assert broker.manager.maintenance.begin_checkpoints() == []
         broker.clock.advance(300)
-        [(log_dir, task)] = broker.manager.begin_checkpoints()
-        assert broker.manager.begin_checkpoints() == []
+        [(log_dir, task)] = broker.manager.maintenance.begin_checkpoints()
+        assert broker.manager.maintenance.begin_checkpoints() == []
         with ThreadPoolExecutor(1) as pool:
             pool.submit(task.run).result()
         assert broker.stored() == 25
@@ -60,7 +61,7 @@ class TestCheckpoints:
         """R4: after a truncation the older recovery point would be wrong."""
         broker = Broker()
         broker.clock.advance(300)
-        [(log_dir, task)] = broker.manager.begin_checkpoints()
+        [(log_dir, task)] = broker.manager.maintenance.begin_checkpoints()
         broker.manager.begin_truncation(TP, 7).complete()
         task.run()
         log_dir.finish_checkpoint(task)
@@ -92,9 +93,9 @@ class TestRemovals:
         log.update_high_watermark(25)
         log.increment_log_start_offset(20)
         delete_old_segments(log)
-        assert manager.begin_removals() == []
+        assert manager.maintenance.begin_removals() == []
         clock.advance(500)
-        [(log_dir, task)] = manager.begin_removals()
+        [(log_dir, task)] = manager.maintenance.begin_removals()
         assert len(task.segments) == 2
         with ThreadPoolExecutor(1) as pool:
             pool.submit(task.run).result()
@@ -102,11 +103,11 @@ class TestRemovals:
         assert list(Path(log.directory).glob("*.deleted")) == []
         manager.delete(TP)
         clock.advance(500)
-        [(log_dir, task)] = manager.begin_removals()
+        [(log_dir, task)] = manager.maintenance.begin_removals()
         task.run()
         log_dir.finish_removal(task)
         assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
-        assert manager.begin_removals() == []
+        assert manager.maintenance.begin_removals() == []
         manager.shutdown()
 
     def test_an_error_takes_the_directory_offline(self) -> None:
@@ -114,7 +115,7 @@ class TestRemovals:
         broker.manager.delete(TP)
         broker.clock.advance(500)
         broker.disk.fail("remove", "/a/*", errno.EIO)
-        [(log_dir, task)] = broker.manager.begin_removals()
+        [(log_dir, task)] = broker.manager.maintenance.begin_removals()
         task.run()
         log_dir.finish_removal(task)
         assert not log_dir.is_online

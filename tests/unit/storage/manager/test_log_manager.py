@@ -15,7 +15,8 @@ from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import LogConfig
-from penstock.storage.manager.log_manager import LogManager, MaintenanceIntervals
+from penstock.storage.manager.log_maintenance import MaintenanceIntervals
+from penstock.storage.manager.log_manager import LogManager
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.log_dirs import run_maintenance
 from tests.support.storage.logs import NOW, batch, filler, offsets, values
@@ -444,7 +445,7 @@ def test_high_watermarks_of_replicated_partitions_are_stored_more_often(tmp_path
         broker.clock.advance(5000)
         run_maintenance(manager)
         assert not path.exists() or "a 0 3" not in path.read_text()
-        manager.has_replicas = True
+        manager.maintenance.has_replicas = True
         run_maintenance(manager)
         assert path.read_text() == "0\n1\na 0 3\n"
 

@@ -53,24 +53,24 @@ def test_flushes_retention_and_removal_come_to_every_log(manager: LogManager) ->
         log.update_high_watermark(3)
     flushed = []
     for _ in range(3):
-        tasks = manager.due_flushes()
+        tasks = manager.maintenance.due_flushes()
         assert len(tasks) <= 4
         for log, task in tasks:
             task.run()
             log.finish_flush(task)
             flushed.append(log.partition)
     assert sorted(flushed) == [TopicPartition("t", n) for n in range(10)]
-    clock = manager._clock
+    clock = manager.maintenance._clock
     assert isinstance(clock, ManualClock)
     clock.advance(10 * 60 * 1000)
-    manager.apply_retention()
+    manager.maintenance.apply_retention()
     assert [log.log_start_offset > 0 for log in manager] == [True] * 4 + [False] * 6
-    manager.apply_retention()
-    manager.apply_retention()
+    manager.maintenance.apply_retention()
+    manager.maintenance.apply_retention()
     assert all(log.log_start_offset > 0 for log in manager)
     clock.advance(10 * 60 * 1000)
     for _ in range(3):
-        for log_dir, removal in manager.begin_removals():
+        for log_dir, removal in manager.maintenance.begin_removals():
             removal.run()
             log_dir.finish_removal(removal)
     assert not list(Path(manager.dirs[0].path).glob("*/*.deleted"))

@@ -47,7 +47,7 @@ def open_files(directory: Path) -> int:
 
 
 def flush_due(manager: LogManager) -> int:
-    tasks = manager.due_flushes()
+    tasks = manager.maintenance.due_flushes()
     for log, task in tasks:
         task.run()
         log.finish_flush(task)
