@@ -81,8 +81,18 @@ class PenstockBroker:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(pid) for pid in children.split()]
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started, and neither stopped nor killed since."""
+        return self._process is not None
+
     def start(self) -> None:
         """Starts the broker and waits for the line with its address."""
+        self.spawn()
+        self.wait_until_ready()
+
+    def spawn(self) -> None:
+        """Starts the process. The kernel ends it when the calling thread ends."""
         if self._process is not None:
             raise BrokerError("this broker is running already")
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -96,7 +106,7 @@ class PenstockBroker:
         # setpriv lets the kernel end the broker if the test process is killed.
         if shutil.which("setpriv"):
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -104,8 +114,11 @@ class PenstockBroker:
                 stderr=log,
                 cwd=self.directory,
             )
+
+    def wait_until_ready(self, timeout_s: float = START_SECONDS) -> None:
+        """Waits for the line with the address of a process that `spawn` has started."""
         try:
-            self.bootstrap = self._ready_address(self._process)
+            self.bootstrap = self._ready_address(self._running(), timeout_s)
         except BaseException:
             self.kill()
             raise
@@ -138,9 +151,9 @@ class PenstockBroker:
             raise BrokerError("this broker is not running")
         return self._process
 
-    def _ready_address(self, process: subprocess.Popen[bytes]) -> str:
+    def _ready_address(self, process: subprocess.Popen[bytes], timeout_s: float) -> str:
         assert process.stdout is not None
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + timeout_s
         printed = ""
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)
@@ -153,7 +166,7 @@ class PenstockBroker:
                     addresses = match[1].split(", ")
                     return ",".join(addresses if self._brokers > 1 else addresses[:1])
         output = f"{printed}{self._log_end()}"
-        raise BrokerError(f"the broker was not ready within {START_SECONDS} s:\n{output}")
+        raise BrokerError(f"the broker was not ready within {timeout_s} s:\n{output}")
 
     def _log_end(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
