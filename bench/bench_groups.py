@@ -22,9 +22,9 @@ from penstock.protocol.messages.offset_fetch import (
     OffsetFetchResponse,
 )
 from penstock.protocol.stored.offsets import OffsetCommitKey, OffsetCommitValue
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import OsDisk
 from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.log_manager import LogManager

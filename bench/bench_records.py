@@ -5,13 +5,14 @@ from collections.abc import Callable
 
 from bench.report import Row, at_least, at_most, seconds
 from penstock.records import _decode, is_compiled
+from penstock.records.append_policy import AppendPolicy
 from penstock.records.arrow import decode_to_arrow
 from penstock.records.batch import HEADER_SIZE, read_header, set_base_offset, verify
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression, compress, decompress
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import AppendPolicy, validate_and_assign, verify_batches
+from penstock.records.validate import validate_and_assign, verify_batches
 from tests.support.storage.batch_builder import BatchBuilder
 
 T = 1_700_000_000_000

@@ -11,11 +11,11 @@ import pytest
 
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader, TimestampType, set_max_timestamp
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker, read_end_txn_marker
 from penstock.records.read import read_records, record_bytes
-from penstock.records.validate import AppendOrigin
 from penstock.storage.checkpoint import checkpoint_files
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log

@@ -17,9 +17,9 @@ from penstock.core.internal_topics import (
     GROUP_METADATA_TOPIC,
     TRANSACTION_STATE_TOPIC,
 )
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.build import build_batch
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin
 from tests.sim.txn_actors import Actor, MemberActor, ProducerActor, ReaderActor, TransformerActor
 from tests.sim.txn_broker import FOLDER, START_MS, Faults, SimBroker
 from tests.sim.txn_checks import Checks

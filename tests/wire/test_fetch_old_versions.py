@@ -19,12 +19,12 @@ from penstock.protocol.messages.fetch import (
     FetchPartitionData,
     FetchResponse,
 )
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import first_entry
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.down_convert import MessageSet, down_convert
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import OsDisk, OsFile
 from penstock.storage.segment.log_segment import LogSlice
 from tests.support.broker.in_process import RunningBroker, WireClient, running_broker

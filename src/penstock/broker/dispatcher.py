@@ -33,8 +33,9 @@ from penstock.core.errors import (
     UnsupportedVersionError,
 )
 from penstock.core.memory_budget import MemoryKind
-from penstock.net.server.connection import Connection, FileRange, PendingResponse
+from penstock.net.server.connection import Connection, PendingResponse
 from penstock.net.server.limits import LogRateLimiter
+from penstock.net.server.send_queue import FileRange
 from penstock.protocol.api import api
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.codec import decoder

@@ -9,6 +9,7 @@ from struct import error as struct_error
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import InvalidRecordError
+from penstock.core.ids import NO_TIMESTAMP
 from penstock.records import _encode
 from penstock.records.batch import (
     CONTROL_FLAG,
@@ -27,7 +28,6 @@ from penstock.records.batch import (
 from penstock.records.compress import Compression, compress
 from penstock.records.record import Record
 
-NO_TIMESTAMP = -1
 MAX_TIMESTAMP = 2**63 - 1
 MAX_BATCH_SIZE = 2**31 - 1
 MAX_OFFSET_DELTA = 2**31 - 1

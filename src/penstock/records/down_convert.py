@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError, ErrorCode, KafkaError
+from penstock.core.ids import NO_TIMESTAMP
 from penstock.records import legacy
 from penstock.records.batch import (
     MAGIC,
@@ -23,7 +24,6 @@ from penstock.records.batch import (
     read_header,
     verify,
 )
-from penstock.records.build import NO_TIMESTAMP
 from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression, compress
 from penstock.records.errors import DecompressionLimitError
 from penstock.records.read import iter_headerless_records
@@ -147,7 +147,7 @@ def _wrapper(
     first = last = next(records, None)
     if first is None:
         return bytearray()
-    latest = NO_TIMESTAMP
+    latest: int = NO_TIMESTAMP
 
     def observed() -> Iterator[Record]:
         nonlocal last, latest

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError
+from penstock.core.ids import NO_TIMESTAMP
 from penstock.records.batch import (
     CODEC_MASK,
     LOG_OVERHEAD,
@@ -37,7 +38,6 @@ from penstock.records.build import build_batch
 from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression, decompress
 from penstock.records.record import Record
 
-NO_TIMESTAMP = -1
 _MAX_OFFSET_DELTA = 2**31 - 1
 
 _CRC_AT = LOG_OVERHEAD

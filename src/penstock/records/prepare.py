@@ -13,6 +13,7 @@ from penstock.core.buffers import Buffer, WritableBuffer
 from penstock.core.errors import KafkaError, drop_traceback
 from penstock.core.ids import NO_LEADER_EPOCH
 from penstock.records import legacy
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.batch import (
     CODEC_MASK,
     FLAGS_AT,
@@ -26,7 +27,7 @@ from penstock.records.batch import (
     set_max_timestamp,
 )
 from penstock.records.compress import Compression, unpacked_bound
-from penstock.records.validate import Append, AppendOrigin, AppendPolicy, Assigned, validate_any
+from penstock.records.validate import Append, Assigned, validate_any
 
 HEAVY_PACKED = 64 * 1024
 """Size of a compressed batch that takes some tenths of a millisecond to decompress."""

@@ -7,9 +7,7 @@ the leader stored them and only call `verify_batches`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -20,7 +18,9 @@ from penstock.core.errors import (
     InvalidRecordError,
     KafkaError,
 )
+from penstock.core.ids import NO_OFFSET, NO_TIMESTAMP
 from penstock.records import _decode, _encode, legacy
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.batch import (
     CODEC_MASK,
     CONTROL_FLAG,
@@ -38,64 +38,16 @@ from penstock.records.batch import (
     verify,
 )
 from penstock.records.build import build_encoded
-from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression
-from penstock.records.errors import (
-    DecompressionLimitError,
-    RecordError,
-    RecordValidationError,
-)
+from penstock.records.compress import Compression
+from penstock.records.errors import DecompressionLimitError
 from penstock.records.read import record_bytes
 from penstock.records.record import Record
+from penstock.records.record_checks import RecordChecks, are_timestamps_allowed
 from penstock.records.walk import renumber, walk_records, wrapping
 
-NO_TIMESTAMP = -1
-NO_OFFSET = -1
 _MAX_INT64 = 2**63 - 1
 
-MAX_RECORD_ERRORS = 100
-"""Invalid records that an error names; the validation ends with the last of them."""
 _CHUNK_RECORDS = 1000
-
-
-class AppendOrigin(Enum):
-    """Who appends; it decides which rules apply."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-    """The group or transaction coordinator, which may write control batches."""
-    REPLICATION = "replication"
-    """A follower that copies the log of its leader."""
-
-
-@dataclass(frozen=True, slots=True)
-class AppendPolicy:
-    """The settings of a topic that decide what may be appended and how it is stored."""
-
-    compression: Compression | None = None
-    """`compression.type`: the codec on disk; None (`producer`) keeps that of the producer."""
-    level: int | None = None
-    timestamp_type: TimestampType = TimestampType.CREATE_TIME
-    timestamp_before_max_ms: int = 2**63 - 1
-    timestamp_after_max_ms: int = 3_600_000
-    compacted: bool = False
-    """Whether `cleanup.policy` contains `compact`, so that every record needs a key."""
-    max_message_bytes: int = 1_048_588
-    max_decompressed_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
-    is_plain: bool = field(init=False, repr=False, compare=False)
-    """Whether an uncompressed batch of a client is stored unchanged."""
-
-    def __post_init__(self) -> None:
-        plain = self.timestamp_type is TimestampType.CREATE_TIME and not self.compression
-        object.__setattr__(self, "is_plain", plain)
-
-    def target(self, source: Compression) -> Compression:
-        """Returns the codec on disk for a batch that arrived with the codec `source`."""
-        return source if self.compression is None else self.compression
-
-    @property
-    def target_level(self) -> int | None:
-        """The compression level; it applies to the topic's codec, not to the producer's."""
-        return None if self.compression is None else self.level
 
 
 class Assigned(Struct, frozen=True, gc=False):
@@ -212,7 +164,7 @@ def verify_batches(buffer: Buffer) -> list[tuple[int, BatchHeader]]:
     all batches are complete with correct CRCs, InvalidRecordError unless their offsets increase.
     """
     batches: list[tuple[int, BatchHeader]] = []
-    last_offset = NO_OFFSET
+    last_offset: int = NO_OFFSET
     position = 0
     end = len(buffer)
     while position < end:
@@ -283,10 +235,10 @@ def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
     append_time = header.attributes & TIMESTAMP_TYPE_FLAG != 0
     if append_time:
         earliest = latest = header.max_timestamp
-    if (null_keys and policy.compacted) or not _timestamps_allowed(
+    if (null_keys and policy.compacted) or not are_timestamps_allowed(
         earliest, latest, append_time, now_ms, policy
     ):
-        checks = _RecordChecks(append_time, now_ms, policy)
+        checks = RecordChecks(append_time, now_ms, policy)
         for record in walk_records(source, start, end, header.records_count):
             timestamp = header.max_timestamp
             if not append_time:
@@ -316,72 +268,6 @@ def _assign(buffer: Buffer, header: BatchHeader, append: Append) -> Assigned:
     if policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
         latest = now_ms
     return _stamp(buffer, header, latest, append)
-
-
-def _timestamps_allowed(
-    earliest: int, latest: int, append_time: bool, now_ms: int, policy: AppendPolicy
-) -> bool:
-    """Returns whether the timestamps are allowed.
-
-    `earliest` ignores records without a timestamp; `append_time` is the batch's own type.
-    """
-    if policy.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return not append_time
-    return (
-        earliest >= now_ms - policy.timestamp_before_max_ms
-        and latest <= now_ms + policy.timestamp_after_max_ms
-        and not (append_time and latest == NO_TIMESTAMP)
-    )
-
-
-class _RecordChecks:
-    """The records of a batch that break a rule. Call `add` for each record, then `finish`."""
-
-    def __init__(self, append_time: bool, now_ms: int, policy: AppendPolicy) -> None:
-        self._append_time = append_time
-        self._now_ms = now_ms
-        self._policy = policy
-        self._index = 0
-        self._code = ErrorCode.INVALID_RECORD
-        self._errors: list[RecordError] = []
-
-    def add(self, timestamp: int, *, has_key: bool) -> None:
-        """Checks the next record; raises the error at once if too many records are invalid."""
-        reason = self._error(timestamp, has_key)
-        if reason:
-            self._errors.append(RecordError(self._index, reason))
-            if len(self._errors) == MAX_RECORD_ERRORS:
-                self._refuse(f"at least {MAX_RECORD_ERRORS}")
-        self._index += 1
-
-    def finish(self) -> None:
-        """Raises RecordValidationError with the records at fault, if there are any."""
-        if self._errors:
-            self._refuse(str(len(self._errors)))
-
-    def _error(self, timestamp: int, has_key: bool) -> str | None:
-        policy, now_ms, append_time = self._policy, self._now_ms, self._append_time
-        if not has_key and policy.compacted:
-            return "a record of a compacted topic needs a key"
-        earliest = _MAX_INT64 if timestamp == NO_TIMESTAMP and not append_time else timestamp
-        if _timestamps_allowed(earliest, timestamp, append_time, now_ms, policy):
-            return None
-        self._code = ErrorCode.INVALID_TIMESTAMP
-        if append_time and (
-            timestamp == NO_TIMESTAMP or policy.timestamp_type is TimestampType.LOG_APPEND_TIME
-        ):
-            return "producers must not send log append time, brokers set it"
-        return (
-            f"timestamp {timestamp} is not between "
-            f"{now_ms - policy.timestamp_before_max_ms} and "
-            f"{now_ms + policy.timestamp_after_max_ms}"
-        )
-
-    def _refuse(self, count: str) -> NoReturn:
-        errors = self._errors
-        examples = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
-        message = f"{count} of the batch's records are invalid. {examples}"
-        raise RecordValidationError(self._code, message, tuple(errors))
 
 
 def _stamp(buffer: Buffer, header: BatchHeader, latest: int, append: Append) -> Assigned:
@@ -458,7 +344,7 @@ def _convert(buffer: Buffer, append: Append) -> Assigned:
         if message.compression is not Compression.NONE:
             source = message.compression
         append_time = message.timestamp_type is TimestampType.LOG_APPEND_TIME
-        checks = _RecordChecks(append_time, append.now_ms, policy)
+        checks = RecordChecks(append_time, append.now_ms, policy)
         try:
             for record in legacy.iter_entry(
                 buffer, position, max_bytes=policy.max_decompressed_bytes, same_magic=True
@@ -501,8 +387,8 @@ class _ChunkEncoder:
         self._chunk: list[Record] = []
         self.records = bytearray()
         self.count = 0
-        self.base_timestamp = NO_TIMESTAMP
-        self.max_timestamp = NO_TIMESTAMP
+        self.base_timestamp: int = NO_TIMESTAMP
+        self.max_timestamp: int = NO_TIMESTAMP
 
     def add(self, record: Record) -> None:
         if not self.count:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import NoReturn
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.records.append_policy import AppendPolicy
 from penstock.records.batch import TimestampType
 from penstock.records.compress import DEFAULT_DECOMPRESSED_LIMIT, Compression
-from penstock.records.validate import AppendPolicy
 
 HOUR_MS = 60 * 60 * 1000
 LONG_MAX = 2**63 - 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import CorruptRecordError, KafkaError
 from penstock.records import legacy
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.arrow import decode_to_arrow
 from penstock.records.batch import (
     HEADER,
@@ -25,13 +26,7 @@ from penstock.records.compress import Compression, compress, decompress
 from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import (
-    AppendOrigin,
-    AppendPolicy,
-    Assigned,
-    validate_and_assign,
-    verify_batches,
-)
+from penstock.records.validate import Assigned, validate_and_assign, verify_batches
 from tests.support.storage.batches import T, golden, iter_records, record_lists
 
 LIMIT = 1 << 20

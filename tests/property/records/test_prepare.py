@@ -4,6 +4,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import KafkaError
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.batch import (
     TimestampType,
     compute_crc,
@@ -15,12 +16,7 @@ from penstock.records.compress import Compression, decompress
 from penstock.records.prepare import PreparedAppend
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import (
-    AppendOrigin,
-    AppendPolicy,
-    Assigned,
-    validate_and_assign,
-)
+from penstock.records.validate import Assigned, validate_and_assign
 from tests.support.storage.batches import T, golden, record_lists
 
 LEGACY = golden("legacy")

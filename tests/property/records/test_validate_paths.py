@@ -4,19 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import KafkaError
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.batch import compute_crc, read_header, verify, write_crc
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import (
-    Append,
-    AppendOrigin,
-    AppendPolicy,
-    Assigned,
-    validate_and_assign,
-    validate_any,
-)
+from penstock.records.validate import Append, Assigned, validate_and_assign, validate_any
 from tests.support.storage.batches import T, record_lists
 
 policies = st.builds(

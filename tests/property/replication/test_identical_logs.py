@@ -13,8 +13,8 @@ import pytest
 
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.control import build_end_txn_marker
-from penstock.records.validate import AppendOrigin
 from penstock.replication.follower import FollowerMachine
 from penstock.replication.follower_effects import Append, Effect, InitialFetch
 from penstock.replication.follower_session import FetcherSettings

@@ -23,9 +23,9 @@ from hypothesis.stateful import (
 
 from penstock.core.clock import ManualClock
 from penstock.core.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
-from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import Disk, OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log

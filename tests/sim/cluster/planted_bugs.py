@@ -24,7 +24,7 @@ from penstock.controller.partition_state_machine import (
 from penstock.controller.reactions import ControllerReactions
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
-from penstock.records.validate import AppendOrigin
+from penstock.records.append_policy import AppendOrigin
 from penstock.replication.follower_effects import InitialFetch, Truncate
 from penstock.replication.follower_fetch_state import FetchPhase
 from penstock.replication.follower_state import FollowerState

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from penstock.core.errors import InvalidRecordError
+from penstock.core.ids import NO_TIMESTAMP
 from penstock.records import _encode
 from penstock.records.batch import HEADER_SIZE, MAGIC, BatchHeader, TimestampType
 from penstock.records.build import (
     MAX_BATCH_SIZE,
     MAX_TIMESTAMP,
-    NO_TIMESTAMP,
     _check_producer,
     _finish,
     attributes_of,

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin
 from penstock.storage.checkpoint.checkpoint_files import CLEANER_OFFSET_CHECKPOINT, load_offsets
 from penstock.storage.cleaner.cleaning_task import CleaningTask
 from penstock.storage.cleaner.log_cleaner import CleanerSettings, LogCleaner

@@ -9,12 +9,12 @@ from random import Random
 
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import set_base_offset_and_epoch
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin
 from penstock.storage.cleaner.cleaning_task import CleaningTask
 from penstock.storage.cleaner.log_cleaner import LogCleaner
 from penstock.storage.cleaner.steps import CheckpointStep, CleanerTask, SwapStep

@@ -7,11 +7,11 @@ from penstock.cli.dump.items import Item
 from penstock.cli.dump.paths import DEFAULTS, DumpOptions, dump
 from penstock.core.clock import ManualClock
 from penstock.core.ids import TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.control import build_end_txn_marker
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import OsDisk
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import load_log

@@ -8,6 +8,7 @@ from struct import pack
 import pytest
 
 from penstock.core.errors import KafkaError
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.batch import (
     HEADER,
     HEADER_SIZE,
@@ -21,7 +22,7 @@ from penstock.records.compress import Compression, compress
 from penstock.records.down_convert import down_convert
 from penstock.records.errors import RecordValidationError
 from penstock.records.read import iter_headerless_records, read_records
-from penstock.records.validate import AppendOrigin, AppendPolicy, validate_and_assign
+from penstock.records.validate import validate_and_assign
 from tests.support.storage.batches import T
 
 MIB = 2**20

@@ -5,12 +5,12 @@ import zlib
 import pytest
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.batch import compute_crc, write_crc
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression, unpacked_bound
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin, AppendPolicy
 from tests.support.storage.batches import T, golden
 
 AS_SENT = AppendPolicy()

@@ -6,6 +6,7 @@ from struct import pack
 import pytest
 
 from penstock.core.errors import CorruptRecordError, ErrorCode, InvalidRecordError, KafkaError
+from penstock.records.append_policy import AppendOrigin, AppendPolicy
 from penstock.records.batch import (
     BatchHeader,
     TimestampType,
@@ -22,13 +23,7 @@ from penstock.records.control import build_end_txn_marker
 from penstock.records.errors import DecompressionLimitError, RecordError, RecordValidationError
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import (
-    AppendOrigin,
-    AppendPolicy,
-    Assigned,
-    validate_and_assign,
-    verify_batches,
-)
+from penstock.records.validate import Assigned, validate_and_assign, verify_batches
 from tests.support.storage.batches import T, golden, legacy_records
 
 NOW = T + 1000

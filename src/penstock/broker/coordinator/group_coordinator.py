@@ -59,11 +59,11 @@ from penstock.protocol.fields import Message
 from penstock.protocol.messages.list_groups import ListGroupsRequest
 from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from penstock.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader
 from penstock.records.compress import Compression
 from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
-from penstock.records.validate import AppendOrigin
 from penstock.security.acl import AclOperation, ResourceType
 from penstock.storage.log.results import LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard

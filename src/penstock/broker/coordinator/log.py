@@ -10,11 +10,11 @@ from penstock.broker.replica.replica import Replica
 from penstock.broker.workers import Workers
 from penstock.coordinator.machine import Damaged
 from penstock.core.errors import CorruptRecordError, KafkaError
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import HEADER_SIZE, BatchHeader, read_header, verify
 from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.record import Record
-from penstock.records.validate import AppendOrigin
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchIsolation, LogAppendInfo
 from penstock.storage.producer.append_info import VerificationGuard

@@ -15,8 +15,8 @@ from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.net.server.limits import LogRateLimiter
 from penstock.protocol.messages.write_txn_markers import WritableTxnMarker
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.control import build_end_txn_marker
-from penstock.records.validate import AppendOrigin
 from penstock.storage.log.results import LogAppendInfo
 
 logger = logging.getLogger(__name__)

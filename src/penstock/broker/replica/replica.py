@@ -3,8 +3,8 @@
 from penstock.broker.config.topic_config import TopicConfig
 from penstock.core.buffers import WritableBuffer
 from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.prepare import PreparedAppend
-from penstock.records.validate import AppendOrigin
 from penstock.replication.partition import NO_FOLLOWERS, IsrRules, Partition
 from penstock.replication.purgatory import FollowerWatch, OffsetWatchers, Watchers
 from penstock.storage.log.log import Log

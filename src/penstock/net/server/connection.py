@@ -15,24 +15,15 @@ At most `MAX_REQUESTS_PER_TURN` queued requests are delivered before other conne
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from penstock.core.errors import ProtocolError
 from penstock.core.memory_budget import MemoryBudget, MemoryKind, Reservation, kind_of_request
 from penstock.net.framing import FrameMemory, FrameReader
+from penstock.net.server.interfaces import NO_TRANSPORT, ConnectionOwner, Peer, Transport
 from penstock.net.server.limits import Backlog, Limits
-from penstock.net.server.send_queue import FileRange, Part, SendQueue, bytes_in_memory
-
-__all__ = [
-    "Connection",
-    "ConnectionOwner",
-    "FileRange",
-    "Part",
-    "Peer",
-    "PendingResponse",
-    "Transport",
-]
+from penstock.net.server.send_queue import Part, SendQueue, bytes_in_memory
 
 MAX_REQUESTS_PER_TURN: Final = 64
 # Reasons to deliver nothing, whatever has been sent.
@@ -47,52 +38,6 @@ _UNLIMITED: Final = 2**62
 
 _PROGRESS: Final = 4096
 """So many bytes at once count as activity on a large request; a slow-loris client sends fewer."""
-
-
-class Peer(NamedTuple):
-    host: str
-    """The client's address."""
-    port: int
-    listener: str
-    tls_subject: str | None
-    """The subject of the client's certificate in RFC 2253 form; None without a certificate."""
-
-
-class Transport(Protocol):
-    """The owner of the socket, as its connection sees it."""
-
-    def flush(self) -> None:
-        """Sends what is in the send queue, as much as the peer accepts."""
-        ...
-
-    def resume(self) -> None:
-        """Resumes reading."""
-        ...
-
-    def call_soon(self, callback: Callable[[], None]) -> None: ...
-
-    def call_later(self, ms: int, callback: Callable[[], None]) -> None: ...
-
-    def finish(self) -> None:
-        """Ends the stream, as everything has been sent, and then calls `Connection.close`."""
-        ...
-
-    def abort(self) -> None:
-        """Closes the socket at once."""
-        ...
-
-
-class ConnectionOwner(Protocol):
-    """Receives the events of a connection. An exception of `received` closes the connection."""
-
-    @property
-    def received(self) -> "Callable[[Connection, memoryview], None]": ...
-
-    def failed(self, connection: "Connection", error: Exception) -> None:
-        """Reports an exception of `received` other than ProtocolError."""
-        ...
-
-    def closed(self, connection: "Connection", reason: str, expected: bool) -> None: ...
 
 
 class PendingResponse:
@@ -189,7 +134,7 @@ class Connection:
         """The memory of the next request to be delivered, until its response is begun."""
         self._queued_bytes = 0
         self._held_bytes = 0
-        self._transport: Transport = _NO_TRANSPORT
+        self._transport: Transport = NO_TRANSPORT
         self._pending: deque[PendingResponse] = deque()
         self._queued: deque[memoryview] = deque()
         self._pauses = 0
@@ -525,17 +470,3 @@ class Connection:
         if not self._throttles:
             self._pauses &= ~_THROTTLED
             self._resume()
-
-
-class _NoTransport:
-    """The transport of a connection before `attach`."""
-
-    def flush(self) -> None: ...
-    def resume(self) -> None: ...
-    def call_soon(self, callback: Callable[[], None]) -> None: ...
-    def call_later(self, ms: int, callback: Callable[[], None]) -> None: ...
-    def finish(self) -> None: ...
-    def abort(self) -> None: ...
-
-
-_NO_TRANSPORT: Final = _NoTransport()

@@ -19,9 +19,10 @@ from penstock.core.ids import TimestampMs
 from penstock.core.memory_budget import MemoryBudget
 from penstock.net.framing import FrameMemory
 from penstock.net.server.acceptor import Acceptor, ConnectionThrottle, NoThrottle
-from penstock.net.server.connection import Connection, Peer
+from penstock.net.server.connection import Connection
 from penstock.net.server.file_ranges import ExecutorOf, FileLoader
 from penstock.net.server.host_names import overrides_by_name, resolve_overrides
+from penstock.net.server.interfaces import Peer
 from penstock.net.server.limits import Admission, Backlog, Limits, LogRateLimiter
 from penstock.net.server.memory_watch import MemoryWatch
 from penstock.net.server.tls_transport import TlsTransport

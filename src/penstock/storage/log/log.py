@@ -31,12 +31,12 @@ from penstock.core.errors import (
     OffsetOutOfRangeError,
 )
 from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader, TimestampType
 from penstock.records.fetched import divide_batches, verify_fetched
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.validate import (
     Append,
-    AppendOrigin,
     Assigned,
     assign_plain,
     validate_any,

@@ -17,9 +17,9 @@ from penstock.core.ids import (
     NO_TIMESTAMP,
     TopicPartition,
 )
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader
 from penstock.records.control import EndTxnMarker
-from penstock.records.validate import AppendOrigin
 
 BATCHES_TO_RETAIN = 5
 """How many batches of a producer are remembered: as many as it may have in flight."""

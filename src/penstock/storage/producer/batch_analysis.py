@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import LOG_OVERHEAD, BatchHeader
 from penstock.records.control import read_end_txn_marker
-from penstock.records.validate import AppendOrigin
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.producer.append_info import (
     BatchMetadata,

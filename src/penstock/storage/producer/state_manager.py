@@ -20,8 +20,8 @@ from types import MappingProxyType
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader
-from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import Disk, write_file
 from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.file_names import SNAPSHOT_SUFFIX, base_offset_of, segment_path

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import ProtocolError
 from penstock.net.framing import FrameMemory
-from penstock.net.server.connection import MAX_REQUESTS_PER_TURN, Connection, Peer, PendingResponse
+from penstock.net.server.connection import MAX_REQUESTS_PER_TURN, Connection, PendingResponse
+from penstock.net.server.interfaces import Peer
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
 

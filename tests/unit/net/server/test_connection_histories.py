@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from penstock.core.memory_budget import MemoryBudget
 from penstock.net.framing import SCRATCH_SIZE, FrameMemory
-from penstock.net.server.connection import Connection, Peer, PendingResponse
+from penstock.net.server.connection import Connection, PendingResponse
+from penstock.net.server.interfaces import Peer
 from penstock.net.server.limits import Backlog, Limits
 from tests.support.broker.net_server import framed
 

@@ -4,7 +4,8 @@ import pytest
 
 from penstock.core.memory_budget import MemoryBudget, MemoryKind
 from penstock.net.framing import FrameMemory
-from penstock.net.server.connection import Connection, Peer
+from penstock.net.server.connection import Connection
+from penstock.net.server.interfaces import Peer
 from penstock.net.server.limits import Backlog, Limits
 from penstock.net.server.memory_watch import MemoryWatch
 

@@ -8,7 +8,7 @@ from penstock.core.errors import (
     ErrorCode,
     KafkaError,
 )
-from penstock.records.validate import AppendOrigin
+from penstock.records.append_policy import AppendOrigin
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log_config import INT_MAX, LogConfig

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ErrorCode, OffsetOutOfRangeError
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.compress import Compression
-from penstock.records.validate import AppendOrigin
 from penstock.storage.log.log import Log
 from penstock.storage.log.results import FetchData, FetchIsolation, OffsetAndEpoch
 from penstock.storage.log.retention import delete_old_segments

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ErrorCode, KafkaError
-from penstock.records.validate import AppendOrigin
+from penstock.records.append_policy import AppendOrigin
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry
 from penstock.storage.log.log import Log
 from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp

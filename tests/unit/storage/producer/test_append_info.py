@@ -9,9 +9,9 @@ import pytest
 
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader
 from penstock.records.control import ControlType, EndTxnMarker
-from penstock.records.validate import AppendOrigin
 from penstock.storage.producer.append_info import (
     BatchMetadata,
     CompletedTxn,

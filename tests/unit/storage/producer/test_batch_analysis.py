@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import split
-from penstock.records.validate import AppendOrigin
 from penstock.storage.disk import OsDisk
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log_config import LogConfig

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ids import TopicPartition
+from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader
 from penstock.records.control import ControlType, EndTxnMarker
-from penstock.records.validate import AppendOrigin
 from penstock.storage.producer.append_info import CompletedTxn, ProducerStateEntry
 from penstock.storage.producer.state_manager import ProducerStateManager
 from tests.support.storage.crash_disk import CrashDisk, CrashMode, SimulatedCrash
