@@ -43,7 +43,7 @@ def test_a_flush_that_succeeds_after_a_failed_one_is_found(monkeypatch: pytest.M
     """Without the fix: neither the begin nor the end of a flush looks at the log's failure."""
 
     def begin_flush(log: Log, *, with_indexes: bool = False) -> FlushTask | None:
-        return None if log.local.is_busy else log._flush_task(with_indexes=with_indexes)
+        return None if log.local.is_busy else log._flushes._task(with_indexes=with_indexes)
 
     def finish_flush(log: Log, task: FlushTask, error: Exception | None = None) -> None:
         log.local.finish_flush(task, succeeded=error is None)

@@ -209,7 +209,7 @@ def test_segment_index_bytes_and_index_interval_bytes(topic: Topic) -> None:
     topic.log(lambda log: log.roll())
     for _ in range(6):
         topic.write(b"a")
-    assert topic.log(lambda log: log.local.segments.active.offset_index.entries) == 0
+    assert topic.log(lambda log: log.local.segments.active.indexes.offset_index.entries) == 0
     assert topic.segments()[-1] == end + 1
 
 

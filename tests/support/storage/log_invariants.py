@@ -105,13 +105,13 @@ def check_indexes(segment: LogSegment, batches: Sequence[StoredBatch], *, is_act
     for batch in batches:
         at[position] = batch
         position += len(batch.data)
-    index = segment.offset_index
+    index = segment.indexes.offset_index
     entries = [index.entry(n) for n in range(index.entries)]
     assert entries == sorted(set(entries)), f"{index.path}: {entries}"
     for offset, position in entries:
         assert position in at, f"{index.path}: no batch at {position}"
         assert at[position].header.last_offset == offset, f"{index.path}: {offset} at {position}"
-    times = segment.time_index
+    times = segment.indexes.time_index
     latest = -1
     for timestamp, offset in [times.entry(n) for n in range(times.entries)]:
         assert timestamp > latest, f"{times.path}: {timestamp} after {latest}"

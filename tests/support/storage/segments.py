@@ -85,5 +85,5 @@ def at(timestamp: int, offset: int, epoch: int = -1) -> TimestampAndOffset:
 
 
 def index_offsets(segment: LogSegment) -> list[int]:
-    index = segment.offset_index
+    index = segment.indexes.offset_index
     return [index.entry(n).offset for n in range(index.entries)]

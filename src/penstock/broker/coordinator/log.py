@@ -105,7 +105,9 @@ async def read_log(
             part = log.read(offset, _READ_BYTES, FetchIsolation.LOG_END).records
         except CorruptRecordError as error:
             yield [Damaged(error.message)]
-            position = 0 if segment is None else segment.offset_index.lookup(offset).position
+            position = (
+                0 if segment is None else segment.indexes.offset_index.lookup(offset).position
+            )
             offset = _offset_after(log, segment, position)
             continue
         if part is None:
@@ -159,7 +161,7 @@ def _offset_after(log: Log, segment: LogSegment | None, position: int) -> int | 
     """Returns the next offset that can be found without the batch at a position; None for none."""
     if segment is None:
         return None
-    entry = segment.offset_index.fetch_upper_bound(position, 1)
+    entry = segment.indexes.offset_index.fetch_upper_bound(position, 1)
     if entry is not None:
         return entry.offset
     next_segment = log.local.segments.higher(segment.base_offset)

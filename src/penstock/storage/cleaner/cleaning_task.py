@@ -79,7 +79,9 @@ class CleaningPlan:
             first_dirty_offset=candidate.first_dirty_offset,
             first_uncleanable_offset=end,
             sources=sources,
-            dirty_position=first_dirty.offset_index.lookup(candidate.first_dirty_offset).position,
+            dirty_position=first_dirty.indexes.offset_index.lookup(
+                candidate.first_dirty_offset
+            ).position,
             aborted=log.aborted_transactions(segments[0].base_offset, end),
             producers={
                 producer_id: LastRecord(entry.last_data_offset, entry.producer_epoch)
@@ -110,8 +112,8 @@ def _source(segment: LogSegment, end_offset: int) -> SourceSegment:
     sizes = SegmentSizes(
         segment.base_offset,
         segment.size,
-        segment.offset_index.size_in_bytes,
-        segment.time_index.size_in_bytes,
+        segment.indexes.offset_index.size_in_bytes,
+        segment.indexes.time_index.size_in_bytes,
     )
     return SourceSegment(segment, segment.log_path, sizes, end_offset)
 
@@ -338,7 +340,7 @@ class CleaningTask:
                     output.is_unchanged = False
                 else:
                     if cleaned.aborted is not None:
-                        output.segment.txn_index.append(cleaned.aborted)
+                        output.segment.indexes.txn_index.append(cleaned.aborted)
                     output.is_unchanged &= cleaned.is_unchanged
                     written_bytes = output.add(cleaned.data, cleaned.header)
                 self._throttle_io(batch.header.size + written_bytes)

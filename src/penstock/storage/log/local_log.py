@@ -83,7 +83,7 @@ class LocalLog:
         records, segment = slice_and_segment
         if not with_aborted:
             return FetchData(records, None)
-        upper_bound = segment.offset_index.fetch_upper_bound(records.position, records.size)
+        upper_bound = segment.indexes.offset_index.fetch_upper_bound(records.position, records.size)
         if upper_bound is not None:
             end_offset = upper_bound.offset
         else:
@@ -118,7 +118,7 @@ class LocalLog:
         """Returns the aborted transactions that overlap the offsets `start <= offset < end`."""
         aborted: list[AbortedTxn] = []
         for segment in self.segments.from_floor(start):
-            transactions, is_complete = segment.txn_index.collect_aborted(start, end)
+            transactions, is_complete = segment.indexes.txn_index.collect_aborted(start, end)
             aborted.extend(transactions)
             if is_complete:
                 break
@@ -161,7 +161,7 @@ class LocalLog:
             roll_jitter_ms=roll_jitter_ms,
         )
         try:
-            segment.make_active()
+            segment.indexes.make_active()
         except OSError:
             segment.close_handlers()
             raise

@@ -7,9 +7,9 @@ Records below the log start offset are deleted. Consumers read up to the high wa
 of the partition sets the high watermark.
 
 A `Log` consists of a `LocalLog` (its segment files), a `LeaderEpochCache`, a
-`ProducerStateManager` and a `FailureGuard`. Operations that only need these parts are functions
-beside it: `truncation`, `retention`, `replacement`, `timestamp_search`, `read_ahead`. `log_loader`
-opens logs.
+`ProducerStateManager`, a `FailureGuard` and `LogFlushes`. Operations that only need these parts are
+functions beside it: `truncation`, `retention`, `replacement`, `timestamp_search`, `read_ahead`.
+`log_loader` opens logs.
 
 A log is used by one thread, the event loop. Blocking work is handed out: `begin_flush` returns a
 task that may run on a worker thread. After an I/O error the log refuses every change with a
@@ -17,7 +17,6 @@ task that may run on a worker thread. After an I/O error the log refuses every c
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from msgspec import structs
 
@@ -43,11 +42,11 @@ from penstock.records.validate import (
     verify_batches,
 )
 from penstock.storage.checkpoint.leader_epoch_cache import LeaderEpochCache
-from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.index.transaction_index import AbortedTxn
 from penstock.storage.log.failure_guard import FailureGuard
 from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.local_log import LocalLog
+from penstock.storage.log.log_flushes import LogFlushes
 from penstock.storage.log.results import FetchData, FetchIsolation, LogAppendInfo, OffsetAndEpoch
 from penstock.storage.log_config import INT_MAX, LogConfig
 from penstock.storage.producer.append_info import VerificationGuard
@@ -79,17 +78,18 @@ class Log:
         self.epochs = epochs
         self.producers = producers
         self.guard = FailureGuard(partition, local, on_failure)
+        self._flushes = LogFlushes(
+            local, epochs, producers, self.guard, clock, self._hide_unacknowledged
+        )
         self.clock = clock
         self.topic_id = topic_id
         self.log_start_offset = log_start_offset
         self.high_watermark = log_start_offset
-        self._last_flush_ms = clock.monotonic_ms()
         self.verify_transactions = verify_transactions
         """`transaction.partition.verification.enable`; it may change."""
         self.successor: Log | None = None
         """After a move to another log directory: the log that has replaced this one."""
         self._roll_jitter = roll_jitter
-        self._unsynced_snapshots: list[int] = []
         self.config = local.config
         local.segments.active.roll_jitter_ms = self._draw_roll_jitter()
         self.update_high_watermark(high_watermark)
@@ -427,62 +427,30 @@ class Log:
         segment = self.local.roll(base_offset, now_ms, roll_jitter_ms=self._draw_roll_jitter())
         # With a snapshot at the start of each segment, recovery reads at most one segment.
         self.producers.map_end_offset = base_offset
-        self._take_snapshot()
+        self._flushes.take_snapshot()
         return segment
 
     def _draw_roll_jitter(self) -> int:
         return self._roll_jitter(min(self.config.segment_jitter_ms, self.config.segment_ms))
 
-    def _take_snapshot(self) -> None:
-        """Writes the producer state; the next flush makes the file durable."""
-        if self.producers.take_snapshot(sync=False) is not None:
-            self._unsynced_snapshots.append(self.producers.map_end_offset)
-
     # --- flush and close
 
     def begin_flush(self, *, with_indexes: bool = False) -> FlushTask | None:
-        """Returns a flush, to be run on any thread and then passed to `finish_flush`.
-
-        Returns None if everything is durable, another flush is running, or the files are locked.
-        Raises the log's failure: after a failed flush the next one would succeed, because the
-        kernel reports an error once, although the data is not on the disk.
-        """
-        self.guard.require_writable()
-        return None if self.local.is_busy else self._flush_task(with_indexes=with_indexes)
-
-    def _flush_task(self, *, with_indexes: bool = False) -> FlushTask | None:
-        task = self.local.begin_flush(with_indexes=with_indexes)
-        if task is not None:
-            if self.epochs.is_stale:
-                # Before the recovery point moves: recovery only looks for epochs above it.
-                task.has_epochs = True
-                task.additional_syncs.append(self.epochs.begin_write().write)
-            task.snapshots = self._unsynced_snapshots
-            for offset in task.snapshots:
-                task.additional_syncs.append(partial(self.producers.flush_snapshot, offset))
-            self._unsynced_snapshots = []
-        return task
+        """Returns a flush for any thread, or None; see `LogFlushes.begin`."""
+        return self._flushes.begin(with_indexes=with_indexes)
 
     def finish_flush(self, task: FlushTask, error: Exception | None = None) -> None:
-        """Advances the recovery point after a flush; a failed one stops the log.
+        """Advances the recovery point after a flush; see `LogFlushes.finish`."""
+        self._flushes.finish(task, error)
 
-        A flush that could not open its files, or write the epochs, is refused and may be repeated.
-        Raises the log's failure, also if the log failed while the flush was running: another flush
-        may have received the error that concerns this one.
-        """
-        failure = self.guard.failure
-        self.local.finish_flush(task, succeeded=error is None and failure is None)
-        if error is not None:
-            if isinstance(error, OSError) and task.is_repeatable_after(error):
-                self.epochs.is_stale = self.epochs.is_stale or task.has_epochs
-                self._unsynced_snapshots[:0] = task.snapshots
-                self.guard.refuse(error)
-            if is_lack_of_room(error):
-                self._hide_unacknowledged()
-            self.guard.fail(error)
-        if failure is not None:
-            raise failure
-        self._last_flush_ms = self.clock.monotonic_ms()
+    def flush(self) -> None:
+        """Makes everything that was appended durable, on this thread."""
+        self._flushes.run()
+
+    @property
+    def is_flush_due(self) -> bool:
+        """Whether `flush.ms` or `flush.messages` requires a flush, or a sealed segment waits."""
+        return self._flushes.is_due
 
     def _hide_unacknowledged(self) -> None:
         """Lowers the high watermark to what was acknowledged, as the log stops for lack of room.
@@ -491,28 +459,6 @@ class Log:
         """
         acknowledged = self.recovery_point + self.config.flush_messages - 1
         self.update_high_watermark(min(self.high_watermark, acknowledged))
-
-    def flush(self) -> None:
-        """Makes everything that was appended durable, on this thread."""
-        self.guard.require_writable()
-        task = self._flush_task()
-        if task is not None:
-            try:
-                task.run()
-            except Exception as error:  # noqa: BLE001 - raised as the log's failure
-                self.finish_flush(task, error)
-            self.finish_flush(task)
-
-    @property
-    def is_flush_due(self) -> bool:
-        """Whether `flush.ms` or `flush.messages` requires a flush, or a sealed segment waits."""
-        if not self.local.unflushed:
-            return False
-        return (
-            self.local.has_unflushed_sealed_segment
-            or self.local.unflushed >= self.config.flush_messages
-            or self.clock.monotonic_ms() - self._last_flush_ms >= self.config.flush_ms
-        )
 
     def close(self) -> None:
         """Flushes everything and closes the files; after a failure it only closes them."""
@@ -541,7 +487,7 @@ class Log:
         self.epochs.replace_all(source.epochs.entries())
         self.producers.copy_state_from(source.producers)
         self.verify_transactions = source.verify_transactions
-        self._take_snapshot()
+        self._flushes.take_snapshot()
         self.config = source.config
         self.log_start_offset = source.log_start_offset
         self.update_high_watermark(source.high_watermark)

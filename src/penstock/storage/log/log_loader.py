@@ -136,7 +136,7 @@ class _Loader:
         self._recover_segments(self._open_segments())
         end_offset = self._end_offset()
         active = self.segments.active
-        active.make_active()
+        active.indexes.make_active()
         start_offset = self._start_offset
         self._add_missing_epochs(start_offset, end_offset)
         self.epochs.truncate_from_start(start_offset)
@@ -270,10 +270,10 @@ class _Loader:
         flushed = set(self.segments) - self._unflushed_segments()
         for segment in self.segments:
             try:
-                segment.txn_index.sanity_check()
+                segment.indexes.txn_index.sanity_check()
                 if segment in flushed:
-                    segment.offset_index.sanity_check()
-                    segment.time_index.sanity_check()
+                    segment.indexes.offset_index.sanity_check()
+                    segment.indexes.time_index.sanity_check()
                     self._check_last_entry(segment)
             except CorruptIndexError as error:
                 logger.warning("%s: rebuilding the indexes: %s", self.partition, error)
@@ -282,7 +282,7 @@ class _Loader:
 
     def _check_last_entry(self, segment: LogSegment) -> None:
         """Raises CorruptIndexError if the offset index points behind the segment."""
-        index = segment.offset_index
+        index = segment.indexes.offset_index
         if not index.entries:
             return
         last = index.entry(index.entries - 1)

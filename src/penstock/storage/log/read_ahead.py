@@ -36,7 +36,7 @@ class ReadAhead:
         segment = log.local.segments.floor(offset)
         if segment is None or segment.is_recent(offset):
             return None
-        position = segment.offset_index.lookup(offset).position
+        position = segment.indexes.offset_index.lookup(offset).position
         end = min(position + max(max_bytes, 1), segment.size)
         if end <= position or segment.file.is_cached(position, end - position):
             return None

@@ -48,7 +48,7 @@ class BatchAnalysis(NamedTuple):
         for txn in self.completed_txns:
             if txn.is_aborted and segment is not None:
                 stable = producers.last_stable_offset(txn)
-                segment.txn_index.append(
+                segment.indexes.txn_index.append(
                     AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
                 )
             producers.complete_txn(txn)

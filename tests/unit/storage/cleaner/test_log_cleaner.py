@@ -172,7 +172,7 @@ class TestCleaning:
         broker.roll()
         assert broker.clean() == 1
         log = broker.log
-        assert log.local.segments.first.offset_index.entries > 10
+        assert log.local.segments.first.indexes.offset_index.entries > 10
         offsets = broker.offsets()
         for offset in range(log.log_end_offset):
             result = read_all(log, start=offset)

@@ -150,12 +150,12 @@ def test_an_index_without_room_gets_the_entry_of_a_later_batch(kind: str) -> Non
         append(log, filler(100, base_offset=offset))
     assert offsets_at(log, 0) == [0, 1, 2, 3]
     active = log.segments.active
-    entries = active.offset_index.entries, active.time_index.entries
+    entries = active.indexes.offset_index.entries, active.indexes.time_index.entries
     disk.heal()
     for offset in range(4, 8):
         append(log, filler(100, base_offset=offset))
     active = log.segments.active
-    assert (active.offset_index.entries, active.time_index.entries) > entries
+    assert (active.indexes.offset_index.entries, active.indexes.time_index.entries) > entries
     for offset in range(8):
         assert (offsets_at(log, offset) or [])[0] == offset
 
@@ -187,7 +187,7 @@ def test_roll_seals_and_starts_at_the_end(log: LocalLog, tmp_path: Path) -> None
     assert segment.roll_jitter_ms == 7
     assert log.next_offset == 3
     sealed = tmp_path / f"{0:020d}.index"
-    assert sealed.stat().st_size == 8 * log.segments.first.offset_index.entries
+    assert sealed.stat().st_size == 8 * log.segments.first.indexes.offset_index.entries
     assert (tmp_path / f"{3:020d}.index").stat().st_size == 240
 
 
@@ -209,7 +209,7 @@ def test_roll_of_an_empty_segment_at_its_own_offset(log: LocalLog) -> None:
     assert second.roll_jitter_ms == 7
     log.config = replace(log.config, segment_index_bytes=48)
     log.roll(5, NOW + 2)
-    assert (second.offset_index.length, second.time_index.length) == (48, 48)
+    assert (second.indexes.offset_index.length, second.indexes.time_index.length) == (48, 48)
     assert log.segments.base_offsets == [0, 5]
     append(log, batch(b"a", base_offset=5))
     assert offsets_at(log, 5) == [5]
@@ -232,8 +232,8 @@ def test_roll_over_files_that_were_left_behind(log: LocalLog, tmp_path: Path) ->
     (tmp_path / f"{3:020d}.txnindex").write_bytes(b"\0" * 34)
     segment = log.roll(3, NOW)
     assert segment.size == 0
-    assert segment.offset_index.entries == segment.time_index.entries == 0
-    assert segment.txn_index.all() == []
+    assert segment.indexes.offset_index.entries == segment.indexes.time_index.entries == 0
+    assert segment.indexes.txn_index.all() == []
 
 
 # --- truncate
@@ -337,7 +337,7 @@ def test_aborted_transactions_over_segments(log: LocalLog) -> None:
         AbortedTxn(3, 9, 12, 13),
     )
     for segment, txn in zip(log.segments, (one, two, three), strict=True):
-        segment.txn_index.append(txn)
+        segment.indexes.txn_index.append(txn)
     assert log.aborted_transactions(0, 15) == [one, two, three]
     assert log.aborted_transactions(0, 3) == [one]
     assert log.aborted_transactions(4, 9) == [two]
@@ -473,7 +473,7 @@ def test_closing_flushes_everything() -> None:
     log = make(disk, "/d")
     disk.make_durable()
     fill(log, 7)
-    entries = [segment.offset_index.entries for segment in log.segments]
+    entries = [segment.indexes.offset_index.entries for segment in log.segments]
     assert entries == [2, 0]
     log.close()
     assert log.recovery_point == 7

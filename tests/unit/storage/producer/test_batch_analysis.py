@@ -178,21 +178,21 @@ def test_a_marker_ends_the_transaction(bench: Bench) -> None:
     bench.roll()
     bench.end(7, commit=False)
     first, second = bench.segments
-    assert first.txn_index.all() == [AbortedTxn(8, 1, 2, 0)]
-    assert second.txn_index.all() == [AbortedTxn(7, 0, 3, 4)]
+    assert first.indexes.txn_index.all() == [AbortedTxn(8, 1, 2, 0)]
+    assert second.indexes.txn_index.all() == [AbortedTxn(7, 0, 3, 4)]
     assert first_undecided_offset(bench.producers) is None
 
 
 def test_a_committed_transaction_is_not_indexed(bench: Bench) -> None:
     bench.send(7, 0, transactional=True)
     bench.end(7, commit=True)
-    assert bench.segments.active.txn_index.all() == []
+    assert bench.segments.active.indexes.txn_index.all() == []
 
 
 def test_a_marker_without_a_transaction_in_this_partition(bench: Bench) -> None:
     """P4: the producer wrote to other partitions only."""
     bench.end(7, commit=False)
-    assert bench.segments.active.txn_index.all() == []
+    assert bench.segments.active.indexes.txn_index.all() == []
     entry = bench.producers.last_entry(7)
     assert entry is not None
     assert entry.producer_epoch == 0
@@ -303,7 +303,7 @@ def test_a_rebuild_does_not_index_transactions_again(bench: Bench) -> None:
     bench.send(7, 0, transactional=True)
     bench.end(7, commit=False)
     bench.rebuilt()
-    assert len(bench.segments.active.txn_index.all()) == 1
+    assert len(bench.segments.active.indexes.txn_index.all()) == 1
 
 
 def test_a_state_that_is_current_is_kept(bench: Bench) -> None:

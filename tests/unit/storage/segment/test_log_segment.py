@@ -49,13 +49,13 @@ def test_sealing_cuts_the_files_to_their_content(make: SegmentDirectory) -> None
     """S2: an index has its full size only while it grows."""
     segment = make()
     fill(segment)
-    entries = segment.offset_index.entries
+    entries = segment.indexes.offset_index.entries
     segment.seal()
     assert make.size(0, ".index") == 8 * entries
-    assert make.size(0, ".timeindex") == 12 * segment.time_index.entries
-    segment.make_active()
+    assert make.size(0, ".timeindex") == 12 * segment.indexes.time_index.entries
+    segment.indexes.make_active()
     assert make.size(0, ".index") == 1200
-    assert segment.offset_index.entries == entries
+    assert segment.indexes.offset_index.entries == entries
 
 
 def test_a_preallocated_file_is_trimmed_when_sealed(make: SegmentDirectory) -> None:
@@ -93,7 +93,7 @@ def test_opening_a_segment_without_a_log_file_fails(make: SegmentDirectory) -> N
 def test_suffixes_are_changed_on_every_file(make: SegmentDirectory) -> None:
     segment = make(5)
     append(segment, batch(b"a", base_offset=5))
-    segment.txn_index.append(AbortedTxn(1, 5, 6, 7))
+    segment.indexes.txn_index.append(AbortedTxn(1, 5, 6, 7))
     segment.change_suffix(".deleted")
     assert sorted(path.name for path in make.directory.iterdir()) == [
         f"00000000000000000005{kind}.deleted"
@@ -106,7 +106,7 @@ def test_suffixes_are_changed_on_every_file(make: SegmentDirectory) -> None:
 
 def test_deleting_a_segment_removes_every_file_and_no_other(make: SegmentDirectory) -> None:
     segment = make(5)
-    segment.txn_index.append(AbortedTxn(1, 5, 6, 7))
+    segment.indexes.txn_index.append(AbortedTxn(1, 5, 6, 7))
     other_segment = make(50)
     segment.delete()
     assert sorted(path.name[:20] for path in make.directory.iterdir()) == [f"{50:020d}"] * 3
@@ -137,7 +137,7 @@ def test_index_entries_are_added_every_interval(make: SegmentDirectory) -> None:
     expected = [(2 * n + 1, n * size) for n in range(every, 10, every)]
     raw = make.path(0, ".index").read_bytes()
     assert list(iter_unpack(">ii", raw))[: len(expected)] == expected
-    assert segment.offset_index.entries == len(expected)
+    assert segment.indexes.offset_index.entries == len(expected)
     times = list(iter_unpack(">qi", make.path(0, ".timeindex").read_bytes()))
     assert times[: len(expected)] == [(NOW + n, 2 * n + 1) for n in range(every, 10, every)]
 
@@ -168,7 +168,7 @@ def test_many_batches_in_one_append_may_fill_the_index(make: SegmentDirectory) -
     assert offsets_of(read(segment, 15, 300)) == [15, 16, 17]
     assert segment.max_timestamp == NOW + 19
     segment.seal()
-    assert segment.time_index.last_entry == (NOW + 19, 19)
+    assert segment.indexes.time_index.last_entry == (NOW + 19, 19)
 
 
 def test_the_largest_timestamp_is_indexed_when_sealed(make: SegmentDirectory) -> None:
@@ -259,10 +259,10 @@ def test_rolls_when_an_index_is_full(make: SegmentDirectory) -> None:
     while not segment.should_roll(config, 100, NOW + appended, appended, NOW):
         append(segment, filler(100, base_offset=appended, timestamp=NOW + appended))
         appended += 1
-    assert segment.time_index.entries == 3
-    assert segment.offset_index.entries == 3
+    assert segment.indexes.time_index.entries == 3
+    assert segment.indexes.offset_index.entries == 3
     segment.seal()
-    assert segment.time_index.last_entry == (NOW + appended - 1, appended - 1)
+    assert segment.indexes.time_index.last_entry == (NOW + appended - 1, appended - 1)
 
 
 def test_rolls_by_a_full_offset_index(make: SegmentDirectory) -> None:
@@ -272,8 +272,8 @@ def test_rolls_by_a_full_offset_index(make: SegmentDirectory) -> None:
     while not segment.should_roll(config, 100, NOW, appended, NOW):
         append(segment, filler(100, base_offset=appended, timestamp=NOW))
         appended += 1
-    assert segment.offset_index.entries == 6
-    assert segment.time_index.entries == 1
+    assert segment.indexes.offset_index.entries == 6
+    assert segment.indexes.time_index.entries == 1
 
 
 def test_rolls_before_an_offset_too_far_for_an_index(make: SegmentDirectory) -> None:
@@ -289,6 +289,6 @@ def test_a_reopened_segment_rolls_by_its_first_batch(make: SegmentDirectory) -> 
     append(segment, batch(b"a", timestamp=NOW), batch(b"b", base_offset=1, timestamp=NOW + 900))
     segment.close()
     again = make(config=config, create=False, now_ms=NOW + 5000)
-    again.make_active()
+    again.indexes.make_active()
     assert not again.should_roll(config, 100, NOW + 1000, 2, NOW + 5000)
     assert again.should_roll(config, 100, NOW + 1001, 2, NOW + 5000)

@@ -84,7 +84,7 @@ def test_truncate_then_append_again(make: SegmentDirectory) -> None:
     assert offsets_of(read(segment, 0, 100_000)) == list(range(25))
     assert (segment.max_timestamp, segment.max_timestamp_offset) == (NOW + 120, 24)
     segment.seal()
-    assert segment.time_index.last_entry == (NOW + 120, 24)
+    assert segment.indexes.time_index.last_entry == (NOW + 120, 24)
     assert segment.find_timestamp(NOW + 101, 0) == at(NOW + 105, 21)
 
 
@@ -95,9 +95,9 @@ def test_truncate_drops_aborted_transactions_whose_marker_is_dropped(
     fill(segment, count=20)
     remaining, removed = AbortedTxn(1, 0, 9, 10), AbortedTxn(2, 3, 15, 16)
     for txn in (remaining, removed):
-        segment.txn_index.append(txn)
+        segment.indexes.txn_index.append(txn)
     segment.truncate_to(15, NOW)
-    assert segment.txn_index.all() == [remaining]
+    assert segment.indexes.txn_index.all() == [remaining]
 
 
 def test_truncate_a_reopened_segment(make: SegmentDirectory) -> None:
@@ -130,15 +130,15 @@ def test_a_rebuilt_index_equals_the_first_one(make: SegmentDirectory) -> None:
     append(segment, filler(100, base_offset=40, timestamp=NOW))
     segment.seal()
     before = [make.path(0, kind).read_bytes() for kind in (".index", ".timeindex")]
-    segment.make_active()
+    segment.indexes.make_active()
     for kind in (".index", ".timeindex"):
         make.path(0, kind).write_bytes(b"\xab" * 60)
     segment.close_handlers()
     again = make(create=False)
-    again.txn_index.append(AbortedTxn(1, 0, 1, 2))
+    again.indexes.txn_index.append(AbortedTxn(1, 0, 1, 2))
     assert rebuild(again) == 0
     assert [make.path(0, kind).read_bytes() for kind in (".index", ".timeindex")] == before
-    assert again.txn_index.all() == [], "the scan finds the aborted transactions again"
+    assert again.indexes.txn_index.all() == [], "the scan finds the aborted transactions again"
     assert (again.max_timestamp, again.max_timestamp_offset) == (NOW + 390, 39)
 
 
@@ -166,12 +166,12 @@ def test_an_index_larger_than_it_may_be_is_full(make: SegmentDirectory) -> None:
     """The same, after a clean stop: the index is kept, and the next append rolls."""
     segment = make()
     fill(segment, count=40)
-    entries = segment.offset_index.entries
+    entries = segment.indexes.offset_index.entries
     segment.close()
     config = LogConfig(segment_index_bytes=24, index_interval_bytes=150)
     again = make(create=False, config=config)
-    again.make_active()
-    assert again.offset_index.entries == entries
+    again.indexes.make_active()
+    assert again.indexes.offset_index.entries == entries
     assert again.should_roll(config, 100, NOW, 40, NOW)
     assert offsets_of(read(again, 33, 200)) == [33, 34]
 
