@@ -55,7 +55,7 @@ from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.security.client_quota_manager import ClientQuotaManager
 from penstock.broker.security.request_authorizer import RequestAuthorizer
 from penstock.broker.workers import Workers
-from penstock.controller.broker_updates import BrokerUpdate
+from penstock.controller.broker_updates import BrokerUpdate, OfflineReplicas
 from penstock.controller.brokers import claim_controller, register_broker
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord
@@ -235,7 +235,9 @@ class SimBroker:
     def rules(self, image: ClusterImage) -> ElectionRules:
         return election_rules(self._config, image)
 
-    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> SentRequests:
+    def open_channels(
+        self, image: ClusterImage, on_result: ResultListener, offline_replicas: OfflineReplicas
+    ) -> SentRequests:
         return SentRequests()
 
     async def apply_update(self, update: BrokerUpdate) -> UpdateResult:

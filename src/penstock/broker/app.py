@@ -222,6 +222,7 @@ class App:
         closing.push_async_callback(self._stop_disk_work)
         closing.push_async_callback(parts.broker.isr_manager.close)
         closing.push_async_callback(parts.leader_rebalancer.close)
+        closing.push_async_callback(parts.log_dir_failures.close)
         closing.push_async_callback(parts.replica_fetchers.close)
         closing.push_async_callback(parts.broker.groups.close)
         closing.push_async_callback(parts.broker.transactions.close)
@@ -235,6 +236,7 @@ class App:
         ports = {address.listener: address.port for address in addresses}
         self.endpoints = tuple(self._config.advertised_endpoints(ports))
         self._controller.on_new_session = self._register
+        parts.log_dir_failures.start()
         self._registration.is_unclean = any(
             log_dir.may_have_lost_records for log_dir in self._logs.dirs
         )

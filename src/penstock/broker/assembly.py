@@ -47,6 +47,7 @@ from penstock.broker.replica.fetch_sessions import FetchSessionCache
 from penstock.broker.replica.fetcher_factory import new_replica_fetchers
 from penstock.broker.replica.isr_manager import IsrManager, isr_rules
 from penstock.broker.replica.leader_throttle import LeaderThrottle
+from penstock.broker.replica.log_dir_failures import LogDirFailures
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.log_mover import LogMover
 from penstock.broker.replica.replica_manager import ReplicaManager
@@ -110,6 +111,13 @@ class BrokerAssembly:
             self._on_log_reloaded,
         )
         self.leader_rebalancer = LeaderRebalancer(config, controller, clock)
+        self.log_dir_failures = LogDirFailures(
+            self._broker_id,
+            logs,
+            self.broker.replicas,
+            store if store_config(config).is_shared else None,
+            workers,
+        )
         self.publisher = MetadataPublisher(self.broker, self.server)
         self._subscribe()
 
@@ -127,6 +135,7 @@ class BrokerAssembly:
     def _on_log_reloaded(self, key: TopicPartition) -> None:
         """Continues with a log that accepts records again, and loads its coordinator."""
         self.broker.replicas.on_log_replaced(key)
+        self.log_dir_failures.on_log_reloaded()
         self.broker.groups.on_log_reloaded(key)
         self.broker.transactions.on_log_reloaded(key)
 

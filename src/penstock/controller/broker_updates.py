@@ -53,6 +53,8 @@ class ReplicaStop(NamedTuple):
     delete: bool
 
 
+OfflineReplicas = Mapping[TopicPartition, frozenset[int]]
+"""The brokers of a partition's replicas in failed log directories."""
 ReplicaStops = Mapping[int, Sequence[ReplicaStop]]
 """Replicas to stop, by broker."""
 
@@ -71,6 +73,8 @@ class BrokerUpdate(NamedTuple):
     is_full: bool = False
     """Whether the update has all partitions of the broker and all metadata of the cluster. It is
     set for the first update after the broker has registered or the controller has changed."""
+    offline_replicas: OfflineReplicas | None = None
+    """All replicas in failed log directories of live brokers; None if they have not changed."""
 
 
 def full_updates(image: ClusterImage) -> dict[int, BrokerUpdate]:
@@ -88,19 +92,21 @@ def broker_updates(
     changes: Sequence[Change],
     stops: ReplicaStops | None = None,
     awaiting: Collection[int] = (),
+    changed_replicas: Collection[TopicPartition] = (),
 ) -> dict[int, BrokerUpdate]:
     """Returns the updates that follow from committed changes, by live broker.
 
     `image` does not contain the changes yet. Replicas of a partition receive its state if its
     leader epoch has changed; a leader that changed its ISR knows it already. Replicas that are no
     longer assigned are deleted. `stops` are replicas to stop in addition; their brokers do not
-    receive the partitions' states.
+    receive the partitions' states. The metadata of partitions in `changed_replicas` is sent again,
+    because other replicas of them are offline than before.
 
     A broker that has registered with the changes gets nothing: it must not lead in the epochs from
     before its restart. It gets a full update after the controller has reacted (`reactions.py`).
     Until then it is one of those in `awaiting`, which get only stops.
     """
-    delta = _Delta(image, changes)
+    delta = _Delta(image, changes, changed_replicas)
     delta.collect()
     replica_stops = delta.stops
     for broker_id, additional_stops in (stops or {}).items():
@@ -193,9 +199,15 @@ def _full_updates(
 class _Delta:
     """The changes of one commit against the image before it."""
 
-    def __init__(self, image: ClusterImage, changes: Sequence[Change]) -> None:
+    def __init__(
+        self,
+        image: ClusterImage,
+        changes: Sequence[Change],
+        changed_replicas: Collection[TopicPartition],
+    ) -> None:
         self._image = image
         self._changes = changes
+        self._changed_replicas = changed_replicas
         self.live = dict(image.brokers)
         self.started: set[int] = set()
         """Brokers that have registered, for the first time or with a new epoch."""
@@ -224,6 +236,8 @@ class _Delta:
                 self._stop_deleted_replicas(topic)
         if self.started or self._failed:
             self._refresh_offline_replicas()
+        for key in self._changed_replicas:
+            self._refresh_partition(key)
         if self._hidden_topics or self._image.topic_deletions:
             self._hide_topics()
 
@@ -340,15 +354,15 @@ class _Delta:
         """
         moved = self.started | self._failed
         for topic in self._image.topics.values():
-            if topic.topic in self._deleted_topics:
-                continue
             for number, assignment in topic.assignments.items():
                 if moved.isdisjoint(assignment.replicas):
                     continue
-                key = TopicPartition(topic.topic, number)
-                record = self._image.partitions.get(key)
-                if record is not None and key not in self._states:
-                    self.metadata.append(Put(record))
+                self._refresh_partition(TopicPartition(topic.topic, number))
+
+    def _refresh_partition(self, key: TopicPartition) -> None:
+        record = self._image.partitions.get(key)
+        if record is not None and key not in self._states and key.topic not in self._deleted_topics:
+            self.metadata.append(Put(record))
 
 
 def _topic_of(change: Change) -> str | None:

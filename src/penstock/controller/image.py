@@ -39,6 +39,7 @@ from penstock.controller.metadata import (
 from penstock.core.ids import TopicId, TopicPartition
 
 _NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_REPLICAS: Final[Mapping[TopicPartition, frozenset[int]]] = MappingProxyType({})
 
 
 class ClusterImage:
@@ -55,6 +56,9 @@ class ClusterImage:
         self.topics: dict[str, TopicRecord] = {}
         self.topic_names: dict[TopicId, str] = {}
         self.partitions: dict[TopicPartition, PartitionRecord] = {}
+        self.offline_replicas: Mapping[TopicPartition, frozenset[int]] = _NO_REPLICAS
+        """Replicas in failed log directories of live brokers, as the controller has said. They are
+        not stored, and no part of the records."""
         self.configs: dict[ConfigKey, ConfigRecord] = {}
         self.acls: dict[AclKey, AclRecord] = {}
         self.topic_deletions: dict[str, TopicDeletionRecord] = {}

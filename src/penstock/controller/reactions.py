@@ -73,6 +73,8 @@ class HandledFacts(NamedTuple):
     generation: int
     offline: frozenset[tuple[TopicPartition, int]]
     deletions: ReplicaStops
+    changed_replicas: frozenset[TopicPartition]
+    """Partitions whose offline replicas have changed: brokers get their metadata again."""
     refreshed: frozenset[int]
     """Brokers that get a full update when the changes are applied: those that have registered, and
     those whose responses shall show which replicas are offline."""
@@ -102,6 +104,7 @@ class ControllerReactions:
         self._restarted: dict[int, int] = {}
         """Brokers that have registered, with the generation of that fact."""
         self._new_offline: set[tuple[TopicPartition, int]] = set()
+        self._changed_replicas: set[TopicPartition] = set()
         self._to_refresh: dict[int, int] = {}
 
     def begin(self, image: ClusterImage) -> None:
@@ -228,10 +231,12 @@ class ControllerReactions:
         if error is ErrorCode.KAFKA_STORAGE_ERROR and broker_id not in offline:
             self._set_offline(key, offline | {broker_id})
             self._new_offline.add((key, broker_id))
+            self._changed_replicas.add(key)
             self._generation += 1
         elif error is ErrorCode.NONE and broker_id in offline:
             self._set_offline(key, offline - {broker_id})
             self._new_offline.discard((key, broker_id))
+            self._changed_replicas.add(key)
             self._generation += 1
 
     # --- decisions
@@ -270,6 +275,7 @@ class ControllerReactions:
             self._generation,
             frozenset(self._new_offline),
             deletions.stops,
+            frozenset(self._changed_replicas),
             frozenset(self._to_refresh.keys() & image.brokers.keys()),
         )
         return ControllerResult([*changes.changes(), *requests, *deletions.changes], facts, stops)
@@ -292,6 +298,7 @@ class ControllerReactions:
         self._handled_generation = max(self._handled_generation, generation)
         self._restarted = _later_than(generation, self._restarted)
         self._new_offline -= facts.offline
+        self._changed_replicas -= facts.changed_replicas
         later = _later_than(generation, self._to_refresh)
         refreshed = facts.refreshed & (self._to_refresh.keys() - later.keys())
         self._to_refresh = later

@@ -6,7 +6,12 @@ Every version of the requests is understood, those of the oldest brokers too.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from penstock.controller.broker_updates import BrokerUpdate, PartitionUpdate, ReplicaStop
+from penstock.controller.broker_updates import (
+    BrokerUpdate,
+    OfflineReplicas,
+    PartitionUpdate,
+    ReplicaStop,
+)
 from penstock.controller.control_requests import FULL, LEADER_DURING_DELETE, PROTOCOL_IDS
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
@@ -136,7 +141,38 @@ def update_of_update_metadata(request: UpdateMetadataRequest, image: ClusterImag
         request.controller_epoch,
         request.broker_epoch,
         metadata=[*_broker_changes(request, image), *_topic_changes(request, image)],
+        offline_replicas=_offline_replicas(request, image),
     )
+
+
+def _offline_replicas(
+    request: UpdateMetadataRequest, image: ClusterImage
+) -> OfflineReplicas | None:
+    """Returns the offline replicas of live brokers after the request."""
+    live = {broker.id for broker in request.live_brokers}
+    before = {} if request.type == FULL else image.offline_replicas
+    after = dict(before)
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            _set_offline(after, topic.topic_name, state, live)
+    for state in request.ungrouped_partition_states:
+        _set_offline(after, state.topic_name, state, live)
+    return None if after == image.offline_replicas else after
+
+
+def _set_offline(
+    offline_replicas: dict[TopicPartition, frozenset[int]],
+    topic: str,
+    state: UpdateMetadataPartitionState,
+    live: set[int],
+) -> None:
+    if state.offline_replicas or offline_replicas:
+        key = TopicPartition(topic, state.partition_index)
+        offline = live.intersection(state.offline_replicas)
+        if offline:
+            offline_replicas[key] = frozenset(offline)
+        else:
+            offline_replicas.pop(key, None)
 
 
 def _broker_changes(request: UpdateMetadataRequest, image: ClusterImage) -> Iterator[Change]:

@@ -10,7 +10,7 @@ from penstock.broker.metadata.controller_requests import UpdateResult
 from penstock.broker.pacer import Pacer
 from penstock.broker.workers import Workers
 from penstock.cluster.store import MetadataStore
-from penstock.controller.broker_updates import BrokerUpdate, metadata_changes
+from penstock.controller.broker_updates import BrokerUpdate, OfflineReplicas, metadata_changes
 from penstock.controller.brokers import claim_controller
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerRecord, Change, Put
@@ -50,7 +50,9 @@ class LocalContext:
     def rules(self, image: ClusterImage) -> ElectionRules:
         return ElectionRules(lambda _topic: False)
 
-    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> SentRequests:
+    def open_channels(
+        self, image: ClusterImage, on_result: ResultListener, offline_replicas: OfflineReplicas
+    ) -> SentRequests:
         self.channels = SentRequests()
         return self.channels
 

@@ -43,21 +43,33 @@ ALONE_SETTINGS = {
 class RunningCluster:
     """Brokers by id. One that has been stopped can be started again."""
 
-    def __init__(self, directory: Path, socket: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, directory: Path, socket: Path, settings: Mapping[str, str], log_dirs: int
+    ) -> None:
         self._directory = directory
+        self._log_dirs = log_dirs
         self._settings = {**CLUSTER_SETTINGS, "metadata.store.socket": str(socket), **settings}
         self.brokers: dict[int, RunningBroker] = {}
         self._stacks: dict[int, ExitStack] = {}
 
     def start(self, broker_id: int) -> RunningBroker:
         stack = ExitStack()
-        settings = {"node.id": str(broker_id), **self._settings}
+        settings = {
+            "node.id": str(broker_id),
+            "log.dirs": ",".join(map(str, self.log_dirs(broker_id))),
+            **self._settings,
+        }
         broker = stack.enter_context(
             running_broker(self._directory / f"broker-{broker_id}", settings)
         )
         self._stacks[broker_id] = stack
         self.brokers[broker_id] = broker
         return broker
+
+    def log_dirs(self, broker_id: int) -> list[Path]:
+        """The log directories of a broker."""
+        names = ["data", *(f"data-{number}" for number in range(1, self._log_dirs))]
+        return [self._directory / f"broker-{broker_id}" / name for name in names]
 
     def stop(self, broker_id: int) -> None:
         del self.brokers[broker_id]
@@ -113,12 +125,19 @@ class RunningCluster:
 
 @contextmanager
 def running_cluster(
-    directory: Path, *, brokers: int, settings: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    brokers: int,
+    settings: Mapping[str, str] | None = None,
+    log_dirs: int = 1,
 ) -> Iterator[RunningCluster]:
-    """Starts brokers 0, 1, … that share a store; stops those that still run at the end."""
+    """Starts brokers 0, 1, … that share a store; stops those that still run at the end.
+
+    Each has so many `log_dirs`.
+    """
     socket = directory / "store.sock"
     server = StoreServer(EmbeddedStore(directory / "metadata.db"), socket)
-    cluster = RunningCluster(directory, socket, settings or {})
+    cluster = RunningCluster(directory, socket, settings or {}, log_dirs)
     try:
         for broker_id in range(brokers):
             cluster.start(broker_id)

@@ -243,3 +243,12 @@ def test_one_event_with_ten_thousand_partitions_is_one_update_for_each_broker() 
     assert [len(update.partitions) for update in updates.values()] == [10_002, 10_002]
     puts = [c for c in updates[0].metadata if isinstance(c, Put)]
     assert len([c for c in puts if isinstance(c.record, PartitionRecord)]) == 10_002
+
+
+def test_partitions_with_other_offline_replicas_are_announced_again() -> None:
+    image = cluster(0, 1, 2)
+    add_topic(image, "t", (0, 1), (1, 2))
+    updates = broker_updates(image, [], changed_replicas=[T0, TopicPartition("deleted", 0)])
+    assert sorted(updates) == [0, 1, 2]
+    assert updates[2].metadata == [Put(state(image, "t"))]
+    assert not updates[0].partitions, "replicas know their states already"

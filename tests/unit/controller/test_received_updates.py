@@ -1,12 +1,17 @@
-"""Control requests with values that no partition or broker can have are refused as a whole."""
+"""Updates from requests: offline replicas; impossible values are refused as a whole."""
 
 import pytest
 
+from penstock.controller.broker_updates import BrokerUpdate, full_update
+from penstock.controller.control_requests import ControlRequests
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Put
 from penstock.controller.received_updates import (
     update_of_leader_and_isr,
     update_of_update_metadata,
 )
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -19,7 +24,7 @@ from penstock.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
     UpdateMetadataTopicState,
 )
-from tests.support.cluster.images import image_of
+from tests.support.cluster.images import add_topic, image_of, state
 
 
 @pytest.mark.parametrize(
@@ -63,3 +68,28 @@ def test_metadata_with_an_unknown_security_protocol() -> None:
     request = UpdateMetadataRequest(live_brokers=[UpdateMetadataBroker(3, endpoints=[endpoint])])
     with pytest.raises(KafkaError, match=r"broker 3 .*unknown security protocol 9"):
         update_of_update_metadata(request, image_of(0))
+
+
+def test_offline_replicas_of_live_brokers_are_received() -> None:
+    sender = image_of(0, 1)
+    add_topic(sender, "t", (0, 1, 7), (1, 0))
+    keys = TopicPartition("t", 0), TopicPartition("t", 1)
+    offline = {keys[0]: frozenset({1}), keys[1]: frozenset({0})}
+    full = full_update(sender, 0)
+
+    def received(
+        update: BrokerUpdate, offline: dict[TopicPartition, frozenset[int]]
+    ) -> BrokerUpdate:
+        request = ControlRequests(sender, "PLAINTEXT", offline).of(update)[0]
+        assert isinstance(request, UpdateMetadataRequest)
+        return update_of_update_metadata(request, receiver)
+
+    receiver = ClusterImage()
+    first = received(full, offline)
+    assert first.offline_replicas == offline, "broker 7 is down"
+    assert first.offline_replicas is not None
+    receiver.offline_replicas = first.offline_replicas
+    assert received(full, offline).offline_replicas is None
+    delta = BrokerUpdate(1, 1, 1, metadata=[Put(state(sender, "t", 1))])
+    assert received(delta, {}).offline_replicas == {keys[0]: frozenset({1})}
+    assert received(full, {}).offline_replicas == {}

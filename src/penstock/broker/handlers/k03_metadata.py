@@ -6,7 +6,7 @@ from uuid import UUID
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
-from penstock.broker.metadata.reachability import leader_error, reachable_brokers
+from penstock.broker.metadata.reachability import leader_error, offline_replicas, reachable_brokers
 from penstock.broker.metadata.topic_creator import TopicCreator
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.request import HandlerResult, Request, Response
@@ -191,7 +191,7 @@ def _partition(
         record.leader_epoch,
         list(replicas),
         list(record.isr),
-        [replica for replica in replicas if replica not in reachable],
+        offline_replicas(context.image, record.key, replicas, reachable),
     )
 
 

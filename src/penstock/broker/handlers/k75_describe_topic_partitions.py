@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.metadata.reachability import leader_error, reachable_brokers
+from penstock.broker.metadata.reachability import leader_error, offline_replicas, reachable_brokers
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.request import HandlerResult, Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -117,7 +117,7 @@ def _topic(
                 list(state.isr),
                 [],
                 [],
-                [replica for replica in assignment.replicas if replica not in reachable],
+                offline_replicas(context.image, state.key, assignment.replicas, reachable),
             )
         )
     return DescribeTopicPartitionsResponseTopic(

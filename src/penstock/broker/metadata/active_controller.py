@@ -18,6 +18,7 @@ from penstock.broker.workers import Workers
 from penstock.cluster.store import CommittedChanges, Snapshot
 from penstock.controller.broker_updates import (
     BrokerUpdate,
+    OfflineReplicas,
     ReplicaStops,
     broker_updates,
     deletion_errors,
@@ -38,6 +39,8 @@ from penstock.controller.metadata import (
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.reactions import ControllerReactions, ControlResponse, HandledFacts
 from penstock.controller.result import ControllerResult
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -73,8 +76,16 @@ class ControllerContext(Protocol):
     def rules(self, image: ClusterImage) -> ElectionRules:
         """Returns the election rules that follow from the settings in the image."""
 
-    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> ControllerChannels:
-        """Returns channels to the brokers of the image, which passes responses to `on_result`."""
+    def open_channels(
+        self,
+        image: ClusterImage,
+        on_result: ResultListener,
+        offline_replicas: OfflineReplicas,
+    ) -> ControllerChannels:
+        """Returns channels to the brokers of the image, which passes responses to `on_result`.
+
+        `offline_replicas` are always the current ones.
+        """
 
     def apply_update(self, update: BrokerUpdate) -> Awaitable[UpdateResult]:
         """Applies an update to the controller's own broker."""
@@ -97,7 +108,11 @@ class ActiveController:
         """Replicas to stop with the next changes, as the decision behind them says."""
         self._context = context
         self._workers = workers
-        self._channels = context.open_channels(image, self._add_response)
+        self._channels = context.open_channels(
+            image, self._add_response, self.reactions.offline_replicas
+        )
+        self._changed_replicas: frozenset[TopicPartition] = frozenset()
+        """Partitions to send with the next changes, because their offline replicas changed."""
         self._responses: deque[ControlResponse] = deque()
         self._is_started = False
         self.on_response: Callable[[], None] = lambda: None
@@ -160,16 +175,22 @@ class ActiveController:
         stops, self.stops = self.stops, {}
         updates: dict[int, BrokerUpdate] = {}
         if self._is_started:
-            updates = broker_updates(self.image, changes, stops, self.reactions.awaiting)
+            updates = self._updates(changes, stops)
         self.reactions.observe(self.image, changes)
         self.image.apply(changes)
         return updates
+
+    def _updates(self, changes: Sequence[Change], stops: ReplicaStops) -> dict[int, BrokerUpdate]:
+        changed_replicas, self._changed_replicas = self._changed_replicas, frozenset()
+        return broker_updates(self.image, changes, stops, self.reactions.awaiting, changed_replicas)
 
     # --- reactions
 
     def decide(self, image: ClusterImage) -> ControllerResult[HandledFacts]:
         """Returns what follows from the changes and responses so far. It may run on a thread."""
-        return self.reactions.decide(image, self._context.rules(image))
+        result = self.reactions.decide(image, self._context.rules(image))
+        self._changed_replicas = result.response.changed_replicas
+        return result
 
     async def finish(self, facts: HandledFacts) -> None:
         """Ends a decision whose changes have been applied."""
@@ -200,22 +221,29 @@ class ActiveController:
         self.on_response()
 
     def _keep_response(self, response: ControlResponse) -> None:
-        """Keeps a response, without errors of replicas that no other broker could replace."""
+        """Keeps a response, with the errors of replicas that are offline, or were until now.
+
+        A broker that is alone stays the leader of partitions that no other broker could lead.
+        """
+        offline = self.reactions.offline_replicas
+        is_alone = len(self.image.brokers) == 1
         errors = {
             key: error
             for key, error in response.partition_errors.items()
-            if (topic := self.image.topics.get(key.topic)) is not None
-            and len(topic.assignments[key.partition].replicas) > 1
+            if (error is not ErrorCode.NONE or key in offline)
+            and (topic := self.image.topics.get(key.topic)) is not None
+            and (assignment := topic.assignments.get(key.partition)) is not None
+            and not (is_alone and len(assignment.replicas) == 1)
         }
         self._responses.append(response._replace(partition_errors=errors))
 
     # --- updates
 
     async def send_stops(self) -> None:
-        """Sends the stops of a decision that changes nothing."""
-        if self.stops:
+        """Sends the stops of a decision that changes nothing, and offline replicas."""
+        if self.stops or self._changed_replicas:
             stops, self.stops = self.stops, {}
-            await self._send(broker_updates(self.image, [], stops, self.reactions.awaiting))
+            await self._send(self._updates([], stops))
 
     async def _send(self, updates: Mapping[int, BrokerUpdate]) -> None:
         for broker_id, update in updates.items():
@@ -223,7 +251,10 @@ class ActiveController:
                 self._channels.send(self.image.brokers[broker_id], update)
         update_of_own_broker = updates.get(self.broker_id)
         if update_of_own_broker is not None:
-            result = await self._context.apply_update(update_of_own_broker)
+            offline_replicas = dict(self.reactions.offline_replicas)
+            result = await self._context.apply_update(
+                update_of_own_broker._replace(offline_replicas=offline_replicas)
+            )
             self._keep_response(
                 ControlResponse(
                     self.broker_id,

@@ -9,12 +9,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.inter_broker.client import InterBrokerClient
-from penstock.controller.broker_updates import BrokerUpdate, deletion_errors
+from penstock.controller.broker_updates import BrokerUpdate, OfflineReplicas, deletion_errors
 from penstock.controller.control_merging import merge
 from penstock.controller.control_requests import (
     ControlRequest,
@@ -49,7 +50,8 @@ class ControlResult(NamedTuple):
     error: ErrorCode
     """Why the broker refused a request as a whole, such as STALE_CONTROLLER_EPOCH."""
     partition_errors: Mapping[TopicPartition, ErrorCode]
-    """The replicas that could not be made leader or follower; KAFKA_STORAGE_ERROR: offline."""
+    """Errors of replicas that could not be made leader or follower; KAFKA_STORAGE_ERROR: offline.
+    NONE for the others."""
     stop_errors: Mapping[TopicPartition, ErrorCode]
     """The replicas that were deleted, with NONE, and those that could not be."""
 
@@ -61,8 +63,8 @@ class ControllerChannelManager:
     """The queues of all other brokers, while this broker is the controller.
 
     `image` is that of the controller; `send` reads it at once. `on_result` is called on the event
-    loop with each response. `offline_replicas` returns the replicas in failed log directories of
-    live brokers.
+    loop with each response. `offline_replicas` are the replicas in failed log directories of live
+    brokers, always the current ones.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class ControllerChannelManager:
         image: ClusterImage,
         clock: Clock,
         on_result: ResultListener,
-        offline_replicas: Callable[[], Mapping[TopicPartition, frozenset[int]]] = dict,
+        offline_replicas: OfflineReplicas = MappingProxyType({}),
     ) -> None:
         self._image = image
         self._listener = config.inter_broker_listener
@@ -107,7 +109,7 @@ class ControllerChannelManager:
 
     def _requests_of_event(self, update: BrokerUpdate) -> ControlRequests:
         if self._event is None or self._event[0] is not update.metadata:
-            requests = ControlRequests(self._image, self._listener, self._offline_replicas())
+            requests = ControlRequests(self._image, self._listener, self._offline_replicas)
             self._event = update.metadata, requests
         return self._event[1]
 
@@ -215,12 +217,11 @@ def _partition_errors(
     names: dict[UUID, str] = {topic.topic_id: topic.topic_name for topic in request.topic_states}
     for topic in response.topics:
         for state in topic.partition_errors:
-            if state.error_code and topic.topic_id in names:
+            if topic.topic_id in names:
                 key = TopicPartition(names[topic.topic_id], state.partition_index)
                 yield key, error_code_of(state.error_code)
     for state in response.partition_errors:
-        if state.error_code:
-            yield (
-                TopicPartition(state.topic_name, state.partition_index),
-                error_code_of(state.error_code),
-            )
+        yield (
+            TopicPartition(state.topic_name, state.partition_index),
+            error_code_of(state.error_code),
+        )

@@ -7,7 +7,7 @@ from penstock.broker.metadata.active_controller import ControllerChannels
 from penstock.broker.metadata.controller_channel import ControllerChannelManager, ResultListener
 from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.topic_rules import election_rules
-from penstock.controller.broker_updates import BrokerUpdate
+from penstock.controller.broker_updates import BrokerUpdate, OfflineReplicas
 from penstock.controller.image import ClusterImage
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.core.clock import Clock
@@ -29,8 +29,13 @@ class BrokerControllerContext(NamedTuple):
     def rules(self, image: ClusterImage) -> ElectionRules:
         return election_rules(self.config, image)
 
-    def open_channels(self, image: ClusterImage, on_result: ResultListener) -> ControllerChannels:
-        return ControllerChannelManager(self.config, image, self.clock, on_result)
+    def open_channels(
+        self,
+        image: ClusterImage,
+        on_result: ResultListener,
+        offline_replicas: OfflineReplicas,
+    ) -> ControllerChannels:
+        return ControllerChannelManager(self.config, image, self.clock, on_result, offline_replicas)
 
     async def apply_update(self, update: BrokerUpdate) -> UpdateResult:
         return await self.requests.apply(update)

@@ -105,6 +105,8 @@ class ControllerRequests:
     async def _apply(self, update: BrokerUpdate) -> UpdateResult:
         self._controller_epoch = max(self._controller_epoch, update.controller_epoch)
         changes = metadata_changes(self._metadata.image, update)
+        if update.offline_replicas is not None:
+            self._metadata.image.offline_replicas = update.offline_replicas
         if update.is_full:
             # Before a replica becomes that of a coordinator, which takes unknown topics for
             # deleted ones.

@@ -224,6 +224,21 @@ class ReplicaManager:
             if self.fetchers is not None:
                 self.fetchers.restart(key)
 
+    async def on_dir_failed(self, log_dir: LogDir) -> list[TopicPartition]:
+        """Stops the replicas whose log directory has failed; returns their partitions.
+
+        Followers stop fetching, and requests that wait for watermarks or records get an error.
+        """
+        replicas = [replica for replica in self if replica.partition.key in log_dir.logs]
+        keys = [replica.partition.key for replica in replicas]
+        if self.fetchers is not None:
+            await self.fetchers.remove(keys)
+        async for part in self._pacer.each(chunks(replicas, _UPDATES_AT_ONCE)):
+            for replica in part:
+                replica.fail_delayed_operations(ErrorCode.KAFKA_STORAGE_ERROR)
+                replica.complete_delayed_fetches()
+        return keys
+
     # --- updates from the controller
 
     async def apply_updates(
@@ -303,6 +318,11 @@ class ReplicaManager:
             await self.fetchers.remove(keys)
         errors = dict.fromkeys(keys, ErrorCode.NONE)
         removed = [stop.key for stop in stops if stop.delete]
+        for stop in stops:
+            hosted = self.by_topic.get(stop.key.topic, {}).get(stop.key.partition)
+            if hosted is not None and stop.leader_epoch > hosted.partition.leader_epoch:
+                # Another broker leads, in an epoch that this replica does not get.
+                hosted.resign()
         for listener in self.leadership_listeners:
             listener([], keys)
         deletion = self._remove(removed)

@@ -42,6 +42,8 @@ class PartitionStatus(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     min_isr: int
+    offline_replicas: tuple[int, ...] = ()
+    """Replicas on brokers that are down, or in failed log directories."""
 
     @property
     def problems(self) -> list[str]:
@@ -107,7 +109,14 @@ def read_status(admin: "Admin", topics: Iterable[str] | None = None) -> ClusterS
     return ClusterStatus(
         cluster,
         [
-            PartitionStatus(key, item.leader, item.replicas, item.isr, min_isrs.get(key.topic, 1))
+            PartitionStatus(
+                key,
+                item.leader,
+                item.replicas,
+                item.isr,
+                min_isrs.get(key.topic, 1),
+                item.offline_replicas,
+            )
             for key, item in partitions.items()
         ],
         list(_replica_statuses(admin, {node.id for node in cluster.nodes}, partitions)),
@@ -142,7 +151,8 @@ def _replica_statuses(
         TopicPartitionReplica(*key, broker)
         for key, partition in partitions.items()
         for broker in partition.replicas
-        if broker in brokers
+        # Those in a failed log directory would not return their offsets before the timeout.
+        if broker in brokers and broker not in partition.offline_replicas
     ]
     led = [key for key, partition in partitions.items() if partition.leader in brokers]
     try:
@@ -204,7 +214,10 @@ def _print(out: Output, status: ClusterStatus, *, every_replica: bool) -> None:
     if needing:
         out.line("")
         out.table(
-            ["Topic", "Partition", "Problem", "Leader", "Replicas", "ISR", "Min ISR"],
+            [
+                *("Topic", "Partition", "Problem", "Leader", "Replicas", "ISR", "Min ISR"),
+                "Offline replicas",
+            ],
             [
                 (
                     *partition.partition,
@@ -213,6 +226,7 @@ def _print(out: Output, status: ClusterStatus, *, every_replica: bool) -> None:
                     _numbers(partition.replicas),
                     _numbers(partition.isr),
                     partition.min_isr,
+                    _numbers(partition.offline_replicas),
                 )
                 for partition in needing
             ],

@@ -83,6 +83,8 @@ class LogDir:
         """Whether the machine stopped without a clean shutdown before the directory was loaded."""
         self.logs: dict[TopicPartition, Log] = {}
         self.error: KafkaStorageError | None = None
+        self.on_failed: Callable[[], None] = lambda: None
+        """Called when the directory fails after the start, on the thread that noticed it."""
         self.load_errors: dict[TopicPartition, KafkaStorageError] = {}
         """Partitions whose files are invalid; they are offline, the others are not."""
         self.future_directories: dict[TopicPartition, str] = {}
@@ -435,6 +437,7 @@ class LogDir:
         if self.error is None:
             store_failed_marker(self._disk, self.path)
             logger.error("%s", self.take_offline(error).message)
+            self.on_failed()
 
     def failure_of(self, error: Exception) -> KafkaStorageError:
         """Calls `fail`; returns the error for the operation that could not be done."""

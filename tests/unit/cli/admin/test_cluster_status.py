@@ -126,6 +126,7 @@ def test_the_document(status: ClusterStatus, capsys: pytest.CaptureFixture[str])
         "replicas": [2],
         "isr": [2],
         "min_isr": 2,
+        "offline_replicas": [],
         "problems": ["offline", "under min ISR"],
     }
     assert document["replicas"][1]["lag"] == 3
