@@ -132,7 +132,8 @@ def test_requests_arrive_in_order_and_errors_come_back() -> None:
             assert names(broker)[4:] == ["StopReplica"]
             created, stopped = controller.results[1:]
             assert created.partition_errors == {
-                TopicPartition("t", 1): ErrorCode.KAFKA_STORAGE_ERROR
+                TopicPartition("t", 0): ErrorCode.NONE,
+                TopicPartition("t", 1): ErrorCode.KAFKA_STORAGE_ERROR,
             }
             assert stopped.stop_errors == {TopicPartition("t", 0): ErrorCode.NONE}
             assert {result.error for result in controller.results} == {ErrorCode.NONE}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from penstock.protocol.messages.offset_commit import (
 )
 from tests.support.broker.in_process import RunningBroker, WireClient
 from tests.support.broker.simulated_followers import ReplicatedTopic, with_followers
+from tests.support.cluster.brokers import running_cluster
 from tests.support.coordinator.group_client import committed, fetched_group, find_group, wait_until
 from tests.support.protocol.requests import make_topic
 
@@ -186,3 +188,16 @@ def test_a_transactional_id_waits_for_the_followers(
         assert pending.is_waiting()
         topic.set_state(leader=7)
         assert pending.result().error_code == ErrorCode.NOT_COORDINATOR
+
+
+def test_too_few_brokers_for_internal_topics_are_explained(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=["g"])
+    with running_cluster(tmp_path, brokers=2) as cluster, cluster.connect(0) as client:
+        (coordinator,) = client.request(request, 4).coordinators
+    assert coordinator.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    messages = [record.getMessage() for record in caplog.records]
+    (message,) = [text for text in messages if text.startswith("__consumer_offsets")]
+    assert "offsets.topic.replication.factor is 3, and 2 brokers are up" in message
+    assert "or all brokers are restarted with offsets.topic.replication.factor=2" in message

@@ -6,14 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 
-from penstock.client import Producer
+from penstock.client import Consumer, Producer
 from penstock.client.admin import NewTopic
 from penstock.client.admin.admin import Admin
 from tests.support.broker.process import PenstockBroker
@@ -236,7 +236,31 @@ def test_an_invalid_setting_is_one_line(tmp_path: Path) -> None:
 # --- penstock cluster up
 
 
-def run_for_development(tmp_path: Path, *options: str) -> None:
+def use_coordinators(bootstrap: str) -> None:
+    """Commits a transaction, and the offset of a group that reads it."""
+    with Producer(bootstrap_servers=bootstrap, transactional_id="x") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"value").result(60)
+        producer.commit_transaction()
+    with Consumer(
+        bootstrap_servers=bootstrap,
+        group_id="g",
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
+        consumer.subscribe(["t"])
+        wait_until(lambda: bool(consumer.poll(1)))
+        consumer.commit()
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        topics = admin.describe_topics(["__consumer_offsets", "__transaction_state"])
+        for topic in topics.values():
+            assert {len(partition.replicas) for partition in topic.partitions} == {2}
+
+
+def run_for_development(
+    tmp_path: Path, *options: str, use: Callable[[str], None] = lambda bootstrap: None
+) -> None:
     """Starts a cluster of two brokers, creates a topic, and ends it with Ctrl-C."""
     command = [str(Path(sys.executable).with_name("penstock")), "cluster", "up", "--port", "0"]
     process = subprocess.Popen(
@@ -254,6 +278,7 @@ def run_for_development(tmp_path: Path, *options: str) -> None:
             wait_until(lambda: broker_ids(admin) == [0, 1])
             admin.create_topics([NewTopic("t", num_partitions=1)])
             assert len(admin.describe_topics(["t"])["t"].partitions[0].replicas) == 2
+        use(bootstrap)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     finally:
@@ -263,7 +288,13 @@ def run_for_development(tmp_path: Path, *options: str) -> None:
 
 
 def test_a_cluster_for_development_ends_with_ctrl_c(tmp_path: Path) -> None:
-    run_for_development(tmp_path)
+    settings = (
+        "offsets.topic.num.partitions=2",
+        "transaction.state.log.num.partitions=2",
+        "group.initial.rebalance.delay.ms=0",
+    )
+    options = [option for setting in settings for option in ("--set", setting)]
+    run_for_development(tmp_path, *options, use=use_coordinators)
 
 
 def test_a_cluster_for_development_may_use_zookeeper(

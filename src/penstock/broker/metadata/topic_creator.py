@@ -15,6 +15,7 @@ from penstock.controller.image import ClusterImage
 from penstock.controller.result import ControllerResult
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from penstock.net.client.errors import error_code_of
 from penstock.net.server.limits import LogRateLimiter
 from penstock.protocol.messages.create_topics import (
@@ -37,6 +38,11 @@ class NamedTopic(Protocol):
 
 _MAX_ATTEMPTS = 4
 """How often topics that there is no room for are left out; the last time, all of them are."""
+
+_REPLICATION_SETTINGS = {
+    GROUP_METADATA_TOPIC: "offsets.topic.replication.factor",
+    TRANSACTION_STATE_TOPIC: "transaction.state.log.replication.factor",
+}
 
 R = TypeVar("R")
 T = TypeVar("T", bound=NamedTopic)
@@ -133,6 +139,18 @@ class TopicCreator:
         if result.error_code:
             raise KafkaError(error_code_of(result.error_code), result.error_message or "")
 
+    def _explain(self, name: str, replication_factor: int, error: KafkaError) -> str:
+        setting = _REPLICATION_SETTINGS.get(name)
+        if error.code is not ErrorCode.INVALID_REPLICATION_FACTOR or setting is None:
+            return error.message
+        brokers = len(self._image.brokers)
+        return (
+            f"{setting} is {replication_factor}, and {brokers} "
+            f"{'broker is' if brokers == 1 else 'brokers are'} up; clients get "
+            f"COORDINATOR_NOT_AVAILABLE until more brokers are started, or all brokers are "
+            f"restarted with {setting}={brokers}"
+        )
+
     async def create_internal(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
@@ -155,7 +173,7 @@ class TopicCreator:
                 logger.error(
                     "%s cannot be created: %s (%d such lines were left out)",
                     name,
-                    error.message,
+                    self._explain(name, replication_factor, error),
                     suppressed,
                 )
             raise

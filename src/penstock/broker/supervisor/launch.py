@@ -6,7 +6,7 @@ broker or with several. The others get the next ids, the next ports, and subdire
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.config.listeners import ListenerSpec
@@ -21,15 +21,31 @@ class BrokerLaunch(NamedTuple):
     settings: dict[str, str]
 
 
+_MAX_REPLICAS: Final = 3
+
+
+def replication_settings(brokers: int) -> dict[str, str]:
+    """Returns the settings of internal topics that a cluster of so many brokers allows.
+
+    Kafka's defaults need three brokers. As with those, one broker may be down.
+    """
+    replicas = min(brokers, _MAX_REPLICAS)
+    return {
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+    }
+
+
 def plan_launches(
     config: BrokerConfig, count: int, *, rack: str, socket: Path | None, request_memory: int
 ) -> list[BrokerLaunch]:
     """Returns the processes for `count` brokers with the ids from `node.id` on.
 
-    `rack` is the rack of all of them if `broker.rack` is not set; `socket` is the supervisor's
-    metadata store, None if they use another one; `request_memory` is what each of them may use for
-    the requests in progress. Raises ConfigError if two listeners would have the
-    same port.
+    `rack` is the rack of all of them if `broker.rack` is not set. `socket` is the supervisor's
+    metadata store, None if they use another one, which brokers of other machines may use too.
+    `request_memory` is what each of them may use for the requests in progress. Raises ConfigError
+    if two listeners would have the same port.
     """
     first_id = config.int("node.id")
     launches = []
@@ -39,7 +55,9 @@ def plan_launches(
         listeners = _shifted(config.listeners, index)
         for spec in listeners:
             _claim_port(ports, spec, broker_id)
-        settings = dict(config.texts()) | {
+        settings = {} if socket is None else replication_settings(count)
+        settings |= config.texts()
+        settings |= {
             "node.id": str(broker_id),
             "listeners": ",".join(map(str, listeners)),
             "request.memory.max.bytes": str(request_memory),

@@ -10,8 +10,6 @@ from penstock.cli.logging_setup import LogFormat, set_up_logging
 from penstock.cli.options import option
 from penstock.cli.serve import LogLevel, run_brokers
 
-_MAX_REPLICAS = 3
-
 
 def up(
     brokers: int = option("--brokers", default=3, min=1, help="The number of brokers."),
@@ -57,10 +55,15 @@ def up_settings(
     brokers: int, port: int, directory: Path, zookeeper: str | None, settings: Sequence[str]
 ) -> list[str]:
     """Returns the settings of the cluster; the last one of a name counts."""
+    from penstock.broker.supervisor.launch import replication_settings
+
+    internal = replication_settings(brokers)
+    replicas = internal["offsets.topic.replication.factor"]
     defaults = [
         f"listeners=PLAINTEXT://127.0.0.1:{port}",
         f"log.dirs={directory}",
-        f"default.replication.factor={min(brokers, _MAX_REPLICAS)}",
+        f"default.replication.factor={replicas}",
+        *(f"{name}={value}" for name, value in internal.items()),
     ]
     if zookeeper is not None:
         defaults.append(f"zookeeper.connect={zookeeper}")

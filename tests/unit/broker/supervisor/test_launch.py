@@ -27,6 +27,9 @@ def test_the_first_broker_keeps_its_settings_and_the_others_get_the_next() -> No
             "request.memory.max.bytes": "7",
             "broker.rack": "h",
             "metadata.store.socket": "/d/s.sock",
+            "offsets.topic.replication.factor": "2",
+            "transaction.state.log.replication.factor": "2",
+            "transaction.state.log.min.isr": "1",
         },
     )
     assert second.broker_id == 1
@@ -82,3 +85,25 @@ def test_listeners_that_would_share_a_port_are_refused() -> None:
 def test_a_port_above_the_highest_is_refused() -> None:
     with pytest.raises(ConfigError, match="broker 1 would listen on port 65536"):
         launches(2, listeners="PLAINTEXT://:65535")
+
+
+@pytest.mark.parametrize(("count", "factor", "min_isr"), [(2, 2, 1), (3, 3, 2), (5, 3, 2)])
+def test_internal_topics_have_as_many_replicas_as_there_are_brokers(
+    count: int, factor: int, min_isr: int
+) -> None:
+    for launch in launches(count):
+        assert launch.settings["offsets.topic.replication.factor"] == str(factor)
+        assert launch.settings["transaction.state.log.replication.factor"] == str(factor)
+        assert launch.settings["transaction.state.log.min.isr"] == str(min_isr)
+
+
+def test_the_replicas_of_internal_topics_can_be_set() -> None:
+    (first, _) = launches(2, offsets_topic_replication_factor="1")
+    assert first.settings["offsets.topic.replication.factor"] == "1"
+    assert first.settings["transaction.state.log.replication.factor"] == "2"
+
+
+def test_brokers_of_a_larger_cluster_keep_the_defaults() -> None:
+    config = BrokerConfig.from_properties({"zookeeper.connect": "z:2181"}, hostname="h")
+    (first, _) = plan_launches(config, 2, rack="h", socket=None, request_memory=7)
+    assert "offsets.topic.replication.factor" not in first.settings
