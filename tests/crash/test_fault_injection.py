@@ -17,13 +17,13 @@ from penstock.storage.log.flush_task import FlushTask
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_manager import LogManager
 from tests.support.faults.injection import InjectionError, run_seed
+from tests.support.seeds import seeds
 
-SEEDS = 200
 PLANTED_SEEDS = range(300)
 """The seeds that may run until a planted fault is found."""
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(200, always=40))
 def test_a_seed(seed: int) -> None:
     run_seed(seed)
 

@@ -8,6 +8,7 @@ import pytest
 from penstock.coordinator.group.consumer.model import ConsumerGroupState
 from tests.sim.consumer_member import Consumer, Subscription
 from tests.sim.consumer_simulation import Faults, Simulation, every_partition
+from tests.support.seeds import seeds
 
 STORM_MS = 90_000
 CALM_MS = 60_000
@@ -74,7 +75,7 @@ def subscribed(simulation: Simulation, members: list[Consumer]) -> set[str]:
     return {name for member in members for name in group.topics_of(group.members[member.member_id])}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, always=10))
 def test_the_group_recovers_after_faults(seed: int) -> None:
     """After the faults every partition has one owner, and the log restores the same state."""
     simulation, members = run_with_faults(seed)

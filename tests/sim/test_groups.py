@@ -8,6 +8,7 @@ import pytest
 from tests.sim.group_client import Client
 from tests.sim.group_simulation import GROUP, PARTITIONS, RESET, Faults, Simulation
 from tests.support.coordinator.groups import commit_request
+from tests.support.seeds import seeds
 
 STORM_MS = 90_000
 CALM_MS = 120_000
@@ -59,7 +60,7 @@ def run_with_faults(seed: int) -> tuple[Simulation, list[Client]]:
     return simulation, clients
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, always=10))
 def test_the_group_recovers_after_faults(seed: int) -> None:
     """After the faults every partition has one owner, and the log restores the same state."""
     simulation, clients = run_with_faults(seed)

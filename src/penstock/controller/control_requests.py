@@ -39,10 +39,6 @@ from penstock.protocol.messages.update_metadata import (
     UpdateMetadataTopicState,
 )
 
-LEADER_AND_ISR_VERSION: Final = 7
-UPDATE_METADATA_VERSION: Final = 8
-STOP_REPLICA_VERSION: Final = 4
-
 LEADER_DURING_DELETE: Final = -2
 """The leader of a partition of a deleted topic in UpdateMetadata."""
 FULL: Final = 2

@@ -1,17 +1,14 @@
 """Leader elections: when brokers fail or start, on request, and for the balance (R5, R7, R8)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from penstock.controller.broker_updates import ReplicaStop
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Assignment,
-    BrokerKey,
-    BrokerRecord,
     Change,
-    Delete,
     PartitionRecord,
     Put,
 )
@@ -102,34 +99,6 @@ def add_partition_states(
             )
             if after is not None:
                 changes.add(after)
-
-
-def broker_down(
-    image: ClusterImage, broker_ids: Iterable[int], rules: ElectionRules
-) -> list[Change]:
-    """Removes brokers whose sessions have ended from ISRs and leaderships (R7)."""
-    failed = [broker_id for broker_id in dict.fromkeys(broker_ids) if broker_id in image.brokers]
-    live = image.brokers.keys() - set(failed)
-    deletes: list[Change] = [Delete(BrokerKey(broker_id)) for broker_id in failed]
-    return deletes + update_partition_states(image, live, rules)
-
-
-def broker_up(image: ClusterImage, broker: BrokerRecord, rules: ElectionRules) -> list[Change]:
-    """Registers a broker, for the first time or again.
-
-    Partitions that only it can lead get their leader back. If the controller has not noticed the
-    end of its last session, the broker is treated as restarted.
-    """
-    registered = image.brokers.get(broker.broker_id)
-    if registered is not None and broker.epoch <= registered.epoch:
-        raise KafkaError(
-            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            f"broker {broker.broker_id} is already registered with epoch {registered.epoch}",
-            remedy="stop the other broker with this id, or give this one another broker.id",
-        )
-    registration: list[Change] = [Put(broker)]
-    live = image.brokers.keys() | {broker.broker_id}
-    return registration + update_partition_states(image, live, rules, restarted={broker.broker_id})
 
 
 def elect_leaderless(image: ClusterImage, rules: ElectionRules) -> list[Change]:

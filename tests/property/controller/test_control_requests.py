@@ -17,9 +17,6 @@ from penstock.controller.broker_updates import (
     metadata_changes,
 )
 from penstock.controller.control_requests import (
-    LEADER_AND_ISR_VERSION,
-    STOP_REPLICA_VERSION,
-    UPDATE_METADATA_VERSION,
     ControlRequests,
 )
 from penstock.controller.image import ClusterImage
@@ -65,6 +62,10 @@ from penstock.protocol.messages.update_metadata import (
 )
 
 M = TypeVar("M", bound=Message)
+
+LEADER_AND_ISR_VERSION = 7
+UPDATE_METADATA_VERSION = 8
+STOP_REPLICA_VERSION = 4
 
 EPOCHS = st.integers(0, 2**31 - 1)
 BROKER_IDS = st.integers(0, 5)

@@ -21,8 +21,6 @@ from penstock.controller.election import (
     PREFERRED,
     UNCLEAN,
     balance_leaders,
-    broker_down,
-    broker_up,
     controlled_shutdown,
     elect_leaderless,
     elect_leaders,
@@ -74,7 +72,7 @@ from penstock.protocol.messages.elect_leaders import (
     ElectLeadersTopicPartitions,
 )
 from tests.support.cluster.controller_start import become_controller, register_as_controller
-from tests.support.cluster.images import broker, check_committable, ids
+from tests.support.cluster.images import broker, broker_down, broker_up, check_committable, ids
 
 BROKERS = range(5)
 RACKS = {0: "a", 1: "a", 2: "b", 3: "b", 4: None}

@@ -5,12 +5,15 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from penstock.controller.election import update_partition_states
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Assignment,
+    BrokerKey,
     BrokerRecord,
     Change,
     ControllerEpochRecord,
+    Delete,
     Endpoint,
     PartitionRecord,
     Put,
@@ -98,3 +101,23 @@ def check_committable(changes: Sequence[Change]) -> None:
     """No key twice: the changes are one atomic multi."""
     keys = [c.record.key if isinstance(c, Put) else c.key for c in changes]
     assert len(set(keys)) == len(keys), f"a key is changed twice: {keys}"
+
+
+def broker_down(
+    image: ClusterImage, broker_ids: Iterable[int], rules: ElectionRules
+) -> list[Change]:
+    """Returns the changes after the sessions of brokers have ended (R7)."""
+    failed = [broker_id for broker_id in dict.fromkeys(broker_ids) if broker_id in image.brokers]
+    live = image.brokers.keys() - set(failed)
+    deletes: list[Change] = [Delete(BrokerKey(broker_id)) for broker_id in failed]
+    return deletes + update_partition_states(image, live, rules)
+
+
+def broker_up(image: ClusterImage, record: BrokerRecord, rules: ElectionRules) -> list[Change]:
+    """Returns the changes after a broker has registered, for the first time or again.
+
+    If it is registered already, the controller has not noticed the end of its last session.
+    """
+    live = image.brokers.keys() | {record.broker_id}
+    registration: list[Change] = [Put(record)]
+    return registration + update_partition_states(image, live, rules, restarted={record.broker_id})

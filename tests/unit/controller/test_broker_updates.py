@@ -16,7 +16,6 @@ from penstock.controller.broker_updates import (
 from penstock.controller.control_requests import (
     ControlRequests,
 )
-from penstock.controller.election import broker_down, broker_up
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Assignment,
@@ -37,7 +36,15 @@ from penstock.controller.topic_deletion import delete_topic
 from penstock.controller.topics import new_topic
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
-from tests.support.cluster.images import CLEAN, add_topic, broker, image_of, state
+from tests.support.cluster.images import (
+    CLEAN,
+    add_topic,
+    broker,
+    broker_down,
+    broker_up,
+    image_of,
+    state,
+)
 
 T0 = TopicPartition("t", 0)
 

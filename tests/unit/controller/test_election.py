@@ -8,8 +8,6 @@ from penstock.controller.election import (
     PREFERRED,
     UNCLEAN,
     balance_leaders,
-    broker_down,
-    broker_up,
     controlled_shutdown,
     elect_leaderless,
     elect_leaders,
@@ -32,6 +30,8 @@ from tests.support.cluster.images import (
     add_topic,
     assignment,
     broker,
+    broker_down,
+    broker_up,
     check_committable,
     image_of,
     set_assignment,
@@ -174,13 +174,6 @@ def test_broker_restarts_before_its_failure_was_noticed() -> None:
         (1, (1,), 1, 1),
         (0, (0,), 1, 1),
     ]
-
-
-def test_second_broker_of_the_same_id() -> None:
-    image = image_of(0)
-    with pytest.raises(KafkaError) as caught:
-        broker_up(image, broker(0, epoch=1), CLEAN)
-    assert caught.value.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
 # --- controlled shutdown

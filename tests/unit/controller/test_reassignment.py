@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock.controller.election import broker_up
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import Assignment
 from penstock.controller.partition_state_machine import ElectionRules
@@ -26,6 +25,7 @@ from tests.support.cluster.images import (
     add_topic,
     assignment,
     broker,
+    broker_up,
     check_committable,
     image_of,
     set_state,

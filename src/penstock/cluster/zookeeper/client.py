@@ -326,10 +326,6 @@ class ZooKeeperClient:
             raise ConnectionLostError(f"no response within {timeout_s:g} s")
         return Response(result)
 
-    def drop_connection(self) -> None:
-        """Closes the connection as if the network had failed; the session continues."""
-        self._kazoo._connection._socket.shutdown(socket.SHUT_RDWR)
-
     def _on_state(self, state: str) -> None:
         """Called by kazoo on its connection's thread."""
         if self._is_closed:

@@ -3,8 +3,9 @@
 import pytest
 
 from tests.support.client.transaction_histories import TransactionHistory
+from tests.support.seeds import seeds
 
-SEEDS = range(30)
+SEEDS = seeds(30, always=10)
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -1,5 +1,6 @@
 """The ZooKeeper store over lost connections and sessions, and while ZooKeeper is away."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -92,11 +93,16 @@ def expire(store: ZooKeeperStore) -> None:
 # --- lost connections
 
 
+def drop_connection(store: ZooKeeperStore) -> None:
+    """Closes the connection as if the network had failed; the session continues."""
+    store.session.client._kazoo._connection._socket.shutdown(socket.SHUT_RDWR)
+
+
 def test_changes_during_a_lost_connection_are_delivered_after_it(open_store: OpenStore) -> None:
     store, another = open_store(), open_store()
     another.commit([Put(topic("t")), Put(partition("t")), Put(config(("users", "ann"), a="1"))])
     following = Following(store)
-    store.session.client.drop_connection()
+    drop_connection(store)
     another.commit([Put(partition("t", epoch=1)), Delete(ConfigKey((("users", "ann"),)))])
     wait_until(lambda: SessionState.CONNECTED in following.states)
     assert following.states == [SessionState.SUSPENDED, SessionState.CONNECTED]
@@ -110,7 +116,7 @@ def test_a_session_survives_a_lost_connection(open_store: OpenStore) -> None:
     store, another = open_store(), open_store()
     following = Following(store)
     epoch = store.commit([Put(broker()), Put(ControllerEpochRecord(1))])
-    store.session.client.drop_connection()
+    drop_connection(store)
     store.commit([Put(topic("t"))], fenced=True)
     wait_until(lambda: SessionState.CONNECTED in following.states)
     (record,) = another.fetch([BrokerKey(1)])
@@ -128,7 +134,7 @@ def test_commits_during_lost_connections_are_done_once(open_store: OpenStore) ->
     def interrupt() -> None:
         while not is_done.wait(0.02):
             if store.session.is_ready:
-                store.session.client.drop_connection()
+                drop_connection(store)
 
     thread = threading.Thread(target=interrupt)
     thread.start()

@@ -23,11 +23,12 @@ from tests.support.client.membership_simulation import (
     MembershipSimulation,
     SimMember,
 )
+from tests.support.seeds import seeds
 
 STORM_MS = 60_000
 CALM_MS = 60_000
 MEMBERS = 4
-SEEDS = range(9)
+SEEDS = seeds(9, always=3)
 
 
 def settings(instance: str | None) -> MemberSettings:
