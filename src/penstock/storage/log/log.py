@@ -51,6 +51,7 @@ from penstock.storage.log.results import FetchData, FetchIsolation, LogAppendInf
 from penstock.storage.log_config import INT_MAX, LogConfig
 from penstock.storage.producer.append_info import VerificationGuard
 from penstock.storage.producer.batch_analysis import analyze_batches
+from penstock.storage.producer.forgotten_batches import analyze_refused
 from penstock.storage.producer.state_manager import ProducerStateManager
 from penstock.storage.segment.log_segment import LogSegment
 
@@ -321,15 +322,18 @@ class Log:
             )
         analysis = None
         if headers[0].producer_id >= 0 or len(headers) > 1:
-            analysis = analyze_batches(
-                self.producers,
-                data,
-                headers,
-                origin,
-                verify=self.verify_transactions,
-                guard=verification_guard,
-                transaction_version=transaction_version,
-            )
+            try:
+                analysis = analyze_batches(
+                    self.producers,
+                    data,
+                    headers,
+                    origin,
+                    verify=self.verify_transactions,
+                    guard=verification_guard,
+                    transaction_version=transaction_version,
+                )
+            except KafkaError as error:
+                analysis = analyze_refused(error, self.producers, local.segments, headers)
         if analysis is not None and analysis.duplicate is not None:
             duplicate = analysis.duplicate
             return LogAppendInfo(

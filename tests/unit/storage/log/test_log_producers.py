@@ -127,6 +127,37 @@ def test_duplicates_and_gaps_are_known_after_a_restart(tmp_path: Path, clean: bo
         assert send(log, 60, b"x") == 60
 
 
+@pytest.mark.parametrize("config", [LogConfig(), SMALL])
+def test_batches_that_a_snapshot_has_forgotten_are_found_in_the_log(
+    tmp_path: Path, config: LogConfig
+) -> None:
+    """P3: a producer sends all batches again for which it has no response."""
+    with LogDirectory(tmp_path, config) as directory:
+        log = directory.open()
+        for n in range(8):
+            send(log, n, b"v" * 30)
+            send(log, n, b"other" * 10, producer=8)
+        log = directory.reopen(clean=True)
+        for n in range(3, 8):
+            again = log.append_as_leader(batch(b"v" * 30, producer_id=7, sequence=n), 0)
+            assert (again.first_offset, again.is_duplicate) == (2 * n, True)
+        assert log.log_end_offset == 16
+        assert send(log, 8, b"v") == 16
+
+
+def test_a_batch_that_is_not_in_the_log_is_out_of_order_after_a_restart(tmp_path: Path) -> None:
+    """An unknown producer may begin with any sequence; what it has not written is no duplicate."""
+    with LogDirectory(tmp_path) as directory:
+        log = directory.open()
+        send(log, 0, b"other", producer=8)
+        send(log, 5, b"v")
+        log = directory.reopen(clean=True)
+        for sequence, epoch in ((4, 0), (5, 1), (7, 0)):
+            sent = batch(b"v", producer_id=7, producer_epoch=epoch, sequence=sequence)
+            assert refused(log, sent).code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert log.log_end_offset == 2
+
+
 def test_a_missing_snapshot_is_harmless(tmp_path: Path) -> None:
     """P3, S7: the state is rebuilt from the log."""
     with LogDirectory(tmp_path, SMALL) as directory:
