@@ -1,6 +1,6 @@
 """`python -m bench [NAME…]`: runs these measurements, or all. Exits with 1 for a missed target.
 
-`--minutes N` is how long those run that have no end of their own (`faults`).
+`--minutes N` is how long those run that have no end of their own (`faults`, `histories`).
 """
 
 import argparse
@@ -29,6 +29,7 @@ SUITES = (
     "neighbours",
     "sim",
     "faults",
+    "histories",
     "spark",
     "sinks",
 )

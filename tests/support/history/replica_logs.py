@@ -1,0 +1,49 @@
+"""Compares the logs of all replicas of stopped brokers: the same batches, byte by byte."""
+
+import struct
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_BATCH_HEAD = struct.Struct(">qi")
+"""Base offset, length of the rest."""
+
+Batches = dict[int, bytes]
+"""Batches by base offset."""
+
+
+def read_batches(directory: Path) -> Batches:
+    """Returns the batches of a partition's directory."""
+    batches: Batches = {}
+    for path in sorted(directory.glob("*.log")):
+        data = path.read_bytes()
+        position = 0
+        while position + _BATCH_HEAD.size <= len(data):
+            base_offset, length = _BATCH_HEAD.unpack_from(data, position)
+            end = position + _BATCH_HEAD.size + length
+            batches[base_offset] = data[position:end]
+            position = end
+    return batches
+
+
+def differences(directories: Mapping[int, Path], partitions: Sequence[str]) -> list[str]:
+    """Returns where the log directories of brokers differ, for partitions such as `topic-0`."""
+    result = []
+    for partition in partitions:
+        logs = {number: read_batches(path / partition) for number, path in directories.items()}
+        first_id, first = next(iter(logs.items()))
+        for broker_id, log in logs.items():
+            offsets = sorted(
+                offset
+                for offset in first.keys() | log.keys()
+                if first.get(offset) != log.get(offset)
+            )
+            if offsets:
+                result.append(
+                    f"{partition}: brokers {first_id} and {broker_id} differ at {offsets[:5]} "
+                    f"({len(offsets)} batches)"
+                )
+    return result
+
+
+def partitions_in(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.is_dir())
