@@ -3,15 +3,17 @@
 They read committed records only, record each one, and commit what they have recorded.
 """
 
-from collections.abc import Sequence
-
-from confluent_kafka import Consumer as ConfluentConsumer
-from confluent_kafka import KafkaException
-from confluent_kafka import TopicPartition as ConfluentPartition
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from penstock.client import Consumer, Producer, RebalanceListener
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from tests.support.history.confluent_member import HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS
 from tests.support.history.history import (
     Assigned,
     HistoryRecorder,
@@ -20,7 +22,6 @@ from tests.support.history.history import (
     RecordId,
 )
 from tests.support.history.producers import (
-    LIBRDKAFKA_SETTINGS,
     REQUEST_TIMEOUT_MS,
     TRANSACTION_TIMEOUT_MS,
 )
@@ -33,11 +34,12 @@ from tests.support.history.workers import (
     Worker,
 )
 
-SESSION_TIMEOUT_MS = 6000
-HEARTBEAT_INTERVAL_MS = 500
 _COMMIT_PROBABILITY = 0.3
 _LEAVE_PROBABILITY = 0.005
 """Of each poll: the member leaves the group, and joins again as another member."""
+_MEMBERSHIP_S = (5.0, 40.0)
+"""How long a process is a member of its group."""
+_LEAVE_TIMEOUT_S = 20.0
 
 
 class Positions:
@@ -131,76 +133,47 @@ class _Listener(RebalanceListener):
 
 
 class ConfluentGroupWorker(Worker):
-    """A member of a group of librdkafka's consumers."""
+    """A member of a group of librdkafka's consumers, in a process that is sometimes killed."""
 
     group = "confluent-readers"
 
     def run_client(self) -> None:
-        positions = Positions(self.recorder, self.name, self.group)
-        consumer = ConfluentConsumer(
-            {
-                **LIBRDKAFKA_SETTINGS,
-                "bootstrap.servers": self.bootstrap,
-                "group.id": self.group,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "enable.auto.offset.store": False,
-                "session.timeout.ms": SESSION_TIMEOUT_MS,
-                "heartbeat.interval.ms": HEARTBEAT_INTERVAL_MS,
-            }
-        )
+        command = [sys.executable, "-m", "tests.support.history.confluent_member"]
+        with subprocess.Popen(
+            [*command, self.bootstrap, self.group],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[3],
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            reader = threading.Thread(target=self._record, args=(process.stdout,), daemon=True)
+            reader.start()
+            self.pause_client(self.rng.uniform(*_MEMBERSHIP_S))
+            if self.is_stopping or self.rng.random() < 0.5:
+                process.stdin.close()
+                reader.join(_LEAVE_TIMEOUT_S)
+            process.kill()
+            reader.join()
 
-        def assigned(consumer: ConfluentConsumer, partitions: list[ConfluentPartition]) -> None:
-            positions.assign(_own_partitions(partitions))
-
-        def revoked(consumer: ConfluentConsumer, partitions: list[ConfluentPartition]) -> None:
-            self._commit(consumer, positions)
-            positions.release(_own_partitions(partitions))
-
-        def lost(consumer: ConfluentConsumer, partitions: list[ConfluentPartition]) -> None:
-            positions.release(_own_partitions(partitions))
-
-        try:
-            consumer.subscribe(
-                [PLAIN, TRANSACTIONAL], on_assign=assigned, on_revoke=revoked, on_lost=lost
-            )
-            while not self.is_stopping and self.rng.random() > _LEAVE_PROBABILITY:
-                for message in consumer.consume(100, 0.2):
-                    error = message.error()
-                    if error is not None:
-                        self.recorder.note(f"{self.name}: {error!r}")
-                        continue
-                    positions.read(
-                        TopicPartition(message.topic() or "", message.partition() or 0),
-                        message.offset() or 0,
-                        message.value(),
-                    )
-                if self.rng.random() < _COMMIT_PROBABILITY:
-                    self._commit(consumer, positions)
-            self._commit(consumer, positions)
-        finally:
-            consumer.close()
-
-    def _commit(self, consumer: ConfluentConsumer, positions: Positions) -> None:
-        offsets = dict(positions.next_offsets)
-        if not offsets:
-            return
-        request = [
-            ConfluentPartition(topic, number, offset) for (topic, number), offset in offsets.items()
-        ]
-        try:
-            results = consumer.commit(offsets=request, asynchronous=False)
-        except KafkaException as error:
-            self.recorder.note(f"{self.name} cannot commit: {error!r}")
-            return
-        errors = [result.error for result in results or () if result.error is not None]
-        if not errors:
-            positions.confirm(offsets)
-
-
-def _own_partitions(partitions: list[ConfluentPartition]) -> list[TopicPartition]:
-    return [TopicPartition(partition.topic, partition.partition) for partition in partitions]
+    def _record(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return  # the process was killed
+            at, *fields = json.loads(line)
+            match fields:
+                case ["assigned", *partitions]:
+                    assigned = tuple(TopicPartition(*item) for item in partitions)
+                    self.recorder.add(Assigned(self.name, self.group, assigned), at)
+                case ["read", topic, partition, offset, value]:
+                    where = TopicPartition(topic, partition)
+                    record = RecordId.of(value.encode())
+                    self.recorder.add(Read(self.name, self.group, where, offset, record), at)
+                case ["committed", *offsets]:
+                    positions = tuple((TopicPartition(*item[:2]), item[2]) for item in offsets)
+                    self.recorder.add(OffsetsCommitted(self.name, self.group, positions), at)
+                case ["note", text]:
+                    self.recorder.note(f"{self.name}: {text}")
 
 
 class CopyWorker(Worker):

@@ -1,11 +1,12 @@
 """The history of a run against a cluster: what every client requested, and what it was told.
 
-Clients record events as they happen, from any thread; the order of the list is the order in time.
+Clients record events as they happen, from any thread or process; all have the same monotonic clock.
 An event that requests something is recorded before the call, one that reports a result after it.
 So a request without a result may or may not have had an effect.
 """
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,29 +131,31 @@ class HistoryRecorder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.events: list[Event] = []
-        self.notes: list[tuple[int, str]] = []
-        """Faults and errors, with the number of events before them; the checker ignores them."""
+        self._entries: list[tuple[float, Event | str]] = []
+        """Events, and notes of faults and errors, with the monotonic time."""
 
-    def add(self, *events: Event) -> None:
+    def add(self, event: Event, at: float | None = None) -> None:
+        """`at` is the time of an event that another process has recorded."""
         with self._lock:
-            self.events += events
+            self._entries.append((time.monotonic() if at is None else at, event))
 
     def note(self, text: str) -> None:
+        """Adds a text for people; the checker ignores it."""
         with self._lock:
-            self.notes.append((len(self.events), text))
+            self._entries.append((time.monotonic(), text))
+
+    def events(self) -> list[Event]:
+        """Returns the events in the order of their times."""
+        return [entry for _, entry in self._sorted() if not isinstance(entry, str)]
 
     def count(self, kind: type[Event]) -> int:
-        return sum(isinstance(event, kind) for event in tuple(self.events))
+        return sum(isinstance(entry, kind) for _, entry in tuple(self._entries))
 
     def write(self, path: Path) -> None:
         """Writes events and notes as text, for a person who looks into a violation."""
+        lines = [f"{at:.3f} {entry}\n" for at, entry in self._sorted()]
+        path.write_text("".join(lines))
+
+    def _sorted(self) -> list[tuple[float, Event | str]]:
         with self._lock:
-            events, notes = list(self.events), list(self.notes)
-        lines: list[str] = []
-        position = 0
-        for number, text in [*notes, (len(events), "end")]:
-            lines += map(str, events[position:number])
-            lines.append(f"--- {text}")
-            position = number
-        path.write_text("".join(f"{line}\n" for line in lines))
+            return sorted(self._entries, key=lambda entry: entry[0])

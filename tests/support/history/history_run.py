@@ -150,14 +150,15 @@ class Run:
             self.cluster.wait_until_in_sync()
         except Exception as error:  # noqa: BLE001 - what was recorded is checked all the same
             unfinished = f"not finished: {error!r}"
-        history = History(self.recorder.events, final_log, self._copies)
+        events = self.recorder.events()
+        history = History(events, final_log, self._copies)
         violations = check(history) if final_log else []
         if not unfinished:
             for broker_id in BROKER_IDS:
                 self.cluster.stop(broker_id)
         path = self.cluster.directory / "history.txt"
         self.recorder.write(path)
-        counts = Counter(type(event).__name__ for event in self.recorder.events)
+        counts = Counter(type(event).__name__ for event in events)
         different = [] if unfinished else self._differences()
         return RunResult(self.seed, violations, different, unfinished, counts, path)
 
@@ -197,7 +198,7 @@ class Run:
         groups = {getattr(worker, "group", "") for worker in self._consumers}.intersection(GROUPS)
         received = {
             (event.group, event.partition, event.offset)
-            for event in tuple(self.recorder.events)
+            for event in self.recorder.events()
             if isinstance(event, Read)
         }
         for group in groups:

@@ -83,6 +83,12 @@ class Worker:
     def pause(self, seconds: float) -> None:
         self._stopping.wait(seconds)
 
+    def pause_client(self, seconds: float) -> None:
+        """Waits so long, or until the current client must end."""
+        deadline = time.monotonic() + seconds
+        while not self.is_stopping and time.monotonic() < deadline:
+            self.pause(0.1)
+
     def next_record(self) -> RecordId:
         self._numbers += 1
         return RecordId(self.name, self._numbers)

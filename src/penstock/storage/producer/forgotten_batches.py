@@ -51,7 +51,7 @@ def find_forgotten_batch(
     while remaining_bytes > 0 and (segment := segments.floor(end_offset - 1)) is not None:
         location = segment.find(known.first_offset)
         end = segment.size if location is None else location.position
-        start = segment.offset_index.lookup_position(max(0, end - remaining_bytes)).position
+        start = segment.indexes.offset_index.lookup_position(max(0, end - remaining_bytes)).position
         for batch in scan_batches(segment.file.opened(), start, end):
             if _is_same(batch.header, header):
                 delta = batch.header.last_offset_delta
