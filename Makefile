@@ -9,7 +9,9 @@ MAKEFLAGS += --no-builtin-rules
 BIN := .venv/bin
 PYTHON_READY := .venv/.ready
 KAFKA_VERSION := $(shell sed -nE 's/.*<kafka\.version>(.*)<\/.*/\1/p' tools/kafka/pom.xml)
+ZOOKEEPER_KAFKA_VERSION := $(shell sed -nE 's/.*<zookeeper\.kafka\.version>(.*)<\/.*/\1/p' tools/kafka/pom.xml)
 KAFKA_READY := .parts/kafka-$(KAFKA_VERSION)/.ready
+ZOOKEEPER_KAFKA_READY := .parts/kafka-$(ZOOKEEPER_KAFKA_VERSION)/.ready
 KAFKA_CLASSES_READY := .parts/kafka-$(KAFKA_VERSION)/.classes-ready
 KAFKA_APPS_READY := .parts/kafka-apps-$(KAFKA_VERSION)/.ready
 JAVA_CLIENTS_READY := .parts/java-clients/.ready
@@ -17,8 +19,8 @@ SPARK_KAFKA_READY := .parts/spark-kafka/.ready
 SPARK_CLASSES_READY := .parts/cache/.ready
 KAFKAJS_READY := .parts/node/.ready
 FRANZ_GO := .parts/bin/franz-go-client
-PARTS := $(KAFKA_READY) $(KAFKA_CLASSES_READY) $(KAFKA_APPS_READY) $(JAVA_CLIENTS_READY) \
-	$(SPARK_KAFKA_READY) $(SPARK_CLASSES_READY) $(KAFKAJS_READY) $(FRANZ_GO)
+PARTS := $(KAFKA_READY) $(ZOOKEEPER_KAFKA_READY) $(KAFKA_CLASSES_READY) $(KAFKA_APPS_READY) \
+	$(JAVA_CLIENTS_READY) $(SPARK_KAFKA_READY) $(SPARK_CLASSES_READY) $(KAFKAJS_READY) $(FRANZ_GO)
 JOBS ?= 2
 ARGS ?=
 
@@ -49,6 +51,10 @@ $(PYTHON_READY): $(BUILD_INPUTS)
 
 $(KAFKA_READY): tools/kafka/pom.xml tools/setup.sh
 	@tools/setup.sh kafka $(KAFKA_VERSION)
+	@touch $@
+
+$(ZOOKEEPER_KAFKA_READY): tools/kafka/pom.xml tools/setup.sh
+	@tools/setup.sh kafka $(ZOOKEEPER_KAFKA_VERSION)
 	@touch $@
 
 # Classes as a JVM has them in memory: Kafka and its clients start in half the time.

@@ -155,7 +155,7 @@ compile_java() { # FOLDER LIBS CLASSES
 setup_kafka() {
     require check_maven
     fetch_jars "Apache Kafka $kafka_version" tools/kafka/pom.xml \
-        ".parts/kafka-$kafka_version/libs" --update-snapshots
+        ".parts/kafka-$kafka_version/libs" --update-snapshots -Dkafka.version="$kafka_version"
 }
 
 # Kafka Streams with the program beside the pom, and Kafka Connect.
