@@ -88,9 +88,13 @@ class ZooKeeperServer:
         jars = (JAR, *(JAR.with_name(f"{name}.jar") for name in _OTHER_JARS))
         class_path = ":".join(map(str, jars))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        command = [java, *_JAVA_OPTIONS, "-cp", class_path, main, str(config)]
+        # setpriv lets the kernel end the server if the test process is killed.
+        if shutil.which("setpriv"):
+            command = ["setpriv", "--pdeathsig", "KILL", *command]
         with (self.directory / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [java, *_JAVA_OPTIONS, "-cp", class_path, main, str(config)],
+                command,
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
