@@ -105,7 +105,8 @@ class ActiveController:
         """The controller epoch that this broker has claimed."""
         self.reactions = ControllerReactions(context.is_deletion_enabled, uuid4)
         self.stops: ReplicaStops = {}
-        """Replicas to stop with the next changes, as the decision behind them says."""
+        """Replicas to stop with the next changes, as the decision behind them says, or after the
+        full updates of a controller that has not started yet."""
         self._context = context
         self._workers = workers
         self._channels = context.open_channels(
@@ -132,6 +133,7 @@ class ActiveController:
         updates = await self._workers.run(self._workers.store, lambda: full_updates(self.image))
         self._is_started = True
         await self._send(updates)
+        await self.send_stops()
 
     async def close(self) -> None:
         """Stops sending; updates that are queued are dropped."""
@@ -172,9 +174,9 @@ class ActiveController:
 
     def _apply(self, changes: Sequence[Change]) -> dict[int, BrokerUpdate]:
         """Runs on a thread: an event may concern many thousand partitions."""
-        stops, self.stops = self.stops, {}
         updates: dict[int, BrokerUpdate] = {}
         if self._is_started:
+            stops, self.stops = self.stops, {}
             updates = self._updates(changes, stops)
         self.reactions.observe(self.image, changes)
         self.image.apply(changes)
@@ -241,7 +243,7 @@ class ActiveController:
 
     async def send_stops(self) -> None:
         """Sends the stops of a decision that changes nothing, and offline replicas."""
-        if self.stops or self._changed_replicas:
+        if self._is_started and (self.stops or self._changed_replicas):
             stops, self.stops = self.stops, {}
             await self._send(self._updates([], stops))
 

@@ -19,6 +19,7 @@ from penstock.controller.metadata import (
     PartitionRecord,
     Put,
     Record,
+    TopicDeletionRecord,
     TopicRecord,
 )
 from penstock.controller.result import ControllerResult
@@ -441,3 +442,21 @@ def test_the_controller_reacts_to_brokers_that_fail_and_return() -> None:
         assert all(broker_id == 2 for broker_id, _ in sent)
 
     run(script)
+
+
+def test_a_new_controller_continues_the_deletion_of_a_topic() -> None:
+    """The stops follow the full updates, although its first decision has other changes as well."""
+
+    async def script(scenario: Scenario) -> None:
+        host = scenario.host
+        sent = host.context.channels.sent
+        await scenario.until(lambda: any(update.stops for _, update in sent))
+        kinds = [
+            "full" if update.is_full else [stop.key.topic for stop in update.stops]
+            for broker_id, update in sent
+            if broker_id == 1
+        ]
+        assert kinds == ["full", ["t"]]
+
+    failed = replicated("u", 7, 1)  # broker 7 is down
+    run(script, stored=[broker(1), *replicated("t", 1, 0), *failed, TopicDeletionRecord("t")])
