@@ -1,21 +1,26 @@
 """A broker of a simulated cluster: `App` without sockets, on a disk that outlives its processes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from penstock.broker.app import App
 from penstock.broker.assembly import BrokerAssembly
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.handlers.table import HANDLERS, Handler
 from penstock.cluster.store import MetadataStore
+from penstock.core.ids import TimestampMs
 from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Address, Listener
+from penstock.protocol.api_key import ApiKey
+from penstock.storage.log.log import Log
 from tests.sim.cluster.cluster_store import SimSession
 from tests.sim.txn_broker import SimClock
 from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.storage.crash_disk import CrashDisk
 
+LOG_DIRS = ("/data1", "/data2")
 SETTINGS = {
-    "log.dirs": "/data",
+    "log.dirs": ",".join(LOG_DIRS),
     "default.replication.factor": "3",
     "offsets.topic.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -29,6 +34,15 @@ SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "3000",
     "log.cleaner.enable": "false",
     "log.index.size.max.bytes": "4096",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "700",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.min.session.timeout.ms": "1000",
+    "auto.create.topics.enable": "false",
+    "leader.imbalance.check.interval.seconds": "5",
 }
 
 
@@ -52,13 +66,24 @@ class NoServer:
         """Does nothing: there are no connections."""
 
 
+class WallClock(SimClock):
+    """A clock that is wrong: its time of day is `offset_ms` ahead."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(loop)
+        self.offset_ms = 0
+
+    def now_ms(self) -> TimestampMs:
+        return TimestampMs(super().now_ms() + self.offset_ms)
+
+
 class SimApp(App):
     """`App` over a simulated session and without sockets."""
 
     def __init__(
-        self, config: BrokerConfig, disk: CrashDisk, loop: SimLoop, session: SimSession
+        self, config: BrokerConfig, disk: CrashDisk, clock: WallClock, session: SimSession
     ) -> None:
-        super().__init__(config, disk=disk, clock=SimClock(loop))
+        super().__init__(config, disk=disk, clock=clock)
         self._rng = Random(config.int("node.id"))
         self._session = session
         self.no_server = NoServer()
@@ -82,7 +107,7 @@ class SimBroker:
         loop: SimLoop,
         session: SimSession,
         process: Incarnation,
-        note: Callable[[str], None],
+        clock_offset_ms: int,
     ) -> None:
         self.broker_id = broker_id
         self.disk = disk
@@ -90,16 +115,28 @@ class SimBroker:
         self.process = process
         self.is_up = False
         """Whether it has started."""
-        self._note = note
+        self.followed: dict[Log, int] = {}
+        """Up to which offset the committed records of its logs have been compared."""
+        self.clock = WallClock(loop)
+        self.clock.offset_ms = clock_offset_ms
+        self._handlers: dict[ApiKey, Handler] = {}
         config = {
             **SETTINGS,
             "node.id": str(broker_id),
             "listeners": f"PLAINTEXT://10.0.0.{broker_id}:9092",
         }
-        self.app = SimApp(BrokerConfig.from_properties(config), disk, loop, session)
+        self.app = SimApp(BrokerConfig.from_properties(config), disk, self.clock, session)
 
-    def note(self, text: str) -> None:
-        self._note(f"broker {self.broker_id}: {text}")
+    @property
+    def is_controller(self) -> bool:
+        return self.is_up and self.app._controller.active is not None
+
+    def handler(self, key: ApiKey) -> Handler:
+        """Returns the handler of an API."""
+        handler = self._handlers.get(key)
+        if handler is None:
+            handler = self._handlers[key] = HANDLERS[key].bind(self.app.broker)
+        return handler
 
     async def start(self) -> None:
         await self.app.start()

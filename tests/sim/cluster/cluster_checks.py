@@ -1,23 +1,31 @@
 """What must hold in a simulated cluster, after every step and when the faults have ended."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from penstock.cluster.store import Scope
+from penstock.controller.metadata import PartitionRecord, TopicDeletionRecord, TopicRecord
 from penstock.core.ids import TopicPartition
 from penstock.storage.log.log import Log
 from tests.sim.cluster.cluster_broker import SimBroker
-from tests.sim.cluster.cluster_clients import TOPIC
+from tests.sim.cluster.cluster_history import History
+from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.faults.simulated_broker import read_records_of
 
 
 class ClusterChecks:
-    """Remembers who led and controlled in which epoch."""
+    """Remembers who led and controlled in which epoch, and follows the committed records."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: MemoryStoreServer, history: History) -> None:
+        self._store = store
+        self._history = history
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._controllers: dict[int, int] = {}
 
     def step(self, brokers: Iterable[SimBroker]) -> None:
-        """One leader for each leader epoch, one controller for each controller epoch."""
+        """One leader for each leader epoch, one controller for each controller epoch.
+
+        A new leader has every acknowledged record, and logs agree below their high watermarks.
+        """
         for broker in brokers:
             if broker.app._parts is None or not broker.process.alive:
                 continue
@@ -30,87 +38,151 @@ class ClusterChecks:
                 )
             for replica in broker.app.broker.replicas:
                 partition = replica.partition
+                key = partition.key
+                log = replica._log
+                if log is None or log.failure is not None or key.topic[0] == "x":
+                    continue  # it is offline, or may be deleted and created again
                 if partition.is_leader:
-                    key = (partition.key, partition.leader_epoch)
-                    leader = self._leaders.setdefault(key, broker.broker_id)
-                    assert leader == broker.broker_id, (
-                        f"{leader} and {broker.broker_id} lead {key[0]} in epoch {key[1]}"
-                    )
+                    owner = self._leaders.get((key, partition.leader_epoch), -1)
+                    if owner != broker.broker_id:
+                        assert owner == -1, (
+                            f"{owner} and {broker.broker_id} lead {key} in epoch "
+                            f"{partition.leader_epoch}"
+                        )
+                        self._leaders[key, partition.leader_epoch] = broker.broker_id
+                        self._check_leader(broker, key, partition.leader_epoch, log)
+                followed = broker.followed.get(log, 0)
+                if log.high_watermark != followed:
+                    self._follow(broker, log, followed)
+
+    def _check_leader(self, broker: SimBroker, key: TopicPartition, epoch: int, log: Log) -> None:
+        """A new leader has every record that was acknowledged before."""
+        (record,) = self._store.fetch([key])
+        assert isinstance(record, PartitionRecord)
+        if record.leader_epoch == epoch:
+            end = self._history.acknowledged_ends.get(key, 0)
+            assert log.log_end_offset >= end, (
+                f"broker {broker.broker_id} leads {key} in epoch {epoch} with "
+                f"{log.log_end_offset} records, but {end} were acknowledged"
+            )
+
+    def _follow(self, broker: SimBroker, log: Log, followed: int) -> None:
+        key = log.partition
+        if log.high_watermark > followed:
+            origin = f"committed by broker {broker.broker_id}"
+            broker.followed[log] = self._history.follow(log, followed, log.high_watermark, origin)
+        else:
+            assert log.log_end_offset >= followed, (
+                f"broker {broker.broker_id} had committed {key} to {followed}, and has truncated "
+                f"it to {log.log_end_offset}"
+            )
 
 
 def unsettled(
-    brokers: Mapping[int, SimBroker], number: int, partitions: int, *, is_quiet: bool = False
+    store: MemoryStoreServer,
+    brokers: Mapping[int, SimBroker],
+    broker_ids: Collection[int],
+    *,
+    is_quiet: bool = False,
 ) -> str:
     """Returns what is not as it should be when nothing disturbs the cluster; empty if all is.
 
     `is_quiet` means that nobody produces, so that all replicas must be equal.
     """
-    if len(brokers) < number:
+    if len(brokers) < len(broker_ids):
         return f"only the brokers {sorted(brokers)} run"
-    for partition in range(partitions):
-        leaders = []
-        for broker in brokers.values():
-            if not broker.is_up:
-                return f"broker {broker.broker_id} is starting"
-            replica = broker.app.broker.replicas.by_topic.get(TOPIC, {}).get(partition)
-            if replica is None:
-                return f"broker {broker.broker_id} has no replica of {partition}"
-            if replica.partition.is_leader:
-                leaders.append(replica)
-        if len(leaders) != 1:
-            return f"{len(leaders)} brokers lead {partition}"
-        leader = leaders[0]
-        if len(leader.partition.isr) < number:
-            return f"the ISR of {partition} is {leader.partition.isr}"
-        if is_quiet and leader.log.high_watermark < leader.log.log_end_offset:
-            return f"{partition} is not committed to its end"
-        for broker in brokers.values():
-            log = broker.app.broker.replicas.find(TOPIC, partition).log
-            if is_quiet and (log.log_end_offset, log.high_watermark) != (
-                leader.log.log_end_offset,
-                leader.log.high_watermark,
-            ):
-                return f"broker {broker.broker_id} has not caught up in {partition}"
-            state = broker.app.broker.image.partitions.get(TopicPartition(TOPIC, partition))
-            if state is None or state.leader != leader.partition.leader:
-                return f"broker {broker.broker_id} does not know the leader of {partition}"
+    for broker in brokers.values():
+        if not broker.is_up:
+            return f"broker {broker.broker_id} is starting"
+    if sum(broker.is_controller for broker in brokers.values()) != 1:
+        return "there is not one controller"
+    records = store.load(Scope.ALL).records
+    partitions = {r.key: r for r in records if isinstance(r, PartitionRecord)}
+    for record in records:
+        if isinstance(record, TopicDeletionRecord):
+            return f"{record.topic} is being deleted"
+        if isinstance(record, TopicRecord):
+            for number, assignment in record.assignments.items():
+                key = TopicPartition(record.topic, number)
+                problem = _problem(
+                    brokers, partitions[key], assignment.replicas, key, is_quiet=is_quiet
+                )
+                if problem:
+                    return problem
+                if assignment.is_reassigning:
+                    return f"{key} is being reassigned"
+    return ""
+
+
+def _problem(
+    brokers: Mapping[int, SimBroker],
+    state: PartitionRecord,
+    replicas: Collection[int],
+    key: TopicPartition,
+    *,
+    is_quiet: bool,
+) -> str:
+    if set(state.isr) != set(replicas):
+        return f"the ISR of {key} is {state.isr}"
+    hosted = {}
+    for broker in brokers.values():
+        replica = broker.app.broker.replicas.by_topic.get(key.topic, {}).get(key.partition)
+        if replica is not None:
+            hosted[broker.broker_id] = replica
+    if hosted.keys() != set(replicas):
+        return f"the brokers {sorted(hosted)} have replicas of {key}"
+    if any(replica._log is None or replica._log.failure for replica in hosted.values()):
+        return f"a replica of {key} is offline"
+    leader = hosted[state.leader]
+    for broker_id, replica in hosted.items():
+        is_leader = replica.partition.is_leader
+        if is_leader is not (broker_id == state.leader):
+            return f"broker {broker_id} leads {key}: {is_leader}"
+        log = replica.log
+        if is_quiet and (log.log_end_offset, log.high_watermark) != (
+            leader.log.log_end_offset,
+            leader.log.log_end_offset,
+        ):
+            return f"broker {broker_id} has not caught up in {key}"
+    if is_quiet and leader.log.last_stable_offset < leader.log.log_end_offset:
+        return f"{key} has an open transaction"
+    if set(leader.partition.isr) != set(replicas):
+        return f"the leader of {key} has the ISR {leader.partition.isr}"
+    for broker in brokers.values():
+        known = broker.app.broker.image.partitions.get(key)
+        if known is None or known.leader != state.leader:
+            return f"broker {broker.broker_id} does not know the leader of {key}"
     return ""
 
 
 def check_records(
     brokers: Mapping[int, SimBroker],
-    partitions: int,
-    acknowledged: Mapping[tuple[int, int], bytes],
-    consumed: Mapping[tuple[int, int], bytes],
-    sent: Iterable[Mapping[int, list[bytes]]],
+    history: History,
+    sent: Iterable[Mapping[TopicPartition, list[bytes]]],
 ) -> None:
-    """R2: nothing that was acknowledged or read is lost, doubled or in another place."""
-    sent = list(sent)
-    for partition in range(partitions):
-        logs = {
-            broker.broker_id: broker.app.broker.replicas.find(TOPIC, partition).log
+    """R2: nothing that was acknowledged, read or committed is lost, doubled or in another place."""
+    for key, records in history.records.items():
+        contents = {
+            broker.broker_id: _values(broker.app.broker.replicas.find(*key).log)
             for broker in brokers.values()
+            if key.partition in broker.app.broker.replicas.by_topic.get(key.topic, {})
         }
-        contents = {broker_id: _values(log) for broker_id, log in logs.items()}
         values = next(iter(contents.values()))
         for broker_id, content in contents.items():
-            assert content == values, f"{partition}: the log of broker {broker_id} differs"
-        for kind, records in (("acknowledged", acknowledged), ("consumed", consumed)):
-            for (number, offset), value in records.items():
-                if number == partition:
-                    found = values.get(offset)
-                    assert found == value, f"{kind} {partition}@{offset} {value!r} is {found!r}"
-        in_order = [values[offset] for offset in sorted(values)]
-        assert len(set(in_order)) == len(in_order), f"{partition} has a record twice"
-        for producer in sent:
-            own = set(producer[partition])
+            assert content == values, f"{key}: the log of broker {broker_id} differs"
+        for offset, (value, origin) in records.items():
+            stored = values.get(offset)
+            assert stored == value, (
+                f"{key}@{offset} was {origin} as {value!r}, now it is {stored!r}"
+            )
+    for producer in sent:
+        for key, acknowledged in producer.items():
+            in_order = history.values(key)
+            assert len(set(in_order)) == len(in_order), f"{key} has a record twice"
+            own = set(acknowledged)
             kept = [value for value in in_order if value in own]
-            assert kept == producer[partition], f"{partition}: lost or reordered records"
+            assert kept == acknowledged, f"{key}: lost or reordered records"
 
 
 def _values(log: Log) -> dict[int, bytes]:
-    return {
-        record.offset: bytes(record.value)
-        for record in read_records_of(log)
-        if record.value is not None
-    }
+    return {record.offset: bytes(record.value or b"") for record in read_records_of(log)}

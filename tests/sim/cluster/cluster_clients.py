@@ -1,16 +1,23 @@
 """Producers and consumers of a simulated cluster, and what they know."""
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any, Protocol
 
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.fetch import (
     FetchPartition,
+    FetchPartitionData,
     FetchRequest,
     FetchResponse,
     FetchTopic,
+)
+from penstock.protocol.messages.find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
 from penstock.protocol.messages.init_producer_id import (
     InitProducerIdRequest,
@@ -31,10 +38,13 @@ from penstock.records.batch import split
 from penstock.records.build import build_batch
 from penstock.records.read import read_records
 from penstock.records.record import Record
+from tests.sim.cluster.cluster_history import History
 from tests.sim.cluster.cluster_network import CLIENT, SimNetwork
 
-TOPIC = "data"
+DATA = "data"
 TIMEOUT_MS = 3000
+GROUP_KEY, TRANSACTION_KEY = 0, 1
+"""The types of coordinators."""
 
 _PRODUCE_VERSION = 9
 _FETCH_VERSION = 12
@@ -47,6 +57,25 @@ _FATAL = (
     ErrorCode.INVALID_RECORD,
 )
 """Errors that show a loss: nothing that happens to a cluster may cause them."""
+RETRIABLE = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
 
 
 class Cluster(Protocol):
@@ -55,124 +84,194 @@ class Cluster(Protocol):
     network: SimNetwork
     broker_ids: tuple[int, ...]
     rng: Random
-    acknowledged: dict[tuple[int, int], bytes]
-    """The acknowledged records, by partition and offset."""
-    consumed: dict[tuple[int, int], bytes]
-    """The records that consumers have read, by partition and offset."""
+    history: History
 
     def note(self, text: str) -> None: ...
 
+    def now_ms(self) -> int: ...
+
 
 class Client:
-    """Finds leaders like every Kafka client: from any broker's metadata."""
+    """Finds leaders and coordinators like every Kafka client: from any broker."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    can_be_late = True
+    """Whether requests may be handled after the client has given them up."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.name = name
         self.is_stopping = False
-        self._cluster = cluster
-        self._leaders: dict[int, int] = {}
-        self._leader_epochs: dict[int, int] = {}
-
-    async def _request(
-        self, target: int, message: Message, response_type: type[Message], version: int
-    ) -> Any:
-        return await self._cluster.network.request(
-            CLIENT, self, target, message, response_type, TIMEOUT_MS, max_version=version
-        )
+        self.cluster = cluster
+        self.rng = cluster.rng
+        self._leaders: dict[TopicPartition, int] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
 
     async def run(self) -> None:
         """Works until `is_stopping` is set."""
         raise NotImplementedError
 
-    async def leader_of(self, partition: int) -> int | None:
-        if partition not in self._leaders:
-            target = self._cluster.rng.choice(self._cluster.broker_ids)
-            topics = [MetadataRequestTopic(name=TOPIC)]
-            response = await self._request(target, MetadataRequest(topics), MetadataResponse, 9)
+    async def request(
+        self, target: int, message: Message, response_type: type[Message], version: int
+    ) -> Any:
+        return await self.cluster.network.request(
+            CLIENT,
+            self,
+            target,
+            message,
+            response_type,
+            TIMEOUT_MS,
+            max_version=version,
+            can_be_late=self.can_be_late,
+        )
+
+    def any_broker(self) -> int:
+        return self.rng.choice(self.cluster.broker_ids)
+
+    async def pause(self, max_ms: int = 200) -> None:
+        await asyncio.sleep(self.rng.randrange(5, max_ms) / 1000)
+
+    # --- leaders
+
+    async def leader_of(self, key: TopicPartition) -> int:
+        """Returns the leader; raises KafkaError if there is none."""
+        if key not in self._leaders:
+            topics = [MetadataRequestTopic(name=key.topic)]
+            response = await self.request(
+                self.any_broker(), MetadataRequest(topics), MetadataResponse, 9
+            )
             for topic in response.topics:
                 for state in topic.partitions:
-                    number, epoch = state.partition_index, state.leader_epoch
-                    if not state.error_code and epoch >= self._leader_epochs.get(number, -1):
+                    partition = TopicPartition(topic.name, state.partition_index)
+                    epoch = state.leader_epoch
+                    if not state.error_code and epoch >= self._leader_epochs.get(partition, -1):
                         # A broker that was paused may name itself the leader.
-                        self._leaders[number] = state.leader_id
-                        self._leader_epochs[number] = epoch
-        return self._leaders.get(partition)
+                        self._leaders[partition] = state.leader_id
+                        self._leader_epochs[partition] = epoch
+        leader = self._leaders.get(key, -1)
+        if leader < 0:
+            self.forget(key)
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader")
+        return leader
 
-    def forget(self, partition: int) -> None:
-        self._leaders.pop(partition, None)
+    def forget(self, key: TopicPartition) -> None:
+        self._leaders.pop(key, None)
+
+    # --- coordinators
+
+    async def call(
+        self,
+        key_type: int,
+        key: str,
+        message: Message,
+        response_type: type[Message],
+        version: int,
+        code: Callable[[Any], int],
+    ) -> tuple[Any, ErrorCode, int]:
+        """Sends a request to a coordinator until its response is final.
+
+        Returns the response, its error, and the number of requests without a response.
+        """
+        uncertain = 0
+        while True:
+            try:
+                coordinator = await self._coordinator(key_type, key)
+            except KafkaError:
+                await self.pause()
+                continue
+            try:
+                response = await self.request(coordinator, message, response_type, version)
+                error = ErrorCode(code(response))
+            except KafkaError:
+                uncertain += 1
+                error = ErrorCode.NETWORK_EXCEPTION
+            if error not in RETRIABLE:
+                return response, error, uncertain
+            if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                self._coordinators.pop((key_type, key), None)
+            await self.pause()
+
+    async def _coordinator(self, key_type: int, key: str) -> int:
+        coordinator = self._coordinators.get((key_type, key))
+        if coordinator is None:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+            response = await self.request(self.any_broker(), request, FindCoordinatorResponse, 4)
+            result = response.coordinators[0]
+            if result.error_code:
+                raise KafkaError(ErrorCode(result.error_code), "no coordinator")
+            coordinator = self._coordinators[key_type, key] = result.node_id
+        return coordinator
 
 
 class Producer(Client):
     """An idempotent producer: each of its records is in the log once, in order."""
 
     def __init__(self, cluster: Cluster, name: str, partitions: int) -> None:
-        super().__init__(cluster)
-        self._name = name
-        self._partitions = partitions
-        self._sequences = dict.fromkeys(range(partitions), 0)
-        self.sent: dict[int, list[bytes]] = {number: [] for number in range(partitions)}
+        super().__init__(cluster, name)
+        self._keys = [TopicPartition(DATA, number) for number in range(partitions)]
+        self._sequences = dict.fromkeys(self._keys, 0)
+        self.sent: dict[TopicPartition, list[bytes]] = {key: [] for key in self._keys}
         """Acknowledged values by partition, in their order."""
 
     async def run(self) -> None:
         producer_id = await self._producer_id()
         number = 0
         while not self.is_stopping:
-            partition = self._cluster.rng.randrange(self._partitions)
-            count = self._cluster.rng.randrange(1, 4)
-            values = [f"{self._name}-{number + index}".encode() for index in range(count)]
+            key = self.rng.choice(self._keys)
+            count = self.rng.randrange(1, 4)
+            values = [f"{self.name}-{number + index}".encode() for index in range(count)]
             number += count
-            await self._produce(producer_id, partition, values)
-            await asyncio.sleep(self._cluster.rng.randrange(5, 120) / 1000)
+            await self._produce(producer_id, key, values)
+            await self.pause(160)
 
     async def _producer_id(self) -> int:
         while True:
-            target = self._cluster.rng.choice(self._cluster.broker_ids)
             request = InitProducerIdRequest(None, 1000)
             try:
-                response = await self._request(target, request, InitProducerIdResponse, 4)
+                response = await self.request(self.any_broker(), request, InitProducerIdResponse, 4)
             except KafkaError:
-                await asyncio.sleep(0.1)
+                await self.pause()
                 continue
             if not response.error_code:
                 producer_id: int = response.producer_id
                 return producer_id
-            await asyncio.sleep(0.1)
+            await self.pause()
 
-    async def _produce(self, producer_id: int, partition: int, values: list[bytes]) -> None:
+    async def _produce(self, producer_id: int, key: TopicPartition, values: list[bytes]) -> None:
         """Sends a batch until it is acknowledged."""
         batch = build_batch(
-            [Record(index, 1_700_000_000_000, None, value) for index, value in enumerate(values)],
+            [
+                Record(index, self.cluster.now_ms(), None, value)
+                for index, value in enumerate(values)
+            ],
             producer_id=producer_id,
             producer_epoch=0,
-            base_sequence=self._sequences[partition],
+            base_sequence=self._sequences[key],
         )
         while True:
             try:
-                offset = await self._try(partition, bytes(batch))
+                offset = await self._try(key, bytes(batch))
             except KafkaError as error:
                 if error.code in _FATAL:
-                    raise AssertionError(f"{self._name} to {partition}: {error}") from error
-                self.forget(partition)
-                await asyncio.sleep(self._cluster.rng.randrange(20, 200) / 1000)
+                    raise AssertionError(f"{self.name} to {key}: {error}") from error
+                self.forget(key)
+                await self.pause()
                 continue
             break
-        self._sequences[partition] += len(values)
-        self.sent[partition] += values
+        self._sequences[key] += len(values)
+        self.sent[key] += values
         if offset is not None:
-            for index, value in enumerate(values):
-                key = (partition, offset + index)
-                previous = self._cluster.acknowledged.setdefault(key, value)
-                assert previous == value, f"{key} was acknowledged for {previous!r} and {value!r}"
+            self.cluster.history.acknowledge(key, offset, values)
 
-    async def _try(self, partition: int, batch: bytes) -> int | None:
+    async def _try(self, key: TopicPartition, batch: bytes) -> int | None:
         """Returns the offset; None if only an earlier attempt knows it."""
-        leader = await self.leader_of(partition)
-        if leader is None or leader < 0:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader")
-        data = PartitionProduceData(partition, memoryview(bytearray(batch)))
+        leader = await self.leader_of(key)
+        data = PartitionProduceData(key.partition, memoryview(bytearray(batch)))
         request = ProduceRequest(
-            acks=-1, timeout_ms=2000, topic_data=[TopicProduceData(TOPIC, partition_data=[data])]
+            acks=-1,
+            timeout_ms=2000,
+            topic_data=[TopicProduceData(key.topic, partition_data=[data])],
         )
-        response = await self._request(leader, request, ProduceResponse, _PRODUCE_VERSION)
+        response = await self.request(leader, request, ProduceResponse, _PRODUCE_VERSION)
         result = response.responses[0].partition_responses[0]
         if result.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             return None
@@ -183,46 +282,74 @@ class Producer(Client):
 
 
 class Consumer(Client):
-    """Reads all partitions, sometimes again from the beginning: what it saw never changes."""
+    """Reads partitions, sometimes again from the beginning: what it saw never changes."""
 
-    def __init__(self, cluster: Cluster, partitions: int) -> None:
-        super().__init__(cluster)
-        self._offsets = dict.fromkeys(range(partitions), 0)
+    isolation_level = 0
+
+    def __init__(self, cluster: Cluster, name: str, keys: list[TopicPartition]) -> None:
+        super().__init__(cluster, name)
+        self._offsets = dict.fromkeys(keys, 0)
 
     async def run(self) -> None:
-        rng = self._cluster.rng
         while not self.is_stopping:
-            partition = rng.choice(list(self._offsets))
-            if rng.random() < 0.02:
-                self._offsets[partition] = 0
+            key = self.rng.choice(list(self._offsets))
+            if self.rng.random() < 0.02:
+                self._offsets[key] = 0
             try:
-                await self._fetch(partition)
-            except KafkaError as error:
-                if error.code in _FATAL:
-                    raise AssertionError(f"a consumer of {partition}: {error}") from error
-                self.forget(partition)
-            await asyncio.sleep(rng.randrange(5, 150) / 1000)
+                for offset, value in await self.poll(key):
+                    self.cluster.history.observe("consumed", key, offset, value)
+            except KafkaError:
+                self.forget(key)
+            await self.pause(300)
 
-    async def _fetch(self, partition: int) -> None:
-        leader = await self.leader_of(partition)
-        if leader is None or leader < 0:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader")
-        offset = self._offsets[partition]
-        requested = FetchPartition(partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-        request = FetchRequest(
-            max_wait_ms=0, min_bytes=0, topics=[FetchTopic(TOPIC, partitions=[requested])]
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        self._offsets[key] = offset
+
+    def position(self, key: TopicPartition) -> int:
+        return self._offsets[key]
+
+    async def poll(self, key: TopicPartition) -> list[tuple[int, bytes]]:
+        """Returns the records after its position; raises KafkaError."""
+        leader = await self.leader_of(key)
+        position = self._offsets[key]
+        requested = FetchPartition(
+            key.partition, fetch_offset=position, partition_max_bytes=1 << 20
         )
-        response = await self._request(leader, request, FetchResponse, _FETCH_VERSION)
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            isolation_level=self.isolation_level,
+            topics=[FetchTopic(key.topic, partitions=[requested])],
+        )
+        response = await self.request(leader, request, FetchResponse, _FETCH_VERSION)
         result = response.responses[0].partitions[0]
         if result.error_code:
-            raise KafkaError(ErrorCode(result.error_code), "refused")
-        data = bytes(result.records or b"")
-        for position, header in split(data):
-            if header.last_offset >= result.high_watermark:
-                raise AssertionError(f"{partition}: records above the high watermark were sent")
-            for record in read_records(data, position, header):
-                if record.offset >= offset and record.value is not None:
-                    key = (partition, record.offset)
-                    seen = self._cluster.consumed.setdefault(key, bytes(record.value))
-                    assert seen == record.value, f"{key} was {seen!r}, now it is {record.value!r}"
-            self._offsets[partition] = header.last_offset + 1
+            error = ErrorCode(result.error_code)
+            assert error not in _FATAL, f"{self.name} of {key}@{position}: {error.name}"
+            raise KafkaError(error, "refused")
+        records, self._offsets[key] = self._records(key, position, result)
+        return records
+
+    def _records(
+        self, key: TopicPartition, position: int, result: FetchPartitionData
+    ) -> tuple[list[tuple[int, bytes]], int]:
+        """Returns the records that a consumer returns to its user, and its next position."""
+        data = bytes(result.records or b"")  # type: ignore[arg-type]
+        limit = result.last_stable_offset if self.isolation_level else result.high_watermark
+        waiting = sorted(
+            result.aborted_transactions or [], key=lambda txn: txn.first_offset, reverse=True
+        )
+        aborted: set[int] = set()
+        records: list[tuple[int, bytes]] = []
+        for at, header in split(data):
+            assert header.last_offset < limit, f"{self.name}: {key} was read beyond {limit}"
+            while waiting and waiting[-1].first_offset <= header.last_offset:
+                aborted.add(waiting.pop().producer_id)
+            if header.is_control:
+                aborted.discard(header.producer_id)
+            elif not (header.is_transactional and header.producer_id in aborted):
+                for record in read_records(data, at, header):
+                    if record.offset >= position and record.value is not None:
+                        records.append((record.offset, bytes(record.value)))
+            position = max(position, header.next_offset)
+        return records, position

@@ -2,16 +2,17 @@
 
     ClusterSimulation(seed=7).run()
 
-Random faults hit it for a while: processes are killed, paused and stopped, power fails, links are
-cut in one or both directions, sessions with the store are lost. When they have ended, everything
-must be led, in sync and served again within a bounded time. The same seed gives the same run.
+Random faults hit it for a while (`cluster_faults.py`), while clients produce, consume, run
+transactions and reassign partitions. When the faults have ended, everything must be led, in sync
+and served again within a bounded time. The same seed gives the same run. A seed has only some kinds
+of faults and of clients, so that each combination is frequent in some seeds.
 """
 
 import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
@@ -20,47 +21,39 @@ from unittest.mock import patch
 from penstock.broker.inter_broker.client import InterBrokerClient
 from penstock.broker.pacer import Pacer
 from penstock.cluster.store import Scope
-from penstock.controller.metadata import PartitionRecord
+from penstock.controller.metadata import TopicRecord
 from penstock.core.errors import KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.net.client.errors import DisconnectError
 from penstock.protocol.fields import Message
-from penstock.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
 from tests.sim.cluster.cluster_broker import SimBroker
 from tests.sim.cluster.cluster_checks import ClusterChecks, check_records, unsettled
-from tests.sim.cluster.cluster_clients import TOPIC, Client, Consumer, Producer
-from tests.sim.cluster.cluster_network import CLIENT, MAX_DELAY_MS, SimNetwork
+from tests.sim.cluster.cluster_clients import DATA, Client, Consumer, Producer
+from tests.sim.cluster.cluster_faults import FAULTS, Faults
+from tests.sim.cluster.cluster_groups import GroupHistory, Member
+from tests.sim.cluster.cluster_history import History
+from tests.sim.cluster.cluster_network import SimNetwork
+from tests.sim.cluster.cluster_operator import Operator
 from tests.sim.cluster.cluster_store import SimSession
+from tests.sim.cluster.cluster_transactions import (
+    OUT,
+    OUT_KEYS,
+    CommittedReader,
+    Transactions,
+    Transformer,
+)
+from tests.sim.txn_broker import START_MS
 from tests.sim.txn_loop import Incarnation, SimLoop
 from tests.support.cluster.memory_store import MemoryStoreServer
-from tests.support.storage.crash_disk import CrashDisk, CrashMode
+from tests.support.storage.crash_disk import CrashDisk
 
 PARTITIONS: Final = 3
-BROKERS: Final = (1, 2, 3)
-SESSION_TIMEOUT_S: Final = 3.0
 CALM_S: Final = 60.0
 """Within this time after the last fault everything must be in sync again."""
-
-
-MAX_STEPS: Final = 200_000
+MAX_STEPS: Final = 400_000
 """A run takes about 10,000 steps; one that takes this many never ends."""
-FAULTS: Final = (
-    "kill",
-    "kill",
-    "pause",
-    "cut",
-    "cut",
-    "store",
-    "power",
-    "stop",
-    "slow",
-    "slow",
-    "zombie",
-)
-"""What hits the cluster; a fault that is listed twice does so twice as often."""
+CHECKED_STEPS: Final = 10
+"""The state is checked after so many steps."""
 
 
 class SimulationError(AssertionError):
@@ -68,31 +61,40 @@ class SimulationError(AssertionError):
 
 
 class ClusterSimulation:
-    """One run. `storm_s` is how long faults hit the cluster."""
+    """One run."""
 
-    def __init__(self, seed: int, storm_s: float = 15.0) -> None:
+    def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.rng = Random(seed)
-        self.broker_ids: tuple[int, ...] = BROKERS
-        self.acknowledged: dict[tuple[int, int], bytes] = {}
-        self.consumed: dict[tuple[int, int], bytes] = {}
+        self.rng = rng = Random(seed)
+        self.broker_ids: tuple[int, ...] = (1, 2, 3) if rng.random() < 0.75 else (1, 2, 3, 4)
         self.notes: list[str] = []
-        self._storm_s = storm_s
-        self._loop = SimLoop(Random(self.rng.random()), max_job_ms=8)
-        self.network = SimNetwork(self._loop, Random(self.rng.random()))
-        self._store = MemoryStoreServer()
-        self._disks = {broker_id: CrashDisk() for broker_id in BROKERS}
-        self._checks = ClusterChecks()
+        self.loop = SimLoop(Random(rng.random()), max_job_ms=8)
+        self.network = SimNetwork(self.loop, Random(rng.random()))
+        self.store = MemoryStoreServer()
+        self.disks = {broker_id: CrashDisk() for broker_id in self.broker_ids}
+        self.clock_offsets_ms = dict.fromkeys(self.broker_ids, 0)
+        self.history = History()
+        self._storm_s = rng.randrange(6, 15)
+        self._max_pause_ms = rng.choice((1000, 2000, 4000))
+        """The longest time between two faults."""
+        kinds = [kind for kind in FAULTS if rng.random() < 0.5] or [rng.choice(list(FAULTS))]
+        self._faults = Faults(self, Random(rng.random()), kinds)
+        self._checks = ClusterChecks(self.store, self.history)
         self._checked_steps = 0
-        self._producers: list[Producer] = []
-        self._weak: set[int] = set()
-        """Brokers that have lost unflushed records and may not be in sync yet."""
+        self._clients: list[Client] = []
+        self._operator = Operator(self, PARTITIONS)
+        self._transactions = Transactions()
+        self._groups = GroupHistory()
+        self.note(f"{len(self.broker_ids)} brokers; faults: {', '.join(kinds)}")
+
+    def now_ms(self) -> int:
+        return START_MS + round(self.loop.time() * 1000)
 
     # --- the run
 
     def run(self) -> None:
         """Raises SimulationError."""
-        loop = self._loop
+        loop = self.loop
         loop.after_step = self._step
         with self._patches():
             asyncio.set_event_loop(loop)
@@ -107,252 +109,171 @@ class ClusterSimulation:
                 raise self._error(loop.failure) from loop.failure
 
     def _error(self, error: BaseException) -> SimulationError:
-        notes = "\n".join(self.notes[-60:])
+        notes = "\n".join(self.notes[-100:])
         return SimulationError(
             f"seed {self.seed}: {type(error).__name__}: {error}\n"
             f"again: PENSTOCK_SIM_SEEDS={self.seed}:{self.seed + 1} "
-            f"pytest tests/sim/cluster\n{notes}"
+            f"pytest tests/sim/cluster/test_cluster.py\n{notes}"
         )
 
     def note(self, text: str) -> None:
-        self.notes.append(f"{self._loop.time():9.3f} {text}")
+        self.notes.append(f"{self.loop.time():9.3f} {text}")
 
     def _step(self) -> None:
         self._checked_steps += 1
         if self._checked_steps > MAX_STEPS:
-            self._loop.fail(AssertionError(f"no end after {MAX_STEPS} steps"))
-        if self._checked_steps % 10 == 0:
+            self.loop.fail(AssertionError(f"no end after {MAX_STEPS} steps"))
+        if self._checked_steps % CHECKED_STEPS == 0:
             try:
                 self._checks.step(self.network.brokers.values())
             except AssertionError as error:
-                self._loop.fail(error)
+                self.loop.fail(error)
 
     async def _main(self) -> None:
-        for broker_id in BROKERS:
-            self._start(broker_id)
-        await self._create_topic()
-        self._producers = [Producer(self, f"p{number}", PARTITIONS) for number in range(2)]
-        clients: list[Client] = [*self._producers, Consumer(self, PARTITIONS)]
-        tasks = [self._loop.create_task(client.run()) for client in clients]
-        for task in tasks:
-            task.add_done_callback(self._client_ended)
-        end = self._loop.time() + self._storm_s
-        while self._loop.time() < end:
-            await asyncio.sleep(self.rng.randrange(100, 2000) / 1000)
-            self._disturb()
-        await self._calm_down()
-        for client in clients:
+        for broker_id in self.broker_ids:
+            self.start(broker_id)
+        await self._create_topic(DATA, PARTITIONS)
+        self._create_clients()
+        if any(isinstance(client, Transformer) for client in self._clients):
+            await self._create_topic(OUT, len(OUT_KEYS))
+        tasks = {client: self._spawn(client.run()) for client in self._clients}
+        end = self.loop.time() + self._storm_s
+        while self.loop.time() < end:
+            await asyncio.sleep(self.rng.randrange(100, self._max_pause_ms) / 1000)
+            self._faults.strike()
+        self.note("no more faults")
+        self._faults.end_all()
+        if self._operator in tasks:
+            self._operator.is_stopping = True
+            await tasks[self._operator]
+            await self._operator.restore()
+        await self._settle()
+        for client in self._clients:
             client.is_stopping = True
         async with asyncio.timeout(CALM_S):
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*tasks.values())
         await self._settle(is_quiet=True)
-        check_records(
-            self.network.brokers,
-            PARTITIONS,
-            self.acknowledged,
-            self.consumed,
-            [producer.sent for producer in self._producers],
-        )
-        assert self.acknowledged, "nothing was acknowledged"
+        await self._check_end()
 
-    def _client_ended(self, task: "asyncio.Task[None]") -> None:
+    def _create_clients(self) -> None:
+        rng = self.rng
+        keys = [TopicPartition(DATA, number) for number in range(PARTITIONS)]
+        clients: list[Client] = [Producer(self, "p0", PARTITIONS)]
+        if rng.random() < 0.5:
+            clients += [Producer(self, "p1", PARTITIONS), Consumer(self, "c0", keys)]
+        if rng.random() < 0.5:
+            for number in range(rng.randrange(2, 5)):
+                source = keys[number // 2]
+                version = rng.choice((1, 2))
+                clients.append(Transformer(self, f"t{number}", source, version, self._transactions))
+            clients.append(CommittedReader(self, self._transactions))
+        if rng.random() < 0.3:
+            clients += [Member(self, f"m{number}", self._groups) for number in range(2)]
+        if rng.random() < 0.4:
+            clients.append(self._operator)
+        self._clients = clients
+        self.note(f"clients: {', '.join(client.name for client in clients)}")
+
+    def _spawn(self, work: Any) -> "asyncio.Task[None]":
+        task = self.loop.create_task(work)
+        task.add_done_callback(self._ended, context=self.loop.outside)
+        return task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.fail(error)
+            self.loop.fail(error)
 
-    async def _create_topic(self) -> None:
-        topic = CreatableTopic(TOPIC, PARTITIONS, len(BROKERS))
-        for _ in range(200):
-            target = self.rng.choice(BROKERS)
-            try:
-                response = await self.network.request(
-                    CLIENT, self, target, CreateTopicsRequest([topic]), CreateTopicsResponse, 3000
-                )
-            except KafkaError:
-                await asyncio.sleep(0.2)
-                continue
-            if response.topics[0].error_code == 0:
-                self.note("the topic is created")
-                return
-            await asyncio.sleep(0.2)
-        raise AssertionError("the topic could not be created")
+    async def _create_topic(self, name: str, partitions: int) -> None:
+        await self._operator.create(name, partitions, attempts=200)
+        assert self._operator.topics[name], f"{name} could not be created"
+
+    async def _settle(self, *, is_quiet: bool = False) -> None:
+        end = self.loop.time() + CALM_S
+        while problem := unsettled(
+            self.store, self.network.brokers, self.broker_ids, is_quiet=is_quiet
+        ):
+            if self.loop.time() > end:
+                raise AssertionError(f"after {CALM_S} s without faults: {problem}")
+            await asyncio.sleep(0.1)
+        self.note("everything is in sync")
+
+    async def _check_end(self) -> None:
+        """Checks what is stored in the end against everything that was observed."""
+        self._checks.step(self.network.brokers.values())
+        producers = [client for client in self._clients if isinstance(client, Producer)]
+        check_records(self.network.brokers, self.history, [producer.sent for producer in producers])
+        assert self.history.acknowledged_ends, "nothing was acknowledged"
+        topics = {r.topic for r in self.store.load(Scope.ALL).records if isinstance(r, TopicRecord)}
+        for name, exists in self._operator.topics.items():
+            assert exists is None or exists is (name in topics), f"{name} exists: {not exists}"
+        for client in self._clients:
+            if isinstance(client, Member):
+                for partition in self._groups.committed:
+                    await client.committed_offset(partition)
+        await self._check_transactions()
+
+    async def _check_transactions(self) -> None:
+        transformers = [client for client in self._clients if isinstance(client, Transformer)]
+        if not transformers:
+            return
+        offsets = {client.source: await client.committed_offset() for client in transformers}
+        final = CommittedReader(self, self._transactions)
+        for key in OUT_KEYS:
+            end = self.history.log_end(key)
+            while final.position(key) < end:
+                try:
+                    await final.poll(key)
+                except KafkaError:
+                    final.forget(key)
+        for client in self._clients:
+            if isinstance(client, CommittedReader):
+                for key, seen in client.seen.items():
+                    assert seen.items() <= final.seen[key].items(), f"{key}: {seen} was read"
+        self._transactions.finish(
+            {key: sorted(records.items()) for key, records in final.seen.items()}, offsets
+        )
 
     # --- processes
 
-    def _start(self, broker_id: int) -> None:
+    def start(self, broker_id: int) -> None:
+        """Starts the process of a broker."""
         process = Incarnation(f"broker {broker_id}")
-        session = SimSession(self._store, self._loop, process, Random(self.rng.random()))
+        session = SimSession(self.store, self.loop, process, Random(self.rng.random()))
 
         async def start() -> None:
             broker = SimBroker(
-                broker_id, self._disks[broker_id], self._loop, session, process, self.note
+                broker_id,
+                self.disks[broker_id],
+                self.loop,
+                session,
+                process,
+                self.clock_offsets_ms[broker_id],
             )
             self.network.brokers[broker_id] = broker
             await broker.start()
             self.note(f"broker {broker_id} is up")
 
-        task = self._loop.create_task(start(), context=process.context)
-        task.add_done_callback(self._client_ended, context=self._loop.outside)
+        task = self.loop.create_task(start(), context=process.context)
+        task.add_done_callback(self._ended, context=self.loop.outside)
 
-    def _kill(self, broker: SimBroker, *, power: bool) -> None:
-        broker_id = broker.broker_id
-        self.note(f"{'the power of' if power else 'kill'} broker {broker_id}")
-        del self.network.brokers[broker_id]
-        broker.kill()
-        if power:
-            self._weak.add(broker_id)
-            mode = self.rng.choice((CrashMode.TORN, CrashMode.DURABLE))
-            self._disks[broker_id] = broker.disk.image(mode, self.rng)
-        self.network.break_connections(broker_id)
-        # A process that is killed closes its connections; the session outlives it.
-        self._later(SESSION_TIMEOUT_S, broker.session.end)
-        self._later(self.rng.randrange(100, 6000) / 1000, lambda: self._restart(broker_id))
-
-    def _restart(self, broker_id: int) -> None:
-        if broker_id not in self.network.brokers:
-            self._start(broker_id)
-
-    def _stop(self, broker: SimBroker) -> None:
-        """A controlled shutdown, and a restart."""
-        self.note(f"stop broker {broker.broker_id}")
+    def stop(self, broker: SimBroker, stopped: Callable[[], None]) -> None:
+        """Shuts a broker down, and calls `stopped` afterwards."""
         broker.is_up = False
 
         async def stop() -> None:
             await broker.app.stop()
-            self._loop.call_soon(stopped, context=self._loop.outside)
+            self.loop.call_soon(end, context=self.loop.outside)
 
-        def stopped() -> None:
+        def end() -> None:
             if self.network.brokers.get(broker.broker_id) is broker:
                 self.note(f"broker {broker.broker_id} has stopped")
                 broker.process.alive = False
                 del self.network.brokers[broker.broker_id]
                 self.network.break_connections(broker.broker_id)
-                self._later(
-                    self.rng.randrange(50, 2000) / 1000, lambda: self._restart(broker.broker_id)
-                )
+                stopped()
 
-        task = self._loop.create_task(stop(), context=broker.process.context)
-        task.add_done_callback(self._client_ended, context=self._loop.outside)
-
-    # --- faults
-
-    def _later(self, delay_s: float, callback: Any) -> None:
-        self._loop.call_later(delay_s, callback, context=self._loop.outside)
-
-    def _disturb(self) -> None:
-        up = [broker for broker in self.network.brokers.values() if broker.is_up]
-        if not up:
-            return
-        broker = self.rng.choice(up)
-        match self.rng.choice(FAULTS):
-            case "kill":
-                self._kill(broker, power=False)
-            case "stop":
-                self._stop(broker)
-            case "power":
-                if not self._weak and self._are_all_in_sync():
-                    self._kill(broker, power=True)
-            case "pause":
-                self._pause(broker)
-            case "cut":
-                self._cut_link(broker)
-            case "store":
-                self._cut_store(broker, self.rng.choice((0.5, 2.0, 6.0)))
-            case "slow":
-                self._slow_down()
-            case "zombie":
-                self._isolate_controller(up)
-        if self._weak and not unsettled(self.network.brokers, len(BROKERS), PARTITIONS):
-            self._weak.clear()
-
-    def _pause(self, broker: SimBroker) -> None:
-        seconds = self.rng.choice((0.5, 2.0, 4.0, 8.0))
-        self.note(f"pause broker {broker.broker_id} for {seconds} s")
-        broker.process.is_paused = True
-        if seconds > SESSION_TIMEOUT_S:
-            self._later(SESSION_TIMEOUT_S, broker.session.expire)
-
-        def resume() -> None:
-            self.note(f"broker {broker.broker_id} continues")
-            self._loop.resume(broker.process)
-            broker.session.reconnect()
-
-        self._later(seconds, resume)
-
-    def _cut_link(self, broker: SimBroker) -> None:
-        other = self.rng.choice([b for b in BROKERS if b != broker.broker_id])
-        links = [(broker.broker_id, other), (other, broker.broker_id)]
-        if self.rng.random() < 0.5:
-            links.pop()
-        seconds = self.rng.choice((0.3, 1.0, 5.0))
-        self.note(f"cut {links} for {seconds} s")
-        self.network.cut_links.update(links)
-        self._later(seconds, lambda: self.network.cut_links.difference_update(links))
-
-    def _are_all_in_sync(self) -> bool:
-        """Whether a broker may lose its unflushed records.
-
-        The leader may not have received that the controller has made it the only in-sync replica.
-        """
-        stored = self._store.load(Scope.ALL).records
-        return not unsettled(self.network.brokers, len(BROKERS), PARTITIONS) and all(
-            len(record.isr) == len(BROKERS)
-            for record in stored
-            if isinstance(record, PartitionRecord)
-        )
-
-    def _slow_down(self) -> None:
-        """Makes messages late, so that states change while they are on their way."""
-        seconds = self.rng.choice((1.0, 3.0))
-        self.network.max_delay_ms = self.rng.choice((100, 400))
-        self.note(f"messages take up to {self.network.max_delay_ms} ms for {seconds} s")
-
-        def end() -> None:
-            self.network.max_delay_ms = MAX_DELAY_MS
-
-        self._later(seconds, end)
-
-    def _isolate_controller(self, up: list[SimBroker]) -> None:
-        """Lets a controller send its decisions when another has replaced it.
-
-        A broker fails while the controller cannot reach the third one. Then it loses its session,
-        but not the network, and reaches the third broker again.
-        """
-        controllers = [broker for broker in up if broker.app._controller.active is not None]
-        others = [broker for broker in up if broker not in controllers]
-        if len(controllers) != 1 or len(others) != 2:
-            return
-        controller = controllers[0]
-        failing, cut = self.rng.sample(others, 2)
-        link = (controller.broker_id, cut.broker_id)
-        self.note(f"isolate the controller {controller.broker_id}: cut {link} for 8 s")
-        self.network.cut_links.add(link)
-        self._later(8.0, lambda: self.network.cut_links.discard(link))
-        self._kill(failing, power=False)
-        self._later(SESSION_TIMEOUT_S + 0.5, lambda: self._cut_store(controller, 6.0))
-
-    def _cut_store(self, broker: SimBroker, seconds: float) -> None:
-        self.note(f"cut broker {broker.broker_id} from the store for {seconds} s")
-        broker.session.is_cut = True
-        if seconds > SESSION_TIMEOUT_S:
-            self._later(SESSION_TIMEOUT_S, broker.session.expire)
-        self._later(seconds, broker.session.reconnect)
-
-    async def _calm_down(self) -> None:
-        """Waits until all planned ends of faults have passed, then until all is in sync."""
-        self.note("no more faults")
-        await asyncio.sleep(10)
-        self.network.cut_links.clear()
-        self.network.max_delay_ms = MAX_DELAY_MS
-        await self._settle()
-
-    async def _settle(self, *, is_quiet: bool = False) -> None:
-        end = self._loop.time() + CALM_S
-        brokers = self.network.brokers
-        while problem := unsettled(brokers, len(BROKERS), PARTITIONS, is_quiet=is_quiet):
-            if self._loop.time() > end:
-                raise AssertionError(f"after {CALM_S} s without faults: {problem}")
-            await asyncio.sleep(0.1)
-        self.note("everything is in sync")
+        task = self.loop.create_task(stop(), context=broker.process.context)
+        task.add_done_callback(self._ended, context=self.loop.outside)
 
     # --- patches
 
@@ -376,12 +297,16 @@ class ClusterSimulation:
                 source, client, broker_id, message, response_type, timeout_ms, **options
             )
 
+        def disconnect(client: InterBrokerClient, broker_id: int, reason: str) -> None:
+            network.disconnect(client, broker_id)
+
         def uuid4() -> uuid.UUID:
             return uuid.UUID(int=rng.getrandbits(128), version=4)
 
         random.seed(self.seed)
         with (
             patch.object(InterBrokerClient, "request", request),
+            patch.object(InterBrokerClient, "disconnect", disconnect),
             patch("uuid.uuid4", uuid4),
             patch("penstock.broker.metadata.topic_rules.uuid4", uuid4),
             patch("penstock.storage.manager.dir_identity.uuid4", uuid4),

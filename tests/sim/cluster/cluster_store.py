@@ -38,6 +38,10 @@ class SimSession:
         self._is_expired = False
         self._is_closed = False
 
+    @property
+    def is_connected(self) -> bool:
+        return not (self.is_cut or self._is_expired or self._is_closed)
+
     # --- faults
 
     def expire(self) -> None:
@@ -109,7 +113,7 @@ class SimSession:
             self.end()
 
     def _check(self) -> None:
-        if self.is_cut or self._is_expired or self._is_closed:
+        if not self.is_connected:
             raise KafkaStorageError("the metadata store cannot be reached, says the simulation")
 
     # --- deliveries
@@ -129,5 +133,5 @@ class SimSession:
                 listener(committed)
 
     def _deliver_all(self) -> None:
-        while self._undelivered and not self.is_cut:
+        while self._undelivered and not self.is_cut and not self._is_expired:
             self._deliver_one()

@@ -31,7 +31,7 @@ from penstock.replication.follower_state import FollowerState
 from penstock.replication.partition import IsrProposal, Partition
 from penstock.storage.producer.append_info import ProducerAppendInfo
 from penstock.storage.producer.state_manager import ProducerStateManager
-from tests.sim.cluster.cluster_clients import TOPIC
+from tests.sim.cluster.cluster_clients import DATA
 
 Bug = Callable[[], AbstractContextManager[object]]
 
@@ -59,7 +59,7 @@ def _early_high_watermark() -> AbstractContextManager[object]:
     )
 
 
-@_plant("the high watermark covers what is being sent to a follower", 13)
+@_plant("the high watermark covers what is being sent to a follower", 11)
 def _sent_counts_as_replicated() -> AbstractContextManager[object]:
     record_fetch = FollowerState.record_fetch
 
@@ -80,18 +80,18 @@ def _no_wait() -> AbstractContextManager[object]:
     commit_result = Replica.commit_result
 
     def result(self: Replica, offset: int) -> ErrorCode | None:
-        is_data = self.partition.key.topic == TOPIC
+        is_data = self.partition.key.topic == DATA
         return ErrorCode.NONE if is_data else commit_result(self, offset)
 
     return patch.object(Replica, "commit_result", result)
 
 
-@_plant("the leader does not detect a log that differs", 2)
+@_plant("the leader does not detect a log that differs", 3)
 def _undetected_divergence() -> AbstractContextManager[object]:
     return patch("penstock.broker.replica.fetch_reader._divergence", lambda log, partition: None)
 
 
-@_plant("the ISR shrinks before the controller has committed it", 2)
+@_plant("the ISR shrinks before the controller has committed it", 11)
 def _early_shrink() -> AbstractContextManager[object]:
     def propose(self: Partition, proposal: IsrProposal) -> None:
         self.pending = proposal
@@ -103,7 +103,7 @@ def _early_shrink() -> AbstractContextManager[object]:
 # --- the follower
 
 
-@_plant("a follower truncates to its high watermark", 2)
+@_plant("a follower truncates to its high watermark", 12)
 def _truncation_by_high_watermark() -> AbstractContextManager[object]:
     add = ReplicaFetcher.add
 
@@ -127,7 +127,7 @@ def _no_truncation() -> AbstractContextManager[object]:
     return patch.object(ReplicaFetcher, "_truncate", truncate)
 
 
-@_plant("a follower does not keep the state of producers", 1)
+@_plant("a follower does not keep the state of producers", 0)
 def _no_producer_state() -> AbstractContextManager[object]:
     update = ProducerStateManager.update
 
@@ -141,7 +141,7 @@ def _no_producer_state() -> AbstractContextManager[object]:
 # --- the controller
 
 
-@_plant("commits overwrite newer states", 5)
+@_plant("commits overwrite newer states", 1)
 def _unconditional_commits() -> AbstractContextManager[object]:
     commit = ControllerHost._commit
 
@@ -153,7 +153,7 @@ def _unconditional_commits() -> AbstractContextManager[object]:
     return patch.object(ControllerHost, "_commit", commit_always)
 
 
-@_plant("leaders are elected outside the ISR", 1)
+@_plant("leaders are elected outside the ISR", 5)
 def _unclean_elections() -> AbstractContextManager[object]:
     rules_of = ControllerReactions.rules
 
@@ -170,7 +170,7 @@ def _elect(**ignored: Any) -> AbstractContextManager[object]:
     return patch("penstock.controller.election.next_partition_state", next_state)
 
 
-@_plant("a restarted broker stays in the ISR", 3)
+@_plant("a restarted broker stays in the ISR", 19)
 def _restarted_in_sync() -> AbstractContextManager[object]:
     return _elect(restarted=(), unclean=())
 
@@ -187,7 +187,7 @@ def _same_epoch() -> AbstractContextManager[object]:
     return patch("penstock.controller.election.next_partition_state", next_state)
 
 
-@_plant("a broker registers while its old session exists", 0)
+@_plant("a broker registers while its old session exists", 1)
 def _early_registration() -> AbstractContextManager[object]:
     stored = BrokerRegistration._stored
     calls: dict[int, int] = {}
