@@ -119,6 +119,7 @@ def test_offsets_for_timestamps_are_served(kafka_written_logs: KafkaWrittenLogs)
     assert served.max_timestamp == max((item.offset, item.timestamp) for item in served.uncommitted)
 
 
+@pytest.mark.long
 def test_dump_reads_every_log(kafka_written_logs: KafkaWrittenLogs) -> None:
     """S1: every record that Kafka serves is in the dump of its files."""
     dump = dump_log_segments(kafka_written_logs.files(".log"), "--deep-iteration")
@@ -134,6 +135,7 @@ def test_dump_reads_every_log(kafka_written_logs: KafkaWrittenLogs) -> None:
         assert offsets[str(where)] >= {record.offset for record in served.uncommitted}
 
 
+@pytest.mark.long
 def test_dump_reads_every_other_file(kafka_written_logs: KafkaWrittenLogs) -> None:
     """S1, S2: sanity of the indexes, and the contents of transaction indexes and snapshots."""
     indexes = kafka_written_logs.files(".index") + kafka_written_logs.files(".timeindex")
@@ -162,6 +164,7 @@ def test_dump_reads_every_other_file(kafka_written_logs: KafkaWrittenLogs) -> No
     assert "currentTxnFirstOffset: OptionalLong[10]" in dump.text
 
 
+@pytest.mark.long
 def test_dump_decodes_coordinator_topics(kafka_written_logs: KafkaWrittenLogs) -> None:
     def logs(topic: str) -> list[Path]:
         return sorted(kafka_written_logs.directory(TopicPartition(topic, 0)).glob("*.log"))
@@ -173,6 +176,7 @@ def test_dump_decodes_coordinator_topics(kafka_written_logs: KafkaWrittenLogs) -
     assert offsets.complaints == states.complaints == []
 
 
+@pytest.mark.long
 def test_dump_reports_damaged_files(kafka_written_logs: KafkaWrittenLogs, tmp_path: Path) -> None:
     """An empty list of errors is meaningful only if damage is reported."""
     source = kafka_written_logs.directory(TopicPartition("codec-none", 0))
@@ -198,6 +202,7 @@ def test_dump_reports_damaged_files(kafka_written_logs: KafkaWrittenLogs, tmp_pa
     assert any("Mismatches in" in line for line in dump_log_segments(indexes).complaints)
 
 
+@pytest.mark.long
 def test_dump_reads_the_old_formats(
     old_format_logs: tuple[Path, list[WrittenRecord]],
 ) -> None:
@@ -227,6 +232,7 @@ def test_kafka_serves_copied_log_directories(
         assert bool(recovering) == (how is recovered)
 
 
+@pytest.mark.long
 def test_a_killed_broker_can_be_restarted(kafka_parts: KafkaParts, tmp_path: Path) -> None:
     # The controller accepts the broker once the session of the killed one has expired.
     settings = {"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "200"}

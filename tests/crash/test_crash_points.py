@@ -311,7 +311,7 @@ def compact_into(scene: Scene, segment_bytes: int) -> None:
     scene.log().config = COMPACTED
 
 
-@pytest.mark.parametrize("segment_bytes", [700, 2500])
+@pytest.mark.parametrize("segment_bytes", [700, pytest.param(2500, marks=pytest.mark.long)])
 def test_compaction(segment_bytes: int) -> None:
     """S5, S7: a crash leaves all of the old segments or all of the new one that replaces them."""
 

@@ -99,6 +99,7 @@ def test_an_unreachable_broker(file: Path) -> None:
     assert "127.0.0.1:1" in result
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_topic")
 def test_from_validate_to_rebuild(file: Path, broker: Broker) -> None:
     """All commands with one pipeline (D3, D4, D5)."""

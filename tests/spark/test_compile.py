@@ -143,6 +143,7 @@ def order(number: int, amount: float, second: int) -> bytes:
     )
 
 
+@pytest.mark.long
 def test_windows_joins_and_custom_state(
     spark: "SparkSession", broker: Broker, tmp_path: Path
 ) -> None:

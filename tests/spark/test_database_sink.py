@@ -64,8 +64,16 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield Place(url, engine, "staged" if staged else "driver")
 
 
-DRIVER = [("sqlite", False), ("postgresql", False), ("mariadb", False)]
-STAGED = [("postgresql", True), ("mariadb", True)]
+# What differs between databases is in `tests/unit/spark/sinks/database`, with all of them.
+DRIVER = [
+    pytest.param(("sqlite", False), id="sqlite"),
+    pytest.param(("postgresql", False), id="postgresql", marks=pytest.mark.long),
+    pytest.param(("mariadb", False), id="mariadb", marks=pytest.mark.long),
+]
+STAGED = [
+    pytest.param(("postgresql", True), id="postgresql-staged"),
+    pytest.param(("mariadb", True), id="mariadb-staged", marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize("place", DRIVER + STAGED, indirect=True)

@@ -25,6 +25,8 @@ from tests.support.spark.topic_sinks import committed, values_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

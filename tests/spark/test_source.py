@@ -260,6 +260,7 @@ def test_a_query_that_starts_at_the_end_misses_no_records(
     assert offsets == list(range(offsets[0], offsets[-1] + 1))
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_sparks_own_source_is_resumed_and_losses_stop_it(
     spark: "SparkSession", topics: Topics, name: str, tmp_path: Path
 ) -> None:

@@ -112,7 +112,7 @@ def test_types_of_mariadb(mariadb: MariaDbServer) -> None:
     assert batch.column(0).to_pylist() == [Decimal(1), Decimal(2**64 - 1)]
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("kind", ["postgresql", pytest.param("mariadb", marks=pytest.mark.long)])
 def test_a_table_is_read_in_pieces_and_may_be_read_in_part(
     kind: str, request: pytest.FixtureRequest
 ) -> None:

@@ -29,7 +29,14 @@ def produce_to_all(topic: str, partitions: int, batch: bytes) -> ProduceRequest:
     )
 
 
-@pytest.mark.parametrize("codec", [Compression.ZSTD, Compression.GZIP, Compression.LZ4])
+@pytest.mark.parametrize(
+    "codec",
+    [
+        Compression.ZSTD,
+        pytest.param(Compression.GZIP, marks=pytest.mark.long),
+        pytest.param(Compression.LZ4, marks=pytest.mark.long),
+    ],
+)
 def test_bombs_for_many_partitions_take_the_memory_of_one(
     tmp_path: Path, codec: Compression
 ) -> None:

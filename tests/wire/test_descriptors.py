@@ -75,7 +75,7 @@ def test_strangers_cannot_take_the_descriptors_of_files(tmp_path: Path) -> None:
 
 def test_more_partitions_than_descriptors(tmp_path: Path) -> None:
     """Each partition takes records, is read, and survives a restart."""
-    count = 3 * LIMIT
+    count = 2 * LIMIT
     with PenstockBroker(tmp_path, max_open_files=LIMIT) as broker:
         with connect(broker) as client:
             topics = [CreatableTopic(f"t{n}", 30, 1) for n in range(count // 30)]

@@ -88,7 +88,10 @@ def longest(broker: RunningBroker) -> Iterator[LongestCallback]:
     gc.unfreeze()
 
 
-@pytest.mark.parametrize("distinct", [True, False], ids=["distinct", "same"])
+@pytest.mark.parametrize(
+    "distinct",
+    [pytest.param(True, id="distinct"), pytest.param(False, id="same", marks=pytest.mark.long)],
+)
 @pytest.mark.parametrize(("key", "version", "path"), CASES)
 def test_a_giant_request_runs_in_slices(
     broker: RunningBroker,

@@ -32,7 +32,9 @@ def broker(tmp_path: Path) -> Iterator[PenstockBroker]:
         yield running
 
 
-@pytest.mark.parametrize("sent", [REQUEST - 1, REQUEST // 2, 1])
+@pytest.mark.parametrize(
+    "sent", [REQUEST - 1, pytest.param(REQUEST // 2, marks=pytest.mark.long), 1]
+)
 def test_large_requests_of_strangers_stay_within_the_budget(
     broker: PenstockBroker, sent: int
 ) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,21 @@ from tests.support.kafka_clients import ALL
 from tests.support.kafka_clients.brokers import chosen_broker
 from tests.support.kafka_clients.confluent_client import ConfluentClient
 from tests.support.kafka_clients.model import AdminClient, Client
+from tests.support.kafka_clients.program import java_versions
 
 _numbers = count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests with Java clients between the oldest and the newest version as long."""
+    between = {f"java-{version}" for version in java_versions()[1:-1]}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.path.is_relative_to(Path(__file__).parent):
+            callspec = getattr(item, "callspec", None)
+            if callspec is not None and not between.isdisjoint(
+                value for value in callspec.params.values() if isinstance(value, str)
+            ):
+                item.add_marker(pytest.mark.long)
 
 
 @pytest.fixture(scope="session")
