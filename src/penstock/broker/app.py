@@ -251,6 +251,7 @@ class App:
         parts.server.accept()
         await self._wait_for_metadata()
         await self._registration.confirm()
+        self._logs.confirm_losses()
         parts.background_tasks.start()
         parts.broker.isr_manager.start()
         parts.leader_rebalancer.start()

@@ -79,6 +79,8 @@ class PartitionJson(Struct, kw_only=True):
     leader_recovery_state: _Int | UnsetType = UNSET
     leader_epoch: _Int
     isr: tuple[_Int, ...]
+    eligible_leader_replicas: tuple[_Int, ...] | UnsetType = UNSET
+    """Penstock's own; Kafka ignores it."""
 
 
 class ConfigJson(Struct, kw_only=True):

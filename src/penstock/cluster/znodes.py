@@ -108,6 +108,7 @@ def encode(record: Record) -> bytes:
                     leader_recovery_state=record.leader_recovery_state or UNSET,
                     leader_epoch=record.leader_epoch,
                     isr=record.isr,
+                    eligible_leader_replicas=record.eligible_leader_replicas or UNSET,
                 )
             )
         case TopicRecord():
@@ -218,6 +219,11 @@ def decode(path: str, data: bytes, version: int, created: int = -1) -> Record | 
                 partition_epoch=version,
                 leader_recovery_state=(
                     0 if state.leader_recovery_state is UNSET else state.leader_recovery_state
+                ),
+                eligible_leader_replicas=(
+                    ()
+                    if state.eligible_leader_replicas is UNSET
+                    else state.eligible_leader_replicas
                 ),
             )
         case TopicKey(topic):

@@ -244,6 +244,9 @@ class PartitionRecord(Struct, frozen=True, tag=True):
     """The version of the node: rises with every change of this record."""
     leader_recovery_state: int = 0
     """1 from an unclean election until the leader has recovered from it, else 0."""
+    eligible_leader_replicas: tuple[int, ...] = ()
+    """Replicas that left the ISR when it fell below `min.insync.replicas`: they have every
+    committed record as well (KIP-966). The brokers other than the controller do not know them."""
 
     @property
     def key(self) -> TopicPartition:

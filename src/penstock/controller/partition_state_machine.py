@@ -6,8 +6,13 @@ changes its ISR, a reassignment starts. Its rules:
 - The ISR contains live replicas only. If none is live it stays unchanged: its members are the only
   ones known to have every committed record, and one of them leads again when it is back.
 - A leader is elected from the ISR (R5): the preferred replica, else the one whose broker leads the
-  fewest partitions. A replica outside the ISR is elected only if the topic allows unclean
-  elections; it is then the only member of the ISR, and the partition is marked as recovering.
+  fewest partitions.
+- While the ISR is smaller than `min.insync.replicas`, nothing is committed. The replicas that leave
+  it then are eligible leader replicas: they still have every committed record, and replace the ISR
+  if none of its members is live, or all have lost records (KIP-966). So a broker that lost its
+  power does not lead only because the others were stopped before its session ended.
+- Any other replica is elected only if the topic allows unclean elections; it is then the only
+  member of the ISR, and the partition is marked as recovering.
 - A reassignment completes as soon as all replicas that stay are in sync.
 - Every change raises the partition epoch by one. It raises the leader epoch too, unless the leader
   itself proposed the ISR: replicas must notice every change that the controller made on its own.
@@ -47,6 +52,12 @@ class ElectionRules(NamedTuple):
     """Brokers in controlled shutdown: they lead only partitions that no other broker can lead."""
     offline_replicas: Mapping[TopicPartition, frozenset[int]] = MappingProxyType({})
     """Replicas in failed log directories: they count as down although their brokers are live."""
+    min_insync_replicas: Callable[[str], int] = lambda _topic: 1
+    """Returns `min.insync.replicas` of a topic."""
+
+    def needed_in_sync(self, topic: str, assignment: Assignment) -> int:
+        """Returns how many replicas must be in sync, at most all, for records to be committed."""
+        return min(self.min_insync_replicas(topic), len(assignment.replicas))
 
 
 class Leaderships:
@@ -168,6 +179,7 @@ def is_unaffected(
     isr = record.isr
     return (
         record.leader in isr
+        and not record.eligible_leader_replicas
         and live.issuperset(isr)
         and restarted.isdisjoint(isr)
         and rules.shutting_down.isdisjoint(isr)
@@ -198,7 +210,8 @@ def next_partition_state(
     `prefer` leads if it is in sync. Brokers in `restarted` may have lost records that they had not
     flushed: they leave the ISR unless it would be empty, and lead again only in a new leader epoch.
     Those that are `unclean` have probably lost records: they lead only if no other member of the
-    ISR, up or down, has not; until then the partition waits for one of the others.
+    ISR, and no other eligible leader replica, up or down, has not; until then the partition waits
+    for one of the others.
     `by_leader` is set if the leader itself proposed the ISR.
     """
     record = before.record
@@ -206,6 +219,9 @@ def next_partition_state(
     recovery = record.leader_recovery_state if recovery_state is None else recovery_state
     in_sync = [r for r in (record.isr if isr is None else isr) if r in target.replicas]
     offline = rules.offline_replicas.get(record.key, ())
+    outside = _eligible_leader_replicas(before, target, rules, unclean)
+    if outside and all(r in unclean for r in in_sync):
+        in_sync, outside = outside, []
 
     def eligible(replicas: Iterable[int]) -> list[int]:
         up = [r for r in replicas if r in live and r not in offline]
@@ -219,7 +235,8 @@ def next_partition_state(
         replicas = target.replicas
         return leaderships.choose(replicas[0], [r for r in replicas if r in candidates])
 
-    new_isr = eligible(in_sync)
+    has_lost_records = False
+    new_isr = eligible(in_sync) or eligible(outside)
     if prefer in new_isr:
         leader = prefer
     elif record.leader in new_isr:
@@ -230,6 +247,7 @@ def next_partition_state(
         leader = choose(candidates)
         new_isr = [leader]
         recovery = RECOVERING
+        has_lost_records = True
     else:
         leader = NO_LEADER
         new_isr = [r for r in in_sync if r not in unclean] or in_sync
@@ -244,9 +262,18 @@ def next_partition_state(
             if leader not in staying:
                 leader = staying[0]
 
+    elr: tuple[int, ...] = ()
+    if not has_lost_records and len(new_isr) < rules.needed_in_sync(record.topic, target):
+        elr = tuple(
+            r
+            for r in dict.fromkeys((*record.isr, *in_sync, *outside))
+            if r in target.replicas and not (r in new_isr or r in offline or r in unclean)
+        )
+
     is_moved = leader != record.leader or target != before.assignment
     is_reelected = leader != NO_LEADER and leader == record.leader and leader in restarted
     is_changed = tuple(new_isr) != record.isr or recovery != record.leader_recovery_state
+    is_changed = is_changed or elr != record.eligible_leader_replicas
     if not (is_moved or is_reelected or is_changed):
         return None
     keeps_epoch = by_leader and not is_moved
@@ -259,6 +286,25 @@ def next_partition_state(
             controller_epoch=controller_epoch,
             partition_epoch=record.partition_epoch + 1,
             leader_recovery_state=recovery,
+            eligible_leader_replicas=elr,
         ),
         target,
     )
+
+
+def _eligible_leader_replicas(
+    before: PartitionState,
+    target: Assignment,
+    rules: ElectionRules,
+    unclean: Container[int],
+) -> list[int]:
+    """Returns the replicas outside the ISR that have every committed record.
+
+    There are none as soon as `min.insync.replicas` allows the ISR to commit records without them.
+    """
+    record = before.record
+    if not record.eligible_leader_replicas:
+        return []
+    if len(record.isr) >= rules.needed_in_sync(record.topic, before.assignment):
+        return []
+    return [r for r in record.eligible_leader_replicas if r in target.replicas and r not in unclean]

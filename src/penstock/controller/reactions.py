@@ -27,6 +27,8 @@ from penstock.controller.metadata import (
     BrokerKey,
     BrokerRecord,
     Change,
+    ConfigKey,
+    ConfigRecord,
     Delete,
     IsrChangeRecord,
     Key,
@@ -158,6 +160,8 @@ class ControllerReactions:
             case LogDirEventRecord() as event:
                 self._generation += 1
                 self._to_refresh[event.broker_id] = self._generation
+            case ConfigRecord() as config:
+                self._observe_config(image, config.entity)
             case (
                 TopicDeletionRecord()
                 | ReassignPartitionsRecord()
@@ -171,11 +175,23 @@ class ControllerReactions:
             case BrokerKey(broker_id):
                 self._restart_broker(broker_id)
                 self._restarted.pop(broker_id, None)
+            case ConfigKey(entity):
+                self._observe_config(image, entity)
             case TopicKey(topic):
                 self._deletions.forget_topic(topic)
                 self._keep_offline(topic, {})
                 if image.reassign_partitions is not None:
                     self._generation += 1
+
+    def _observe_config(self, image: ClusterImage, entity: tuple[tuple[str, str], ...]) -> None:
+        """Notes that `min.insync.replicas` may have changed.
+
+        If it was lowered, leaders commit records without the eligible leader replicas.
+        """
+        if entity[0][0] in ("topics", "brokers") and any(
+            partition.eligible_leader_replicas for partition in image.partitions.values()
+        ):
+            self._generation += 1
 
     def _restart_broker(self, broker_id: int) -> None:
         self._generation += 1

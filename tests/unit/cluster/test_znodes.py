@@ -152,6 +152,11 @@ KAFKAS: list[tuple[Record, str]] = [
         '{"controller_epoch":3,"leader":2,"version":1,"leader_recovery_state":1,'
         '"leader_epoch":5,"isr":[2]}',
     ),
+    (
+        PartitionRecord("t.x", 10, 2, 5, (2,), 3, 9, eligible_leader_replicas=(1, 3)),
+        '{"controller_epoch":3,"leader":2,"version":1,"leader_epoch":5,"isr":[2],'
+        '"eligible_leader_replicas":[1,3]}',
+    ),
     (TopicDeletionRecord("t.x"), ""),
     (
         ReassignPartitionsRecord({TopicPartition("t.x", 10): (2, 3)}),

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.controller.election import (
     PREFERRED,
@@ -12,10 +13,19 @@ from penstock.controller.election import (
     elect_leaderless,
     elect_leaders,
     imbalance,
+    update_partition_states,
 )
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Assignment, Change, PartitionRecord
+from penstock.controller.metadata import Assignment, Change, PartitionRecord, Put
+from penstock.controller.partition_state_machine import (
+    RECOVERING,
+    ElectionRules,
+    PartitionChanges,
+    PartitionState,
+    next_partition_state,
+)
 from penstock.core.errors import ErrorCode, KafkaError
+from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -219,6 +229,120 @@ def test_controlled_shutdown_refused() -> None:
     assert shut_down(image, 3).error_code == ErrorCode.BROKER_NOT_AVAILABLE
     assert shut_down(image, 0, epoch=9).error_code == ErrorCode.STALE_BROKER_EPOCH
     assert shut_down(image, 0, epoch=-1).error_code == ErrorCode.NONE
+
+
+# --- eligible leader replicas
+
+SAFE = CLEAN._replace(min_insync_replicas=lambda _topic: 2)
+"""`min.insync.replicas=2`"""
+
+
+def leave(image: ClusterImage, broker_id: int, rules: ElectionRules = SAFE) -> None:
+    """A controlled shutdown, and the end of the broker's session."""
+    changes, response, _ = controlled_shutdown(image, ControlledShutdownRequest(broker_id), rules)
+    assert response.remaining_partitions == []
+    apply(image, changes)
+    apply(image, broker_down(image, [broker_id], rules))
+
+
+def join(image: ClusterImage, broker_id: int, *, is_unclean: bool = False) -> None:
+    image.apply([Put(replace(broker(broker_id, epoch=9), is_unclean=is_unclean))])
+    live = image.brokers.keys()
+    apply(image, update_partition_states(image, live, SAFE, restarted={broker_id}))
+
+
+def replicas_of(image: ClusterImage) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    record = state(image, "t")
+    return record.leader, record.isr, record.eligible_leader_replicas
+
+
+@pytest.fixture
+def last() -> ClusterImage:
+    """Brokers 0 and 1 were stopped; 2 had lost its power before, and its session ends last."""
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2))
+    leave(image, 0)
+    leave(image, 1)
+    assert replicas_of(image) == (2, (2,), (1,))
+    apply(image, broker_down(image, [2], SAFE))
+    assert replicas_of(image) == (-1, (2,), (1,))
+    return image
+
+
+def test_a_broker_that_lost_its_power_waits_for_those_that_were_stopped(
+    last: ClusterImage,
+) -> None:
+    """R7: with fewer than `min.insync.replicas` in sync, nothing was committed without them."""
+    join(last, 2, is_unclean=True)
+    assert replicas_of(last) == (-1, (1,), ())
+    join(last, 0)
+    assert replicas_of(last) == (-1, (1,), ())
+    join(last, 1)
+    assert replicas_of(last) == (1, (1,), ())
+
+
+def test_a_broker_that_was_stopped_leads_if_the_last_in_sync_one_is_down(
+    last: ClusterImage,
+) -> None:
+    join(last, 1)
+    assert replicas_of(last) == (1, (1,), (2,))
+    join(last, 2, is_unclean=True)
+    assert replicas_of(last) == (1, (1,), ())
+
+
+def test_the_last_in_sync_broker_leads_if_it_lost_nothing(last: ClusterImage) -> None:
+    join(last, 2)
+    assert replicas_of(last) == (2, (2,), (1,))
+    alter_isr(last, (2, 0))
+    assert replicas_of(last) == (2, (2, 0), ())
+
+
+def alter_isr(image: ClusterImage, isr: tuple[int, ...]) -> None:
+    before = PartitionState(state(image, "t"), assignment(image, "t"))
+    leaderships = PartitionChanges(image).leaderships
+    after = next_partition_state(before, {0, 1, 2}, 7, SAFE, leaderships, isr=isr, by_leader=True)
+    assert after is not None
+    image.apply([Put(after.record)])
+
+
+def test_followers_that_lag_below_min_insync_replicas_may_lead() -> None:
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2))
+    alter_isr(image, (0,))
+    assert replicas_of(image) == (0, (0,), (1, 2))
+    apply(image, broker_down(image, [0], SAFE))
+    assert replicas_of(image) == (1, (1, 2), ())
+
+
+def test_no_replica_outside_the_isr_may_lead_once_the_isr_can_commit_without_it(
+    last: ClusterImage,
+) -> None:
+    """`min.insync.replicas` is lowered to 1 while 2 leads alone."""
+    join(last, 2)
+    apply(last, elect_leaderless(last, CLEAN))
+    assert replicas_of(last) == (2, (2,), ())
+    apply(last, elect_leaderless(last, SAFE))
+    join(last, 1)
+    apply(last, broker_down(last, [2], SAFE))
+    assert replicas_of(last) == (-1, (2,), ())
+
+
+def test_an_unclean_election_ends_the_eligibility_of_others(last: ClusterImage) -> None:
+    record = broker(0, epoch=9)
+    unclean = SAFE._replace(allows_unclean=lambda _topic: True)
+    apply(last, broker_up(last, record, unclean))
+    assert replicas_of(last) == (0, (0,), ())
+    assert state(last, "t").leader_recovery_state == RECOVERING
+
+
+def test_a_replica_in_a_failed_log_directory_is_not_eligible() -> None:
+    image = image_of(0, 1, 2)
+    add_topic(image, "t", (0, 1, 2))
+    key = TopicPartition("t", 0)
+    rules = SAFE._replace(offline_replicas={key: frozenset({1})})
+    apply(image, elect_leaderless(image, rules))
+    leave(image, 2, rules)
+    assert replicas_of(image) == (0, (0,), (2,))
 
 
 # --- ElectLeaders

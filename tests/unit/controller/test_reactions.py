@@ -11,6 +11,7 @@ from penstock.controller.metadata import (
     Assignment,
     BrokerKey,
     Change,
+    ConfigRecord,
     ControllerRecord,
     Delete,
     IsrChangeRecord,
@@ -106,6 +107,25 @@ def test_a_failed_broker_loses_its_leaderships() -> None:
     assert state(controller.image, "t").leader == 0
     assert not result.response.refreshed
     assert not controller.reactions.are_pending
+
+
+def test_settings_need_a_decision_while_replicas_outside_an_isr_may_lead() -> None:
+    """`min.insync.replicas` may have been lowered."""
+    controller = Controller(0, 1, 2)
+    add_topic(controller.image, "t", (0, 1, 2))
+    config = ConfigRecord((("topics", "t"),), {"min.insync.replicas": "1"})
+    controller.deliver(Put(config))
+    assert not controller.reactions.are_pending
+    record = replace(state(controller.image, "t"), isr=(0,), eligible_leader_replicas=(1,))
+    controller.deliver(Put(replace(record, partition_epoch=1)))
+    controller.deliver(Put(ConfigRecord((("users", "u"),), {"x": "1"})))
+    assert not controller.reactions.are_pending
+    for change in (Put(config), Delete(config.key)):
+        controller.deliver(change)
+        assert controller.reactions.are_pending
+        controller.decide()
+        assert state(controller.image, "t").eligible_leader_replicas == ()
+        controller.deliver(Put(replace(record, partition_epoch=5)))
 
 
 def test_a_broker_gets_a_full_update_only_after_the_reaction_to_its_registration() -> None:

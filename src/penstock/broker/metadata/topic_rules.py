@@ -4,7 +4,11 @@ import random
 from uuid import uuid4
 
 from penstock.broker.config.broker_config import BrokerConfig
-from penstock.broker.config.topic_config import topic_config, validate_topic_configs
+from penstock.broker.config.topic_config import (
+    effective_value,
+    topic_config,
+    validate_topic_configs,
+)
 from penstock.controller.image import ClusterImage
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.placement import PlacementStart
@@ -28,9 +32,15 @@ def random_start() -> PlacementStart:
 
 
 def election_rules(config: BrokerConfig, image: ClusterImage) -> ElectionRules:
-    """Returns which topics allow unclean leader elections, as their settings say now."""
+    """Returns the settings of topics that elections depend on, as they are now."""
+
+    def min_insync_replicas(topic: str) -> int:
+        value = effective_value(config, image.config("topics", topic), "min.insync.replicas")
+        return value if isinstance(value, int) else 1
+
     return ElectionRules(
         lambda topic: (
             topic_config(config, image.config("topics", topic)).unclean_leader_election_enable
-        )
+        ),
+        min_insync_replicas=min_insync_replicas,
     )

@@ -17,7 +17,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from penstock.core.errors import KafkaStorageError
@@ -211,6 +211,9 @@ def remove_clean_shutdown(disk: Disk, log_dir: str) -> None:
 
 
 # --- the run of the machine in which a log directory was used last
+
+UNREPORTED_LOSS: Final = "unreported loss"
+"""In place of a boot id: records may be lost, and the controller does not know it yet."""
 
 
 def load_boot_id(disk: Disk, log_dir: str) -> str:

@@ -1,10 +1,12 @@
 """The lock, the owner and the last boot of a log directory: `.lock`, `meta.properties`, boot id."""
 
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from penstock.core.errors import KafkaStorageError
 from penstock.storage.checkpoint.checkpoint_files import (
+    UNREPORTED_LOSS,
     MetaProperties,
     load_boot_id,
     load_meta_properties,
@@ -59,14 +61,24 @@ def check_owner(disk: Disk, path: str, cluster_id: str | None, node_id: int) -> 
     return owner.directory_id
 
 
-def has_rebooted_since(disk: Disk, path: str) -> bool:
-    """Returns whether the machine may have been restarted since the last call for this directory.
+def may_have_lost_records(disk: Disk, path: str, is_clean: bool) -> bool:
+    """Returns whether the directory may lack records that were not flushed.
 
-    If it has not, only the process ended, and records that were not flushed are not lost. A
-    directory that is empty may be that of a new disk, which has lost everything.
+    It lacks none after a clean shutdown, or if only the process ended and the machine still runs.
+    A directory that is empty may be that of a new disk, which has lost everything. Once there may
+    be a loss, every start returns True until `confirm_loss`.
     """
     boot_id = disk.boot_id()
     last_boot_id = load_boot_id(disk, path)
-    if boot_id != last_boot_id:
-        store_boot_id(disk, path, boot_id)
-    return not boot_id or boot_id != last_boot_id
+    has_rebooted = not boot_id or boot_id != last_boot_id
+    is_lossy = last_boot_id == UNREPORTED_LOSS or (has_rebooted and not is_clean)
+    stored_id = UNREPORTED_LOSS if is_lossy else boot_id
+    if stored_id != last_boot_id:
+        store_boot_id(disk, path, stored_id)
+    return is_lossy
+
+
+def confirm_loss(disk: Disk, path: str) -> None:
+    """Notes that the controller knows of a loss; if that fails, the next start reports it again."""
+    with suppress(OSError):
+        store_boot_id(disk, path, disk.boot_id())

@@ -39,8 +39,9 @@ from penstock.storage.log_config import LogConfig
 from penstock.storage.manager.dir_checkpoints import DirCheckpoints
 from penstock.storage.manager.dir_identity import (
     check_owner,
+    confirm_loss,
     create_log_dir,
-    has_rebooted_since,
+    may_have_lost_records,
     lock_log_dir,
 )
 from penstock.storage.manager.file_removal import DeletedDirectory, FileRemovals, RemovalTask
@@ -151,12 +152,17 @@ class LogDir:
                 self.take_offline(error)
         return strays
 
+    def confirm_loss(self) -> None:
+        """Notes that the controller knows that records may have been lost."""
+        if self.may_have_lost_records and self.is_online:
+            self.may_have_lost_records = False
+            confirm_loss(self._disk, self.path)
+
     def _load_logs(self, config_of: Callable[[str], LogConfig]) -> None:
         clean = has_clean_shutdown(self._disk, self.path)
         # After the first append the directory is not clean any more.
         remove_clean_shutdown(self._disk, self.path)
-        has_rebooted = has_rebooted_since(self._disk, self.path)
-        self.may_have_lost_records = has_rebooted and not clean
+        self.may_have_lost_records = may_have_lost_records(self._disk, self.path, clean)
         stored = self._checkpoints.load_offsets()
         cleaned_to = self._checkpoints.load(CLEANER_OFFSET_CHECKPOINT)
         rewrite = has_failed_marker(self._disk, self.path)

@@ -454,6 +454,11 @@ class LogManager:
         for close in self.begin_shutdown():
             close()
 
+    def confirm_losses(self) -> None:
+        """Notes that the controller knows in which directories records may have been lost."""
+        for log_dir in self.dirs:
+            log_dir.confirm_loss()
+
     def begin_shutdown(self, busy_logs: Collection[Log] = ()) -> list[Callable[[], None]]:
         """Returns a `LogDir.close` for each directory, to be run on threads of their own.
 

@@ -297,6 +297,30 @@ def test_create_is_durable() -> None:
     assert again.logs[A].topic_id == TOPIC_ID
 
 
+def test_a_loss_is_reported_until_the_controller_knows_it() -> None:
+    """R7: also if the broker is stopped or killed before it has registered."""
+    disk = CrashDisk()
+
+    def is_lost(disk: CrashDisk, *, is_confirmed: bool = False) -> bool:
+        with Directory("/logs", disk).opened() as log_dir:
+            is_lost = log_dir.may_have_lost_records
+            if is_confirmed:
+                log_dir.confirm_loss()
+            return is_lost
+
+    assert is_lost(disk), "a new disk"
+    assert is_lost(disk), "a clean shutdown, but the controller was not notified"
+    assert is_lost(disk, is_confirmed=True)
+    assert not is_lost(disk)
+    log_dir = Directory("/logs", disk).open()
+    assert not log_dir.may_have_lost_records
+    after = disk.image(CrashMode.DURABLE)
+    assert Directory("/logs", after).open().may_have_lost_records
+    after = after.image(CrashMode.DURABLE)
+    assert is_lost(after, is_confirmed=True)
+    assert not is_lost(after)
+
+
 # --- checkpoints and the clean-shutdown marker
 
 
