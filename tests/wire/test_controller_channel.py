@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
+import pytest
+
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_channel import ControllerChannelManager, ControlResult
 from penstock.controller.broker_updates import (
@@ -196,5 +198,45 @@ def test_a_controller_that_has_resigned_sends_nothing_more() -> None:
             await asyncio.sleep(0.2)
             assert len(silent.requests) == 1
             assert controller.results == []
+
+    run(work)
+
+
+def test_a_request_that_the_broker_cannot_apply_yet_is_sent_again() -> None:
+    """It has no session with the store at present, for example, and reads no settings."""
+    errors = [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.NONE]
+
+    def refuse(header: RequestHeader, request: Message) -> Message:
+        if isinstance(request, LeaderAndIsrRequest):
+            return LeaderAndIsrResponse(error_code=errors.pop(0))
+        return UpdateMetadataResponse()
+
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(refuse) as broker:
+            controller.register(broker.port)
+            await controller.wait_for(1)
+            assert names(broker) == ["UpdateMetadata"] + ["LeaderAndIsr"] * 3
+            assert controller.results[0].error is ErrorCode.NONE
+            await controller.channels.close()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH], ids=lambda c: c.name
+)
+def test_a_request_that_is_outdated_is_not_sent_again(code: ErrorCode) -> None:
+    def refuse(header: RequestHeader, request: Message) -> Message:
+        if isinstance(request, LeaderAndIsrRequest):
+            return LeaderAndIsrResponse(error_code=code)
+        return UpdateMetadataResponse(error_code=code)
+
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(refuse) as broker:
+            controller.register(broker.port)
+            await controller.wait_for(1)
+            assert names(broker) == ["UpdateMetadata", "LeaderAndIsr"]
+            assert controller.results[0].error is code
+            await controller.channels.close()
 
     run(work)

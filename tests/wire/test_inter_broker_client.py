@@ -237,3 +237,23 @@ def test_a_request_follows_the_controller_to_another_broker() -> None:
             await brokers.network.close()
 
     run(work())
+
+
+def test_a_request_does_not_wait_for_a_silent_controller_that_was_replaced() -> None:
+    """It is paused or cut off, and its connection stays open."""
+
+    async def work() -> None:
+        brokers = _Brokers()
+        async with fake_broker(lambda header, request: None) as old, fake_broker(ids) as new:
+            brokers.add(2, old)
+            brokers.add(3, new)
+            brokers.elect(2)
+            request = asyncio.ensure_future(brokers.allocate())
+            while not old.requests:
+                await asyncio.sleep(0.01)
+            brokers.elect(3)
+            async with asyncio.timeout(10):
+                assert await request == 1000
+            await brokers.network.close()
+
+    run(work())

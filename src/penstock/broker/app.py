@@ -129,17 +129,20 @@ class App:
         """Completes the requests in progress, flushes the logs and marks a clean shutdown.
 
         If there are other brokers, leaderships are moved to them first, unless the others stop at
-        the same time (`is_last`).
+        the same time (`is_last`), and one of them becomes the controller if this broker is it.
         """
         has_others = bool(self._image.brokers.keys() - {self._broker_id}) and not is_last
         if self._has_started and has_others and self._config.bool("controlled.shutdown.enable"):
             parts = self.parts
+            parts.replica_fetchers.begin_shutdown()
             await shut_down(
                 self._config,
                 parts.controller_requests.broker_epoch,
                 parts.controller_client,
                 self._clock,
             )
+            # While this broker still responds: requests to the controller move on at once.
+            await self._controller.resign()
         await self._closing.aclose()
 
     async def _close_server(self) -> None:

@@ -23,6 +23,8 @@ R = TypeVar("R", bound=Message)
 
 RETRY_DELAY_S: Final = 0.05
 """How long a request waits before it looks for the controller again."""
+_CHECK_S: Final = 0.1
+"""How often a request without a response checks whether another broker is the controller."""
 
 _RETRIED: Final = frozenset(
     (
@@ -97,12 +99,30 @@ class ControllerClient:
                 ErrorCode.NOT_CONTROLLER, "the cluster has no controller at present", remedy="wait"
             )
         else:
-            response = await self._client.request(controller_id, message, response_type)
+            response = await self._request(controller_id, message, response_type)
         if ErrorCode.NOT_CONTROLLER in _error_codes(response):
             raise KafkaError(
                 ErrorCode.NOT_CONTROLLER, f"broker {controller_id} is not the controller any more"
             )
         return response
+
+    async def _request(self, controller_id: int, message: Message, response_type: type[R]) -> R:
+        """Sends a request to another broker; raises NOT_CONTROLLER when it is replaced first.
+
+        A controller that is paused or cut off would otherwise hold the request back until it
+        times out, long after the next one was elected.
+        """
+        request = asyncio.ensure_future(self._client.request(controller_id, message, response_type))
+        try:
+            while not (await asyncio.wait([request], timeout=_CHECK_S))[0]:
+                if self._directory.controller_id != controller_id:
+                    raise KafkaError(
+                        ErrorCode.NOT_CONTROLLER,
+                        f"broker {controller_id} is not the controller any more, and is silent",
+                    )
+            return request.result()
+        finally:
+            request.cancel()
 
 
 def _error_codes(element: Any) -> Iterator[int]:

@@ -1,8 +1,9 @@
 """The controller's requests to the other brokers: one queue per broker (R6).
 
 A broker gets LeaderAndIsr, UpdateMetadata and StopReplica strictly in the order of the events. A
-request that fails is repeated until the broker responds, leaves the cluster, or the controller
-resigns. What waits in the queue of a slow broker is merged (`control_merging`).
+request that fails, or that the broker cannot apply at present, is repeated until the broker has
+applied it or refused it as outdated, leaves the cluster, or the controller resigns. What waits in
+the queue of a slow broker is merged (`control_merging`).
 """
 
 import asyncio
@@ -40,6 +41,10 @@ logger = logging.getLogger(__name__)
 _RETRY_DELAY_S: Final = 0.1
 _ATTEMPTS_PER_WARNING: Final = 100
 """While a broker cannot be reached, every so many attempts the log says so."""
+_FINAL_ERRORS: Final = frozenset(
+    (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+)
+"""A request with another error is sent again: the broker may be without the store, for example."""
 
 
 class ControlResult(NamedTuple):
@@ -153,22 +158,27 @@ class _BrokerQueue:
             self._task = None
 
     async def _send(self, request: ControlRequest) -> Message:
-        """Returns the response, after as many attempts as it takes."""
+        """Returns the response of a broker that has the request, or a newer controller or epoch."""
         key = type(request).INFO.key
         assert key is not None
         response_type = api(key).response
         attempts = 0
         while True:
             try:
-                return await self._client.request(self._broker_id, request, response_type)
+                response = await self._client.request(self._broker_id, request, response_type)
+                code = error_code_of(getattr(response, "error_code", 0))
+                if code in _FINAL_ERRORS:
+                    return response
+                problem = f"it responded {code.name}"
             except KafkaError as error:
-                if attempts % _ATTEMPTS_PER_WARNING == 0:
-                    logger.warning(
-                        "broker %d did not receive %s of the controller, which is sent again: %s",
-                        self._broker_id,
-                        type(request).__name__,
-                        error.message,
-                    )
+                problem = error.message
+            if attempts % _ATTEMPTS_PER_WARNING == 0:
+                logger.warning(
+                    "broker %d did not apply %s of the controller, which is sent again: %s",
+                    self._broker_id,
+                    type(request).__name__,
+                    problem,
+                )
             attempts += 1
             await asyncio.sleep(_RETRY_DELAY_S)
 

@@ -36,7 +36,7 @@ from penstock.cluster.store import (
     StoreConflictError,
 )
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Change, Put
+from penstock.controller.metadata import Change, ClusterKey, Delete, Put
 from penstock.controller.partition_state_machine import ElectionRules
 from penstock.controller.result import ControllerResult
 from penstock.core.errors import ErrorCode, KafkaError
@@ -95,6 +95,8 @@ class ControllerHost:
         """Whether a task that applies deliveries is waiting for the lock."""
         self._may_elect = False
         self._is_expired = False
+        self._claimed_id: int | None = None
+        """The id of this broker, once it has been the controller."""
         self.on_new_session: Callable[[], Coroutine[Any, Any, None]] = _do_nothing
         """Registers the broker in a new session with the store."""
 
@@ -120,12 +122,32 @@ class ControllerHost:
         self._may_elect = True
         await self._shielded(self._apply_delivered)
 
-    async def close(self) -> None:
-        """Stops being the controller; decisions in progress are completed."""
+    async def resign(self) -> None:
+        """Stops being the controller, permanently; a decision in progress is completed.
+
+        Another broker is elected at once: the session with the store lasts until the logs are
+        closed, and without a controller no replica can leave the ISR.
+        """
         self._may_elect = False
+        async with self._lock:
+            has_others = self.active is not None and len(self.active.image.brokers) > 1
+            await self._resign()
+        if has_others:
+            try:
+                await self._workers.run(
+                    self._workers.store,
+                    lambda: self._store.commit([Delete(ClusterKey("controller"))], fenced=True),
+                )
+            except KafkaError as error:
+                logger.warning(
+                    "the next controller is elected when this broker has stopped: %s", error.message
+                )
+
+    async def close(self) -> None:
+        """Resigns; returns when no decision or delivery is in progress any more."""
+        await self.resign()
         while self._tasks:
             await asyncio.wait(self._tasks)
-        await self._resign()
 
     # --- decisions
 
@@ -373,6 +395,7 @@ class ControllerHost:
     async def _start_controller(self, controller: ActiveController) -> None:
         """Applies the claim, brings the partitions up to date, and informs all brokers."""
         self.active = controller
+        self._claimed_id = controller.broker_id
         controller.on_response = self._wake
         await self._drain()
         logger.info("this broker is the controller, in epoch %d", controller.image.controller_epoch)
@@ -412,13 +435,26 @@ class ControllerHost:
         """Registers again after the ephemeral nodes of the last session have been removed."""
         while self._may_elect and not self._is_expired:
             try:
-                await self._shielded(self._refresh)
+                await self._shielded(self._remove_claim)
                 await self.on_new_session()
                 await self.elect()
                 return
             except KafkaError as error:
                 logger.error("this broker could not register again: %s; it retries", error.message)
                 await asyncio.sleep(_RETRY_S)
+
+    async def _remove_claim(self) -> None:
+        """Removes a claim of this broker, which has resigned when its last session ended.
+
+        A commit that began in the last session may have been completed in the new one. Its node
+        would last as long as the session, without a controller.
+        """
+        await self._refresh()
+        if self.active is None and self._metadata.image.controller_id == self._claimed_id:
+            await self._commit(
+                [Delete(ClusterKey("controller"))], based_on=self._settings_version, fenced=False
+            )
+            await self._drain()
 
     # --- tasks
 

@@ -94,6 +94,11 @@ class AlterPartitionManager:
                 )
                 await asyncio.sleep(RETRY_S)
                 continue
+            except Exception:
+                # Without another attempt, these partitions could never change their ISRs again.
+                logger.exception("ISR changes cannot be sent to the controller; retrying")
+                await asyncio.sleep(RETRY_S)
+                continue
             self._is_reachable = True
             code = ErrorCode(response.error_code)
             if code is not ErrorCode.NONE:

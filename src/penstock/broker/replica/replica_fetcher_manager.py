@@ -87,6 +87,7 @@ class ReplicaFetcherManager:
         self._closing: set[asyncio.Task[None]] = set()
         self._topic_hashes: dict[str, int] = {}
         self._is_closed = False
+        self._is_stopping = False
 
     # --- partitions
 
@@ -95,9 +96,9 @@ class ReplicaFetcherManager:
 
         A partition that follows the same leader in the same epoch already continues, and starts
         again if it has failed. One whose log is being truncated is fetched after that. One without
-        a leader is not fetched.
+        a leader is not fetched. A broker that stops adds none.
         """
-        if self._is_closed:
+        if self._is_closed or self._is_stopping:
             return
         for replica in replicas:
             partition = replica.partition
@@ -229,6 +230,14 @@ class ReplicaFetcherManager:
             if key in self._deferred:
                 self._deferred.discard(key)
                 self._start_fetching(key)
+
+    def begin_shutdown(self) -> None:
+        """Fetches from now on only in the current leader epochs, until these end.
+
+        The controller removes a broker that stops from the ISRs. If the broker fetched in the next
+        leader epochs, their leaders would wait for it, and propose it as a member of the ISR again.
+        """
+        self._is_stopping = True
 
     async def close(self) -> None:
         """Ends all fetchers; waits for the truncations in progress."""

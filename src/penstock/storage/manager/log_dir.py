@@ -41,8 +41,8 @@ from penstock.storage.manager.dir_identity import (
     check_owner,
     confirm_loss,
     create_log_dir,
-    may_have_lost_records,
     lock_log_dir,
+    may_have_lost_records,
 )
 from penstock.storage.manager.file_removal import DeletedDirectory, FileRemovals, RemovalTask
 from penstock.storage.manager.log_discovery import (

@@ -8,14 +8,23 @@ import pytest
 
 from penstock.broker.metadata.controller_host import MAX_ATTEMPTS
 from penstock.broker.workers import Workers
-from penstock.cluster.store import CommittedChanges, MetadataStore, Scope, StoreConflictError
+from penstock.cluster.store import (
+    CommittedChanges,
+    MetadataStore,
+    Scope,
+    SessionState,
+    StoreConflictError,
+)
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import (
     Assignment,
+    BrokerKey,
     Change,
+    ClusterKey,
     ConfigRecord,
     ControllerEpochRecord,
     ControllerRecord,
+    Delete,
     PartitionRecord,
     Put,
     Record,
@@ -379,6 +388,58 @@ def test_the_broker_becomes_controller_when_the_last_one_is_gone() -> None:
         assert host.active.image.controller_epoch == 5
 
     run(script, is_controller=False)
+
+
+@pytest.mark.parametrize("has_others", [True, False])
+def test_a_controller_that_resigns_lets_another_broker_be_elected(has_others: bool) -> None:
+    """The session lasts until the logs are closed. Nobody waits for a single node."""
+
+    async def script(scenario: Scenario) -> None:
+        if has_others:
+            scenario.another.commit([Put(broker(8))])
+            controller = scenario.host.active
+            assert controller is not None
+            await scenario.until(lambda: 8 in controller.image.brokers)
+        await scenario.host.resign()
+        assert not scenario.host.is_active
+        keys = {record.key for record in scenario.another.load().records}
+        assert (ClusterKey("controller") in keys) is not has_others
+        assert ClusterKey("controller_epoch") in keys
+
+    run(script)
+
+
+def test_a_claim_that_outlives_the_session_is_made_again() -> None:
+    """The commit began in a session that expired, and was completed in the next one."""
+
+    async def script(scenario: Scenario) -> None:
+        first = scenario.host.active
+        scenario.host._deliver_session_state(SessionState.EXPIRED)
+        scenario.host._deliver_session_state(SessionState.CONNECTED)
+        await scenario.until(lambda: scenario.host.active not in (None, first))
+        assert ControllerEpochRecord(2) in scenario.another.load().records
+
+    run(script)
+
+
+def test_brokers_get_full_updates_although_another_one_has_left_again() -> None:
+    async def script(scenario: Scenario) -> None:
+        controller = scenario.host.active
+        assert controller is not None
+        sent = scenario.host.context.channels.sent
+        for broker_id in (7, 8):
+            await controller.apply(
+                CommittedChanges(controller.version + 1, [Put(broker(broker_id))])
+            )
+        facts = controller.decide(controller.image).response
+        assert facts.refreshed == {7, 8}
+        gone = [Delete(BrokerKey(7))]
+        await controller.apply(CommittedChanges(controller.version + 1, gone))
+        sent.clear()
+        await controller.finish(facts)
+        assert [(broker_id, update.is_full) for broker_id, update in sent] == [(8, True)]
+
+    run(script)
 
 
 def test_a_controller_that_was_replaced_commits_nothing_and_resigns() -> None:

@@ -226,3 +226,18 @@ def test_a_newer_proposal_replaces_the_one_in_flight() -> None:
         assert controller.results == [(("a", 0), CommittedState(6, 8, (1, 2)))]
 
     run(test)
+
+
+def test_proposals_are_sent_again_after_an_unexpected_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def test(controller: Controller) -> None:
+        controller.submit(proposal_of("a", 0))
+        await controller.request()
+        await controller.respond(ValueError("a bug"))
+        assert len(controller.requests) == 2
+        await controller.respond(committed(controller.requests[-1]))
+        assert [key for key, _ in controller.results] == [TopicPartition("a", 0)]
+
+    run(test)
+    assert "a bug" in caplog.text

@@ -580,3 +580,24 @@ def test_fetchers_that_wait_can_be_closed(tmp_path: Path) -> None:
                     await cluster.manager.close()
 
     asyncio.run(work())
+
+
+def test_a_broker_that_stops_fetches_in_no_later_leader_epoch(tmp_path: Path) -> None:
+    """The leaders of the next epochs must not wait for it."""
+
+    async def work() -> None:
+        async with running(tmp_path) as cluster:
+            for key in (P0, P1):
+                append(cluster.leader_log(key), 3)
+            cluster.follow(P0)
+            await cluster.caught_up()
+            cluster.manager.begin_shutdown()
+            append(cluster.leader_log(P0), 2)
+            await cluster.caught_up()
+            await cluster.manager.remove([P0])
+            cluster.follow(P0, epoch=1)
+            cluster.follow(P1)
+            assert cluster.manager.lag(P0) is None
+            assert cluster.manager.lag(P1) is None
+
+    asyncio.run(work())
