@@ -18,7 +18,7 @@ not fit the nodes:
 
 Fencing. A session becomes the controller's when it puts a `ControllerEpochRecord`. Its commits with
 `fenced` then succeed only while no other session has changed that node. In ZooKeeper that is a
-check of `/controller_epoch` in the same multi; nobody else writes to the embedded store.
+check of `/controller_epoch` in the same multi; the embedded store has no other writer.
 
 Subscriptions. A listener receives the changes of each node in the order of their versions, each
 exactly once: those of its own session, those of others, and the deletion of ephemeral nodes when a

@@ -1,7 +1,7 @@
 """Small requests to one broker, sent as one: those that arrive while another is in flight.
 
-results = BatchQueue(send, key=lambda item: item.producer_id)
-result = await results.put(item)
+queue = BatchQueue(send, key=lambda item: item.producer_id)
+outcome = await queue.put(item)
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What the controller tells this broker: its replicas, and the metadata of the cluster.
+"""The controller's updates of this broker: its replicas, and the metadata of the cluster.
 
 Updates come from the controller in this process, or as LeaderAndIsr, UpdateMetadata and StopReplica
 requests of another broker. They are applied one at a time and in their order: replicas first, so

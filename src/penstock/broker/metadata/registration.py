@@ -1,6 +1,6 @@
 """The registration of this broker, and the id of its cluster (R6).
 
-Both are decided before the broker serves anybody: of brokers that start at the same time, only one
+Both are decided before the broker serves clients: of brokers that start at the same time, only one
 chooses the cluster id, and only one may have an id.
 """
 
@@ -47,7 +47,7 @@ class BrokerRegistration:
         clock: Clock,
     ) -> None:
         self.is_unclean = False
-        """Whether the broker may have lost records, and no controller has heard of it yet."""
+        """Whether the broker may have lost records, and the controller does not know it yet."""
         self._record: BrokerRecord | None = None
         self._config = config
         self._controller = controller

@@ -102,7 +102,7 @@ class Supervisor:
     ) -> None:
         """The first broker of a new cluster starts alone.
 
-        It creates the cluster's id, or takes over that of its log directories with their topics.
+        It creates the cluster's id, or adopts that of its log directories with their topics.
         """
         self._launches = {launch.broker_id: launch for launch in launches}
         self._is_new_cluster = is_new_cluster

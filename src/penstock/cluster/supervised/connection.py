@@ -56,7 +56,7 @@ class StoreConnection:
     def call(self, request: Request) -> Response:
         """Sends a request and returns its response; KafkaStorageError if the session ends first.
 
-        Without a response in time the connection is dropped: nobody knows what the server did.
+        Without a response in time the connection is dropped: it is unknown what the server did.
         """
         frame = encode_frame(request)
         response: Future[Response] = Future()
@@ -75,7 +75,7 @@ class StoreConnection:
             self._response = None
 
     def say_goodbye(self) -> None:
-        """Asks the server to end the session; `read` returns when it has."""
+        """Requests the end of the session; `read` returns when the server has ended it."""
         with suppress(OSError), self._send_lock:
             self._socket.sendall(encode_frame(Goodbye()))
 

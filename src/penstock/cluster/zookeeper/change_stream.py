@@ -58,7 +58,7 @@ class ChangeStream:
     ) -> None:
         self.cache = NodeCache()
         self.scope: Scope | None = None
-        """None if nobody follows changes."""
+        """None while there is no subscription."""
         self.complete_scope: Scope | None = None
         """The scope whose nodes are all in the cache."""
         self.version = 0
@@ -246,17 +246,17 @@ class ChangeStream:
         for path in followed:
             self._undelivered.pop(path, None)
         was_complete = self.complete_scope
-        known = {
+        known_nodes = {
             path: node
             for path, node in followed.items()
             if path in self.cache.nodes
             or (was_complete is not None and was_complete.contains(_required_key(path)))
         }
-        changes = self.cache.update(known, zxid)
+        changes = self.cache.update(known_nodes, zxid)
         if changes:
             self._publish(zxid, changes)
         self.version = max(self.version, zxid)
-        self.cache.update({path: followed[path] for path in followed if path not in known}, 0)
+        self.cache.update({path: followed[path] for path in followed if path not in known_nodes}, 0)
         if self.scope is not None and (scope is Scope.ALL or was_complete is None):
             self.complete_scope = min(scope, self.scope, key=lambda scope: scope.value)
 

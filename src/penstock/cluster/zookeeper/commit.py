@@ -141,10 +141,10 @@ class Commit:
             if cached is not None and may_have_children(key):
                 with_children.append(path)
         for path, node in self._read([*unknown, *with_children]).items():
-            known = states.get(path)
-            if known is not None:
+            cached_state = states.get(path)
+            if cached_state is not None:
                 children = 0 if node is None else node.stat.children
-                states[path] = known._replace(children=children)
+                states[path] = cached_state._replace(children=children)
             else:
                 if (
                     self._based_on is not None
