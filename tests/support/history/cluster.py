@@ -3,22 +3,25 @@
 with HistoryCluster(directory) as cluster:
     cluster.kill(1)
     cluster.start(1)
+
+Some of the brokers may be Apache Kafka's.
 """
 
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from penstock.client import Admin
 from penstock.client.admin.model_topics import NewTopic
 from penstock.core.errors import KafkaError
 from tests.support.cluster.zookeeper_server import ZooKeeperServer
+from tests.support.history.kafka_process import KafkaProcess
 from tests.support.history.network import (
     BROKER_PORT,
     CLIENT_PORT,
@@ -57,8 +60,26 @@ SETTINGS = {
 }
 
 
-class BrokerProcess:
-    """A broker process that was started; standard input carries the commands of the test."""
+class BrokerProcess(Protocol):
+    """A broker process that was started."""
+
+    @property
+    def is_running(self) -> bool: ...
+
+    def wait_until_ready(self) -> bool:
+        """Returns False if the process ends before it is ready."""
+
+    def command(self, text: str) -> None:
+        """Sends a command of the test; one that was killed does not receive it."""
+
+    def send_signal(self, number: signal.Signals) -> None: ...
+
+    def end(self, number: signal.Signals, timeout_s: float = 60.0) -> None:
+        """Ends the process with a signal, or kills it after the timeout."""
+
+
+class PenstockProcess:
+    """A broker whose standard input carries the commands of the test."""
 
     def __init__(self, arguments: Sequence[str], log: Path) -> None:
         command = [sys.executable, "-m", "tests.support.history.broker_main", *arguments]
@@ -77,13 +98,11 @@ class BrokerProcess:
         return self._process.poll() is None
 
     def wait_until_ready(self) -> bool:
-        """Returns False if the process ends before it is ready."""
         assert self._process.stdout is not None
         self._is_ready = self._is_ready or bool(self._process.stdout.readline())
         return self._is_ready
 
     def command(self, text: str) -> None:
-        """Sends a command; one that was killed does not receive it."""
         assert self._process.stdin is not None
         if not self.is_running:
             return
@@ -95,7 +114,6 @@ class BrokerProcess:
         self._process.send_signal(number)
 
     def end(self, number: signal.Signals, timeout_s: float = 60.0) -> None:
-        """Ends the process with a signal, or kills it after the timeout."""
         self.send_signal(signal.SIGCONT)
         self.send_signal(number)
         try:
@@ -117,10 +135,13 @@ class HistoryCluster:
         directory: Path,
         settings: Mapping[str, str] | None = None,
         bugs: Sequence[str] = (),
+        kafka: Collection[int] = (),
     ) -> None:
+        """The brokers in `kafka` are Apache Kafka's. They start first: they set feature levels."""
         self.directory = directory
         self._settings = {**SETTINGS, **(settings or {})}
         self._bugs = bugs
+        self._kafka = kafka
         self._stack = ExitStack()
         self.zookeeper = ZooKeeperServer(directory / "zookeeper")
         self.network = Network(BROKER_IDS, ("127.0.0.1", self.zookeeper.port))
@@ -135,10 +156,8 @@ class HistoryCluster:
             stack.enter_context(self.network)
             stack.callback(self._kill_all)
             self.zookeeper.wait_until_serving()
-            for broker_id in BROKER_IDS:
-                self.launch(broker_id)
-            for broker_id, process in self.processes.items():
-                assert process.wait_until_ready(), self.log_end(broker_id)
+            self._launch_all(self._kafka)
+            self._launch_all(set(BROKER_IDS).difference(self._kafka))
             self._stack = stack.pop_all()
         return self
 
@@ -159,6 +178,12 @@ class HistoryCluster:
 
     # --- processes
 
+    def _launch_all(self, broker_ids: Collection[int]) -> None:
+        for broker_id in broker_ids:
+            self.launch(broker_id)
+        for broker_id in broker_ids:
+            assert self.processes[broker_id].wait_until_ready(), self.log_end(broker_id)
+
     def launch(self, broker_id: int) -> None:
         """Starts a broker's process without waiting for it."""
         host, relay = self.network.address(broker_id), self.network.relay_address(broker_id)
@@ -174,10 +199,13 @@ class HistoryCluster:
             "zookeeper.connect": f"{relay}:{ZOOKEEPER_PORT}",
             **self._settings,
         }
+        log = self.directory / f"broker-{broker_id}.log"
+        if broker_id in self._kafka:
+            self.processes[broker_id] = KafkaProcess(settings, log)
+            return
         arguments = [f"{name}={value}" for name, value in settings.items()]
         arguments += [f"bug={bug}" for bug in self._bugs]
-        log = self.directory / f"broker-{broker_id}.log"
-        self.processes[broker_id] = BrokerProcess(arguments, log)
+        self.processes[broker_id] = PenstockProcess(arguments, log)
 
     def kill(self, broker_id: int) -> None:
         self._down.add(broker_id)
@@ -245,6 +273,11 @@ class HistoryCluster:
             leader = admin.describe_topics([topic])[topic].partitions[partition].leader
         assert leader is not None
         return leader
+
+    def controller_id(self) -> int | None:
+        with Admin(bootstrap_servers=self.network.bootstrap) as admin:
+            controller = admin.describe_cluster().controller
+        return None if controller is None else controller.id
 
     def poll(self, problem: Callable[[], str], timeout_s: float) -> None:
         """Waits until there is no problem; fails with its description after the timeout."""

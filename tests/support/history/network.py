@@ -39,7 +39,10 @@ _RELAYS = 100
 _CHUNK = 64 * 1024
 _HEADER = struct.Struct(">ihhih")
 """Size, API key, version, correlation id, length of the client id."""
-_BROKER_ID = re.compile(rb"(?:broker-)?(\d+)(?:-fetcher-\d+)?")
+_BROKER_ID = re.compile(
+    rb"(?:broker-|AddPartitionsManager-client-)?(\d+)(?:-fetcher-\d+|-txn-marker-sender)?"
+)
+"""Of the client ids that Penstock and Kafka 3.9 have between brokers."""
 _LINGER_ZERO = struct.pack("ii", 1, 0)
 
 

@@ -63,11 +63,12 @@ class KafkaParts:
     version: str
 
     @classmethod
-    def find(cls) -> Self:
+    def find(cls, version: str = "kafka.version") -> Self:
+        """Finds the release that a property of tools/kafka/pom.xml names."""
         pom = (ROOT / "tools" / "kafka" / "pom.xml").read_text()
-        match = re.search(r"<kafka\.version>(.+?)</kafka\.version>", pom)
+        match = re.search(f"<{re.escape(version)}>(.+?)</", pom)
         if match is None:
-            raise MissingPartError("tools/kafka/pom.xml names no kafka.version")
+            raise MissingPartError(f"tools/kafka/pom.xml names no {version}")
         libs = ROOT / ".parts" / f"kafka-{match[1]}" / "libs"
         if not (libs / f"kafka-clients-{match[1]}.jar").exists():
             raise MissingPartError(f"Kafka's jars ({match[1]}) are missing: run make setup")
