@@ -118,6 +118,7 @@ SCENARIOS = {
         ["a follower does not keep the state of producers"],
         lose_responses_and_the_leader,
         frozenset({Kind.DOUBLED}),
+        workers=([IdempotentWorker], [GroupWorker]),
     ),
     "aborted transactions are read": Scenario(
         ["aborted transactions are read"], abort_transactions, frozenset({Kind.ABORTED_READ})
@@ -135,7 +136,7 @@ def test_a_planted_bug_is_reported(tmp_path: Path, name: str) -> None:
     scenario = SCENARIOS[name]
     with (
         HistoryCluster(tmp_path, scenario.settings, scenario.bugs) as cluster,
-        Run(cluster, 1, *scenario.workers) as run,
+        Run(cluster, 1, *scenario.workers, recovery_timeout_s=20) as run,
     ):
         run.wait_for(Acknowledged, 50)
         scenario.disturb(run)

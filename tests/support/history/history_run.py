@@ -89,7 +89,10 @@ class Run:
         seed: int,
         producers: Sequence[type[Worker]] = PRODUCERS,
         consumers: Sequence[type[Worker]] = CONSUMERS,
+        *,
+        recovery_timeout_s: float = RECOVERY_TIMEOUT_S,
     ) -> None:
+        self._recovery_timeout_s = recovery_timeout_s
         self.cluster = cluster
         self.seed = seed
         self.recorder = HistoryRecorder()
@@ -137,30 +140,38 @@ class Run:
         )
 
     def finish(self) -> RunResult:
-        """Ends all faults, lets consumers read to the end, and compares everything."""
+        """Ends all faults, lets consumers read to the end, and compares everything.
+
+        A step that fails does not prevent the next ones: what was recorded is checked all the same.
+        """
         self.recorder.note("the faults have ended")
-        self.cluster.heal()
-        unfinished = ""
-        final_log: dict[TopicPartition, dict[int, RecordId]] = {}
-        try:
-            self.cluster.wait_until_in_sync()
-            self._stop(self._producers)
-            final_log = self._read_to_the_end()
-            self._stop(self._consumers)
-            self.cluster.wait_until_in_sync()
-        except Exception as error:  # noqa: BLE001 - what was recorded is checked all the same
-            unfinished = f"not finished: {error!r}"
+        problems: list[str] = []
+        log = FinalReader(self.cluster.network.bootstrap)
+        for step in (
+            self.cluster.heal,
+            self._wait_until_in_sync,
+            lambda: self._stop(self._producers),
+            lambda: self.cluster.poll(lambda: self._missing(log), self._recovery_timeout_s),
+            lambda: self._stop(self._consumers),
+            log.close,
+            self._wait_until_in_sync,
+        ):
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - it is reported
+                problems.append(f"not finished: {error!r}")
+                self.recorder.note(problems[-1])
         events = self.recorder.events()
-        history = History(events, final_log, self._copies)
-        violations = check(history) if final_log else []
-        if not unfinished:
-            for broker_id in BROKER_IDS:
-                self.cluster.stop(broker_id)
+        violations = check(History(events, log.records, self._copies))
+        self.cluster.stop_all()
         path = self.cluster.directory / "history.txt"
         self.recorder.write(path)
         counts = Counter(type(event).__name__ for event in events)
-        different = [] if unfinished else self._differences()
-        return RunResult(self.seed, violations, different, unfinished, counts, path)
+        different = self._differences(is_in_sync=not problems)
+        return RunResult(self.seed, violations, different, "\n".join(problems), counts, path)
+
+    def _wait_until_in_sync(self) -> None:
+        self.cluster.wait_until_in_sync(self._recovery_timeout_s)
 
     def _stop(self, workers: Sequence[Worker]) -> None:
         for worker in workers:
@@ -168,22 +179,10 @@ class Run:
         for worker in workers:
             worker.join()
 
-    def _differences(self) -> list[str]:
+    def _differences(self, *, is_in_sync: bool) -> list[str]:
         directories = {number: self.cluster.data_directory(number) for number in BROKER_IDS}
-        return differences(directories, partitions_in(directories[BROKER_IDS[0]]))
-
-    def _read_to_the_end(self) -> dict[TopicPartition, dict[int, RecordId]]:
-        """Waits until groups and copies have everything; returns the committed records."""
-        log = FinalReader(self.cluster.network.bootstrap)
-        try:
-            self.cluster.poll(lambda: self._missing(log), RECOVERY_TIMEOUT_S)
-        except AssertionError as error:
-            self.recorder.note(f"reading to the end: {error}")
-            if not log.records:
-                raise
-        finally:
-            log.close()
-        return log.records
+        partitions = partitions_in(directories[BROKER_IDS[0]])
+        return differences(directories, partitions, is_in_sync=is_in_sync)
 
     def _missing(self, log: "FinalReader") -> str:
         """Returns what is not read yet. What is missing for good is reported by the checker."""

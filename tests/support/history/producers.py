@@ -80,7 +80,12 @@ class IdempotentWorker(Worker):
 
 
 class ConfluentIdempotentWorker(Worker):
-    """The same with librdkafka."""
+    """The same with librdkafka, one request at a time.
+
+    With several requests in flight, librdkafka starts a new epoch for all partitions when one of
+    them refuses a batch for lack of room and the next batch as out of order. It then sends again,
+    in the new epoch, what other partitions have written without a response: doubled records.
+    """
 
     def run_client(self) -> None:
         self._fatal_error: ConfluentError | None = None
@@ -89,6 +94,7 @@ class ConfluentIdempotentWorker(Worker):
                 **LIBRDKAFKA_SETTINGS,
                 "bootstrap.servers": self.bootstrap,
                 "enable.idempotence": True,
+                "max.in.flight": 1,
                 "delivery.timeout.ms": DELIVERY_TIMEOUT_MS,
                 "request.timeout.ms": REQUEST_TIMEOUT_MS,
                 "linger.ms": 5,

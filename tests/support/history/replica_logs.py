@@ -25,8 +25,13 @@ def read_batches(directory: Path) -> Batches:
     return batches
 
 
-def differences(directories: Mapping[int, Path], partitions: Sequence[str]) -> list[str]:
-    """Returns where the log directories of brokers differ, for partitions such as `topic-0`."""
+def differences(
+    directories: Mapping[int, Path], partitions: Sequence[str], *, is_in_sync: bool = True
+) -> list[str]:
+    """Returns where the log directories of brokers differ, for partitions such as `topic-0`.
+
+    Unless they are in sync, a replica may have fewer batches, but no other ones.
+    """
     result = []
     for partition in partitions:
         logs = {number: read_batches(path / partition) for number, path in directories.items()}
