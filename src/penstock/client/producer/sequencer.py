@@ -72,7 +72,9 @@ class BatchSequencer:
             # broker accepts any sequence as the first of a producer: if the very first batch is
             # rejected, a later one must not take its place.
             return (
-                sequences.owner != manager.producer or sequences.last_acked_sequence == NO_SEQUENCE
+                sequences.owner != manager.producer
+                or sequences.last_acked_sequence == NO_SEQUENCE
+                or sequences.is_full
             )
         if sequences is None or not sequences.in_flight:
             return False

@@ -29,6 +29,8 @@ class ProducerIdAndEpoch(NamedTuple):
         return f"producer id {self.producer_id} and epoch {self.epoch}"
 
 
+BATCHES_REMEMBERED: Final = 5
+"""The batches of a producer that a broker recognises when they are sent again, in a partition."""
 NO_PRODUCER: Final = ProducerIdAndEpoch(-1, -1)
 
 
@@ -53,6 +55,9 @@ class PartitionSequences:
         self.last_acked_offset = -1
         self.in_flight: list[ProducerBatch] = []
         """In the order of their sequences, including those that wait for a retry."""
+        self._numbers: dict[ProducerBatch, int] = {}
+        """Counts the batches of the partition: the numbers of those in flight."""
+        self._last_number = 0
         self.on_the_wire: set[ProducerBatch] = set()
         """Batches in requests without a response, including those that have expired since."""
         self.unacknowledged: set[ProducerBatch] = set()
@@ -68,7 +73,19 @@ class PartitionSequences:
             return False
         return not self.in_flight or self.in_flight[0] not in self.unacknowledged
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the broker would forget the first batch in flight if it stored one more.
+
+        The limit of requests in flight is that of a connection: after a change of the leader, the
+        new one may get batches while the old one has not responded to earlier ones.
+        """
+        first = self._numbers[self.in_flight[0]] if self.in_flight else self._last_number + 1
+        return self._last_number - first + 1 >= BATCHES_REMEMBERED
+
     def add_in_flight(self, batch: "ProducerBatch") -> None:
+        self._last_number += 1
+        self._numbers[batch] = self._last_number
         at = len(self.in_flight)
         while at > 0 and is_after(self.in_flight[at - 1].base_sequence, batch.base_sequence):
             at -= 1
@@ -77,6 +94,7 @@ class PartitionSequences:
     def remove_in_flight(self, batch: "ProducerBatch") -> None:
         if batch in self.in_flight:
             self.in_flight.remove(batch)
+            del self._numbers[batch]
         self.unacknowledged.discard(batch)
 
     def restart(self, owner: ProducerIdAndEpoch) -> None:

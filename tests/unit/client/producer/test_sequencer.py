@@ -99,6 +99,22 @@ def test_retries_are_sent_one_at_a_time_and_in_order() -> None:
     assert not manager.sequencer.should_stop_drain(second, TP)
 
 
+def test_no_more_batches_are_sent_than_a_broker_remembers() -> None:
+    """A new leader gets batches while the old one has not responded to earlier ones."""
+    manager = active_manager()
+    first, *others = [send(manager) for _ in range(5)]
+    assert manager.sequencer.should_stop_drain(new_batch(), TP)
+    for batch in others:
+        manager.sequencer.batch_returned(batch, ErrorCode.NONE)
+        manager.sequencer.batch_completed(batch, 1)
+    assert manager.sequencer.should_stop_drain(new_batch(), TP), "it would forget the first"
+    manager.sequencer.batch_returned(first, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert not manager.sequencer.should_stop_drain(first, TP)
+    manager.sequencer.batch_completed(first, 0)
+    for _ in range(5):
+        send(manager)
+
+
 def test_a_batch_after_a_failed_one_keeps_its_sequence_while_in_flight() -> None:
     """It may be stored with its old sequence: with a new one it would be stored twice."""
     manager = active_manager()
