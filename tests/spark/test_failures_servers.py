@@ -6,17 +6,14 @@ SQLite has no server: it is killed with the driver, in test_failures_kills.py.
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 from sqlalchemy import inspect, make_url, text
 
 from penstock.spark.errors import PipelineError
-from penstock.spark.run.query import StepHook
-from penstock.spark.run.run import run
-from penstock.spark.watch.run_listener import RunListener
 from penstock.testing import Broker
+from tests.support.spark.continuous import Continuous, Meeting
 from tests.support.spark.databases import (
     DatabaseServer,
     MariaDbServer,
@@ -30,54 +27,10 @@ from tests.support.spark.worker_faults import dying_after_staging
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.progress import Batch
-    from penstock.spark.sinks.port import WriteResult
 
 pytestmark = pytest.mark.long
 
 STATEFUL_OR_TOPIC = [*(("update", item) for item in DATABASES), ("topic", "topic")]
-
-
-class Continuous(RunListener):
-    """Runs a pipeline in a thread until the end of the block."""
-
-    def __init__(
-        self, environment: Environment, spark: "SparkSession", at: StepHook = lambda step: None
-    ) -> None:
-        self._stop = Event()
-        self._news = Event()
-        self.error: Exception | None = None
-        self.end: int = 0
-
-        def work() -> None:
-            try:
-                run(environment.spec, spark=spark, listeners=[self], stop=self._stop, at=at)
-            except Exception as error:  # noqa: BLE001  (the test looks at it)
-                self.error = error
-            finally:
-                self._news.set()
-
-        self._thread = Thread(target=work)
-
-    def stored(self, query: str, batch: "Batch", applied: "WriteResult") -> None:
-        self.end = sum(batch.end["events"].offsets.values())
-        self._news.set()
-
-    def __enter__(self) -> "Continuous":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive()
-
-    def until_read(self, records: int) -> None:
-        while self.end < records:
-            assert self._news.wait(120)
-            self._news.clear()
-            if self.error is not None:
-                raise self.error
 
 
 @pytest.mark.parametrize(("kind", "database"), STATEFUL_OR_TOPIC)
@@ -170,24 +123,6 @@ def test_a_database_that_is_killed_in_the_middle_of_a_transaction_is_waited_for(
             meeting.go()
         running.result()
     environment.check()
-
-
-class Meeting:
-    """One thread waits at a point for another."""
-
-    def __init__(self) -> None:
-        self._there = Event()
-        self._go = Event()
-
-    def hold(self) -> None:
-        self._there.set()
-        assert self._go.wait(120)
-
-    def wait(self) -> None:
-        assert self._there.wait(120)
-
-    def go(self) -> None:
-        self._go.set()
 
 
 @pytest.mark.parametrize(("kind", "database"), STATEFUL_OR_TOPIC)

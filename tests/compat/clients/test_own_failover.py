@@ -1,12 +1,16 @@
-"""P3, P5, C1, C2, E7: our clients on three Kafka brokers that crash, restart and move leaders."""
+"""P3, P5, C1, C2, E7: our clients on three brokers that crash, restart and move leaders.
+
+Every test runs with Kafka's brokers and with ours, except that of fetches from a follower, which
+`tests/wire/test_fetch_followers.py` has for ours.
+"""
 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import pytest
 
@@ -23,6 +27,7 @@ from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.protocol.api_key import ApiKey
 from tests.support.client.own_consumer import consumer_of
+from tests.support.cluster.processes import ProcessCluster
 from tests.support.kafka.broker import KafkaParts
 from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka_clients.tap import Moment, Stage, Tap
@@ -41,11 +46,44 @@ def taps() -> dict[int, Tap]:
     return {}
 
 
-@pytest.fixture(scope="module")
+class Node(Protocol):
+    """A broker process."""
+
+    @property
+    def is_running(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Cluster(Protocol):
+    """Brokers 1, 2 and 3."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+    @property
+    def nodes(self) -> Mapping[int, Node]: ...
+
+    def start(self) -> None: ...
+
+
+@pytest.fixture(scope="module", params=["kafka", "penstock"])
 def running(
-    kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory, taps: dict[int, Tap]
-) -> Iterator[KafkaCluster]:
-    cluster = KafkaCluster(kafka_parts, tmp_path_factory.mktemp("cluster"))
+    request: pytest.FixtureRequest,
+    kafka_parts: KafkaParts,
+    tmp_path_factory: pytest.TempPathFactory,
+    taps: dict[int, Tap],
+) -> Iterator[Cluster]:
+    directory = tmp_path_factory.mktemp("cluster")
+    if request.param == "penstock":
+        with ProcessCluster(directory) as ours:
+            yield ours
+        return
+    cluster = KafkaCluster(kafka_parts, directory)
     with ExitStack() as open_taps:
         for id_, listener in cluster.inside.items():
             taps[id_] = open_taps.enter_context(Tap(listener.address))
@@ -55,13 +93,14 @@ def running(
 
 
 @pytest.fixture(scope="module")
-def admin(running: KafkaCluster) -> Iterator[Admin]:
+def admin(running: Cluster) -> Iterator[Admin]:
     with Admin(bootstrap_servers=running.bootstrap, retry_backoff_ms=50) as admin:
+        make_topic(admin, "alone")  # of the last test, which has no broker to spare
         yield admin
 
 
 @pytest.fixture
-def cluster(running: KafkaCluster, admin: Admin) -> KafkaCluster:
+def cluster(running: Cluster, admin: Admin) -> Cluster:
     """A cluster with all brokers running, each the leader of its preferred partitions."""
     running.start()
     until(lambda: is_well(admin), "every replica in sync and every leader the preferred one")
@@ -117,7 +156,7 @@ def make_topic(admin: Admin, name: str) -> None:
     until(lambda: in_sync(admin, name) >= 2, f"{name} everywhere")
 
 
-def producer_of(cluster: KafkaCluster, transactional_id: str | None = None) -> Producer:
+def producer_of(cluster: Cluster, transactional_id: str | None = None) -> Producer:
     return Producer(
         bootstrap_servers=cluster.bootstrap,
         transactional_id=transactional_id,
@@ -129,7 +168,7 @@ def producer_of(cluster: KafkaCluster, transactional_id: str | None = None) -> P
     )
 
 
-def stored(cluster: KafkaCluster, topic: str, partition: int, end: int) -> list[ConsumerRecord]:
+def stored(cluster: Cluster, topic: str, partition: int, end: int) -> list[ConsumerRecord]:
     """Returns the stored records up to an offset, committed or not."""
     records: list[ConsumerRecord] = []
     with consumer_of(cluster.bootstrap) as reader:
@@ -146,7 +185,7 @@ def stored(cluster: KafkaCluster, topic: str, partition: int, end: int) -> list[
 class Traffic:
     """A producer and a group member that both run for the duration of the `with` block."""
 
-    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str) -> None:
         self.sent: dict[int, list[RecordFuture]] = {index: [] for index in range(PARTITIONS)}
         self.seen: dict[int, list[ConsumerRecord]] = defaultdict(list)
         self._topic = topic
@@ -223,8 +262,9 @@ class Traffic:
             self._failures.append(error)
 
 
+@pytest.mark.parametrize("running", ["kafka"], indirect=True)
 def test_a_consumer_reads_from_the_replica_in_its_rack(
-    cluster: KafkaCluster, admin: Admin, taps: dict[int, Tap]
+    cluster: Cluster, admin: Admin, taps: dict[int, Tap]
 ) -> None:
     """KIP-392: the leader names the nearby follower and receives no fetches afterwards."""
     make_topic(admin, "near")
@@ -256,7 +296,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(
 
 
 def test_no_record_is_lost_while_leaders_crash_restart_and_move(
-    cluster: KafkaCluster, admin: Admin
+    cluster: Cluster, admin: Admin
 ) -> None:
     """P3, P5, C1: every acknowledged record once and in order, and the group sees all of them."""
     make_topic(admin, "moving")
@@ -306,7 +346,7 @@ def read_on(consumer: Consumer, records: list[ConsumerRecord], count: int) -> No
 
 
 def test_transactions_and_groups_survive_coordinator_crashes(
-    cluster: KafkaCluster, admin: Admin
+    cluster: Cluster, admin: Admin
 ) -> None:
     """P4, C2, C3: a transaction, and groups of both protocols, whose coordinator is killed."""
     make_topic(admin, "txn")
@@ -388,15 +428,14 @@ def test_transactions_and_groups_survive_coordinator_crashes(
 
 
 def test_too_few_replicas_fail_the_send_after_the_delivery_timeout(
-    running: KafkaCluster, admin: Admin
+    running: Cluster, admin: Admin
 ) -> None:
     """E7: one broker is killed and one stopped; the third leads and rejects the records."""
     if all(node.is_running for node in running.nodes.values()):
         running.nodes[1].kill()
-    alone, last = (node for node in running.nodes.values() if node.is_running)
-    make_topic(admin, "alone")
+    (alone, _), (_, last) = ((id_, node) for id_, node in running.nodes.items() if node.is_running)
     until(lambda: in_sync(admin, "alone") == 2, "one broker is missed")
-    partition = alone.id - 1
+    partition = alone - 1
     with Producer(
         bootstrap_servers=running.bootstrap,
         delivery_timeout_ms=2000,

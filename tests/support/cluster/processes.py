@@ -1,7 +1,7 @@
 """Broker processes of one cluster on this machine, which are killed and started one at a time.
 
 with ProcessCluster(tmp_path) as cluster:
-    cluster.brokers[1].kill()
+    cluster.nodes[1].kill()
     cluster.start()
 
 `penstock serve --brokers` would start a killed broker again at once; here it stays down until the
@@ -21,7 +21,9 @@ from penstock.cluster.embedded import EmbeddedStore
 from penstock.cluster.supervised.server import StoreServer
 from penstock.coordinator.partitioning import partition_for
 from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from penstock.testing.addresses import Listener, Ports
+from tests.support.broker.in_process import WireClient
 from tests.support.broker.process import PenstockBroker
 
 HOST = "127.0.0.1"
@@ -55,7 +57,7 @@ class ProcessCluster:
             for broker_id in range(1, size + 1)
         }
         self.log_dirs: dict[int, tuple[Path, Path]] = {}
-        self.brokers: dict[int, PenstockBroker] = {}
+        self.nodes: dict[int, PenstockBroker] = {}
         socket = directory / "store.sock"
         for broker_id, listener in self._listeners.items():
             home = directory / f"broker-{broker_id}"
@@ -66,7 +68,7 @@ class ProcessCluster:
                 "log.dirs": ",".join(map(str, self.log_dirs[broker_id])),
                 "metadata.store.socket": str(socket),
             }
-            self.brokers[broker_id] = PenstockBroker(
+            self.nodes[broker_id] = PenstockBroker(
                 home, {**SETTINGS, **(settings or {}), **own_settings}
             )
 
@@ -79,7 +81,7 @@ class ProcessCluster:
         try:
             store = EmbeddedStore(self._directory / "metadata.db")
             self._store = StoreServer(store, self._directory / "store.sock")
-            first, *_ = self.brokers.values()
+            first, *_ = self.nodes.values()
             first.spawn()  # it creates the cluster
             first.wait_until_ready(START_SECONDS)
             self.start()
@@ -93,19 +95,32 @@ class ProcessCluster:
 
     def start(self) -> None:
         """Starts all brokers that are down, concurrently."""
-        starting = [broker for broker in self.brokers.values() if not broker.is_running]
+        starting = [broker for broker in self.nodes.values() if not broker.is_running]
         for broker in starting:
             broker.spawn()
         for broker in starting:
             broker.wait_until_ready(START_SECONDS)
 
     def close(self) -> None:
-        for broker in self.brokers.values():
+        for broker in self.nodes.values():
             if broker.is_running:
                 broker.kill()
         if self._store is not None:
             self._store.close()
         self._ports.close()
+
+    def knows(self, topic: str, partitions: int) -> bool:
+        """Returns whether every broker that runs names leaders of all partitions of a topic."""
+        request = MetadataRequest([MetadataRequestTopic(name=topic)], False)
+        for broker_id, broker in self.nodes.items():
+            if broker.is_running:
+                listener = self._listeners[broker_id]
+                with WireClient((listener.host, listener.port)) as client:
+                    [described] = client.request(request, 9).topics
+                led = [item for item in described.partitions if item.leader_id >= 0]
+                if len(led) != partitions:
+                    return False
+        return True
 
     def replica_directory(self, broker_id: int, topic: str, partition: int) -> Path | None:
         """Returns the directory of a replica, None if the broker has none."""
@@ -121,19 +136,24 @@ class ProcessCluster:
 class ClusterView:
     """The cluster as an admin client describes it, and waiting for its changes."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, cluster: ProcessCluster, admin: Admin) -> None:
+        self._cluster = cluster
         self.admin = admin
 
     def create_topic(
         self, name: str, *replicas: Sequence[int], configs: Mapping[str, str] | None = None
     ) -> None:
-        """Creates a topic with these replicas of its partitions; all are in sync then."""
+        """Creates a topic with these replicas of its partitions.
+
+        Then all of them are in sync, and every broker knows the topic.
+        """
         assignments = {number: tuple(brokers) for number, brokers in enumerate(replicas)}
         self.admin.create_topics([NewTopic(name, assignments=assignments, configs=configs or {})])
         self.wait_until(
             lambda: len(self.partitions(name)) == len(replicas) and self.is_in_sync(name),
             f"every replica of {name} in sync",
         )
+        self.wait_until(lambda: self._cluster.knows(name, len(replicas)), f"{name} on all brokers")
 
     def partitions(self, topic: str) -> tuple[PartitionDescription, ...]:
         """Returns no partitions if the topic is not in the metadata yet."""

@@ -65,6 +65,10 @@ class Response(TypedDict, total=False):
     assignment: list[tuple[str, int]]
     groups: dict[str, tuple[str | None, str | None]]
     group: "WireGroup"
+    acknowledged: list[int]
+    positions: list[int]
+    sent: list[list[int]]
+    read: list[list[tuple[int, int]]]
 
 
 class WireTransaction(TypedDict):

@@ -50,6 +50,8 @@ type job struct {
 	Committed            bool   `json:"committed"`
 	Target               string `json:"target"`
 	Commit               bool   `json:"commit"`
+
+	IntervalMs int64 `json:"interval_ms"`
 }
 
 type response map[string]any
@@ -99,6 +101,9 @@ func run(todo job, result response) error {
 		return administer(ctx, todo, result)
 	}
 	if work, ok := transactionJobs[todo.Op]; ok {
+		return work(ctx, todo, result)
+	}
+	if work, ok := streamJobs[todo.Op]; ok {
 		return work(ctx, todo, result)
 	}
 	return fmt.Errorf("unknown job: %s", todo.Op)

@@ -68,6 +68,7 @@ public final class KafkaClient {
             default -> {
                 if (!Transactions.run(op, job, response)
                         && !Members.run(op, job, response)
+                        && !Streams.run(op, job, response)
                         && !TransactionAdmin.run(op, job, response)) {
                     throw new IllegalArgumentException("unknown job: " + op);
                 }

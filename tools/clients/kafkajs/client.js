@@ -15,6 +15,7 @@ const Lz4 = require('kafkajs-lz4')
 const snappy = require('kafkajs-snappy')
 const zstd = require('@bokuweb/zstd-wasm')
 
+const streams = require('./streams')
 const transactions = require('./transactions')
 const { KafkaJSProtocolError } = require('kafkajs/src/errors')
 const { createErrorFromCode } = require('kafkajs/src/protocol/error')
@@ -222,6 +223,7 @@ const JOBS = {
   delete_topic: deleteTopic,
   topic_configs: topicConfigs,
   ...transactions.JOBS(recordOf),
+  ...streams.JOBS,
 }
 
 // Returns the broker's error code, or -1: KafkaJS wraps it once for each retry.

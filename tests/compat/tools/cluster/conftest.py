@@ -30,8 +30,8 @@ def admin(running: ProcessCluster) -> Iterator[Admin]:
 
 
 @pytest.fixture(scope="package")
-def view(admin: Admin) -> ClusterView:
-    return ClusterView(admin)
+def view(running: ProcessCluster, admin: Admin) -> ClusterView:
+    return ClusterView(running, admin)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def cluster(running: ProcessCluster, view: ClusterView) -> ProcessCluster:
     """A cluster with all brokers running, each the leader of its preferred partitions."""
     running.start()
     view.wait_until(
-        lambda: len(view.admin.describe_cluster().nodes) == len(running.brokers), "all brokers"
+        lambda: len(view.admin.describe_cluster().nodes) == len(running.nodes), "all brokers"
     )
     view.wait_until(view.is_well, "every replica in sync and every leader the preferred one")
     return running

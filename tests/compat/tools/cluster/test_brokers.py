@@ -41,7 +41,7 @@ def test_a_topic_with_given_replicas_is_created_and_extended(
     view.wait_until(
         lambda: all(
             cluster.replica_directory(broker_id, name, number) is None
-            for broker_id in cluster.brokers
+            for broker_id in cluster.nodes
             for number in range(6)
         ),
         "the removal of all replicas",
@@ -114,8 +114,8 @@ def test_dynamic_settings_hold_for_one_broker_or_for_all(
     assert shell("configs", "--describe", "--broker-defaults").lines[1:] == [
         f"{setting}=5000 sensitive=false synonyms={{DYNAMIC_DEFAULT_BROKER_CONFIG:{setting}=5000}}"
     ]
-    cluster.brokers[2].stop()
-    cluster.brokers[2].start()
+    cluster.nodes[2].stop()
+    cluster.nodes[2].start()
     view.wait_for_leader(name, 1, 2)
     assert values() == ["5000", "20000", "5000"]
     assert accepting_brokers() == {2}
@@ -142,7 +142,7 @@ def test_every_broker_advertises_the_same_versions(shell: Shell, cluster: Proces
 
 def test_the_brokers_of_the_cluster_are_listed(shell: Shell, cluster: ProcessCluster) -> None:
     _, *rows = shell("cluster", "list-endpoints").lines
-    addresses = [broker.bootstrap.split(":") for broker in cluster.brokers.values()]
+    addresses = [broker.bootstrap.split(":") for broker in cluster.nodes.values()]
     assert [row.split() for row in rows] == [
         [str(number), host, port, "one", "unfenced", "broker"]
         for number, (host, port) in enumerate(addresses, 1)

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from penstock.client import Producer
 from tests.support.cluster.processes import ClusterView, ProcessCluster
 from tests.support.kafka.tools import Shell
@@ -43,7 +45,7 @@ def test_partitions_are_shown_and_led_as_brokers_end_and_return(
         at_min_isr={"alone-0", "strict-0"},
         unavailable=set(),
     )
-    cluster.brokers[1].kill()
+    cluster.nodes[1].kill()
     wait_for(
         under_replicated={
             *wide,
@@ -85,7 +87,7 @@ def test_partitions_are_shown_and_led_as_brokers_end_and_return(
     ]
     view.wait_for_leader("pair", 0, 1)
 
-    cluster.brokers[2].stop()
+    cluster.nodes[2].stop()
     view.wait_until(lambda: view.leaders("wide")[1] not in (None, 2), "another leader")
     cluster.start()
     view.wait_until(lambda: view.is_in_sync("wide"), "all in sync")
@@ -96,6 +98,7 @@ def test_partitions_are_shown_and_led_as_brokers_end_and_return(
     view.wait_until(lambda: view.leaders("wide") == {0: 1, 1: 2, 2: 3}, "the preferred leaders")
 
 
+@pytest.mark.long
 def test_an_unclean_election_gives_up_the_records_of_the_last_leader(
     shell: Shell, cluster: ProcessCluster, view: ClusterView, name: str
 ) -> None:
@@ -103,11 +106,11 @@ def test_an_unclean_election_gives_up_the_records_of_the_last_leader(
     view.create_topic(name, (2, 3), configs={"min.insync.replicas": "1"})
     with Producer(bootstrap_servers=cluster.bootstrap, acks="all") as producer:
         producer.send(name, b"on both").result(60)
-        cluster.brokers[3].kill()
+        cluster.nodes[3].kill()
         view.wait_until(lambda: view.partition(name).isr == (2,), "the follower leaves the ISR")
         producer.send(name, b"on one").result(60)
-    cluster.brokers[2].kill()
-    cluster.brokers[3].start()
+    cluster.nodes[2].kill()
+    cluster.nodes[3].start()
     view.wait_until(lambda: view.leaders(name) == {0: None}, "no leader")
     assert f"{name}-0" in shown(shell, "unavailable")
     one = ("--topic", name, "--partition", "0")
