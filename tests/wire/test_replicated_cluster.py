@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,13 @@ from penstock.core.ids import TopicPartition
 from tests.support.broker.faults import watching
 from tests.support.broker.simulated_followers import PendingProduce
 from tests.support.cluster.brokers import RunningCluster, running_cluster
-from tests.support.protocol.requests import fetch_partition, values_in
+from tests.support.protocol.requests import (
+    batch_of,
+    fetch_partition,
+    fetch_request,
+    produce_request,
+    values_in,
+)
 
 LAG_MS = 1500
 
@@ -101,3 +108,36 @@ def test_another_broker_leads_with_all_committed_records(cluster: RunningCluster
         assert values == [b"0", b"1", b"2", b"3", b"4", b"next"]
     cluster.start(0)
     cluster.wait_until(lambda: isr_of(cluster, new_leader, "t") == {0, 1, 2}, "it returns")
+
+
+def test_a_broker_that_does_not_lead_names_the_leader_and_its_address(
+    cluster: RunningCluster,
+) -> None:
+    """KIP-951: a follower and a broker without a replica, with Produce and Fetch."""
+    cluster.create_topic("t", (0, 1))
+    topic_id = cluster.brokers[0].call(lambda broker: broker.image.topics["t"].topic_id)
+    host, _, port = cluster.brokers[0].bootstrap_servers.rpartition(":")
+
+    def check(response: Any, partition: Any) -> None:
+        assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        leader = partition.current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (0, 0)
+        [node] = response.node_endpoints
+        assert (node.node_id, node.host, node.port, node.rack) == (0, host, int(port), None)
+
+    for broker_id in (1, 2):
+        with cluster.connect(broker_id) as client:
+            for _ in range(2):  # the second time on the fast path
+                response = client.request(produce_request("t", batch_of(b"a")), 12)
+                check(response, response.responses[0].partition_responses[0])
+            old = client.request(produce_request("t", batch_of(b"a")), 9)
+            assert (old.node_endpoints, len(old.responses)) == ([], 1)
+    with cluster.connect(2) as client:
+        response = client.request(fetch_request({topic_id: {0: 0}}), 16)
+        check(response, response.responses[0].partitions[0])
+        response = client.request(fetch_request({topic_id: {0: 0}}), 15)
+        assert response.node_endpoints == []
+    with cluster.connect(0) as client:
+        response = client.request(produce_request("t", batch_of(b"a")), 12)
+        assert response.responses[0].partition_responses[0].error_code == 0
+        assert response.node_endpoints == []

@@ -22,6 +22,7 @@ from penstock.broker.coordinator.transactional_produce import (
     verify,
 )
 from penstock.broker.errors import CloseConnectionError
+from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.delayed_produce import (
     CommittedResponse,
@@ -244,7 +245,15 @@ def _check_batch(
 class _Appends:
     """The appends of one request, and their responses."""
 
-    __slots__ = ("_body", "_context", "_flushes", "_partitions", "_request", "_uncommitted")
+    __slots__ = (
+        "_body",
+        "_context",
+        "_flushes",
+        "_has_errors",
+        "_partitions",
+        "_request",
+        "_uncommitted",
+    )
 
     def __init__(self, context: Context, request: Request, body: ProduceRequest) -> None:
         self._context = context
@@ -253,11 +262,13 @@ class _Appends:
         self._partitions: list[PartitionProduceResponse] = []
         self._flushes: list[Flush] = []
         self._uncommitted: list[Uncommitted] = []
+        self._has_errors = False
 
     def add(self, batch: _Batch) -> None:
         """Appends a batch, unless it is rejected. Call it in the order of the request."""
         image, version = self._context.image, self._request.version
         if isinstance(batch, _Rejected):
+            self._has_errors = True
             self._partitions.append(
                 error_response(image, version, batch.topic, batch.partition, batch.error)
             )
@@ -269,6 +280,7 @@ class _Appends:
             )
         except KafkaError as failure:
             error = drop_traceback(failure)
+            self._has_errors = True
             self._partitions.append(append_error_response(image, version, replica, error))
             return
         partition = PartitionProduceResponse(
@@ -298,6 +310,9 @@ class _Appends:
             for topic in body.topic_data
         ]
         response = ProduceResponse(topics, self._context.quotas.record_produce(self._request))
+        if self._has_errors:
+            listener = self._request.session.listener
+            add_produce_endpoints(response, self._context.image, listener)
         committed = None
         if self._uncommitted:
             committed = CommittedResponse(

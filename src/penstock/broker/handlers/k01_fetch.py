@@ -9,6 +9,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 
+from penstock.broker.metadata.leader_endpoints import add_fetch_endpoints
 from penstock.broker.pacer import Pacer, Steps, chunks, run_to_end
 from penstock.broker.replica import down_conversion
 from penstock.broker.replica.down_conversion import DownConversion
@@ -36,6 +37,7 @@ from penstock.protocol.messages.fetch import (
 from penstock.replication.purgatory import DelayedFetch, Watchers
 from penstock.storage.segment.log_segment import LogSlice
 
+_FIRST_WITH_ENDPOINTS = 16
 _FIRST_WITH_TOPIC_IDS = 13
 
 
@@ -147,7 +149,11 @@ class _Fetch:
             return FetchResponse(throttle_ms, 0, context.session_id, [])
         context.open_session(self._context.clock.monotonic_ms())
         topics = yield from context.responses(result.partitions)
-        return FetchResponse(0, 0, context.session_id, topics)
+        response = FetchResponse(0, 0, context.session_id, topics)
+        if result.must_respond and self._request.version >= _FIRST_WITH_ENDPOINTS:
+            listener = self._request.session.listener
+            add_fetch_endpoints(response, self._context.image, listener)
+        return response
 
     def _record_throttled(self, result: Ready) -> None:
         """Counts what a follower gets of throttled partitions."""

@@ -7,6 +7,7 @@ import asyncio
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.request import DelayedResponse, Request, Session
@@ -38,7 +39,15 @@ class Uncommitted(NamedTuple):
 class CommittedResponse:
     """A response that waits until each batch is committed or has an error; `future` gets it."""
 
-    __slots__ = ("_close_callbacks", "_operation", "_response", "_timer", "future")
+    __slots__ = (
+        "_close_callbacks",
+        "_image",
+        "_listener",
+        "_operation",
+        "_response",
+        "_timer",
+        "future",
+    )
 
     def __init__(
         self,
@@ -51,10 +60,12 @@ class CommittedResponse:
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Message] = loop.create_future()
         self._response = response
+        self._image = image
+        self._listener = request.session.listener
         self._close_callbacks = request.session.close_callbacks
         self._operation = DelayedOperation(self._complete)
         for replica, offset, partition in uncommitted:
-            set_result = partial(set_commit_result, image, request.version, replica, partition)
+            set_result = partial(self._set_result, request.version, replica, partition)
             code = replica.commit_result(offset)
             if code is None:
                 self._operation.add(replica.commit_watchers, offset, set_result)
@@ -64,6 +75,17 @@ class CommittedResponse:
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._operation.expire)
         self._close_callbacks.add(self._cancel)
         self._operation.start()
+
+    def _set_result(
+        self,
+        version: int,
+        replica: Replica,
+        partition: PartitionProduceResponse,
+        code: ErrorCode,
+    ) -> None:
+        set_commit_result(self._image, version, replica, partition, code)
+        if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            add_produce_endpoints(self._response, self._image, self._listener)
 
     def _complete(self) -> None:
         self._timer.cancel()

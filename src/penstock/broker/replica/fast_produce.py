@@ -15,6 +15,7 @@ from penstock.broker.handlers.k00_produce import (
     error_response,
     single_batch,
 )
+from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
 from penstock.broker.replica.delayed_produce import set_commit_result
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
@@ -157,6 +158,7 @@ class FastProduce:
         ):
             self._respond_later(
                 connection.begin_response(),
+                connection.peer.listener,
                 version,
                 correlation_id,
                 replica,
@@ -171,6 +173,7 @@ class FastProduce:
     def _respond_later(
         self,
         pending: PendingResponse,
+        listener: str,
         version: int,
         correlation_id: int,
         replica: Replica,
@@ -190,7 +193,8 @@ class FastProduce:
                 index, 0, info.first_offset, info.log_append_time, info.log_start_offset
             )
             set_commit_result(self._image, version, replica, partition, code)
-            parts = encode_response(_response(topic, partition), version, correlation_id)
+            error_response = self._error_response(topic, partition, listener)
+            parts = encode_response(error_response, version, correlation_id)
             pending.send((cast("bytes", parts[0]),))
 
         def expire() -> None:
@@ -217,8 +221,16 @@ class FastProduce:
             partition = error_response(self._image, version, topic, index, earlier)
         else:
             partition = append_error_response(self._image, version, replica, error)
-        (response,) = encode_response(_response(topic, partition), version, correlation_id)
+        produce_response = self._error_response(topic, partition, connection.peer.listener)
+        (response,) = encode_response(produce_response, version, correlation_id)
         connection.respond((cast("bytes", response),))
+
+    def _error_response(
+        self, topic: str, partition: PartitionProduceResponse, listener: str
+    ) -> ProduceResponse:
+        response = _response(topic, partition)
+        add_produce_endpoints(response, self._image, listener)
+        return response
 
     def _add(
         self, key: tuple[int, bytes], frame: memoryview, position: int
