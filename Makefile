@@ -95,7 +95,7 @@ demo: setup-python ## broker, topics, live page views, a Spark pipeline: every v
 test: setup ## the tests (JOBS=2 at a time), but for the long ones
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m "not long" $(ARGS)
 
-test-long: setup ## tests that kill drivers, servers and clusters for minutes
+test-long: setup ## tests that take minutes, and more seeds, versions and databases of others
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m long $(ARGS)
 
 lint: setup-python ## formatting, lint, types, and who may import whom

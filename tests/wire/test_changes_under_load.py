@@ -186,7 +186,7 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        assert self.open.wait(10)
+        assert self.open.wait(60)
 
 
 def test_a_topic_is_deleted_while_its_batch_is_validated(
@@ -206,7 +206,7 @@ def test_a_topic_is_deleted_while_its_batch_is_validated(
         make_topic(client, "deleted")
         request = produce_request("deleted", batch)
         client.send(request, 9)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         deletion = DeleteTopicsRequest([DeleteTopicState("deleted")], timeout_ms=1000)
         assert second_client.request(deletion, 6).responses[0].error_code == 0
         gate.open.set()
@@ -234,7 +234,7 @@ def test_a_partition_moves_while_it_is_searched_by_time(
         partitions = [ListOffsetsPartition(0, timestamp=NOW)]
         request = ListOffsetsRequest(-1, topics=[ListOffsetsTopic("moving", partitions)])
         client.send(request, 7)
-        assert gate.reached.wait(10)
+        assert gate.reached.wait(60)
         (source,) = (path for path in log_dirs if (Path(path) / "moving-0").exists())
         target = log_dirs[1 - log_dirs.index(source)]
         move = AlterReplicaLogDir(target, [AlterReplicaLogDirTopic("moving", [0])])

@@ -273,7 +273,7 @@ def running(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(60)
         yield result[0]
     finally:
         loop.call_soon_threadsafe(end.set)

@@ -348,7 +348,7 @@ def test_a_signal_ends_it_cleanly(
         assert process.stderr is not None
         assert process.stdout.read(20) == b"0.1.2.3.4.5.6.7.8.9."
         process.send_signal(number)
-        assert process.wait(20) == status
+        assert process.wait(60) == status
         assert process.stderr.read() == b""
 
 
@@ -364,7 +364,7 @@ def test_a_reader_that_has_seen_enough(broker: RunningBroker, topic: str) -> Non
         os.close(reading)
         assert process.stderr is not None
         assert process.stderr.read() == b""
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_lines_are_sent_as_they_come(broker: RunningBroker, topic: str, cli: Cli) -> None:
@@ -387,7 +387,7 @@ def test_lines_are_sent_as_they_come(broker: RunningBroker, topic: str, cli: Cli
             assert record.value == line
         process.stdin.close()
         assert process.stdout.read().startswith(b"2 records acknowledged")
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize(
@@ -422,7 +422,7 @@ def test_ctrl_c_while_producing(
         process.send_signal(signal.SIGINT)
         assert process.stdout.read().startswith(stderr)
         assert process.stderr.read() == b""
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
 
 
 def test_following(broker: RunningBroker, topic: str, producer: Producer) -> None:
@@ -432,7 +432,7 @@ def test_following(broker: RunningBroker, topic: str, producer: Producer) -> Non
         for value in (b"first", b"second"):
             producer.send(topic, value).result(20)
             assert process.stdout.readline() == value + b"\n"
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 # --- Measuring

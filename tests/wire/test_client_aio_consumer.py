@@ -48,7 +48,7 @@ def consumer_with(broker: RunningBroker, **options: Unpack[ConsumerOptions]) -> 
 
 async def polled(consumer: Consumer, count: int) -> list[ConsumerRecord]:
     records: list[ConsumerRecord] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(records) < count:
             records += await consumer.poll(1.0)
     return records
@@ -214,7 +214,7 @@ def test_a_subscription_right_after_that_to_nothing_counts(
             assert len(await polled(consumer, 4)) == 4
             consumer.subscribe([])
             consumer.subscribe(re.compile(topic))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not consumer.assignment():
                     await consumer.poll(0.1)
 

@@ -391,7 +391,7 @@ def test_concurrent_use_raises_an_error(broker: RunningBroker, topic: str) -> No
 
         thread = threading.Thread(target=poll)
         thread.start()
-        started.wait(5)
+        started.wait(60)
         errors: list[ConcurrentUseError] = []
 
         def use() -> None:

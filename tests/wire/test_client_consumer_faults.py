@@ -75,7 +75,7 @@ def cut(consumer: Consumer) -> None:
         closed.set()
 
     consumer._loop_thread.post(close)
-    assert closed.wait(5)
+    assert closed.wait(60)
 
 
 def restore_shorter_log(directory: Path, where: dict[str, str]) -> None:

@@ -153,7 +153,8 @@ def test_a_broker_that_cannot_be_reached_gets_the_last_state_when_it_returns() -
             await controller.wait_for(2)
             port = broker.port
         controller.elect(1)
-        await asyncio.sleep(0.2)  # the first election is being sent
+        while controller.channels._queues[1]._waiting:
+            await asyncio.sleep(0.001)  # until the first election is being sent
         for leader_epoch in range(2, 10):
             controller.elect(leader_epoch)
         async with fake_broker(respond, port=port) as broker:

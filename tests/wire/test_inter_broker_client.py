@@ -228,12 +228,13 @@ def test_a_request_follows_the_controller_to_another_broker() -> None:
                 brokers.elect(unable)
                 brokers.local_error = KafkaError(ErrorCode.NOT_CONTROLLER, "resigned")
                 request = asyncio.ensure_future(brokers.allocate())
-                await asyncio.sleep(0.12)
+                attempts = {2: old.requests, 1: brokers.local_requests}.get(unable)
+                while attempts is not None and len(attempts) < 2:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)
                 assert not request.done()
                 brokers.elect(3)
                 assert await request == 1000
-            assert len(old.requests) > 1
-            assert len(brokers.local_requests) > 1
             await brokers.network.close()
 
     run(work())
@@ -252,7 +253,7 @@ def test_a_request_does_not_wait_for_a_silent_controller_that_was_replaced() -> 
             while not old.requests:
                 await asyncio.sleep(0.01)
             brokers.elect(3)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert await request == 1000
             await brokers.network.close()
 

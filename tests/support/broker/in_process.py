@@ -23,7 +23,7 @@ from penstock.protocol.fields import Message
 from penstock.protocol.frames import decode_response, encode_request
 
 T = TypeVar("T")
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 STOP_S = 60.0
 """A busy disk may take long for the last flushes."""
 

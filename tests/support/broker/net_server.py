@@ -15,7 +15,7 @@ from penstock.net.server.limits import Limits
 from penstock.net.server.socket_server import Listener, SocketServer
 from penstock.net.tls.settings import TlsSettings
 
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
 
 Scenario = Callable[[], Coroutine[Any, Any, None]]
 

@@ -55,7 +55,7 @@ def cluster_of(
 
 def until(condition: Callable[[], bool]) -> None:
     """Waits for another thread, which sets no event."""
-    deadline = monotonic() + 20
+    deadline = monotonic() + 60
     while not condition():
         assert monotonic() < deadline
         sleep(0.0005)

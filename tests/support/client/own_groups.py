@@ -19,7 +19,7 @@ from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
 
 POLL_S = 0.01
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 CLOCK = SystemClock()
 
 

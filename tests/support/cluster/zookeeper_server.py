@@ -37,7 +37,7 @@ _OTHER_JARS = (
     "netty-transport-native-unix-common",
 )
 """Jars of its dependencies that its manifest does not name; servers with TLS need them."""
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 120.0
 _JAVA_OPTIONS = (
     "-Xms16m",
     "-Xmx128m",

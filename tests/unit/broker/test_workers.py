@@ -46,7 +46,7 @@ def test_an_operation_completes_after_its_waiter_is_cancelled(workers: Workers) 
     ended: list[bool] = []
 
     def steps() -> Steps[None]:
-        yield lambda: ended.append(not gate.wait(10))
+        yield lambda: ended.append(not gate.wait(60))
         ended.append(True)
 
     async def work() -> None:

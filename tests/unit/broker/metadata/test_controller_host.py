@@ -52,7 +52,7 @@ class Scenario:
         self.host = HostOfTests(store, workers)
 
     async def until(self, is_true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not is_true():
                 await asyncio.sleep(0.001)
 

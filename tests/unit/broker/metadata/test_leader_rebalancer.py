@@ -54,7 +54,8 @@ async def ticks(
     counts: list[int] = []
     for milliseconds in advance_ms:
         clock.advance(milliseconds)
-        await asyncio.sleep(0.05)
+        for _ in range(10):
+            await asyncio.sleep(0.002)
         counts.append(controller.elections)
     await rebalancer.close()
     return counts

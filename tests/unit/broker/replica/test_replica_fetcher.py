@@ -124,7 +124,7 @@ class Cluster:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0.002)
 
@@ -576,7 +576,7 @@ def test_fetchers_that_wait_can_be_closed(tmp_path: Path) -> None:
                 cluster.follow()
                 await until(lambda: bool(cluster.clients[0].requests))
                 await asyncio.sleep(0.002)
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(60):
                     await cluster.manager.close()
 
     asyncio.run(work())

@@ -88,7 +88,7 @@ def test_threads_wait() -> None:
         in_thread(lambda number=number: calls.append(future_of(result, number).result(20).offset))  # type: ignore[misc]
         for number in range(4)
     ]
-    threads.append(in_thread(lambda: calls.append(int(result.wait(20)))))
+    threads.append(in_thread(lambda: calls.append(int(result.wait(60)))))
     complete(result)
     for thread in threads:
         thread.join(20)

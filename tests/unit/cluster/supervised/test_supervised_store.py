@@ -153,11 +153,11 @@ def test_a_stopped_process_loses_its_session_and_starts_a_new_one_when_it_contin
 
 
 def test_heartbeats_keep_an_idle_session(directory: Path, store: SupervisedStore) -> None:
-    idle = open_store(directory, 300)
+    idle = open_store(directory, 1000)
     states: list[SessionState] = []
     idle.subscribe_session(states.append)
     idle.commit([Put(broker(3))])
-    time.sleep(1.0)
+    time.sleep(1.6)
     assert broker_ids(store) == {3}
     assert states == []
     idle.close()
@@ -315,7 +315,7 @@ def test_a_client_that_reads_nothing_does_not_delay_others(
     started = time.monotonic()
     for number in range(20):
         store.commit([Put(config(("users", "ann"), text="x" * 200_000, number=str(number)))])
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     deaf.close()
 
 

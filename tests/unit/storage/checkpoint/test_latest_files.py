@@ -64,7 +64,7 @@ def test_threads_that_write_at_the_same_time(tmp_path: Path) -> None:
     together = threading.Barrier(4)
 
     def write(worker: int) -> None:
-        together.wait(10)
+        together.wait(60)
         for n in range(worker, 40, 4):
             tasks[n].write()
             assert Path(path).read_bytes() >= contents[n], "nothing newer is lost"

@@ -154,7 +154,7 @@ class LateDisk(OsDisk):
     def open(self, path: str, *, create: bool = False) -> OsFile:
         if path.endswith(".index") and threading.current_thread() is not threading.main_thread():
             self.reached.set()
-            assert self.gate.wait(10), "the flush was never released"
+            assert self.gate.wait(60), "the flush was never released"
         return super().open(path, create=create)
 
 
@@ -166,7 +166,7 @@ def blocked_flush(log: Log, disk: GatedDisk | LateDisk) -> Iterator[None]:
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(task.run)
         try:
-            assert disk.reached.wait(10)
+            assert disk.reached.wait(60)
             yield
         finally:
             disk.gate.set()

@@ -94,7 +94,7 @@ def test_a_directory_in_use_by_another_process(directory: Directory) -> None:
         with pytest.raises(KafkaStorageError, match="stop that process, or name another directory"):
             directory.open()
         process.kill()
-        process.wait(10)
+        process.wait(60)
     with directory.opened() as log_dir:
         assert log_dir.is_online
 

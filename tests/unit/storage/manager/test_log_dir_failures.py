@@ -122,7 +122,7 @@ def test_a_partition_that_is_deleted_while_it_is_flushed(tmp_path: Path) -> None
         assert task is not None
         running = pool.submit(task.run)
         try:
-            assert disk.reached.wait(10)
+            assert disk.reached.wait(60)
             log_dir.delete(A)
         finally:
             disk.gate.set()
