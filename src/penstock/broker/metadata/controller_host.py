@@ -87,6 +87,8 @@ class ControllerHost:
         self._claim = claim
         self._settings_version = -1
         """The version of the store that the settings of the broker's image correspond to."""
+        self._has_missed_changes = False
+        """Whether a session has expired: the next one delivers later changes only."""
         self._delivered: deque[CommittedChanges] = deque()
         self._lock = asyncio.Lock()
         """Held while a decision runs or deliveries are applied."""
@@ -276,7 +278,7 @@ class ControllerHost:
         """Reloads what a conflict has shown to be old."""
         scope = Scope.SETTINGS if self.active is None else Scope.ALL
         snapshot = await self._workers.run(self._workers.store, lambda: self._store.load(scope))
-        await self._apply_settings(self._settings_since(snapshot))
+        await self._apply_snapshot(snapshot)
         if self.active is not None:
             await self.active.apply(self.active.changes_since(snapshot))
 
@@ -338,10 +340,15 @@ class ControllerHost:
             )
             self._settings_version = committed.version
 
-    def _settings_since(self, snapshot: Snapshot) -> CommittedChanges:
+    async def _apply_snapshot(self, snapshot: Snapshot) -> None:
+        """Applies the settings that the store contains now."""
+        if snapshot.version <= self._settings_version and not self._has_missed_changes:
+            return
         settings = [record for record in snapshot.records if Scope.SETTINGS.contains(record.key)]
         changes = self._metadata.image.changes_to(settings, is_included=Scope.SETTINGS.contains)
-        return CommittedChanges(snapshot.version, changes)
+        await self._metadata.publish(changes)
+        self._settings_version = snapshot.version
+        self._has_missed_changes = False
 
     async def _react(self, controller: ActiveController) -> bool:
         """Commits what the controller decides on its own; returns whether there was anything."""
@@ -381,7 +388,7 @@ class ControllerHost:
             logger.error("the controller could not be elected: %s; it is retried", error.message)
             self._retry_soon()
             return False
-        await self._apply_settings(self._settings_since(snapshot))
+        await self._apply_snapshot(snapshot)
         if image.controller_id == -1:
             await self._start_controller(controller)
         else:
@@ -420,7 +427,7 @@ class ControllerHost:
             logger.warning(
                 "the session with the metadata store has expired: this broker registers again"
             )
-            self._is_expired = True
+            self._is_expired = self._has_missed_changes = True
             self._spawn(self._leave())
         elif state is SessionState.CONNECTED and self._is_expired:
             self._is_expired = False

@@ -521,3 +521,22 @@ def test_a_new_controller_continues_the_deletion_of_a_topic() -> None:
 
     failed = replicated("u", 7, 1)  # broker 7 is down
     run(script, stored=[broker(1), *replicated("t", 1, 0), *failed, TopicDeletionRecord("t")])
+
+
+def test_changes_between_two_sessions_are_loaded_although_later_ones_were_delivered() -> None:
+    """R6: a broker that is no longer the controller must know the one that replaced it."""
+
+    async def script(scenario: Scenario) -> None:
+        host, server, store = scenario.host, scenario.server, scenario.store
+        assert isinstance(store, MemoryStore)
+        server.end(store)
+        scenario.another.commit([Put(ControllerEpochRecord(9)), Put(ControllerRecord(7, 1))])
+        server.begin(store)
+        scenario.another.commit([Put(counter(1))])
+        await scenario.until(lambda: host.image.config("users", "counter") == {"n": "1"})
+        store.notify(SessionState.EXPIRED)
+        store.notify(SessionState.CONNECTED)
+        await scenario.until(lambda: host.image.controller_id == 7)
+        assert not host.is_active
+
+    run(script)
