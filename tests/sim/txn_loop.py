@@ -27,11 +27,13 @@ class Incarnation:
         self.is_paused = False
         """Whether it is stopped, as by SIGSTOP: `held` waits until it continues."""
         self.held: list[asyncio.Handle] = []
+        self.steps = 0
+        """How many of its callbacks have run."""
         self.context: Context = copy_context()
-        self.context.run(_INCARNATION.set, self)
+        self.context.run(INCARNATION.set, self)
 
 
-_INCARNATION: ContextVar[Incarnation | None] = ContextVar("incarnation", default=None)
+INCARNATION: ContextVar[Incarnation | None] = ContextVar("incarnation", default=None)
 
 
 class SimLoop(BaseEventLoop):
@@ -69,7 +71,7 @@ class SimLoop(BaseEventLoop):
                 self._now = max(self._now, timer.when())
                 self._ready.append(timer)
         handle = self._ready.popleft()
-        incarnation = handle._context.get(_INCARNATION)  # type: ignore[attr-defined]
+        incarnation = handle._context.get(INCARNATION)  # type: ignore[attr-defined]
         if incarnation is not None and not incarnation.alive:
             # A reference is kept so that garbage collection does not run its `finally` blocks.
             self._dead.append(handle)

@@ -21,39 +21,34 @@ class ClusterChecks:
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._controllers: dict[int, int] = {}
 
-    def step(self, brokers: Iterable[SimBroker]) -> None:
+    def step(self, broker: SimBroker) -> None:
         """One leader for each leader epoch, one controller for each controller epoch.
 
         A new leader has every acknowledged record, and logs agree below their high watermarks.
         """
-        for broker in brokers:
-            if broker.app._parts is None or not broker.process.alive:
-                continue
-            controller = broker.app._controller.active
-            if controller is not None and controller._is_started:
-                epoch = controller.image.controller_epoch
-                owner = self._controllers.setdefault(epoch, broker.broker_id)
-                assert owner == broker.broker_id, (
-                    f"{owner} and {broker.broker_id} are controllers in epoch {epoch}"
-                )
-            for replica in broker.app.broker.replicas:
-                partition = replica.partition
-                key = partition.key
-                log = replica._log
-                if log is None or log.failure is not None or key.topic[0] == "x":
-                    continue  # it is offline, or may be deleted and created again
-                if partition.is_leader:
-                    owner = self._leaders.get((key, partition.leader_epoch), -1)
-                    if owner != broker.broker_id:
-                        assert owner == -1, (
-                            f"{owner} and {broker.broker_id} lead {key} in epoch "
-                            f"{partition.leader_epoch}"
-                        )
-                        self._leaders[key, partition.leader_epoch] = broker.broker_id
-                        self._check_leader(broker, key, partition.leader_epoch, log)
-                followed = broker.followed.get(log, 0)
-                if log.high_watermark != followed:
-                    self._follow(broker, log, followed)
+        if broker.app._parts is None:
+            return
+        broker_id = broker.broker_id
+        controller = broker.app._controller.active
+        if controller is not None and controller._is_started:
+            epoch = controller.image.controller_epoch
+            owner = self._controllers.setdefault(epoch, broker_id)
+            assert owner == broker_id, f"{owner} and {broker_id} are controllers in epoch {epoch}"
+        for replica in broker.app.broker.replicas:
+            log = replica._log
+            if log is None or log.failure is not None or log.partition.topic[0] == "x":
+                continue  # it is offline, or may be deleted and created again
+            partition = replica.partition
+            if partition.is_leader:
+                key, epoch = partition.key, partition.leader_epoch
+                owner = self._leaders.get((key, epoch), -1)
+                if owner != broker_id:
+                    assert owner == -1, f"{owner} and {broker_id} lead {key} in epoch {epoch}"
+                    self._leaders[key, epoch] = broker_id
+                    self._check_leader(broker, key, epoch, log)
+            followed = broker.followed.get(log, 0)
+            if log.high_watermark != followed:
+                self._follow(broker, log, followed)
 
     def _check_leader(self, broker: SimBroker, key: TopicPartition, epoch: int, log: Log) -> None:
         """A new leader has every record that was acknowledged before."""

@@ -10,8 +10,8 @@ from penstock.cluster.store import Scope
 from penstock.controller.metadata import PartitionRecord
 from tests.sim.cluster.cluster_broker import LOG_DIRS, SimBroker
 from tests.sim.cluster.cluster_checks import unsettled
+from tests.sim.cluster.cluster_loop import ClusterLoop
 from tests.sim.cluster.cluster_network import MAX_DELAY_MS, SimNetwork
-from tests.sim.txn_loop import SimLoop
 from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
@@ -22,7 +22,7 @@ MIN_INSYNC: Final = 2
 class Machines(Protocol):
     """What faults use of the simulation."""
 
-    loop: SimLoop
+    loop: ClusterLoop
     network: SimNetwork
     store: MemoryStoreServer
     broker_ids: tuple[int, ...]
