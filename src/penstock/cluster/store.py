@@ -100,7 +100,7 @@ _CONTROLLER_REQUESTS = ("reassign_partitions", "preferred_election")
 
 
 class SessionState(Enum):
-    """What happened to the session of a store."""
+    """A change of the session of a store, as its listeners receive it."""
 
     CONNECTED = auto()
     """The store is reachable. After `EXPIRED`, the caller must load and register again."""

@@ -1,1 +1,1 @@
-"""What the cluster is made of, and who decides about it: pure machines, no I/O."""
+"""Cluster metadata and the decisions about it: pure functions and state machines, no I/O."""

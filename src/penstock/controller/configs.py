@@ -27,7 +27,7 @@ from penstock.protocol.messages.incremental_alter_configs import (
 
 
 class ConfigRules(NamedTuple):
-    """What the controller needs to know about settings, which other packages define."""
+    """Rules about settings, which are defined in other packages."""
 
     validate: Callable[[ConfigResourceType, str, Mapping[str, str]], None]
     """Raises a KafkaError unless the named resource may have exactly these settings."""

@@ -1,4 +1,4 @@
-"""What the controller does on its own: its reactions to changes in the store and to responses.
+"""The controller's reactions to changes in the store and to the responses of brokers.
 
     reactions.observe(image, changes)             # every delivery, before the image applies it
     reactions.observe_response(image, response)   # every response of a broker

@@ -121,7 +121,7 @@ class _ReplicaState(Enum):
 
 
 class DeletionStep(NamedTuple):
-    """What can be done now for the topics that are being deleted."""
+    """The next step of the deletion of topics, as far as brokers are up."""
 
     changes: list[Change]
     """The records of topics whose replicas are all deleted, and requests that are void."""

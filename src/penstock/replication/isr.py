@@ -107,7 +107,7 @@ class CommittedState(NamedTuple):
 
 
 class Outcome(Enum):
-    """What a response to a proposal means."""
+    """The outcome of a proposal, according to its response."""
 
     COMMITTED = auto()
     """The ISR is the proposed one: the high watermark may advance."""

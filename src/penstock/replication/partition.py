@@ -24,7 +24,7 @@ NO_LEADER: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class IsrRules:
-    """What a leader must know of the cluster to decide which followers count."""
+    """The settings and the live brokers, by which a leader decides which followers are in sync."""
 
     max_lag_ms: int
     """`replica.lag.time.max.ms`."""

@@ -50,7 +50,7 @@ class DelayedFetch:
             self.complete()
 
     def recount(self) -> None:
-        """Counts anew how many bytes are missing; completes if there are enough.
+        """Counts again how many bytes are missing; completes if there are enough.
 
         Call it when a batch or more has become readable: that is enough for most fetches.
         """

@@ -120,7 +120,7 @@ class ControllerChannelManager:
 
 
 class _BrokerQueue:
-    """What one registration of a broker must still receive."""
+    """The requests that one registration of a broker has not received yet."""
 
     def __init__(
         self, broker: BrokerRecord, client: InterBrokerClient, on_result: ResultListener

@@ -1,4 +1,4 @@
-"""What the controller on a broker needs of that broker."""
+"""The parts of a broker that its controller uses."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Leadership goes back to preferred replicas at intervals, if the leaders are unbalanced (R8).
+"""Moves leadership back to preferred replicas at intervals, if leaders are unbalanced (R8).
 
 Every broker runs the loop; it does something while its broker is the controller.
 """

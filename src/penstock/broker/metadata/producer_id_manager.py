@@ -52,7 +52,7 @@ class ProducerIdManager:
         self._request: asyncio.Task[None] | None = None
 
     def take(self) -> int | None:
-        """Returns the next id, or None if there is no block at hand."""
+        """Returns the next id, or None if a block must be allocated first."""
         if self._next_id == self._block.end:
             if self._next_block is None:
                 return None

@@ -57,7 +57,7 @@ _NEVER: Final = 2**63 - 1
 
 
 class CachedRequest(NamedTuple):
-    """What requests with the same bytes before their records mean."""
+    """The decoded form of all requests that have the same bytes before their records."""
 
     replica: Replica
     acks: int

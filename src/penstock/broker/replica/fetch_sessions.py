@@ -231,7 +231,7 @@ class FetchContext:
 
     @property
     def changes(self) -> FollowerChanges | None:
-        """What has changed for a follower that continues its session; None for other clients."""
+        """The changes for a follower that continues its session; None for other clients."""
         return self._session.changes if self.incremental and self._session is not None else None
 
     @property

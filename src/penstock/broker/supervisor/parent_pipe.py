@@ -20,7 +20,7 @@ _LAUNCHES: Final = msgspec.json.Decoder(BrokerLaunch)
 
 
 class StartResult(msgspec.Struct):
-    """What a broker process reports once: its addresses, or the error that ends it."""
+    """The report of a broker process about its start: its addresses, or the error that ends it."""
 
     addresses: list[str] = []
     ports: dict[str, int] = {}

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 RESTART_DELAYS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """The delay before each restart in a row; the last one repeats."""
 STABLE_S: Final = 30.0
-"""A broker that has run for this long starts the delays anew when it ends."""
+"""After a run of at least this long, the delays begin with the first one again."""
 STOP_TIMEOUT_S: Final = 60.0
 _SECOND_SIGNAL_S: Final = 1.0
 

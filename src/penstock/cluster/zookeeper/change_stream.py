@@ -38,7 +38,7 @@ class CommittedNode(NamedTuple):
 
 
 class OwnCommit(NamedTuple):
-    """A commit of this session, to be delivered after what was committed before it."""
+    """A commit of this session, to be delivered after all earlier commits."""
 
     version: int
     nodes: Mapping[str, CommittedNode]
@@ -98,7 +98,7 @@ class ChangeStream:
             self._read_dirty()
 
     def on_read(self, nodes: Sequence[Node | None], zxid: int) -> None:
-        """Takes what was read of the paths that were passed to `read` last."""
+        """Handles the response to the last `read`: the nodes at its paths, None if missing."""
         paths, self._reading = self._reading or [], None
         self._undelivered.update(zip(paths, nodes, strict=False))
         if self._commit is not None:

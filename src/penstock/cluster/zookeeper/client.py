@@ -65,7 +65,7 @@ class Request(Protocol[T_co]):
 
 
 class Response(Generic[T]):
-    """A response that has come, or the error that came instead."""
+    """The response to a request, or the error that arrived instead."""
 
     def __init__(self, result: "_Result") -> None:
         self._result = result
@@ -318,7 +318,7 @@ class ZooKeeperClient:
     def request(self, request: Request[T], timeout_s: float) -> Response[T]:
         """Sends a request and waits for the response, on a thread other than the handler's.
 
-        Raises `ConnectionLostError` if none came in time.
+        Raises `ConnectionLostError` if none arrives in time.
         """
         result = self._handler.async_result()
         self._kazoo._call(request, result)

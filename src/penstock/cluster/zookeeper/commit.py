@@ -247,7 +247,7 @@ class Commit:
     # --- after a lost connection
 
     def _recover(self, groups: list[OperationGroup]) -> None:
-        """Finds out whether the request was done. What it changed is delivered by now."""
+        """Finds out whether the request was processed; if so, its changes are delivered by now."""
         operations = [operation for group in groups for operation in group.operations]
         distinctive = next(
             (o for o in operations if not (isinstance(o, Create) and o.flags & SEQUENTIAL)), None

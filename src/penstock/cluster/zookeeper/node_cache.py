@@ -69,7 +69,7 @@ class NodeCache:
         }
 
     def update(self, nodes: Mapping[str, Node | None], version: int) -> list[Change]:
-        """Applies what was read of these paths; returns the changes, for a delivery.
+        """Applies nodes that were read, None for missing ones; returns the changes to deliver.
 
         A node that was removed and created again is deleted and put: it is another broker, topic
         or controller. Deletions come first, and topics before their partitions.

@@ -34,7 +34,7 @@ _ERROR: Final = -1
 
 
 class Acl(NamedTuple):
-    """Who may do what with a node: `perms` is a bit mask, 31 for everything and 1 for reading."""
+    """Permissions for a node: `perms` is a bit mask, 31 for everything and 1 for reading."""
 
     perms: int
     scheme: str
@@ -64,7 +64,7 @@ class Stat(NamedTuple):
 
 
 def new_stat(zxid: int, owner: int) -> Stat:
-    """Returns what is known of a node that this transaction created."""
+    """Returns the `Stat` of a node that the transaction `zxid` created."""
     return Stat(zxid, zxid, 0, 0, 0, 0, 0, owner, 0, 0, zxid)
 
 

@@ -78,7 +78,7 @@ class OperationGroup(NamedTuple):
 
 
 class ChangeResult(NamedTuple):
-    """What a request has done, once ZooKeeper has responded."""
+    """The effect of a request that ZooKeeper has processed."""
 
     version: int
     nodes: dict[str, CommittedNode]
