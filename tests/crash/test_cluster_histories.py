@@ -86,10 +86,17 @@ def lose_responses_and_the_leader(run: Run) -> None:
 
 def restart_followers_without_the_leader(run: Run) -> None:
     """The leader is alone for a while; its followers return when it is down."""
-    leader = run.cluster.leader_of(PLAIN, 0)
+    cluster = run.cluster
+    leader = cluster.leader_of(PLAIN, 0)
     followers = [number for number in BROKER_IDS if number != leader]
-    run.disturb([Step(0.0, 10.0, Kill(number)) for number in followers])
-    run.cluster.kill(leader)
+    for follower in followers:
+        cluster.kill(follower)
+    cluster.wait_until_led_by(PLAIN, leader)
+    run.wait_for(Acknowledged, 50)
+    cluster.kill(leader)
+    for follower in followers:
+        cluster.start(follower)
+    run.wait_for(Acknowledged, 50)
 
 
 def abort_transactions(run: Run) -> None:
@@ -119,6 +126,12 @@ SCENARIOS = {
         lose_responses_and_the_leader,
         frozenset({Kind.DOUBLED}),
         workers=([IdempotentWorker], [GroupWorker]),
+    ),
+    "leaders are elected outside the ISR": Scenario(
+        [],
+        restart_followers_without_the_leader,
+        frozenset({Kind.LOST}),
+        settings={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
     ),
     "aborted transactions are read": Scenario(
         ["aborted transactions are read"], abort_transactions, frozenset({Kind.ABORTED_READ})

@@ -276,6 +276,17 @@ class HistoryCluster:
         """Waits until all replicas of all partitions are in sync."""
         self.poll(self._out_of_sync, timeout_s)
 
+    def wait_until_led_by(self, topic: str, broker_id: int) -> None:
+        """Waits until a broker is the only one in sync, in all partitions of a topic."""
+
+        def problem() -> str:
+            with Admin(bootstrap_servers=self.network.bootstrap) as admin:
+                partitions = admin.describe_topics([topic])[topic].partitions
+            others = [p for p in partitions if (p.leader, p.isr) != (broker_id, (broker_id,))]
+            return f"not led by broker {broker_id} alone: {others}" if others else ""
+
+        self.poll(problem, RECOVERY_TIMEOUT_S)
+
     def leader_of(self, topic: str, partition: int) -> int:
         with Admin(bootstrap_servers=self.network.bootstrap) as admin:
             leader = admin.describe_topics([topic])[topic].partitions[partition].leader

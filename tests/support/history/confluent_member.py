@@ -56,7 +56,7 @@ class Member:
                     continue
                 topic, partition = message.topic() or "", message.partition() or 0
                 offset = message.offset() or 0
-                value = message.value() or b""
+                value = (message.value() or b"").rstrip()
                 _print("read", topic, partition, offset, value.decode())
                 self._positions[topic, partition] = offset + 1
             if time.monotonic() >= next_commit:

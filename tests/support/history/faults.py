@@ -5,7 +5,6 @@ overlap. `Nemesis` carries it out while the workload runs.
 """
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -215,17 +214,13 @@ class Nemesis:
         self._cluster = cluster
         self._recorder = recorder
 
-    def run(self, steps: Sequence[Step], is_cancelled: threading.Event | None = None) -> None:
-        """Returns when all faults have ended, or the run is cancelled."""
+    def run(self, steps: Sequence[Step]) -> None:
+        """Returns when all faults have ended."""
         actions = [(step.begin_s, 0, step.fault) for step in steps]
         actions += [(step.end_s, 1, step.fault) for step in steps]
         started = time.monotonic()
         for at, is_end, fault in sorted(actions, key=lambda action: action[:2]):
-            remaining_s = max(0.0, started + at - time.monotonic())
-            if is_cancelled is None:
-                time.sleep(remaining_s)
-            elif is_cancelled.wait(remaining_s):
-                return
+            time.sleep(max(0.0, started + at - time.monotonic()))
             self._cluster.start_missing()
             self._recorder.note(f"{fault} {'ends' if is_end else 'begins'}")
             if is_end:

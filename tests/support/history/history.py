@@ -21,9 +21,9 @@ class RecordId(NamedTuple):
     producer: str
     number: int
 
-    @property
-    def value(self) -> bytes:
-        return f"{self.producer}:{self.number}".encode()
+    def value(self, padding: int = 0) -> bytes:
+        """Returns the value of the record, with so many bytes that mean nothing."""
+        return f"{self.producer}:{self.number}{' ' * padding}".encode()
 
     @classmethod
     def of(cls, value: bytes | None) -> "RecordId":

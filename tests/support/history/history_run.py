@@ -6,9 +6,8 @@
 The seed determines the workload and the faults, not how the threads and processes interleave.
 """
 
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -49,6 +48,8 @@ CONSUMERS: tuple[type[Worker], ...] = (
     ConfluentGroupWorker,
     CopyWorker,
 )
+_QUIET_S = 0.5
+"""How long the last reader waits for more records."""
 GROUPS = (GroupWorker.group, ConsumerProtocolWorker.group, ConfluentGroupWorker.group)
 
 
@@ -151,10 +152,10 @@ class Run:
             self.cluster.heal,
             self._wait_until_in_sync,
             lambda: self._stop(self._producers),
-            lambda: self.cluster.poll(lambda: self._missing(log), self._recovery_timeout_s),
+            lambda: self.cluster.poll(lambda: self._unread(log), self._recovery_timeout_s),
             lambda: self._stop(self._consumers),
             log.close,
-            self._wait_until_in_sync,
+            lambda: None if problems else self._wait_until_in_sync(),
         ):
             try:
                 step()
@@ -162,7 +163,8 @@ class Run:
                 problems.append(f"not finished: {error!r}")
                 self.recorder.note(problems[-1])
         events = self.recorder.events()
-        violations = check(History(events, log.records, self._copies))
+        history = History(events, log.records, self._copies)
+        violations = check(history) if log.is_complete else []
         self.cluster.stop_all()
         path = self.cluster.directory / "history.txt"
         self.recorder.write(path)
@@ -184,7 +186,7 @@ class Run:
         partitions = partitions_in(directories[BROKER_IDS[0]])
         return differences(directories, partitions, is_in_sync=is_in_sync)
 
-    def _missing(self, log: "FinalReader") -> str:
+    def _unread(self, log: "FinalReader") -> str:
         """Returns what is not read yet. What is missing for good is reported by the checker."""
         if problem := log.read():
             return problem
@@ -220,6 +222,7 @@ class FinalReader:
         self.records: dict[TopicPartition, dict[int, RecordId]] = {
             partition: {} for partition in self._partitions
         }
+        self.is_complete = False
         self._ends = Consumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
         self._consumer = Consumer(
             bootstrap_servers=bootstrap,
@@ -232,34 +235,21 @@ class FinalReader:
     def read(self) -> str:
         """Reads on; returns an empty text at the end of all partitions."""
         ends = self._ends.end_offsets(self._partitions)
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            records = self._consumer.poll(0.2)
+        while records := self._consumer.poll(_QUIET_S):
             for record in records:
                 partition = TopicPartition(record.topic, record.partition)
                 self.records[partition][record.offset] = RecordId.of(record.value)
-            if not records:
-                positions = {p: self._consumer.position(p) for p in self._partitions}
-                behind = [p for p in self._partitions if positions[p] < ends[p]]
-                if not behind:
-                    return ""
-        return f"{[(p, positions[p], ends[p]) for p in behind]} have open transactions"
+        behind = [p for p in self._partitions if self._consumer.position(p) < ends[p]]
+        self.is_complete = not behind
+        return f"{behind} are not read to the end; a transaction may be open" if behind else ""
 
     def close(self) -> None:
         self._consumer.close()
         self._ends.close()
 
 
-def run_history(
-    directory: Path,
-    seed: int,
-    seconds: float,
-    *,
-    steps: Sequence[Step] | None = None,
-    settings: Mapping[str, str] | None = None,
-    bugs: Sequence[str] = (),
-) -> RunResult:
-    """Runs the whole workload with the faults of a seed, or with these."""
-    with HistoryCluster(directory, settings, bugs) as cluster, Run(cluster, seed) as run:
-        run.disturb(plan(seed, seconds) if steps is None else steps)
+def run_history(directory: Path, seed: int, seconds: float) -> RunResult:
+    """Runs the whole workload with the faults of a seed for about so many seconds."""
+    with HistoryCluster(directory) as cluster, Run(cluster, seed) as run:
+        run.disturb(plan(seed, seconds))
         return run.finish()

@@ -60,7 +60,7 @@ class IdempotentWorker(Worker):
                     self.recorder.add(Sent(record, partition))
                     producer.send(
                         PLAIN,
-                        record.value,
+                        self.value_of(record),
                         partition=partition.partition,
                         on_delivery=self._on_delivery(record, waiting),
                     )
@@ -108,7 +108,7 @@ class ConfluentIdempotentWorker(Worker):
                     self.recorder.add(Sent(record, partition))
                     producer.produce(
                         PLAIN,
-                        record.value,
+                        self.value_of(record),
                         partition=partition.partition,
                         on_delivery=self._on_delivery(record),
                     )
@@ -163,7 +163,7 @@ class TransactionalWorker(Worker):
             for _ in range(self.rng.randint(1, 6)):
                 record, partition = self.next_record(), self.random_partition(TRANSACTIONAL)
                 self.recorder.add(Sent(record, partition, transaction))
-                producer.send(TRANSACTIONAL, record.value, partition=partition.partition)
+                producer.send(TRANSACTIONAL, self.value_of(record), partition=partition.partition)
                 if self.rng.random() < 0.2:
                     producer.flush(CALL_TIMEOUT_S)
             if self.rng.random() < 0.75:
@@ -209,7 +209,9 @@ class ConfluentTransactionalWorker(Worker):
             for _ in range(self.rng.randint(1, 6)):
                 record, partition = self.next_record(), self.random_partition(TRANSACTIONAL)
                 self.recorder.add(Sent(record, partition, transaction))
-                producer.produce(TRANSACTIONAL, record.value, partition=partition.partition)
+                producer.produce(
+                    TRANSACTIONAL, self.value_of(record), partition=partition.partition
+                )
                 producer.poll(0)
             if self.rng.random() < 0.75:
                 self.recorder.add(CommitRequested(transaction))

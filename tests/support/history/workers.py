@@ -93,6 +93,10 @@ class Worker:
         self._numbers += 1
         return RecordId(self.name, self._numbers)
 
+    def value_of(self, record: RecordId) -> bytes:
+        """Returns the value; a third of them is so large that logs have several segments."""
+        return record.value(self.rng.choice((0, 0, self.rng.randint(0, 4000))))
+
     def random_partition(self, topic: str) -> TopicPartition:
         return TopicPartition(topic, self.rng.randrange(PARTITIONS))
 
