@@ -248,6 +248,9 @@ def _changes_of_topic(
         if state.leader == LEADER_DURING_DELETE:
             assignments.pop(state.partition_index, None)
             records[state.partition_index] = None
+        elif current is not None and _is_late(state, topic_id, image, name):
+            records.pop(state.partition_index, None)
+            assignments[state.partition_index] = current.assignments[state.partition_index]
         else:
             assignments[state.partition_index] = Assignment(tuple(state.replicas))
             records[state.partition_index] = PartitionRecord(
@@ -272,6 +275,18 @@ def _changes_of_topic(
     for record in records.values():
         if record is not None and (current is None or image.partitions.get(record.key) != record):
             yield Put(record)
+
+
+def _is_late(
+    state: UpdateMetadataPartitionState, topic_id: TopicId, image: ClusterImage, name: str
+) -> bool:
+    """Returns whether a request comes after a newer one, on a connection that was replaced."""
+    known = image.partitions.get(TopicPartition(name, state.partition_index))
+    return (
+        known is not None
+        and topic_id != ZERO_UUID
+        and (state.leader_epoch, state.zk_version) < (known.leader_epoch, known.partition_epoch)
+    )
 
 
 def _delete_topic(topic: TopicRecord, image: ClusterImage) -> Iterator[Change]:

@@ -93,3 +93,26 @@ def test_offline_replicas_of_live_brokers_are_received() -> None:
     delta = BrokerUpdate(1, 1, 1, metadata=[Put(state(sender, "t", 1))])
     assert received(delta, {}).offline_replicas == {keys[0]: frozenset({1})}
     assert received(full, {}).offline_replicas == {}
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_metadata_that_arrives_late_does_not_replace_newer_metadata(is_full: bool) -> None:
+    """A controller sends a request again on a new connection; the first may still be handled."""
+    image = image_of(0, 1)
+    add_topic(image, "t", (0, 1))
+    topic = image.topics["t"]
+    partition = UpdateMetadataPartitionState(
+        partition_index=0, leader=1, leader_epoch=4, isr=[1], zk_version=7, replicas=[1]
+    )
+    request = UpdateMetadataRequest(
+        type=int(is_full),
+        topic_states=[UpdateMetadataTopicState("t", topic.topic_id, [partition])],
+        live_brokers=[UpdateMetadataBroker(0), UpdateMetadataBroker(1)],
+    )
+    image.apply(update_of_update_metadata(request, image).metadata)
+    for leader_epoch, partition_epoch in ((3, 9), (4, 6)):
+        partition.leader_epoch, partition.zk_version = leader_epoch, partition_epoch
+        partition.leader, partition.replicas = 0, [0, 1]
+        image.apply(update_of_update_metadata(request, image).metadata)
+        assert (state(image, "t").leader, state(image, "t").partition_epoch) == (1, 7)
+        assert image.topics["t"].assignments[0].replicas == (1,)
