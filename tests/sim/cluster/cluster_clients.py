@@ -90,6 +90,9 @@ class Cluster(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def coordinator_of(self, group: str) -> int:
+        """Returns the group's coordinator, as the metadata store knows it; -1 if there is none."""
+
 
 class Client:
     """Finds leaders and coordinators like every Kafka client: from any broker."""
@@ -105,6 +108,7 @@ class Client:
         self._leaders: dict[TopicPartition, int] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._last_coordinator = -1
 
     async def run(self) -> None:
         """Works until `is_stopping` is set."""
@@ -180,6 +184,7 @@ class Client:
                 continue
             try:
                 response = await self.request(coordinator, message, response_type, version)
+                self._last_coordinator = coordinator
                 error = ErrorCode(code(response))
             except KafkaError:
                 uncertain += 1
@@ -188,6 +193,19 @@ class Client:
                 return response, error, uncertain
             if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 self._coordinators.pop((key_type, key), None)
+            await self.pause()
+
+    async def call_current(self, group: str, *request: Any) -> tuple[Any, ErrorCode, int]:
+        """Like `call`, but ignores a coordinator that does not know that it was replaced.
+
+        As in Kafka, it responds with the offsets that it knows.
+        """
+        while True:
+            coordinator = self.cluster.coordinator_of(group)
+            result = await self.call(GROUP_KEY, group, *request)
+            if self._last_coordinator == coordinator:
+                return result
+            self._coordinators.pop((GROUP_KEY, group), None)
             await self.pause()
 
     async def _coordinator(self, key_type: int, key: str) -> int:

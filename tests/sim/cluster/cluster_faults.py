@@ -49,9 +49,11 @@ class Faults:
         """Brokers that have lost records and may not be in sync yet."""
         self._has_weak_session = False
         """Whether the session of one that has lost records may not have ended yet."""
-        self._failed_directories = 0
+        self._failed_directories: set[int] = set()
+        """Brokers with a log directory that fails."""
         self._ends: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         self._number = 0
+        self._is_over = False
 
     def strike(self) -> None:
         """Hits one broker, or the network."""
@@ -65,7 +67,8 @@ class Faults:
             self._weak.clear()
 
     def end_all(self) -> None:
-        """Ends all faults now."""
+        """Ends all faults now, and lets no planned one happen."""
+        self._is_over = True
         self._network.end_faults()
         for timer, end in list(self._ends.values()):
             timer.cancel()
@@ -197,18 +200,18 @@ class Faults:
 
     def fail_directory(self, broker: SimBroker) -> None:
         """Fails writes to one log directory, until the broker is killed and its disk repaired."""
-        if self._has_weak_session:
+        if self._has_weak_session or broker.broker_id in self._failed_directories:
             return  # the exception of the guarantee, see `_may_lose_records`
         path = self._rng.choice(LOG_DIRS)
         self._note(f"{path} of broker {broker.broker_id} fails")
-        self._failed_directories += 1
+        self._failed_directories.add(broker.broker_id)
         for operation in ("write", "sync", "create", "rename"):
             broker.disk.fail(operation, f"{path}/*", errno.EIO)
 
         def repair() -> None:
             self._note(f"{path} of broker {broker.broker_id} is repaired")
             broker.disk.heal()
-            self._failed_directories -= 1
+            self._failed_directories.discard(broker.broker_id)
             process = self._network.brokers.get(broker.broker_id)
             if process is not None:
                 self._end_process(process)
@@ -316,7 +319,12 @@ class Faults:
         self._note(f"the controller {controller.broker_id} is isolated")
         self._cut([(controller.broker_id, cut.broker_id)], 8.0)
         self.kill(failing)
-        self._later(SESSION_TIMEOUT_S + 0.5, lambda: self.cut_store(controller, 6.0))
+
+        def isolate() -> None:
+            if not self._is_over:
+                self.cut_store(controller, 6.0)
+
+        self._later(SESSION_TIMEOUT_S + 0.5, isolate)
 
     def pause_controller(self, broker: SimBroker) -> None:
         """Pauses the controller while it sends its decisions, until another has replaced it."""
@@ -327,7 +335,12 @@ class Faults:
         if len(others) > 1:
             self.kill(self._rng.choice(others))
             delay_s = SESSION_TIMEOUT_S + self._rng.randrange(0, 100) / 1000
-            self._later(delay_s, lambda: self.pause(controller, 5.0))
+
+            def pause() -> None:
+                if not self._is_over:
+                    self.pause(controller, 5.0)
+
+            self._later(delay_s, pause)
         else:
             self.pause(controller, 5.0)
 

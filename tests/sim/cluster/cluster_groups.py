@@ -119,7 +119,8 @@ class Member(Client):
         def code(response: OffsetFetchResponse) -> int:
             return response.error_code or response.topics[0].partitions[0].error_code
 
-        response = await self._call(request, OffsetFetchResponse, 7, code)
+        response, error, _ = await self.call_current(GROUP, request, OffsetFetchResponse, 7, code)
+        assert not error, f"{self.name}: OffsetFetch {error.name}"
         offset: int = max(response.topics[0].partitions[0].committed_offset, 0)
         assert offset >= least, f"{GROUP} had committed {least} of {partition}, now {offset}"
         return offset

@@ -61,34 +61,33 @@ class Operator(Client):
         response_type: type[Message],
         codes: Callable[[Any], list[int]],
         attempts: int = _ATTEMPTS,
-    ) -> tuple[ErrorCode | None, bool]:
-        """Sends a request until the controller responds.
+    ) -> ErrorCode | None:
+        """Sends a request until a controller responds.
 
-        Returns the first error of its elements, or None without a response; and whether an earlier
-        request may have been handled.
+        Returns an error of its elements, if there is one; None without a response. A controller
+        that does not know that it was replaced may refuse what the real one would do.
         """
-        uncertain = False
         for _ in range(attempts):
             try:
                 response = await self.request(self.any_broker(), message, response_type, 99)
             except KafkaError:
-                uncertain = True
-            else:
-                results = [ErrorCode(code) for code in codes(response)]
-                if ErrorCode.NOT_CONTROLLER not in results:
-                    return max(results, default=ErrorCode.NONE), uncertain
+                await self.pause()
+                continue
+            results = [ErrorCode(code) for code in codes(response)]
+            if ErrorCode.NOT_CONTROLLER not in results:
+                return max(results, default=ErrorCode.NONE)
             await self.pause()
-        return None, uncertain
+        return None
 
     async def create(self, name: str, partitions: int, attempts: int = _ATTEMPTS) -> None:
         """Creates a topic with a replica on three brokers."""
         self.cluster.note(f"create {name}")
         self.topics[name] = None
         request = CreateTopicsRequest([CreatableTopic(name, partitions, 3)], timeout_ms=2000)
-        error, uncertain = await self._send(
+        error = await self._send(
             request, CreateTopicsResponse, lambda r: [t.error_code for t in r.topics], attempts
         )
-        if error is ErrorCode.NONE or (error is ErrorCode.TOPIC_ALREADY_EXISTS and uncertain):
+        if error is ErrorCode.NONE:
             self.topics[name] = True
         self.cluster.note(f"create {name}: {error}")
 
@@ -101,11 +100,10 @@ class Operator(Client):
         self.cluster.note(f"delete {name}")
         self.topics[name] = None
         request = DeleteTopicsRequest([DeleteTopicState(name)], timeout_ms=2000)
-        error, uncertain = await self._send(
+        error = await self._send(
             request, DeleteTopicsResponse, lambda r: [t.error_code for t in r.responses]
         )
-        is_unknown = error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if error is ErrorCode.NONE or (is_unknown and uncertain):
+        if error is ErrorCode.NONE:
             self.topics[name] = False
         self.cluster.note(f"delete {name}: {error}")
 
@@ -122,12 +120,11 @@ class Operator(Client):
         topic = ReassignableTopic(
             DATA, [ReassignablePartition(number, ids) for number, ids in partitions.items()]
         )
-        error, _ = await self._send(
+        return await self._send(
             AlterPartitionReassignmentsRequest(2000, topics=[topic]),
             AlterPartitionReassignmentsResponse,
             lambda r: [r.error_code],
         )
-        return error
 
     async def restore(self) -> None:
         """Assigns three replicas to every partition again, until the controller agrees."""

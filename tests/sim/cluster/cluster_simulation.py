@@ -22,9 +22,11 @@ from unittest.mock import patch
 from penstock.broker.inter_broker.client import InterBrokerClient
 from penstock.broker.pacer import Pacer
 from penstock.cluster.store import Scope
-from penstock.controller.metadata import TopicRecord
+from penstock.controller.metadata import PartitionRecord, TopicRecord
+from penstock.coordinator.partitioning import partition_for
 from penstock.core.errors import KafkaError
 from penstock.core.ids import TopicPartition
+from penstock.core.internal_topics import GROUP_METADATA_TOPIC
 from penstock.net.client.errors import DisconnectError
 from penstock.protocol.fields import Message
 from tests.sim.cluster.cluster_broker import SimBroker
@@ -91,6 +93,11 @@ class ClusterSimulation:
 
     def now_ms(self) -> int:
         return START_MS + round(self.loop.time() * 1000)
+
+    def coordinator_of(self, group: str) -> int:
+        number = partition_for(group, 2)
+        records = self.store.fetch([TopicPartition(GROUP_METADATA_TOPIC, number)])
+        return records[0].leader if records and isinstance(records[0], PartitionRecord) else -1
 
     # --- the run
 
