@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from penstock.broker.broker import Broker
+from penstock.controller.broker_updates import PartitionUpdate
 from penstock.controller.control_requests import FULL
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -59,3 +62,30 @@ def test_a_replica_that_a_full_request_lacks_is_stopped_and_keeps_its_log(
             assert broker.call(lambda b: "kept" in b.replicas.by_topic) == is_hosted
         assert broker.call(lambda running: running.logs.get(key)) is not None
         assert broker.call(lambda running: "kept" in running.image.topics)
+
+
+def test_a_late_update_ends_no_leadership(broker: RunningBroker) -> None:
+    """The coordinators of a partition stay where it is led: an old update changes nothing."""
+    key = TopicPartition("late", 0)
+    changes: list[tuple[list[TopicPartition], list[TopicPartition]]] = []
+    with broker.connect() as client:
+        make_topic(client, key.topic)
+
+    async def apply(running: Broker) -> None:
+        topic, record = running.image.topics[key.topic], running.image.partitions[key]
+        running.replicas.leadership_listeners.append(
+            lambda led, followed: changes.append((list(led), list(followed)))
+        )
+        try:
+            for update in (
+                replace(record, leader_epoch=3, partition_epoch=3),
+                replace(record, leader=9, leader_epoch=2, partition_epoch=2),
+            ):
+                await running.replicas.apply_updates(
+                    [PartitionUpdate(update, topic.assignments[0], topic.topic_id, False)]
+                )
+        finally:
+            running.replicas.leadership_listeners.pop()
+
+    broker.wait(apply)
+    assert changes == [([key], []), ([key], [])]

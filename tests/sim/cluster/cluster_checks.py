@@ -34,6 +34,8 @@ class ClusterChecks:
             epoch = controller.image.controller_epoch
             owner = self._controllers.setdefault(epoch, broker_id)
             assert owner == broker_id, f"{owner} and {broker_id} are controllers in epoch {epoch}"
+        if any(log_dir.closed_logs for log_dir in broker.app._logs.dirs):
+            return  # it has stopped, and its logs cannot be read
         for replica in broker.app.broker.replicas:
             log = replica._log
             if log is None or log.failure is not None or log.partition.topic[0] == "x":

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol
 
-from penstock.cluster.store import Scope
-from penstock.controller.metadata import PartitionRecord
 from tests.sim.cluster.cluster_broker import LOG_DIRS, SimBroker
 from tests.sim.cluster.cluster_checks import unsettled
 from tests.sim.cluster.cluster_loop import ClusterLoop
@@ -16,7 +14,6 @@ from tests.support.cluster.memory_store import MemoryStoreServer
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
 SESSION_TIMEOUT_S: Final = 3.0
-MIN_INSYNC: Final = 2
 
 
 class Machines(Protocol):
@@ -47,10 +44,10 @@ class Faults:
         self._kinds = kinds
         self._weak: set[int] = set()
         """Brokers that have lost records and may not be in sync yet."""
-        self._has_weak_session = False
-        """Whether the session of one that has lost records may not have ended yet."""
         self._failed_directories: set[int] = set()
         """Brokers with a log directory that fails."""
+        self._offline: set[int] = set()
+        """Brokers with replicas that a failed directory may have taken out of the ISRs."""
         self._ends: dict[int, tuple[asyncio.TimerHandle, Callable[[], None]]] = {}
         self._number = 0
         self._is_over = False
@@ -61,10 +58,12 @@ class Faults:
         if up:
             kind = self._rng.choice(self._kinds)
             FAULTS[kind](self, self._rng.choice(up))
-        if self._weak and not unsettled(
+        if (self._weak or self._offline) and not unsettled(
             self._machines.store, self._network.brokers, self._machines.broker_ids
         ):
             self._weak.clear()
+            if not self._failed_directories:
+                self._offline.clear()
 
     def end_all(self) -> None:
         """Ends all faults now, and lets no planned one happen."""
@@ -136,38 +135,16 @@ class Faults:
         self._weak.add(broker.broker_id)
         self._end_process(broker)
         self._machines.disks[broker.broker_id] = new_disk()
-        self._has_weak_session = True
-
-        def ended() -> None:
-            self._has_weak_session = False
-
-        self._later(SESSION_TIMEOUT_S + 0.5, ended)
 
     def _may_lose_records(self) -> bool:
-        """Whether every acknowledged record is on another broker that stays in the ISR.
+        """Whether a broker may lose records: fewer than two, which is `min.insync.replicas`.
 
-        The others must be in the ISR until the controller knows that this broker has failed: if it
-        were the last member, it would lead again with what it has (docs/cluster.md).
+        A failed directory counts as a lost one, because its disk may not have what was written.
         """
-        brokers = self._network.brokers
-        if self._weak or self._failed_directories or len(brokers) < len(self._machines.broker_ids):
-            return False
-        stored = self._machines.store.load(Scope.ALL).records
-        isrs = [len(record.isr) for record in stored if isinstance(record, PartitionRecord)]
-        for broker in brokers.values():
-            if not broker.is_up or broker.process.is_paused or not broker.session.is_connected:
-                return False
-            isrs += [
-                len(replica.partition.isr)
-                for replica in broker.app.broker.replicas
-                if replica.partition.is_leader
-            ]
-        return min(isrs, default=0) >= MIN_INSYNC
+        return not self._weak and not self._offline
 
     def stop(self, broker: SimBroker) -> None:
         """A controlled shutdown, and a restart."""
-        if self._has_weak_session:
-            return  # the exception of the guarantee, see `_may_lose_records`
         broker_id = broker.broker_id
         self._note(f"stop broker {broker_id}")
 
@@ -200,11 +177,12 @@ class Faults:
 
     def fail_directory(self, broker: SimBroker) -> None:
         """Fails writes to one log directory, until the broker is killed and its disk repaired."""
-        if self._has_weak_session or broker.broker_id in self._failed_directories:
-            return  # the exception of the guarantee, see `_may_lose_records`
+        if self._weak or broker.broker_id in self._failed_directories:
+            return
         path = self._rng.choice(LOG_DIRS)
         self._note(f"{path} of broker {broker.broker_id} fails")
         self._failed_directories.add(broker.broker_id)
+        self._offline.add(broker.broker_id)
         for operation in ("write", "sync", "create", "rename"):
             broker.disk.fail(operation, f"{path}/*", errno.EIO)
 

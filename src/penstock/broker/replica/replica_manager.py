@@ -266,6 +266,7 @@ class ReplicaManager:
             await self.fetchers.remove([u.record.key for u in updates if self._is_newer(u)])
         led: list[TopicPartition] = []
         followed: list[TopicPartition] = []
+        followers: list[Replica] = []
         for update in updates:
             key = update.record.key
             try:
@@ -273,11 +274,18 @@ class ReplicaManager:
             except Exception:
                 logger.exception("an update of partition %s could not be applied", key)
                 errors[key] = ErrorCode.UNKNOWN_SERVER_ERROR
-            (led if update.record.leader == self._broker_id else followed).append(key)
+            # Not what the update says: it may be older than the state of the replica.
+            replica = self.by_topic.get(key.topic, {}).get(key.partition)
+            if replica is not None and replica.partition.is_leader:
+                led.append(key)
+                continue
+            followed.append(key)
+            if replica is not None:
+                followers.append(replica)
         for listener in self.leadership_listeners:
             listener(led, followed)
         if self.fetchers is not None:
-            self.fetchers.add([self.by_topic[key.topic][key.partition] for key in followed])
+            self.fetchers.add(followers)
 
     def _is_newer(self, update: PartitionUpdate) -> bool:
         hosted = self.by_topic.get(update.record.topic, {}).get(update.record.partition)
