@@ -12,8 +12,9 @@ from penstock.records.build import build_batch
 from penstock.records.compress import Compression, compress, decompress
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import validate_and_assign, verify_batches
+from penstock.records.validate import verify_batches
 from tests.support.storage.batch_builder import BatchBuilder
+from tests.support.storage.validation import validate_and_assign
 
 T = 1_700_000_000_000
 COUNT = 145

@@ -77,36 +77,12 @@ class Assigned(Struct, frozen=True, gc=False):
         return NO_OFFSET if latest.max_timestamp == NO_TIMESTAMP else latest.last_offset
 
 
-def validate_and_assign(
-    buffer: Buffer,
-    *,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    policy: AppendPolicy,
-    origin: AppendOrigin = AppendOrigin.CLIENT,
-) -> Assigned:
-    """Validates `buffer` as a leader does and assigns offsets from `next_offset`.
-
-    A client sends one v2 batch, or a v0/v1 message set that is converted; a coordinator may send
-    several batches. Raises KafkaError with the codes that Kafka uses: CORRUPT_MESSAGE if the bytes
-    contradict their header, MESSAGE_TOO_LARGE if a batch exceeds `max.message.bytes` or the
-    decompression limit, INVALID_RECORD if a rule is broken, INVALID_TIMESTAMP if a timestamp is too
-    far from now. A RecordValidationError lists the records at fault. A refused buffer is unchanged.
-    """
-    if origin is AppendOrigin.CLIENT and policy.is_plain:
-        header = assign_plain(buffer, next_offset, leader_epoch, now_ms, policy)
-        if header is not None:
-            return Assigned(buffer, [header])
-    return validate_any(buffer, Append(next_offset, leader_epoch, now_ms, policy, origin))
-
-
 def assign_plain(
     buffer: Buffer, next_offset: int, leader_epoch: int, now_ms: int, policy: AppendPolicy
 ) -> BatchHeader | None:
-    """Validates and assigns on the fast path, for a client's batch under a policy that `is_plain`.
+    """Does what `validate_any` does, faster, for a client's batch under a policy that `is_plain`.
 
-    Returns None, and changes nothing, if the batch is unusual or invalid.
+    Returns None, and changes nothing, if the batch is unusual or invalid; call `validate_any` then.
     """
     return _decode.assign_in_place(
         buffer,
@@ -130,7 +106,14 @@ class Append(NamedTuple):
 
 
 def validate_any(buffer: Buffer, append: Append) -> Assigned:
-    """Validates and assigns on the normal path, which names the reason of a refusal."""
+    """Validates `buffer` as a leader does and assigns offsets from `append.next_offset`.
+
+    A client sends one v2 batch, or a v0/v1 message set that is converted; a coordinator may send
+    several batches. Raises KafkaError with the codes that Kafka uses: CORRUPT_MESSAGE if the bytes
+    contradict their header, MESSAGE_TOO_LARGE if a batch exceeds `max.message.bytes` or the
+    decompression limit, INVALID_RECORD if a rule is broken, INVALID_TIMESTAMP if a timestamp is too
+    far from now. A RecordValidationError lists the records at fault. A refused buffer is unchanged.
+    """
     if not buffer:
         raise InvalidRecordError("an append needs at least one batch")
     if first_entry(buffer).magic < MAGIC:

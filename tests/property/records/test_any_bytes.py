@@ -26,8 +26,9 @@ from penstock.records.compress import Compression, compress, decompress
 from penstock.records.control import read_end_txn_marker
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import Assigned, validate_and_assign, verify_batches
+from penstock.records.validate import Assigned, verify_batches
 from tests.support.storage.batches import T, golden, iter_records, record_lists
+from tests.support.storage.validation import validate_and_assign
 
 LIMIT = 1 << 20
 GOLDEN = [*golden("v2").values(), *golden("legacy").values()]

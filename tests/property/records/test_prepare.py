@@ -16,8 +16,9 @@ from penstock.records.compress import Compression, decompress
 from penstock.records.prepare import PreparedAppend
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import Assigned, validate_and_assign
+from penstock.records.validate import Assigned
 from tests.support.storage.batches import T, golden, record_lists
+from tests.support.storage.validation import validate_and_assign
 
 LEGACY = golden("legacy")
 

@@ -10,8 +10,9 @@ from penstock.records.build import build_batch
 from penstock.records.compress import Compression
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import Append, Assigned, validate_and_assign, validate_any
+from penstock.records.validate import Append, Assigned, validate_any
 from tests.support.storage.batches import T, record_lists
+from tests.support.storage.validation import validate_and_assign
 
 policies = st.builds(
     AppendPolicy,

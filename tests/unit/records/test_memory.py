@@ -22,8 +22,8 @@ from penstock.records.compress import Compression, compress
 from penstock.records.down_convert import down_convert
 from penstock.records.errors import RecordValidationError
 from penstock.records.read import iter_headerless_records, read_records
-from penstock.records.validate import validate_and_assign
 from tests.support.storage.batches import T
+from tests.support.storage.validation import validate_and_assign
 
 MIB = 2**20
 UNPACKED = MIB

@@ -23,8 +23,9 @@ from penstock.records.control import build_end_txn_marker
 from penstock.records.errors import DecompressionLimitError, RecordError, RecordValidationError
 from penstock.records.read import read_records
 from penstock.records.record import Record
-from penstock.records.validate import Assigned, validate_and_assign, verify_batches
+from penstock.records.validate import Assigned, verify_batches
 from tests.support.storage.batches import T, golden, legacy_records
+from tests.support.storage.validation import validate_and_assign
 
 NOW = T + 1000
 V2 = golden("v2")
