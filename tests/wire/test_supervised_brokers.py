@@ -297,6 +297,7 @@ def test_a_cluster_for_development_ends_with_ctrl_c(tmp_path: Path) -> None:
     run_for_development(tmp_path, *options, use=use_coordinators)
 
 
+@pytest.mark.long
 def test_a_cluster_for_development_may_use_zookeeper(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
