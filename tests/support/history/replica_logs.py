@@ -37,11 +37,8 @@ def differences(
         logs = {number: read_batches(path / partition) for number, path in directories.items()}
         first_id, first = next(iter(logs.items()))
         for broker_id, log in logs.items():
-            offsets = sorted(
-                offset
-                for offset in first.keys() | log.keys()
-                if first.get(offset) != log.get(offset)
-            )
+            compared = first.keys() | log.keys() if is_in_sync else first.keys() & log.keys()
+            offsets = [o for o in sorted(compared) if first.get(o) != log.get(o)]
             if offsets:
                 result.append(
                     f"{partition}: brokers {first_id} and {broker_id} differ at {offsets[:5]} "

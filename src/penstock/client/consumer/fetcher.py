@@ -308,7 +308,10 @@ class Fetcher:
                 metadata.request_update()
             return False
         if code in _RETRIED_ERRORS:
-            logger.warning("%s: fetch failed with error %d", partition, code)
+            # The first one is usual for a moment: the broker does not know of its election yet.
+            is_usual = code == ErrorCode.UNKNOWN_LEADER_EPOCH
+            level = logging.DEBUG if is_usual else logging.WARNING
+            logger.log(level, "%s: fetch failed with %s", partition, ErrorCode(code).name)
             return False
         self._add_to_buffer(request, partition, data)
         return True
