@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.broker import Broker
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from tests.support.broker.faults import watching
@@ -36,6 +37,12 @@ def isr_of(cluster: RunningCluster, broker_id: int, topic: str) -> set[int]:
             lambda broker: broker.image.partitions[TopicPartition(topic, 0)].isr
         )
     )
+
+
+def leader_of(cluster: RunningCluster, topic: str) -> int:
+    """The leader of a partition, as a broker knows it."""
+    broker = next(iter(cluster.brokers.values()))
+    return broker.call(lambda broker: broker.image.partitions[TopicPartition(topic, 0)].leader)
 
 
 def high_watermark(cluster: RunningCluster, broker_id: int, topic: str) -> int:
@@ -141,3 +148,27 @@ def test_a_broker_that_does_not_lead_names_the_leader_and_its_address(
         response = client.request(produce_request("t", batch_of(b"a")), 12)
         assert response.responses[0].partition_responses[0].error_code == 0
         assert response.node_endpoints == []
+
+
+def test_partitions_without_records_of_the_leaders_epoch_are_quiet(cluster: RunningCluster) -> None:
+    """They are not read again for each fetch of a follower, which knows no later epoch."""
+    cluster.create_topic("t", (0, 1, 2))
+    with cluster.connect(0) as client:
+        assert PendingProduce(client, "t", b"a").result().error_code == 0
+    cluster.create_topic("empty", *([(0, 1, 2)] * 3))
+    cluster.stop(0)
+    cluster.wait_until(lambda: leader_of(cluster, "t") > 0, "another broker leads")
+    cluster.start(0)
+
+    def is_quiet(broker: Broker) -> bool:
+        led = [replica for replica in broker.replicas if replica.partition.is_leader]
+        sessions = broker.fetch_sessions._sessions.values()
+        fetched = sum(len(session.partitions) for session in sessions)
+        waiting = [session.changes for session in sessions if session.changes is not None]
+        return fetched == 2 * len(led) and not any(changes.partitions for changes in waiting)
+
+    def is_in_sync(broker: Broker) -> bool:
+        return all(len(record.isr) == 3 for record in broker.image.partitions.values())
+
+    cluster.wait_on_all(is_in_sync, "everything is in sync")
+    cluster.wait_on_all(is_quiet, "all partitions are quiet")

@@ -332,10 +332,15 @@ class FetchReader:
         log = replica.log_to_read
         high_watermark = log.high_watermark
         if self.is_follower:
-            if (
-                cached.fetch_offset != log.log_end_offset
-                or cached.last_fetched_epoch != log.epochs.latest_epoch
+            if cached.fetch_offset != log.log_end_offset:
+                return False
+            latest_epoch = log.epochs.latest_epoch
+            if cached.last_fetched_epoch != latest_epoch and cached.agreed_epochs != (
+                cached.fetch_offset,
+                cached.last_fetched_epoch,
+                latest_epoch,
             ):
+                # The leader has no record of its latest epoch yet, or the logs diverge.
                 return False
             if self._records_progress:
                 follower = self._follower(cached, replica)
@@ -421,6 +426,11 @@ class FetchReader:
         end = log.log_end_offset
         read = log.read(partition.fetch_offset, limit, self._isolation, min_one=min_one)
         if follower is not None:
+            partition.agreed_epochs = (
+                partition.fetch_offset,
+                partition.last_fetched_epoch,
+                log.epochs.latest_epoch,
+            )
             if self._records_progress:
                 self._record_progress(partition, replica, follower, end)
             partition.is_held_back = read.size > 0 and self.is_held_back(replica)

@@ -43,6 +43,7 @@ class CachedPartition:
     """A partition that a client fetches, and the offsets of the last response about it."""
 
     __slots__ = (
+        "agreed_epochs",
         "changes",
         "fetch_offset",
         "follower_log_start_offset",
@@ -70,6 +71,8 @@ class CachedPartition:
         self.changes: FollowerChanges | None = None
         """For a follower in a session: where the replica reports changes."""
         self.watched_replica: Replica | None = None
+        self.agreed_epochs: tuple[int, int, int | None] | None = None
+        """For a follower: the fetch offset, its last epoch and the log's, when both logs agreed."""
         self.is_held_back = False
         """Whether the follower got no records because it is throttled."""
         self.high_watermark = -1
@@ -84,6 +87,7 @@ class CachedPartition:
             # A follower starts again; it may have ignored the last response in the old epoch.
             self.leader_epoch = request.current_leader_epoch
             self.high_watermark = -1
+            self.agreed_epochs = None
         self.follower_log_start_offset = request.log_start_offset
         self.last_fetched_epoch = request.last_fetched_epoch
 
