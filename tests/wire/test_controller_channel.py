@@ -1,6 +1,7 @@
 """The controller's requests to other brokers over real sockets: order, retries, responses (R6)."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -8,6 +9,7 @@ import pytest
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.metadata.controller_channel import ControllerChannelManager, ControlResult
+from penstock.broker.workers import Workers
 from penstock.controller.broker_updates import (
     BrokerUpdate,
     ReplicaStop,
@@ -29,9 +31,13 @@ from penstock.controller.metadata import (
     SecurityProtocol,
     TopicRecord,
 )
+from penstock.controller.topics import new_topic
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicPartition
 from penstock.core.system_clock import SystemClock
+from penstock.net.client import network_client
+from penstock.protocol.codec import encode_parts
+from penstock.protocol.encoder import Part
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.header import RequestHeader
 from penstock.protocol.messages.leader_and_isr import (
@@ -75,7 +81,7 @@ class _Controller:
         self.results: list[ControlResult] = []
         config = BrokerConfig.from_properties({})
         self.channels = ControllerChannelManager(
-            config, self.image, SystemClock(), self.results.append
+            config, self.image, SystemClock(), self.results.append, Workers()
         )
 
     def commit(self, *changes: Change, stops: tuple[ReplicaStop, ...] = ()) -> None:
@@ -238,6 +244,35 @@ def test_a_request_that_is_outdated_is_not_sent_again(code: ErrorCode) -> None:
             await controller.wait_for(1)
             assert names(broker) == ["UpdateMetadata", "LeaderAndIsr"]
             assert controller.results[0].error is code
+            await controller.channels.close()
+
+    run(work)
+
+
+def test_large_requests_are_encoded_on_a_thread() -> None:
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(respond) as broker:
+            controller.register(broker.port)
+            await controller.wait_for(1)
+            partitions: list[tuple[int, ...]] = [(0, 1)] * 1500
+            changes = new_topic(controller.image, "large", _TOPIC_ID, partitions, {})
+            updates = broker_updates(controller.image, changes)
+            controller.image.apply(changes)
+            loop_thread, threads = threading.get_ident(), set[int]()
+
+            def encode(message: Message, version: int) -> list[Part]:
+                threads.add(threading.get_ident())
+                return encode_parts(message, version)
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(network_client, "encode_parts", encode)
+                await asyncio.to_thread(controller.channels.prepare, {1: updates[1]})
+                controller.send(updates[1])
+                await controller.wait_for(2)
+            assert names(broker)[2:] == ["LeaderAndIsr", "UpdateMetadata"]
+            assert threads
+            assert loop_thread not in threads
+            assert len(controller.results[1].partition_errors) == 2
             await controller.channels.close()
 
     run(work)

@@ -289,6 +289,7 @@ class App:
             self._config,
             self._clock,
             self.parts.controller_requests,
+            self._workers,
             is_starting=not self._has_started,
         )
         return ActiveController(context, self._workers, image, version)

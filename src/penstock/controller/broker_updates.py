@@ -143,9 +143,8 @@ def metadata_changes(image: ClusterImage, update: BrokerUpdate) -> Sequence[Chan
     """
     if not update.is_full or not update.metadata:
         return update.metadata
-    return image.changes_to(
-        (change.record for change in update.metadata if isinstance(change, Put)),
-        is_included=lambda key: isinstance(key, BrokerKey | TopicKey | TopicPartition),
+    return image.metadata_changes_to(
+        change.record for change in update.metadata if isinstance(change, Put)
     )
 
 
@@ -211,7 +210,6 @@ class _Delta:
         self.live = dict(image.brokers)
         self.started: set[int] = set()
         """Brokers that have registered, for the first time or with a new epoch."""
-        self._failed: set[int] = set()
         self._topics: dict[str, TopicRecord] = {}
         self._deleted_topics: dict[str, TopicRecord] = {}
         self._hidden_topics = set(image.topic_deletions)
@@ -234,8 +232,6 @@ class _Delta:
         for topic in self._deleted_topics.values():
             if topic.topic not in self._topics and not self._image.is_deleting(topic.topic):
                 self._stop_deleted_replicas(topic)
-        if self.started or self._failed:
-            self._refresh_offline_replicas()
         for key in self._changed_replicas:
             self._refresh_partition(key)
         if self._hidden_topics or self._image.topic_deletions:
@@ -268,7 +264,6 @@ class _Delta:
             case TopicDeletionKey(topic):
                 self._hidden_topics.discard(topic)
             case BrokerKey(broker_id):
-                self._failed.add(broker_id)
                 self.live.pop(broker_id, None)
                 self.metadata.append(change)
 
@@ -346,18 +341,6 @@ class _Delta:
     def _stop(self, broker_id: int, stop: ReplicaStop) -> None:
         if broker_id in self.live:
             self.stops.setdefault(broker_id, []).append(stop)
-
-    def _refresh_offline_replicas(self) -> None:
-        """Adds the unchanged partitions of brokers that have started or failed.
-
-        Brokers of Apache Kafka keep the offline replicas of a partition until its next update.
-        """
-        moved = self.started | self._failed
-        for topic in self._image.topics.values():
-            for number, assignment in topic.assignments.items():
-                if moved.isdisjoint(assignment.replicas):
-                    continue
-                self._refresh_partition(TopicPartition(topic.topic, number))
 
     def _refresh_partition(self, key: TopicPartition) -> None:
         record = self._image.partitions.get(key)

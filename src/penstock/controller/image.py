@@ -124,7 +124,21 @@ class ClusterImage:
         A topic that was deleted and created again in between is deleted with its partitions first,
         so that no component takes the new topic for the old one.
         """
-        current = {record.key: record for record in self._records() if is_included(record.key)}
+        return self._changes_between(
+            (record for record in self._records() if is_included(record.key)), records
+        )
+
+    def metadata_changes_to(self, records: Iterable[Record]) -> list[Change]:
+        """Like `changes_to`, for brokers, topics and partitions only.
+
+        It may run on another thread while settings and ACLs change.
+        """
+        return self._changes_between(self._metadata_records(), records)
+
+    def _changes_between(
+        self, current_records: Iterable[Record], records: Iterable[Record]
+    ) -> list[Change]:
+        current = {record.key: record for record in current_records}
         target = {record.key: record for record in records}
         replaced_topics = {
             topic.topic
@@ -155,9 +169,7 @@ class ClusterImage:
             yield self.features
         if self.producer_ids is not None:
             yield self.producer_ids
-        yield from self.brokers.values()
-        yield from self.topics.values()
-        yield from self.partitions.values()
+        yield from self._metadata_records()
         yield from self.configs.values()
         yield from self.acls.values()
         yield from self.topic_deletions.values()
@@ -167,6 +179,11 @@ class ClusterImage:
             yield self.preferred_election
         yield from self.isr_changes.values()
         yield from self.log_dir_events.values()
+
+    def _metadata_records(self) -> Iterator[Record]:
+        yield from self.brokers.values()
+        yield from self.topics.values()
+        yield from self.partitions.values()
 
     def _put(self, record: Record) -> None:
         match record:

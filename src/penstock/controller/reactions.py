@@ -76,7 +76,9 @@ class HandledFacts(NamedTuple):
     offline: frozenset[tuple[TopicPartition, int]]
     deletions: ReplicaStops
     changed_replicas: frozenset[TopicPartition]
-    """Partitions whose offline replicas have changed: brokers get their metadata again."""
+    """Partitions whose offline replicas have changed: brokers get their metadata again, together
+    with the changes of the decision. Brokers of Apache Kafka keep the offline replicas of a
+    partition until its next update."""
     refreshed: frozenset[int]
     """Brokers that get a full update when the changes are applied: those that have registered, and
     those whose responses shall show which replicas are offline."""
@@ -107,6 +109,8 @@ class ControllerReactions:
         """Brokers that have registered, with the generation of that fact."""
         self._new_offline: set[tuple[TopicPartition, int]] = set()
         self._changed_replicas: set[TopicPartition] = set()
+        self._moved_brokers: dict[int, int] = {}
+        """Brokers that have failed or registered, with the generation of that fact."""
         self._to_refresh: dict[int, int] = {}
 
     def begin(self, image: ClusterImage) -> None:
@@ -195,6 +199,7 @@ class ControllerReactions:
 
     def _restart_broker(self, broker_id: int) -> None:
         self._generation += 1
+        self._moved_brokers[broker_id] = self._generation
         self.shutting_down.discard(broker_id)
         self._to_refresh.pop(broker_id, None)
         self._deletions.restart_broker(broker_id)
@@ -291,10 +296,21 @@ class ControllerReactions:
             self._generation,
             frozenset(self._new_offline),
             deletions.stops,
-            frozenset(self._changed_replicas),
+            frozenset(self._find_changed_replicas(image)),
             frozenset(self._to_refresh.keys() & image.brokers.keys()),
         )
         return ControllerResult([*changes.changes(), *requests, *deletions.changes], facts, stops)
+
+    def _find_changed_replicas(self, image: ClusterImage) -> set[TopicPartition]:
+        """Returns the partitions of which other replicas are offline than brokers know."""
+        changed = set(self._changed_replicas)
+        if self._moved_brokers:
+            moved = self._moved_brokers.keys()
+            for topic in image.topics.values():
+                for number, assignment in topic.assignments.items():
+                    if not moved.isdisjoint(assignment.replicas):
+                        changed.add(TopicPartition(topic.topic, number))
+        return changed
 
     def _assign_topic_ids(self, image: ClusterImage, changes: PartitionChanges) -> None:
         if self._new_topic_id is None or ZERO_UUID not in image.topic_names:
@@ -315,6 +331,7 @@ class ControllerReactions:
         self._restarted = _later_than(generation, self._restarted)
         self._new_offline -= facts.offline
         self._changed_replicas -= facts.changed_replicas
+        self._moved_brokers = _later_than(generation, self._moved_brokers)
         later = _later_than(generation, self._to_refresh)
         refreshed = facts.refreshed & (self._to_refresh.keys() - later.keys())
         self._to_refresh = later

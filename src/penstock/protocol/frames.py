@@ -57,15 +57,22 @@ def decode_response(
 
 
 def encode_request(
-    message: Message, version: int, correlation_id: int, client_id: str | None
+    message: Message,
+    version: int,
+    correlation_id: int,
+    client_id: str | None,
+    body: list[Part] | None = None,
 ) -> list[Part]:
-    """Returns length, header and body of a request, in parts to be sent in order."""
+    """Returns length, header and body of a request, in parts to be sent in order.
+
+    `body` is the message if it has been encoded already.
+    """
     api_of_message = _api_of(type(message))
     header = encode(
         RequestHeader(api_of_message.key, version, correlation_id, client_id),
         api_of_message.request_header_version(version),
     )
-    parts = encode_parts(message, version)
+    parts = encode_parts(message, version) if body is None else body
     length = len(header) + sum(map(size_of, parts))
     return _with_prefix(_LENGTH.pack(length) + header, parts)
 

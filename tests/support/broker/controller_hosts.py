@@ -1,6 +1,6 @@
 """Controller hosts without a broker: their updates go to the image of the host's own broker."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.broker.metadata.active_controller import ActiveController
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
@@ -26,6 +26,8 @@ class SentRequests:
     def __init__(self) -> None:
         self.sent: list[tuple[int, BrokerUpdate]] = []
         self.is_closed = False
+
+    def prepare(self, updates: Mapping[int, BrokerUpdate]) -> None: ...
 
     def send(self, broker: BrokerRecord, update: BrokerUpdate) -> None:
         self.sent.append((broker.broker_id, update))

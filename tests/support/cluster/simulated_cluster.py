@@ -5,7 +5,7 @@ know. A log is the number of its records. `check` compares everything with what 
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -251,15 +251,22 @@ class SimulatedCluster:
             result = self.reactions.decide(self.image, self.base_rules)
             again = self.reactions.decide(self.image, self.base_rules)
             assert result == again, "decisions are pure"
-            self._commit(result.changes, result.stops)
+            self._commit(result.changes, result.stops, result.response.changed_replicas)
             self.reactions.finish(result.response)
             refreshed = result.response.refreshed
             self._send({broker_id: full_update(self.image, broker_id) for broker_id in refreshed})
         raise AssertionError("the controller reacts to its own reactions forever")
 
-    def _commit(self, changes: Sequence[Change], stops: ReplicaStops | None) -> None:
+    def _commit(
+        self,
+        changes: Sequence[Change],
+        stops: ReplicaStops | None,
+        changed_replicas: Collection[TopicPartition] = (),
+    ) -> None:
         check_committable(changes)
-        updates = broker_updates(self.image, changes, stops, self.reactions.awaiting)
+        updates = broker_updates(
+            self.image, changes, stops, self.reactions.awaiting, changed_replicas
+        )
         self._store_and_apply(changes)
         self._send(updates)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -38,3 +39,19 @@ def test_cycles_are_collected_regularly(monkeypatch: pytest.MonkeyPatch) -> None
         task.cancel()
 
     asyncio.run(main())
+
+
+def test_objects_that_survive_a_long_collection_are_left_out_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    times = iter([0.0, 0.1, *[0.2] * 1000])
+    monkeypatch.setattr(time, "thread_time", lambda: next(times))
+    for name in ("collect", "freeze", "unfreeze"):
+        monkeypatch.setattr(gc, name, lambda name=name: calls.append(name))
+    collector = garbage.GarbageCollector()
+    for _ in range(2 * garbage.COLLECTIONS_PER_THAW):
+        collector.collect()
+    expected = ["collect", "freeze", *["collect"] * (garbage.COLLECTIONS_PER_THAW - 1)]
+    assert calls[: len(expected) + 2] == [*expected, "unfreeze", "collect"]
+    assert calls.count("freeze") == calls.count("unfreeze") == 1

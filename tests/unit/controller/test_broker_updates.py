@@ -98,15 +98,6 @@ def test_the_replicas_of_a_failed_broker_move_and_the_broker_gets_nothing() -> N
     assert Delete(BrokerKey(0)) in updates[1].metadata
 
 
-def test_partitions_that_only_lost_an_offline_replica_are_announced_again() -> None:
-    image = cluster(0, 1)
-    add_topic(image, "t", (1, 0))
-    image.apply([Put(replace(state(image, "t"), isr=(1,)))])
-    updates = broker_updates(image, broker_down(image, [0], CLEAN))
-    assert updates[1].metadata == [Delete(BrokerKey(0)), Put(state(image, "t"))]
-    assert updates[1].partitions == ()
-
-
 @pytest.mark.parametrize("registered", [(1,), (1, 2)])
 def test_a_broker_that_registers_gets_nothing_before_the_controller_has_reacted(
     registered: tuple[int, ...],
@@ -116,7 +107,7 @@ def test_a_broker_that_registers_gets_nothing_before_the_controller_has_reacted(
     updates = broker_updates(image, [Put(broker(2, 5))])
     assert list(updates) == [1]
     assert not updates[1].is_full
-    assert updates[1].metadata == [Put(broker(2, 5)), Put(state(image, "t"))]
+    assert updates[1].metadata == [Put(broker(2, 5))]
 
 
 def test_the_full_update_of_a_broker() -> None:

@@ -128,6 +128,17 @@ def test_settings_need_a_decision_while_replicas_outside_an_isr_may_lead() -> No
         controller.deliver(Put(replace(record, partition_epoch=5)))
 
 
+def test_partitions_that_only_lost_an_offline_replica_are_announced_with_the_decision() -> None:
+    """Brokers of Apache Kafka keep the offline replicas of a partition until its next update."""
+    controller = Controller(0, 1, 2)
+    add_topic(controller.image, "t", (1, 0), (1, 2))
+    controller.deliver(Put(replace(state(controller.image, "t"), isr=(1,), partition_epoch=1)))
+    for change in (Delete(BrokerKey(0)), Put(broker(0, epoch=2))):
+        controller.deliver(change)
+        assert controller.decide().response.changed_replicas == {T0}
+    assert not controller.reactions.decide(controller.image, CLEAN).response.changed_replicas
+
+
 def test_a_broker_gets_a_full_update_only_after_the_reaction_to_its_registration() -> None:
     """R7: it may have lost records, so it must not lead in its old epoch."""
     controller = Controller(0, 1)

@@ -22,7 +22,7 @@ from penstock.controller.metadata import BrokerKey, BrokerRecord, Change, Delete
 from penstock.core.clock import Clock
 from penstock.net.client.cluster import Node
 from penstock.net.client.errors import DisconnectError
-from penstock.net.client.network_client import NetworkClient, Request, RequestOptions
+from penstock.net.client.network_client import Encoder, NetworkClient, Request, RequestOptions
 from penstock.protocol.fields import Message
 
 R = TypeVar("R", bound=Message)
@@ -75,6 +75,13 @@ class InterBrokerClient:
         AuthenticationError if it refuses this broker's login or certificate.
         """
         return await self._client(broker_id).request(broker_id, message, response_type, **options)
+
+    async def request_large(
+        self, broker_id: int, message: Request, response_type: type[R], encode_with: Encoder
+    ) -> R:
+        """Like `request`, but does not encode the request on the event loop."""
+        client = self._client(broker_id)
+        return await client.request_large(broker_id, message, response_type, encode_with)
 
     async def send(
         self,

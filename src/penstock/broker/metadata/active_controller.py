@@ -50,6 +50,9 @@ from penstock.protocol.messages.controlled_shutdown import (
 class ControllerChannels(Protocol):
     """The connections from the controller to the other brokers."""
 
+    def prepare(self, updates: Mapping[int, BrokerUpdate]) -> None:
+        """Builds the requests of updates that are sent next. It may run on another thread."""
+
     def send(self, broker: BrokerRecord, update: BrokerUpdate) -> None:
         """Queues an update after all earlier ones; it is repeated until the broker has it."""
 
@@ -130,7 +133,9 @@ class ActiveController:
 
     async def start(self) -> None:
         """Sends everything to every broker: they may know it from another controller, or not."""
-        updates = await self._workers.run(self._workers.store, lambda: full_updates(self.image))
+        updates = await self._workers.run(
+            self._workers.store, lambda: self._prepared(full_updates(self.image))
+        )
         self._is_started = True
         await self._send(updates)
         await self.send_stops()
@@ -180,6 +185,13 @@ class ActiveController:
             updates = self._updates(changes, stops)
         self.reactions.observe(self.image, changes)
         self.image.apply(changes)
+        return self._prepared(updates)
+
+    def _prepared(self, updates: dict[int, BrokerUpdate]) -> dict[int, BrokerUpdate]:
+        """Builds the requests of the updates, of which the image contains the changes."""
+        self._channels.prepare(
+            {key: update for key, update in updates.items() if key != self.broker_id}
+        )
         return updates
 
     def _updates(self, changes: Sequence[Change], stops: ReplicaStops) -> dict[int, BrokerUpdate]:
@@ -198,9 +210,11 @@ class ActiveController:
         """Ends a decision whose changes have been applied."""
         refreshed = self.reactions.finish(facts)
         if refreshed and self._is_started:
-            await self._send(
-                {broker_id: full_update(self.image, broker_id) for broker_id in refreshed}
+            updates = await self._workers.run(
+                self._workers.store,
+                lambda: self._prepared({key: full_update(self.image, key) for key in refreshed}),
             )
+            await self._send(updates)
 
     def shut_down(
         self, image: ClusterImage, request: ControlledShutdownRequest
@@ -245,7 +259,10 @@ class ActiveController:
         """Sends the stops of a decision that changes nothing, and offline replicas."""
         if self._is_started and (self.stops or self._changed_replicas):
             stops, self.stops = self.stops, {}
-            await self._send(self._updates([], stops))
+            updates = await self._workers.run(
+                self._workers.store, lambda: self._prepared(self._updates([], stops))
+            )
+            await self._send(updates)
 
     async def _send(self, updates: Mapping[int, BrokerUpdate]) -> None:
         for broker_id, update in updates.items():

@@ -3,8 +3,7 @@
 Brokers, topics and partitions come from the controller, settings and ACLs from the metadata store
 (see `controller_requests` and `controller_host`). Both pass changes to `publish`: slow preparations
 run first, then the image applies the changes, then the listeners (coordinators, authorizer, quotas,
-settings) are notified. Many changes are published topic by topic, so that requests are served in
-between.
+settings) are notified. Many changes are published in parts, so that requests are served in between.
 """
 
 import asyncio
@@ -64,6 +63,36 @@ class BrokerMetadata:
 
 
 def _slices(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """Yields the changes in parts; those of a small topic are in the same part.
+
+    The record of a large topic comes after those of its partitions: clients see it when it is
+    complete.
+    """
+    for part in _topic_slices(changes):
+        if len(part) > 2 * _CHANGES_AT_ONCE:
+            part = list(_with_topics_last(part))
+            for start in range(0, len(part), _CHANGES_AT_ONCE):
+                yield part[start : start + _CHANGES_AT_ONCE]
+        else:
+            yield part
+
+
+def _with_topics_last(changes: Sequence[Change]) -> Iterator[Change]:
+    """Yields each topic that is put after the changes of its partitions that follow it."""
+    topic: Put | None = None
+    for change in changes:
+        if topic is not None and _topic_of(change) != _topic_of(topic):
+            yield topic
+            topic = None
+        if isinstance(change, Put) and isinstance(change.record, TopicRecord):
+            topic = change
+        else:
+            yield change
+    if topic is not None:
+        yield topic
+
+
+def _topic_slices(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
     """Yields the changes in parts; those of one topic are in the same part."""
     start = 0
     topic: str | None = None

@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.inter_broker.client import InterBrokerClient
+from penstock.broker.workers import Workers
 from penstock.controller.broker_updates import BrokerUpdate, OfflineReplicas, deletion_errors
 from penstock.controller.control_merging import merge
 from penstock.controller.control_requests import (
@@ -31,6 +33,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from penstock.net.client.errors import error_code_of
+from penstock.net.client.network_client import Encoder
 from penstock.protocol.api import api
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
@@ -45,6 +48,8 @@ _FINAL_ERRORS: Final = frozenset(
     (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
 )
 """A request with another error is sent again: the broker may be without the store, for example."""
+_LARGE: Final = 1000
+"""Requests with more partitions are encoded on a thread."""
 
 
 class ControlResult(NamedTuple):
@@ -67,9 +72,10 @@ ResultListener = Callable[[ControlResult], None]
 class ControllerChannelManager:
     """The queues of all other brokers, while this broker is the controller.
 
-    `image` is that of the controller; `send` reads it at once. `on_result` is called on the event
-    loop with each response. `offline_replicas` are the replicas in failed log directories of live
-    brokers, always the current ones.
+    `image` is that of the controller; `prepare` and `send` read it at once. `on_result` is called
+    on the event loop with each response. `offline_replicas` are the replicas in failed log
+    directories of live brokers, always the current ones. Large requests are encoded on a thread of
+    `workers`.
     """
 
     def __init__(
@@ -78,8 +84,10 @@ class ControllerChannelManager:
         image: ClusterImage,
         clock: Clock,
         on_result: ResultListener,
+        workers: Workers,
         offline_replicas: OfflineReplicas = MappingProxyType({}),
     ) -> None:
+        self._encode_with: Encoder = partial(workers.run, workers.codec)
         self._image = image
         self._listener = config.inter_broker_listener
         self._on_result = on_result
@@ -88,15 +96,29 @@ class ControllerChannelManager:
         self._queues: dict[int, _BrokerQueue] = {}
         self._event: tuple[Sequence[Change], ControlRequests] | None = None
         """The last event and its requests, which are built once for all brokers."""
+        self._prepared: dict[int, tuple[BrokerUpdate, list[ControlRequest]]] = {}
+
+    def prepare(self, updates: Mapping[int, BrokerUpdate]) -> None:
+        """Builds the requests of updates that are sent next, before the image changes again.
+
+        It may run on another thread: an event may concern all partitions of the cluster.
+        """
+        self._prepared = {
+            broker_id: (update, self._requests_of_event(update).of(update))
+            for broker_id, update in updates.items()
+        }
 
     def send(self, broker: BrokerRecord, update: BrokerUpdate) -> None:
         """Queues the requests of an update after all earlier ones of this broker."""
         queue = self._queues.get(broker.broker_id)
         if queue is None or queue.broker_epoch != broker.epoch:
             self.remove(broker.broker_id)
-            queue = _BrokerQueue(broker, self._client, self._on_result)
+            queue = _BrokerQueue(broker, self._client, self._on_result, self._encode_with)
             self._queues[broker.broker_id] = queue
-        queue.put(self._requests_of_event(update).of(update))
+        prepared_update, requests = self._prepared.pop(broker.broker_id, (None, []))
+        if prepared_update is not update:
+            requests = self._requests_of_event(update).of(update)
+        queue.put(requests)
 
     def remove(self, broker_id: int) -> None:
         """Drops the queue of a broker that is down, and closes the connection to it."""
@@ -123,12 +145,17 @@ class _BrokerQueue:
     """The requests that one registration of a broker has not received yet."""
 
     def __init__(
-        self, broker: BrokerRecord, client: InterBrokerClient, on_result: ResultListener
+        self,
+        broker: BrokerRecord,
+        client: InterBrokerClient,
+        on_result: ResultListener,
+        encode_with: Encoder,
     ) -> None:
         self.broker_epoch = broker.epoch
         self._broker_id = broker.broker_id
         self._client = client
         self._on_result = on_result
+        self._encode_with = encode_with
         self._waiting: deque[list[ControlRequest]] = deque()
         self._task: asyncio.Task[None] | None = None
 
@@ -165,7 +192,7 @@ class _BrokerQueue:
         attempts = 0
         while True:
             try:
-                response = await self._client.request(self._broker_id, request, response_type)
+                response = await self._attempt(request, response_type)
                 code = error_code_of(getattr(response, "error_code", 0))
                 if code in _FINAL_ERRORS:
                     return response
@@ -181,6 +208,14 @@ class _BrokerQueue:
                 )
             attempts += 1
             await asyncio.sleep(_RETRY_DELAY_S)
+
+    async def _attempt(self, request: ControlRequest, response_type: type[Message]) -> Message:
+        client = self._client
+        if sum(len(topic.partition_states) for topic in request.topic_states) > _LARGE:
+            return await client.request_large(
+                self._broker_id, request, response_type, self._encode_with
+            )
+        return await client.request(self._broker_id, request, response_type)
 
     def _notify(self, responses: Sequence[tuple[ControlRequest, Message]]) -> None:
         result = control_result(self._broker_id, self.broker_epoch, responses)

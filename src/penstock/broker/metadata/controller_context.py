@@ -7,6 +7,7 @@ from penstock.broker.metadata.active_controller import ControllerChannels
 from penstock.broker.metadata.controller_channel import ControllerChannelManager, ResultListener
 from penstock.broker.metadata.controller_requests import ControllerRequests, UpdateResult
 from penstock.broker.metadata.topic_rules import election_rules
+from penstock.broker.workers import Workers
 from penstock.controller.broker_updates import BrokerUpdate, OfflineReplicas
 from penstock.controller.image import ClusterImage
 from penstock.controller.partition_state_machine import ElectionRules
@@ -20,6 +21,7 @@ class BrokerControllerContext(NamedTuple):
     config: BrokerConfig
     clock: Clock
     requests: ControllerRequests
+    workers: Workers
     is_starting: bool
 
     @property
@@ -35,7 +37,9 @@ class BrokerControllerContext(NamedTuple):
         on_result: ResultListener,
         offline_replicas: OfflineReplicas,
     ) -> ControllerChannels:
-        return ControllerChannelManager(self.config, image, self.clock, on_result, offline_replicas)
+        return ControllerChannelManager(
+            self.config, image, self.clock, on_result, self.workers, offline_replicas
+        )
 
     async def apply_update(self, update: BrokerUpdate) -> UpdateResult:
         return await self.requests.apply(update)

@@ -6,8 +6,8 @@ that clients find the new leaders in the metadata only when they lead.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.replica.replica_manager import ReplicaManager
@@ -28,6 +28,11 @@ from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from penstock.protocol.messages.stop_replica import StopReplicaRequest
 from penstock.protocol.messages.update_metadata import UpdateMetadataRequest
+
+T = TypeVar("T")
+
+_ELEMENTS_AT_ONCE: Final = 500
+"""Partitions that are converted on the event loop."""
 
 
 class UpdateResult(NamedTuple):
@@ -68,7 +73,8 @@ class ControllerRequests:
         """Creates and updates replicas. Raises KafkaError if the controller is not current."""
         async with self._lock:
             self._check(request)
-            update = update_of_leader_and_isr(request)
+            size = sum(len(topic.partition_states) for topic in request.topic_states)
+            update = await self._convert(size, lambda: update_of_leader_and_isr(request))
             await self._read_settings(partition.record.topic for partition in update.partitions)
             return await self._apply(update)
 
@@ -76,7 +82,9 @@ class ControllerRequests:
         """Updates the metadata. Raises KafkaError if the controller is not current."""
         async with self._lock:
             self._check(request)
-            update = update_of_update_metadata(request, self._metadata.image)
+            size = sum(len(topic.partition_states) for topic in request.topic_states)
+            image = self._metadata.image
+            update = await self._convert(size, lambda: update_of_update_metadata(request, image))
             result = await self._apply(update)
             self.has_metadata.set()
             return result
@@ -104,9 +112,12 @@ class ControllerRequests:
 
     async def _apply(self, update: BrokerUpdate) -> UpdateResult:
         self._controller_epoch = max(self._controller_epoch, update.controller_epoch)
-        changes = metadata_changes(self._metadata.image, update)
+        image = self._metadata.image
+        changes = await self._convert(
+            len(update.metadata) if update.is_full else 0, lambda: metadata_changes(image, update)
+        )
         if update.offline_replicas is not None:
-            self._metadata.image.offline_replicas = update.offline_replicas
+            image.offline_replicas = update.offline_replicas
         if update.is_full:
             # Before a replica becomes that of a coordinator, which takes unknown topics for
             # deleted ones.
@@ -118,6 +129,15 @@ class ControllerRequests:
         if update.is_full and update.metadata:
             self.has_metadata.set()
         return UpdateResult(errors, await self._replicas.stop(update.stops))
+
+    async def _convert(self, size: int, convert: Callable[[], T]) -> T:
+        """Returns the result of `convert`, which runs on a thread if it has many elements.
+
+        The image's brokers, topics and partitions do not change while the lock is held.
+        """
+        if size <= _ELEMENTS_AT_ONCE:
+            return convert()
+        return await self._workers.run(self._workers.codec, convert)
 
     async def _read_settings(self, topics: Iterable[str]) -> None:
         """Reads the settings of topics that are new here: the store may deliver them later."""

@@ -56,18 +56,24 @@ class Channel(asyncio.BufferedProtocol):
         return len(self.connection.in_flight)
 
     def send(
-        self, message: Message, version: int, response_type: type[R], timeout_ms: int | None
+        self,
+        message: Message,
+        version: int,
+        response_type: type[R],
+        timeout_ms: int | None,
+        body: list[Part] | None = None,
     ) -> "asyncio.Future[R]":
         """Writes a request and returns the future of its response.
 
         The channel is closed when no response arrives within `timeout_ms`; None waits forever.
+        `body` is the message if it has been encoded already.
         """
         if self.close_error is not None:
             raise self.close_error
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Message] = loop.create_future()
         parts = self.connection.send(
-            message, version, response_type, lambda response: self._complete(future, response)
+            message, version, response_type, lambda response: self._complete(future, response), body
         )
         timer = None
         if timeout_ms is not None:

@@ -116,10 +116,14 @@ class ClientConnection:
         version: int,
         response_type: type[Message],
         on_response: Callable[[Message], None],
+        body: list[Part] | None = None,
     ) -> list[Part]:
-        """Returns the bytes of a request. `receive` calls `on_response` with its response."""
+        """Returns the bytes of a request. `receive` calls `on_response` with its response.
+
+        `body` is the message if it has been encoded already.
+        """
         self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        parts = encode_request(message, version, correlation_id, self._client_id)
+        parts = encode_request(message, version, correlation_id, self._client_id, body)
         self.in_flight.append(InFlightRequest(correlation_id, response_type, version, on_response))
         return parts
 

@@ -10,6 +10,7 @@ import dataclasses
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final, TypeAlias, TypedDict, TypeVar, Unpack
 
 from penstock.core.clock import Clock
@@ -30,6 +31,8 @@ from penstock.net.client.metadata_updater import MetadataUpdater
 from penstock.net.client.node_connection import NodeConnection
 from penstock.net.client.settings import ConnectionSettings, MetadataSettings
 from penstock.protocol.api_key import ApiKey
+from penstock.protocol.codec import encode_parts
+from penstock.protocol.encoder import Part
 from penstock.protocol.fields import Message
 from penstock.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -42,6 +45,8 @@ _MAX_NODE_ID: Final = 2**31 - 1
 
 Request: TypeAlias = Message | Callable[[int], Message]
 """A request, or a function that builds it for the version that is chosen."""
+Encoder: TypeAlias = Callable[[Callable[[], list[Part]]], Awaitable[list[Part]]]
+"""Calls a function that encodes a message, usually on a thread."""
 
 
 class RequestOptions(TypedDict, total=False):
@@ -142,6 +147,19 @@ class NetworkClient:
         """
         await self.ready(node_id)
         return self.send_now(node_id, message, response_type, **options)
+
+    async def request_large(
+        self, node_id: int, message: Request, response_type: type[R], encode_with: Encoder
+    ) -> R:
+        """Like `request`, but does not encode the request on the event loop."""
+        await self.ready(node_id)
+        connection, channel = self._connected(node_id)
+        request, version = _versioned(channel, message, response_type, 0, None)
+        body = await encode_with(partial(encode_parts, request, version))
+        timeout_ms = self.settings.request_timeout_ms
+        future = channel.send(request, version, response_type, timeout_ms, body)
+        future.add_done_callback(lambda done: self._on_response(connection, done))
+        return await future
 
     def send_now(
         self,
