@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from uuid import UUID
 
 import pytest
@@ -75,11 +75,11 @@ def names(broker: FakeBroker) -> list[str]:
 class _Controller:
     """Broker 0, the controller; it sends its changes to broker 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
         self.image = ClusterImage()
         self.image.apply([Put(ControllerRecord(0, 0)), Put(ControllerEpochRecord(7))])
         self.results: list[ControlResult] = []
-        config = BrokerConfig.from_properties({})
+        config = BrokerConfig.from_properties(settings or {})
         self.channels = ControllerChannelManager(
             config, self.image, SystemClock(), self.results.append, Workers()
         )
@@ -95,8 +95,15 @@ class _Controller:
         self.channels.send(self.image.brokers[1], update)
 
     def register(self, port: int, epoch: int = 1) -> None:
-        endpoint = Endpoint("PLAINTEXT", "localhost", port, SecurityProtocol.PLAINTEXT)
-        self.commit(Put(BrokerRecord(1, (endpoint,), None, 0, {}, epoch)))
+        self.register_with({"PLAINTEXT": port}, epoch)
+
+    def register_with(self, ports: Mapping[str, int], epoch: int) -> None:
+        """Registers the broker with these listeners."""
+        endpoints = tuple(
+            Endpoint(name, "localhost", port, SecurityProtocol.PLAINTEXT)
+            for name, port in ports.items()
+        )
+        self.commit(Put(BrokerRecord(1, endpoints, None, 0, {}, epoch)))
         self.send(full_update(self.image, 1))
 
     def create(self, topic: str = "t") -> None:
@@ -273,6 +280,25 @@ def test_large_requests_are_encoded_on_a_thread() -> None:
             assert threads
             assert loop_thread not in threads
             assert len(controller.results[1].partition_errors) == 2
+            await controller.channels.close()
+
+    run(work)
+
+
+def test_requests_are_sent_to_the_control_plane_listener() -> None:
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:1,CONTROL://127.0.0.1:2",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+        "control.plane.listener.name": "CONTROL",
+    }
+
+    async def work(_: _Controller) -> None:
+        controller = _Controller(settings)
+        async with fake_broker(respond) as data, fake_broker(respond) as control:
+            controller.register_with({"PLAINTEXT": data.port, "CONTROL": control.port}, 1)
+            await controller.wait_for(1)
+            assert names(control) == ["UpdateMetadata", "LeaderAndIsr"]
+            assert names(data) == []
             await controller.channels.close()
 
     run(work)

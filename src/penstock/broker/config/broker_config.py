@@ -87,6 +87,11 @@ class BrokerConfig(BrokerValues):
         """The name of the listener for traffic between brokers."""
         return self._listeners.inter_broker
 
+    @property
+    def control_plane_listener(self) -> str:
+        """The name of the listener on which the controller sends requests to other brokers."""
+        return self._listeners.control_plane
+
     def advertised_endpoints(self, bound_ports: Mapping[str, int]) -> list[Endpoint]:
         """Returns the advertised endpoints, with the bound ports in place of port 0."""
         return [
@@ -285,6 +290,7 @@ def _listeners(values: BrokerValues, hostname: str) -> Listeners:
     advertised = values.value("advertised.listeners")
     controllers = values.value("controller.listener.names")
     name = values.value("inter.broker.listener.name")
+    control_plane = values.value("control.plane.listener.name")
     protocol = "security.inter.broker.protocol"
     return resolve_listeners(
         values.list("listeners"),
@@ -294,6 +300,7 @@ def _listeners(values: BrokerValues, hostname: str) -> Listeners:
         inter_broker=name if isinstance(name, str) else None,
         inter_broker_protocol=values.str(protocol) if values.is_set(protocol) else None,
         hostname=hostname,
+        control_plane=control_plane if isinstance(control_plane, str) else None,
     )
 
 

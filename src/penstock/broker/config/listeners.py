@@ -31,6 +31,8 @@ class Listeners(NamedTuple):
     bound: list[ListenerSpec]
     advertised: list[ListenerSpec]
     inter_broker: str
+    control_plane: str
+    """The listener for the controller's requests; by default that between brokers."""
 
 
 def protocol_map(text: str) -> dict[str, SecurityProtocol]:
@@ -59,6 +61,7 @@ def resolve_listeners(
     inter_broker: str | None,
     inter_broker_protocol: str | None,
     hostname: str,
+    control_plane: str | None = None,
 ) -> Listeners:
     """Combines the settings about listeners; ConfigError if they contradict each other."""
     controller_names = {name.strip().upper() for name in controllers}
@@ -75,7 +78,10 @@ def resolve_listeners(
             "listeners", "all listeners are in controller.listener.names", "add one for clients"
         )
     specs = _advertise(bound, advertised, controller_names, hostname)
-    return Listeners(bound, specs, _inter_broker(specs, inter_broker, inter_broker_protocol))
+    between_brokers = _inter_broker(specs, inter_broker, inter_broker_protocol)
+    return Listeners(
+        bound, specs, between_brokers, _control_plane(specs, control_plane, between_brokers)
+    )
 
 
 def _advertise(
@@ -134,6 +140,20 @@ def _inter_broker(advertised: list[ListenerSpec], name: str | None, protocol: st
         )
     default = protocol or SecurityProtocol.PLAINTEXT.value
     return default if default in names else names[0]
+
+
+def _control_plane(advertised: list[ListenerSpec], name: str | None, inter_broker: str) -> str:
+    """Returns the listener for the controller's requests, which may be that between brokers."""
+    if name is None:
+        return inter_broker
+    setting = "control.plane.listener.name"
+    others = [spec.name for spec in advertised if spec.name != inter_broker]
+    remedy = f"use one of {', '.join(others)}" if others else "add a listener for it"
+    if name.strip().upper() == inter_broker:
+        _reject(setting, f"{inter_broker} is the inter-broker listener", remedy)
+    if name.strip().upper() not in others:
+        _reject(setting, f"{name!r} is not advertised", remedy)
+    return name.strip().upper()
 
 
 def _parse(setting: str, text: str) -> tuple[str, str, int]:

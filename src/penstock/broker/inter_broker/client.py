@@ -16,7 +16,7 @@ from penstock.broker.config.broker_config import BrokerConfig
 from penstock.broker.inter_broker.connection_settings import (
     client_tls,
     inter_broker_settings,
-    inter_broker_spec,
+    listener_spec,
 )
 from penstock.controller.metadata import BrokerKey, BrokerRecord, Change, Delete
 from penstock.core.clock import Clock
@@ -50,12 +50,16 @@ class InterBrokerClient:
         *,
         client_id: str | None = None,
         request_timeout_ms: int | None = None,
+        listener: str | None = None,
     ) -> None:
-        """`client_id` defaults to the broker id, the timeout to `request.timeout.ms`."""
+        """`client_id` defaults to the broker id, the timeout to `request.timeout.ms`.
+
+        `listener` is that of the other brokers; by default the inter-broker listener.
+        """
         self._config = config
         self._directory = directory
         self._clock = clock
-        self._listener = config.inter_broker_listener
+        self._listener = listener or config.inter_broker_listener
         self._client_id = str(config.int("node.id")) if client_id is None else client_id
         self._request_timeout_ms = request_timeout_ms
         self._network: NetworkClient | None = None
@@ -110,7 +114,7 @@ class InterBrokerClient:
 
         Raises KafkaError, and keeps the old ones, if they cannot be used.
         """
-        spec = inter_broker_spec(self._config)
+        spec = listener_spec(self._config, self._listener)
         if self._network is not None and spec.protocol.tls:
             self._network.use_tls(client_tls(self._config, spec))
 
@@ -137,7 +141,7 @@ class InterBrokerClient:
         if timeout_ms is None:
             timeout_ms = self._config.int("request.timeout.ms")
         settings = inter_broker_settings(
-            self._config, client_id=self._client_id, request_timeout_ms=timeout_ms
+            self._config, self._listener, client_id=self._client_id, request_timeout_ms=timeout_ms
         )
         network = NetworkClient(settings, clock=self._clock)
         network.start_now()
@@ -151,6 +155,6 @@ class InterBrokerClient:
             if endpoint.listener == self._listener:
                 return Node(broker_id, endpoint.host, endpoint.port, record.rack)
         raise DisconnectError(
-            f"broker {broker_id} has no listener {self._listener}, the inter-broker listener of "
-            "this one: all brokers need a listener of this name"
+            f"broker {broker_id} has no listener {self._listener}, on which this one connects to "
+            "others: all brokers need a listener of this name"
         )

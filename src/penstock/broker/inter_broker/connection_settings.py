@@ -24,25 +24,25 @@ _RECONNECT_BACKOFF_MS: Final = 50
 """Constant: a broker that comes back must not wait for those that back off from it."""
 
 
-def inter_broker_spec(config: BrokerConfig) -> ListenerSpec:
-    """Returns the listener for traffic between brokers."""
-    name = config.inter_broker_listener
+def listener_spec(config: BrokerConfig, name: str) -> ListenerSpec:
+    """Returns a listener of this broker, such as that for traffic between brokers."""
     return next(spec for spec in config.advertised if spec.name == name)
 
 
 def check_inter_broker_settings(config: BrokerConfig) -> None:
     """Raises KafkaError if this broker could not connect to others, or log in there."""
-    inter_broker_settings(config, client_id="", request_timeout_ms=0)
+    for name in {config.inter_broker_listener, config.control_plane_listener}:
+        inter_broker_settings(config, name, client_id="", request_timeout_ms=0)
 
 
 def inter_broker_settings(
-    config: BrokerConfig, *, client_id: str, request_timeout_ms: int
+    config: BrokerConfig, listener: str, *, client_id: str, request_timeout_ms: int
 ) -> ConnectionSettings:
-    """Returns the settings of connections to other brokers.
+    """Returns the settings of connections to this listener of other brokers.
 
     Raises KafkaError that names the setting if this broker could not connect or log in with them.
     """
-    spec = inter_broker_spec(config)
+    spec = listener_spec(config, listener)
     idle_ms = config.int("connections.max.idle.ms")
     return ConnectionSettings(
         client_id=client_id,

@@ -92,7 +92,9 @@ class ControllerChannelManager:
         self._listener = config.inter_broker_listener
         self._on_result = on_result
         self._offline_replicas = offline_replicas
-        self._client = InterBrokerClient(config, image, clock)
+        self._client = InterBrokerClient(
+            config, image, clock, listener=config.control_plane_listener
+        )
         self._queues: dict[int, _BrokerQueue] = {}
         self._event: tuple[Sequence[Change], ControlRequests] | None = None
         """The last event and its requests, which are built once for all brokers."""

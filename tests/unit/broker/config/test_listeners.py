@@ -237,3 +237,13 @@ def test_any_text_is_accepted_or_refused_with_a_one_line_message(text: str) -> N
     except ConfigError as refused:
         message = refused.message
     assert "\n" not in message
+
+
+def test_the_control_plane_listener() -> None:
+    two = "SSL://:1,PLAINTEXT://:2"
+    assert config(listeners=two).control_plane_listener == "PLAINTEXT"
+    chosen = config(listeners=two, control_plane_listener_name="ssl")
+    assert (chosen.control_plane_listener, chosen.inter_broker_listener) == ("SSL", "PLAINTEXT")
+    assert "use one of SSL" in refusal(listeners=two, control_plane_listener_name="X")
+    same = refusal(listeners=two, control_plane_listener_name="PLAINTEXT")
+    assert "PLAINTEXT is the inter-broker listener" in same

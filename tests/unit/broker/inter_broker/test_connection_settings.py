@@ -23,7 +23,9 @@ _SASL = {
 
 def settings(properties: Mapping[str, str]) -> ConnectionSettings:
     config = BrokerConfig.from_properties(properties)
-    return inter_broker_settings(config, client_id="7", request_timeout_ms=1234)
+    return inter_broker_settings(
+        config, config.inter_broker_listener, client_id="7", request_timeout_ms=1234
+    )
 
 
 def refusal(properties: Mapping[str, str]) -> str:
