@@ -27,6 +27,7 @@ SUITES = (
     "hostile",
     "fuzz",
     "neighbours",
+    "cluster",
     "sim",
     "faults",
     "histories",
