@@ -51,7 +51,9 @@ def update_regexes(
     if not group.regexes and not after:
         return change
     last = max((r.timestamp_ms for r in group.resolved.values()), default=None)
-    if last is not None and update.now <= last + REGEX_BATCH_REFRESH_MIN_INTERVAL_MS:
+    # It is in the future if the clock was set back, or that of the last coordinator was ahead.
+    is_recent = last is not None and 0 <= update.now - last <= REGEX_BATCH_REFRESH_MIN_INTERVAL_MS
+    if is_recent:
         return change
     patterns = set(group.regexes)
     if before != after:
@@ -59,7 +61,9 @@ def update_regexes(
         patterns |= {after} if after else set()
     unresolved = patterns != group.resolved.keys()
     interval = update.config.group_consumer_regex_refresh_interval_ms
-    outdated = last is None or last <= group.topics_created_ms or update.now > last + interval
+    outdated = (
+        last is None or last <= group.topics_created_ms or not 0 <= update.now - last <= interval
+    )
     if patterns and (unresolved or outdated):
         update.regexes.append(ResolveRegexes(group.group_id, frozenset(patterns), session))
         update.state_updates.append(ConsumerGroupSoftState(group.group_id, resolving=True))

@@ -112,9 +112,13 @@ class ConsumerGroupUpdate:
         return epoch, assignment[new.member_id]
 
     def _can_assign(self) -> bool:
+        """Whether the last assignment is old enough for the next one.
+
+        One in the future is: the clock was set back, or that of the last coordinator was ahead.
+        """
         computed = self.group.assignment_timestamp_ms
         interval = self.config.consumer_of(self.group.group_id).assignment_interval_ms
-        return computed == 0 or interval == 0 or self.now >= computed + interval
+        return computed == 0 or not 0 <= self.now - computed < interval
 
     def reconcile(
         self,

@@ -257,6 +257,16 @@ def test_target_assignments_have_a_minimum_interval() -> None:
     assert second.epoch == first.epoch + 1
 
 
+def test_an_assignment_of_the_future_delays_no_other() -> None:
+    """The clock was set back, or that of the last coordinator was ahead."""
+    config = GroupConfig(consumer=ConsumerGroupConfig(assignment_interval_ms=1_000))
+    host = consumer_host(config=config)
+    first, second = Consumer(host, "a"), Consumer(host, "b")
+    first.join()
+    host.now -= 3_600_000
+    assert second.join().member_epoch == first.epoch + 1
+
+
 def test_group_configs_override_the_defaults() -> None:
     own = {"g": ConsumerGroupConfig(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)}
     host = consumer_host(config=GroupConfig(consumer_overrides=own))

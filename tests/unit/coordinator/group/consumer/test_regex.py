@@ -68,6 +68,16 @@ def test_searches_run_one_at_a_time_with_a_minimum_interval() -> None:
     assert host.regexes == [ResolveRegexes("g", frozenset(["x.*", "y.*"]), None)]
 
 
+def test_a_search_of_the_future_delays_no_other() -> None:
+    """The clock was set back, or that of the last coordinator was ahead."""
+    host = host_of(x1=1)
+    Consumer(host, "a", names=None, regex="x.*").join()
+    resolve(host, x=["x1"])
+    host.now -= 3_600_000
+    Consumer(host, "b", names=None, regex="y.*").join()
+    assert host.regexes == [ResolveRegexes("g", frozenset(["x.*", "y.*"]), None)]
+
+
 def test_a_resolved_pattern_needs_no_search() -> None:
     host = host_of(x1=2)
     first, second = (Consumer(host, m, names=None, regex="x.*") for m in "ab")
