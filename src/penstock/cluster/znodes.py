@@ -188,7 +188,7 @@ def _broker_json(record: BrokerRecord) -> BrokerJson:
         port=-1 if plain is None else plain.port,
         host=None if plain is None else plain.host,
         timestamp=str(record.timestamp_ms),
-        unclean=record.is_unclean or UNSET,
+        unclean=record.is_unclean if record.reports_losses else UNSET,
     )
 
 
@@ -357,6 +357,7 @@ def _broker_record(path: str, broker_id: int, json: BrokerJson, created: int) ->
         },
         epoch=created,
         is_unclean=json.unclean is True,
+        reports_losses=json.unclean is not UNSET,
     )
 
 

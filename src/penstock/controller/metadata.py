@@ -195,6 +195,8 @@ class BrokerRecord(Struct, frozen=True, tag=True):
     """Assigned by the store; rises with each registration."""
     is_unclean: bool = False
     """Whether the broker may have lost records that it had not flushed when it ended last."""
+    reports_losses: bool = False
+    """Whether the broker would set `is_unclean`: Kafka's brokers do not."""
 
     @property
     def key(self) -> BrokerKey:

@@ -52,6 +52,8 @@ class ElectionRules(NamedTuple):
     """Brokers in controlled shutdown: they lead only partitions that no other broker can lead."""
     offline_replicas: Mapping[TopicPartition, frozenset[int]] = MappingProxyType({})
     """Replicas in failed log directories: they count as down although their brokers are live."""
+    unreliable: frozenset[int] = frozenset()
+    """Brokers that do not report losses, such as Kafka's: they lead only as members of the ISR."""
     min_insync_replicas: Callable[[str], int] = lambda _topic: 1
     """Returns `min.insync.replicas` of a topic."""
 
@@ -267,7 +269,8 @@ def next_partition_state(
         elr = tuple(
             r
             for r in dict.fromkeys((*record.isr, *in_sync, *outside))
-            if r in target.replicas and not (r in new_isr or r in offline or r in unclean)
+            if r in target.replicas
+            and not (r in new_isr or r in offline or r in unclean or r in rules.unreliable)
         )
 
     is_moved = leader != record.leader or target != before.assignment
@@ -307,4 +310,8 @@ def _eligible_leader_replicas(
         return []
     if len(record.isr) >= rules.needed_in_sync(record.topic, before.assignment):
         return []
-    return [r for r in record.eligible_leader_replicas if r in target.replicas and r not in unclean]
+    return [
+        r
+        for r in record.eligible_leader_replicas
+        if r in target.replicas and r not in unclean and r not in rules.unreliable
+    ]

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from penstock.cluster.paths import key_of, path_of
 from penstock.cluster.znode_json import DamagedNodeError
@@ -220,6 +221,16 @@ OLDER: list[tuple[Record, str]] = [
 @pytest.mark.parametrize(("record", "text"), OLDER, ids=[text[:60] for _, text in OLDER])
 def test_we_read_what_older_kafkas_wrote(record: Record, text: str) -> None:
     assert decode(path_of(record.key), text.encode(), version=9, created=77) == record
+
+
+@pytest.mark.parametrize("is_unclean", [True, False])
+def test_a_broker_that_reports_losses_is_told_from_one_that_does_not(is_unclean: bool) -> None:
+    """Kafka's brokers have no such field."""
+    assert not BROKER_5.reports_losses
+    record = replace(BROKER_5, is_unclean=is_unclean, reports_losses=True)
+    data = encode(record)
+    assert json.loads(data)["unclean"] is is_unclean
+    assert decode(path_of(record.key), data, version=0, created=record.epoch) == record
 
 
 @pytest.mark.parametrize(

@@ -335,6 +335,16 @@ def test_an_unclean_election_ends_the_eligibility_of_others(last: ClusterImage) 
     assert state(last, "t").leader_recovery_state == RECOVERING
 
 
+def test_a_broker_that_does_not_report_losses_is_not_eligible(last: ClusterImage) -> None:
+    """Kafka's brokers may have lost records when they return."""
+    image = last
+    image.apply([Put(broker(1, epoch=9))])
+    rules = SAFE._replace(unreliable=frozenset({1}))
+    live = image.brokers.keys()
+    apply(image, update_partition_states(image, live, rules, restarted={1}))
+    assert replicas_of(image) == (-1, (2,), ())
+
+
 def test_a_replica_in_a_failed_log_directory_is_not_eligible() -> None:
     image = image_of(0, 1, 2)
     add_topic(image, "t", (0, 1, 2))

@@ -90,6 +90,7 @@ class BrokerRegistration:
             features=SUPPORTED_FEATURES,
             epoch=0,
             is_unclean=self.is_unclean,
+            reports_losses=True,
         )
         await self._controller.write(
             lambda image: ControllerResult(

@@ -42,5 +42,8 @@ def election_rules(config: BrokerConfig, image: ClusterImage) -> ElectionRules:
         lambda topic: (
             topic_config(config, image.config("topics", topic)).unclean_leader_election_enable
         ),
+        unreliable=frozenset(
+            broker.broker_id for broker in image.brokers.values() if not broker.reports_losses
+        ),
         min_insync_replicas=min_insync_replicas,
     )
