@@ -301,6 +301,38 @@ def test_a_session_of_a_follower_keeps_its_state_current(
         assert not partitions_of(send(first, {}, (session_id, 3)))
 
 
+def test_a_follower_without_an_epoch_of_the_leader_is_not_read_again_and_again(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """After an election the leader has an epoch without records, and new logs have none at all."""
+    with replicated_topic(broker, client, "quiet", partitions=3) as topic, topic.follower(7) as one:
+        produce(client, topic, b"a")
+        epoch = topic.leader_epoch
+
+        def send(offsets: Mapping[int, int], session: tuple[int, int], last_epoch: int) -> Any:
+            request = fetch_request(
+                {topic.name: offsets}, session=session, leader_epoch=epoch, max_wait_ms=0
+            )
+            for partition in request.topics[0].partitions if request.topics else ():
+                partition.last_fetched_epoch = last_epoch if partition.partition == 0 else -1
+            request.replica_id = one.broker_id
+            return one.client.request(request, 12)
+
+        def changed(inside: Broker) -> int:
+            changes = inside.fetch_sessions._sessions[session_id].changes
+            assert changes is not None
+            return len(changes.partitions)
+
+        session_id = send({0: 0, 1: 0, 2: 0}, (0, 0), -1).session_id
+        for partition in range(3):
+            topic.set_state(partition=partition)
+        epoch = topic.leader_epoch
+        send({0: 1, 1: 0, 2: 0}, (session_id, 1), epoch - 1)
+        send({}, (session_id, 2), epoch)
+        assert not partitions_of(send({}, (session_id, 3), epoch))
+        assert broker.call(changed) == 0
+
+
 # --- consumers of followers
 
 

@@ -13,6 +13,7 @@ from penstock.broker.coordinator.group_coordinator import GroupCoordinator
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.coordinator.transaction_markers import TransactionMarkers
 from penstock.broker.coordinator.transaction_verification import TransactionVerifier
+from penstock.broker.expiry_timer import ExpiryTimer
 from penstock.broker.metadata.controller_api import ControllerApi
 from penstock.broker.metadata.controller_host import ControllerHost
 from penstock.broker.metadata.controller_requests import ControllerRequests
@@ -66,3 +67,5 @@ class Broker:
     transactions: TransactionCoordinator = field(init=False)
     txn_markers: TransactionMarkers = field(init=False)
     txn_verification: TransactionVerifier = field(init=False)
+    produce_expiry: ExpiryTimer = field(default_factory=ExpiryTimer, init=False)
+    """The timeouts of Produce requests with acks=all."""

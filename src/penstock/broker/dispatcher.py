@@ -106,7 +106,12 @@ class Dispatcher:
         self._quotas = broker.quotas
         self._sessions = sessions
         self.fast_produce = FastProduce(
-            broker.image, broker.replicas, broker.log_flusher, broker.authorizer, broker.quotas
+            broker.image,
+            broker.replicas,
+            broker.log_flusher,
+            broker.authorizer,
+            broker.quotas,
+            broker.produce_expiry,
         )
         self._has_metadata = broker.controller_requests.has_metadata
         self._routes: dict[tuple[int, int], Route] = {}

@@ -78,7 +78,6 @@ class Partition:
     """The replication state of a partition with a local replica."""
 
     __slots__ = (
-        "_maximal_isr",
         "adding",
         "epoch_start_offset",
         "followers",
@@ -88,6 +87,7 @@ class Partition:
         "leader",
         "leader_epoch",
         "local_id",
+        "maximal_isr",
         "partition_epoch",
         "pending",
         "removing",
@@ -114,7 +114,8 @@ class Partition:
         """While this broker leads: where its log ended when the leader epoch began."""
         self.pending: IsrProposal | None = None
         """The proposal whose outcome is not known."""
-        self._maximal_isr: frozenset[int] = frozenset()
+        self.maximal_isr: frozenset[int] = frozenset()
+        """Every replica that is in the committed ISR or in a pending expansion of it."""
 
     # --- states from the controller
 
@@ -194,15 +195,10 @@ class Partition:
 
     # --- ISR
 
-    @property
-    def maximal_isr(self) -> frozenset[int]:
-        """Every replica that is in the committed ISR or in a pending expansion of it."""
-        return self._maximal_isr
-
     def propose(self, proposal: IsrProposal) -> None:
         """Waits for the outcome of a proposal; there must be no other one."""
         self.pending = proposal
-        self._maximal_isr = frozenset(self.isr).union(proposal.isr)
+        self.maximal_isr = frozenset(self.isr).union(proposal.isr)
 
     def commit_proposal(self, isr: tuple[int, ...], partition_epoch: int) -> None:
         """Applies the ISR that the controller has committed."""
@@ -216,7 +212,7 @@ class Partition:
     def _commit_isr(self, isr: tuple[int, ...]) -> None:
         self.isr = isr
         self.pending = None
-        self._maximal_isr = frozenset(isr)
+        self.maximal_isr = frozenset(isr)
 
     # --- watermarks
 
@@ -243,7 +239,7 @@ class Partition:
         offset = log_end_offset
         for broker_id, follower in self.followers.items():
             if follower.log_end_offset < offset and (
-                broker_id in self._maximal_isr
+                broker_id in self.maximal_isr
                 or (
                     follower.is_caught_up(log_end_offset, now_ms, rules.max_lag_ms)
                     and rules.is_eligible(follower)

@@ -147,8 +147,16 @@ class OffsetWatchers:
     def add(self, offset: int, on_result: Callable[[ErrorCode], None]) -> OffsetWait:
         """Calls `on_result` once, when the offset has been reached or the wait has failed."""
         wait = OffsetWait(offset, on_result)
-        insort(self._waits, wait, key=_offset_of)
+        self.add_wait(wait)
         return wait
+
+    def add_wait(self, wait: OffsetWait) -> None:
+        """Completes the wait once, when its offset has been reached or it has failed."""
+        waits = self._waits
+        if waits and wait.offset < waits[-1].offset:
+            insort(waits, wait, key=_offset_of)
+        else:
+            waits.append(wait)
 
     def discard(self, wait: OffsetWait) -> None:
         """Ends a wait without a result."""

@@ -95,7 +95,7 @@ def _undetected_divergence() -> AbstractContextManager[object]:
 def _early_shrink() -> AbstractContextManager[object]:
     def propose(self: Partition, proposal: IsrProposal) -> None:
         self.pending = proposal
-        self._maximal_isr = frozenset(proposal.isr)
+        self.maximal_isr = frozenset(proposal.isr)
 
     return patch.object(Partition, "propose", propose)
 

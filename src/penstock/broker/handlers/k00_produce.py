@@ -22,6 +22,7 @@ from penstock.broker.coordinator.transactional_produce import (
     verify,
 )
 from penstock.broker.errors import CloseConnectionError
+from penstock.broker.expiry_timer import ExpiryTimer
 from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.delayed_produce import (
@@ -108,6 +109,7 @@ class Context:
     authorizer: RequestAuthorizer
     quotas: ClientQuotaManager
     txn_verification: TransactionVerifier
+    produce_expiry: ExpiryTimer
 
 
 class _Accepted(NamedTuple):
@@ -316,7 +318,12 @@ class _Appends:
         committed = None
         if self._uncommitted:
             committed = CommittedResponse(
-                self._context.image, self._request, body.timeout_ms, response, self._uncommitted
+                self._context.image,
+                self._request,
+                body.timeout_ms,
+                response,
+                self._uncommitted,
+                self._context.produce_expiry,
             ).future
         if self._flushes:
             return DurableResponse(

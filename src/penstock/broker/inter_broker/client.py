@@ -78,7 +78,11 @@ class InterBrokerClient:
         directory or cannot be reached, KafkaTimeoutError if it does not respond in time,
         AuthenticationError if it refuses this broker's login or certificate.
         """
-        return await self._client(broker_id).request(broker_id, message, response_type, **options)
+        network = self._client(broker_id)
+        if network.is_ready(broker_id):
+            # Most requests are fetches of followers: this saves them three coroutines.
+            return await network.send_now(broker_id, message, response_type, **options)
+        return await network.request(broker_id, message, response_type, **options)
 
     async def request_large(
         self, broker_id: int, message: Request, response_type: type[R], encode_with: Encoder

@@ -4,9 +4,9 @@ Both have the timeout of the request, and nothing waits for a client that has di
 """
 
 import asyncio
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from penstock.broker.expiry_timer import ExpiryTimer
 from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
@@ -19,7 +19,7 @@ from penstock.protocol.messages.produce import (
     ProduceLeaderIdAndEpoch,
     ProduceResponse,
 )
-from penstock.replication.purgatory import DelayedOperation
+from penstock.replication.purgatory import OffsetWait
 from penstock.storage.log.results import LogAppendInfo
 
 _FIRST_WITH_LEADER = 10
@@ -36,16 +36,39 @@ class Uncommitted(NamedTuple):
     response: PartitionProduceResponse
 
 
+class _CommitWait(OffsetWait):
+    """The wait of one batch."""
+
+    __slots__ = ("owner", "partition", "replica")
+
+    def __init__(
+        self,
+        owner: "CommittedResponse",
+        offset: int,
+        replica: Replica,
+        partition: PartitionProduceResponse,
+    ) -> None:
+        self.owner = owner
+        self.offset = offset
+        self.replica = replica
+        self.partition = partition
+
+    def complete(self, code: ErrorCode) -> None:
+        self.owner.end_wait(self, code)
+
+
 class CommittedResponse:
     """A response that waits until each batch is committed or has an error; `future` gets it."""
 
     __slots__ = (
         "_close_callbacks",
+        "_expiry",
         "_image",
         "_listener",
-        "_operation",
         "_response",
-        "_timer",
+        "_version",
+        "_waits",
+        "deadline",
         "future",
     )
 
@@ -56,47 +79,68 @@ class CommittedResponse:
         timeout_ms: int,
         response: ProduceResponse,
         uncommitted: list[Uncommitted],
+        expiry: ExpiryTimer,
     ) -> None:
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Message] = loop.create_future()
-        self._response = response
+        self.future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self.deadline = 0.0
         self._image = image
+        self._version = request.version
+        self._response = response
         self._listener = request.session.listener
         self._close_callbacks = request.session.close_callbacks
-        self._operation = DelayedOperation(self._complete)
+        self._expiry = expiry
+        self._waits: list[_CommitWait] = []
         for replica, offset, partition in uncommitted:
-            set_result = partial(self._set_result, request.version, replica, partition)
             code = replica.commit_result(offset)
             if code is None:
-                self._operation.add(replica.commit_watchers, offset, set_result)
+                wait = _CommitWait(self, offset, replica, partition)
+                replica.commit_watchers.add_wait(wait)
+                self._waits.append(wait)
             else:
                 # The replicas were faster than the appends to the other partitions.
-                set_result(code)
-        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._operation.expire)
-        self._close_callbacks.add(self._cancel)
-        self._operation.start()
+                self._set_result(replica, partition, code)
+        if self._waits:
+            self._close_callbacks.add(self._cancel)
+            expiry.add(self, max(timeout_ms, 0) / 1000)
+        else:
+            self.future.set_result(response)
+
+    def end_wait(self, wait: _CommitWait, code: ErrorCode) -> None:
+        self._waits.remove(wait)
+        self._set_result(wait.replica, wait.partition, code)
+        if not self._waits:
+            self._expiry.discard(self)
+            self._complete()
+
+    def expire(self) -> None:
+        """Ends the remaining waits with REQUEST_TIMED_OUT."""
+        for wait in self._end_waits():
+            self._set_result(wait.replica, wait.partition, ErrorCode.REQUEST_TIMED_OUT)
+        self._complete()
 
     def _set_result(
-        self,
-        version: int,
-        replica: Replica,
-        partition: PartitionProduceResponse,
-        code: ErrorCode,
+        self, replica: Replica, partition: PartitionProduceResponse, code: ErrorCode
     ) -> None:
-        set_commit_result(self._image, version, replica, partition, code)
+        set_commit_result(self._image, self._version, replica, partition, code)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             add_produce_endpoints(self._response, self._image, self._listener)
 
     def _complete(self) -> None:
-        self._timer.cancel()
         self._close_callbacks.discard(self._cancel)
         if not self.future.done():
             self.future.set_result(self._response)
 
     def _cancel(self) -> None:
-        self._timer.cancel()
-        self._operation.cancel()
+        """Ends the waits without results: the client has disconnected."""
+        self._end_waits()
+        self._expiry.discard(self)
         self.future.cancel()
+
+    def _end_waits(self) -> list[_CommitWait]:
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            wait.replica.commit_watchers.discard(wait)
+        return waits
 
 
 _COMMIT_ERRORS: Final = {

@@ -6,10 +6,10 @@ is not decoded and the response is not encoded: 8 instead of 27 µs per request,
 itself takes 5.
 """
 
-import asyncio
 import struct
 from typing import Final, NamedTuple, cast
 
+from penstock.broker.expiry_timer import ExpiryTimer
 from penstock.broker.handlers.k00_produce import (
     append_error_response,
     error_response,
@@ -35,6 +35,7 @@ from penstock.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.records.batch import FLAGS_AT, HEADER_SIZE, MAGIC, MAGIC_AT
+from penstock.replication.purgatory import OffsetWait
 from penstock.storage.log.results import LogAppendInfo
 
 VERSIONS: Final = range(9, 13)
@@ -69,6 +70,44 @@ class CachedRequest(NamedTuple):
     response_suffix: bytes
 
 
+class AppendedRequest(NamedTuple):
+    """A request whose records are in the leader's log."""
+
+    version: int
+    correlation_id: int
+    replica: Replica
+    info: LogAppendInfo
+    listener: str
+
+
+class WaitingProduce(OffsetWait):
+    """A response that waits until all in-sync replicas have the records."""
+
+    __slots__ = ("_owner", "deadline", "pending", "request", "response")
+
+    def __init__(
+        self,
+        owner: "FastProduce",
+        offset: int,
+        pending: PendingResponse,
+        response: bytes,
+        request: AppendedRequest,
+    ) -> None:
+        self._owner = owner
+        self.offset = offset
+        self.pending = pending
+        self.response = response
+        self.request = request
+        self.deadline = 0.0
+
+    def complete(self, code: ErrorCode) -> None:
+        self._owner.end_wait(self, code)
+
+    def expire(self) -> None:
+        self.request.replica.commit_watchers.discard(self)
+        self.complete(ErrorCode.REQUEST_TIMED_OUT)
+
+
 class FastProduce:
     """Caches request prefixes until the cluster's metadata changes."""
 
@@ -79,6 +118,7 @@ class FastProduce:
         log_flusher: LogFlusher,
         authorizer: RequestAuthorizer,
         quotas: ClientQuotaManager,
+        expiry: ExpiryTimer,
     ) -> None:
         self._image = image
         self._replicas = replicas
@@ -87,6 +127,7 @@ class FastProduce:
         self._quotas = quotas
         self._cache: dict[tuple[int, bytes], CachedRequest | None] = {}
         """By version and prefix; None for requests that always take the normal path."""
+        self._expiry = expiry
 
     def clear(self) -> None:
         """Empties the cache: leaders, topics or settings have changed."""
@@ -156,53 +197,38 @@ class FastProduce:
             and replica.partition.followers
             and info.last_offset >= replica.log.high_watermark
         ):
-            self._respond_later(
+            wait = WaitingProduce(
+                self,
+                info.last_offset + 1,
                 connection.begin_response(),
-                connection.peer.listener,
-                version,
-                correlation_id,
-                replica,
-                info,
                 response,
-                timeout_s,
+                AppendedRequest(
+                    version, correlation_id, replica, info, connection.peer.listener
+                ),
             )
+            replica.commit_watchers.add_wait(wait)
+            self._expiry.add(wait, timeout_s)
         else:
             connection.respond((response,))
         return True
 
-    def _respond_later(
-        self,
-        pending: PendingResponse,
-        listener: str,
-        version: int,
-        correlation_id: int,
-        replica: Replica,
-        info: LogAppendInfo,
-        response: bytes,
-        timeout_s: float,
-    ) -> None:
+    # --- responses that wait for replicas
+
+    def end_wait(self, wait: "WaitingProduce", code: ErrorCode) -> None:
         """Responds when all in-sync replicas have the records, or with the reason why not."""
-
-        def respond(code: ErrorCode) -> None:
-            timer.cancel()
-            if code is ErrorCode.NONE:
-                pending.send((response,))
-                return
-            topic, index = replica.partition.key
-            partition = PartitionProduceResponse(
-                index, 0, info.first_offset, info.log_append_time, info.log_start_offset
-            )
-            set_commit_result(self._image, version, replica, partition, code)
-            error_response = self._error_response(topic, partition, listener)
-            parts = encode_response(error_response, version, correlation_id)
-            pending.send((cast("bytes", parts[0]),))
-
-        def expire() -> None:
-            replica.commit_watchers.discard(wait)
-            respond(ErrorCode.REQUEST_TIMED_OUT)
-
-        timer = asyncio.get_running_loop().call_later(timeout_s, expire)
-        wait = replica.commit_watchers.add(info.last_offset + 1, respond)
+        self._expiry.discard(wait)
+        if code is ErrorCode.NONE:
+            wait.pending.send((wait.response,))
+            return
+        version, correlation_id, replica, info, listener = wait.request
+        topic, index = replica.partition.key
+        partition = PartitionProduceResponse(
+            index, 0, info.first_offset, info.log_append_time, info.log_start_offset
+        )
+        set_commit_result(self._image, version, replica, partition, code)
+        error_response = self._error_response(topic, partition, listener)
+        parts = encode_response(error_response, version, correlation_id)
+        wait.pending.send((cast("bytes", parts[0]),))
 
     def _respond_with_error(
         self,

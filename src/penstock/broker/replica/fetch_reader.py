@@ -185,6 +185,7 @@ class FetchReader:
         until_pause = PARTITIONS_AT_ONCE
         changes = self._fetch_context.changes
         must_respond = not self._fetch_context.partitions
+        offset_changes: list[tuple[CachedPartition, Log]] = []
         topic: str | None = None
         allowed = False
         hosted: Mapping[int, Replica] = {}
@@ -209,9 +210,18 @@ class FetchReader:
             try:
                 if not allowed:
                     raise self._authorization_error(topic)
-                if incremental and self._is_unchanged(partition, replica):
-                    if changes is not None:
-                        changes.partitions.pop(partition.key, None)
+                if changes is not None:
+                    log = self._log_of_caught_up(partition, replica)
+                    if log is not None:
+                        if (
+                            partition.high_watermark == log.high_watermark
+                            and partition.log_start_offset == log.log_start_offset
+                        ):
+                            changes.partitions.pop(partition.key, None)
+                        else:
+                            offset_changes.append((partition, log))
+                        continue
+                elif incremental and self._is_unchanged(partition, replica):
                     continue
                 part = self._read_partition(
                     partition, remaining, min_one=total == 0, may_block=cold_reads is None
@@ -242,7 +252,18 @@ class FetchReader:
                 if incremental:
                     break
             results.append((partition, data))
+        if offset_changes and (total or must_respond or not self._may_wait):
+            # A follower does not get new offsets of the leader at once, but with the next response.
+            results += [
+                (partition, _empty_data(partition, log)) for partition, log in offset_changes
+            ]
         return Ready(results, total, must_respond)
+
+    @property
+    def _may_wait(self) -> bool:
+        """Whether a first read without records is followed by another one."""
+        body = self._body
+        return self._records_progress and body.max_wait_ms > 0 and body.min_bytes > 0
 
     def _partitions_to_read(self, changes: FollowerChanges | None) -> list[CachedPartition]:
         """Returns all partitions; for a follower usually only those that have changed."""
@@ -318,8 +339,31 @@ class FetchReader:
             self._body.replica_state.replica_epoch,
         )
 
+    def _log_of_caught_up(self, cached: CachedPartition, replica: Replica | None) -> Log | None:
+        """Returns the log if a follower has all of its records; None if it must be read."""
+        if replica is None or replica is not cached.verified_replica:
+            return None
+        partition = replica.partition
+        if not partition.is_leader or cached.leader_epoch not in (-1, partition.leader_epoch):
+            return None
+        log = replica.log_to_read
+        if cached.fetch_offset != log.log_end_offset:
+            return None
+        latest_epoch = log.epochs.latest_epoch
+        if cached.last_fetched_epoch != latest_epoch and cached.agreed_epochs != (
+            cached.fetch_offset,
+            cached.last_fetched_epoch,
+            latest_epoch,
+        ):
+            # The leader has no record of its latest epoch yet, or the logs diverge.
+            return None
+        if self._records_progress:
+            follower = self._follower(cached, replica)
+            self._record_progress(cached, replica, follower, cached.fetch_offset)
+        return log
+
     def _is_unchanged(self, cached: CachedPartition, replica: Replica | None) -> bool:
-        """Whether the client has all records and the offsets of the last response still hold.
+        """Whether a consumer has all records and the offsets of the last response still hold.
 
         Consumers have many partitions and most are quiet: with 500 of them a fetch takes 0.25 ms
         instead of the 2.2 ms of reading them all.
@@ -331,27 +375,11 @@ class FetchReader:
             return False
         log = replica.log_to_read
         high_watermark = log.high_watermark
-        if self.is_follower:
-            if cached.fetch_offset != log.log_end_offset:
-                return False
-            latest_epoch = log.epochs.latest_epoch
-            if cached.last_fetched_epoch != latest_epoch and cached.agreed_epochs != (
-                cached.fetch_offset,
-                cached.last_fetched_epoch,
-                latest_epoch,
-            ):
-                # The leader has no record of its latest epoch yet, or the logs diverge.
-                return False
-            if self._records_progress:
-                follower = self._follower(cached, replica)
-                self._record_progress(cached, replica, follower, cached.fetch_offset)
-                high_watermark = log.high_watermark
-        elif cached.last_fetched_epoch >= 0 or cached.fetch_offset != (
-            log.last_stable_offset if self.is_committed else high_watermark
-        ):
-            return False
+        end = log.last_stable_offset if self.is_committed else high_watermark
         return (
-            cached.high_watermark == high_watermark
+            cached.last_fetched_epoch < 0
+            and cached.fetch_offset == end
+            and cached.high_watermark == high_watermark
             and cached.log_start_offset == log.log_start_offset
         )
 

@@ -32,7 +32,7 @@ _MAX_EPOCH: Final = 2**31 - 1
 PARTITIONS_AT_ONCE: Final = 100
 """Partitions of a fetch that are handled without a pause."""
 
-_FULL_READ_INTERVAL_MS: Final = 1000
+_FULL_READ_INTERVAL_MS: Final = 5000
 """How often all partitions of a follower are read, whether they have changed or not."""
 
 PartitionKey = tuple[str | int, int]

@@ -203,7 +203,9 @@ class Replica:
                     self.delayed_follower_fetches.add_bytes(len(records))
                 for watch in self.follower_watches:
                     watch.on_append(len(records))
-                self.advance_high_watermark()
+                if len(partition.maximal_isr) < 2:
+                    # Otherwise the high watermark waits for a follower that has not fetched yet.
+                    self.advance_high_watermark()
             else:
                 self._commit_at_once(log, len(records))
         return info

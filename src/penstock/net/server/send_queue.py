@@ -74,6 +74,12 @@ class SendQueue:
         part = self.parts[0]
         return None if isinstance(part, MEMORY) else part
 
+    def replace_file(self, index: int, data: Buffer) -> None:
+        """Puts the bytes of a range of a file in its place."""
+        self.parts[index] = data
+        self.files -= 1
+        self.unsent += len(data)
+
     def file_sent(self) -> None:
         self.files -= 1
         self.parts.popleft()

@@ -12,11 +12,20 @@ from typing import Final
 
 from penstock.core.buffers import Buffer
 from penstock.net.server.connection import Connection
-from penstock.net.server.file_ranges import CHUNK, FileGoneError, FileLoader, pin
+from penstock.net.server.file_ranges import (
+    CHUNK,
+    SMALL_RANGE,
+    FileGoneError,
+    FileLoader,
+    pin,
+    read_small,
+)
 from penstock.net.server.send_queue import MEMORY, FileRange, SendableFile
 
 _MAX_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 """Received or sent in one turn of the loop; then other connections are served."""
+_MAX_SMALL_RANGES: Final = 64 * 1024
+"""Bytes of small ranges that are in memory at a time."""
 _LINGER_MS: Final = 2_000
 _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
@@ -187,6 +196,8 @@ class PlaintextTransport:
                 if isinstance(buffer, MEMORY):
                     send_queue.sent(self._sock.send(buffer))
                     connection.active = True
+            elif send_queue.files and not self._file_done and self._files.reads_small:
+                self._read_small_ranges()
             while send_queue.parts:
                 if remaining <= 0:
                     self._wait_for_writable()
@@ -212,6 +223,21 @@ class PlaintextTransport:
             self._broken(error)
             return
         self._all_sent()
+
+    def _read_small_ranges(self) -> None:
+        """Reads the small ranges at the front of the queue that are in the page cache."""
+        send_queue = self._connection.send_queue
+        room = _MAX_SMALL_RANGES
+        for index, part in enumerate(tuple(send_queue.parts)):
+            if isinstance(part, MEMORY):
+                continue
+            room -= part.size
+            if part.size > SMALL_RANGE or room < 0:
+                return
+            data = read_small(part)
+            if data is None:
+                return
+            send_queue.replace_file(index, data)
 
     def _all_sent(self) -> None:
         if self._writing:

@@ -33,6 +33,8 @@ class ReadAhead:
 
     @classmethod
     def _find(cls, log: Log, offset: int, max_bytes: int) -> "ReadAhead | None":
+        if offset >= log.local.next_offset:
+            return None
         segment = log.local.segments.floor(offset)
         if segment is None or segment.is_recent(offset):
             return None

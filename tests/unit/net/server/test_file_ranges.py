@@ -7,7 +7,13 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.net.server.file_ranges import FileGoneError, FileLoader, in_page_cache, pin
+from penstock.net.server.file_ranges import (
+    FileGoneError,
+    FileLoader,
+    in_page_cache,
+    pin,
+    read_small,
+)
 from penstock.storage.disk import Descriptor, OsDisk, OsFile
 from tests.support.broker.net_server import run
 
@@ -53,6 +59,24 @@ def test_data_of_a_file_system_that_cannot_be_probed_counts_as_cached(
 
     monkeypatch.setattr(os, "preadv", preadv)
     assert in_page_cache(0, 0, 300_000)
+
+
+def test_a_small_range_is_read_if_it_is_in_the_page_cache(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = OsDisk().open(str(path))
+    size = path.stat().st_size
+    assert read_small(Range(file, 254, 4)) == bytes([254, 255, 0, 1])
+    assert read_small(Range(file, size - 2, 4)) is None, "the file is shorter"
+
+    def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert read_small(Range(file, 254, 4)) is None, "a thread must read it"
+    file.close()
+    with pytest.raises(FileGoneError):
+        read_small(Range(file, 0, 4))
 
 
 def test_a_closed_file_has_no_descriptor(path: Path) -> None:
