@@ -20,6 +20,7 @@ SUITES = (
     "partitions",
     "broker",
     "replication",
+    "cluster_throughput",
     "groups",
     "client",
     "testing",
