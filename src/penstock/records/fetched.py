@@ -1,12 +1,15 @@
 """Batches that a follower has fetched from its leader: verified before they are appended."""
 
+from array import array
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError, InvalidRecordError
 from penstock.records import legacy
+from penstock.records._fetched import scan_plain_batches
 from penstock.records.batch import (
     CRC_START,
     HEADER,
@@ -19,6 +22,40 @@ from penstock.records.batch import (
     first_entry,
     verify,
 )
+
+
+class PlainBatches(NamedTuple):
+    """Whole batches without producer ids, in one buffer; one number for each batch."""
+
+    base_offsets: "array[int]"
+    last_offsets: "array[int]"
+    positions: "array[int]"
+    max_timestamps: "array[int]"
+    """The latest timestamp up to the end of the batch."""
+    max_timestamp_offsets: "array[int]"
+    """The last offset of the batch that has this timestamp."""
+    size: int
+    """Bytes of all batches."""
+
+
+def verify_plain(buffer: Buffer, leader_epoch: int) -> PlainBatches | None:
+    """Returns the batches if all are of this leader epoch and have no producer id.
+
+    Returns None otherwise, also if a batch is damaged: `verify_fetched` handles all of them.
+    """
+    result = scan_plain_batches(buffer, leader_epoch)
+    if result is None:
+        return None
+    numbers, size = result
+    count = len(numbers) // 5
+    return PlainBatches(
+        numbers[:count],
+        numbers[count : 2 * count],
+        numbers[2 * count : 3 * count],
+        numbers[3 * count : 4 * count],
+        numbers[4 * count :],
+        size,
+    )
 
 
 def verify_fetched(buffer: Buffer, leader_epoch: int) -> tuple[list[BatchHeader], int]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from penstock.core.buffers import Buffer
 from penstock.records.batch import BatchHeader
+from penstock.records.fetched import PlainBatches
 from penstock.storage.disk import Disk
 from penstock.storage.disk_errors import NothingWrittenError
 from penstock.storage.file_names import (
@@ -32,6 +33,12 @@ from penstock.storage.staged_operation import Steps
 class _DeletedSegment(NamedTuple):
     remove_at_ms: int
     segment: LogSegment
+
+
+def _undo(segment: LogSegment, error: OSError) -> None:
+    """Removes what a failed append has written."""
+    if not isinstance(error, NothingWrittenError):
+        segment.truncate_torn_write(error)
 
 
 class LocalLog:
@@ -63,13 +70,20 @@ class LocalLog:
         """Appends the batches to `segment`, which must be the active one."""
         try:
             segment.append(data, headers)
-        except NothingWrittenError:
-            raise
         except OSError as error:
-            segment.truncate_torn_write(error)
+            _undo(segment, error)
             raise
         last = headers[-1]
         self.next_offset = last.base_offset + last.last_offset_delta + 1
+
+    def append_plain(self, segment: LogSegment, data: Buffer, batches: PlainBatches) -> None:
+        """Like `append`, for the batches of a follower."""
+        try:
+            segment.append_plain(data, batches)
+        except OSError as error:
+            _undo(segment, error)
+            raise
+        self.next_offset = batches.last_offsets[-1] + 1
 
     def fetch(
         self, offset: int, max_bytes: int, bound: int, *, min_one: bool, with_aborted: bool

@@ -32,7 +32,7 @@ from penstock.core.errors import (
 from penstock.core.ids import NO_TIMESTAMP, TopicId, TopicPartition
 from penstock.records.append_policy import AppendOrigin
 from penstock.records.batch import BatchHeader, TimestampType
-from penstock.records.fetched import divide_batches, verify_fetched
+from penstock.records.fetched import divide_batches, verify_fetched, verify_plain
 from penstock.records.prepare import PreparedAppend, is_heavy
 from penstock.records.validate import (
     Append,
@@ -257,6 +257,10 @@ class Log:
         if leader_epoch is None:
             headers = [header for _, header in verify_batches(data)]
         else:
+            if leader_epoch == self.epochs.latest_epoch:
+                info = self._append_plain(data, leader_epoch)
+                if info is not None:
+                    return info
             headers, size = verify_fetched(data, leader_epoch)
             if size < len(data):
                 data = memoryview(data)[:size]
@@ -280,6 +284,37 @@ class Log:
             infos[-1],
             first_offset=infos[0].first_offset,
             has_rolled=any(info.has_rolled for info in infos),
+        )
+
+    def _append_plain(self, data: Buffer, leader_epoch: int) -> LogAppendInfo | None:
+        """Appends batches without producer ids to the active segment.
+
+        Returns None, and changes nothing, if there are others, or if the log has to roll.
+        """
+        batches = verify_plain(data, leader_epoch)
+        local = self.local
+        if batches is None or batches.base_offsets[0] < local.next_offset:
+            return None
+        config, segment, size = local.config, local.segments.active, batches.size
+        first_offset, last_offset = batches.base_offsets[0], batches.last_offsets[-1]
+        max_timestamp, now_ms = batches.max_timestamps[-1], self.clock.now_ms()
+        if segment.should_roll(config, size, max_timestamp, last_offset, now_ms):
+            return None
+        if size < len(data):
+            data = memoryview(data)[:size]
+        try:
+            local.append_plain(segment, data, batches)
+        except OSError as error:
+            self.guard.refuse(error)
+        end_offset = self.producers.map_end_offset = local.next_offset
+        return LogAppendInfo(
+            first_offset,
+            last_offset,
+            NO_TIMESTAMP,
+            self.log_start_offset,
+            is_duplicate=False,
+            needs_flush=end_offset - local.recovery_point >= config.flush_messages,
+            has_rolled=False,
         )
 
     def _append_assigned(

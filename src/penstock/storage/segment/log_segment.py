@@ -4,6 +4,7 @@ A segment knows the positions of its batches and maintains the indexes (`segment
 nothing about leaders, producers or retention. Only the active segment is appended to.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from penstock.core.buffers import Buffer
 from penstock.core.errors import CorruptRecordError, InvalidRecordError
 from penstock.core.ids import NO_TIMESTAMP
 from penstock.records.batch import LOG_OVERHEAD, BatchHeader
+from penstock.records.fetched import PlainBatches
 from penstock.storage.disk import Disk, File
 from penstock.storage.disk_errors import TornWriteError
 from penstock.storage.file_cache import CachedFile
@@ -190,6 +192,7 @@ class LogSegment:
         ):
             timestamp = max(self.max_timestamp, *(header.max_timestamp for header in headers))
             may_index = indexes.reserve_entries(size, len(headers), timestamp)
+        # As in `_write`, without the call: this is the path of every record.
         if position + size > self._allocate_at:
             self._allocate(position + size)
         file = self.file
@@ -208,6 +211,58 @@ class LogSegment:
             self.index(header, position, may_index=may_index)
             position += header.batch_length + LOG_OVERHEAD
         self.size = position
+
+    def append_plain(self, data: Buffer, batches: PlainBatches) -> None:
+        """Like `append`, for a follower: 1 µs instead of 3 for each small batch."""
+        position = self.size
+        indexes, positions, last_offsets = self.indexes, batches.positions, batches.last_offsets
+        timestamps, timestamp_offsets = batches.max_timestamps, batches.max_timestamp_offsets
+        max_timestamp = max(self.max_timestamp, timestamps[-1])
+        may_index = indexes.reserve_entries(batches.size, len(positions), max_timestamp)
+        self._write(data, position)
+        if not position:
+            self._first_timestamp = timestamps[0]
+        self._recent.extend(
+            batches.base_offsets, last_offsets, [position + start for start in positions]
+        )
+        # Where the last batch with index entries begins, relative to these batches.
+        indexed_at = -indexes.bytes_since_entry
+        while may_index and not indexes.is_full:
+            index = bisect_right(positions, indexed_at + indexes.interval)
+            if index == len(positions):
+                break
+            self._note_timestamp(timestamps[index], timestamp_offsets[index])
+            indexes.bytes_since_entry = positions[index] - indexed_at
+            indexes.add_entries(
+                last_offsets[index],
+                position + positions[index],
+                self.max_timestamp,
+                self._max_timestamp_offset,
+            )
+            if indexes.bytes_since_entry:
+                break  # there was no room: a later batch gets the entries
+            indexed_at = positions[index]
+        self._note_timestamp(timestamps[-1], timestamp_offsets[-1])
+        indexes.bytes_since_entry = batches.size - indexed_at
+        self.size = position + batches.size
+
+    def _note_timestamp(self, timestamp: int, offset: int) -> None:
+        if timestamp > self.max_timestamp:
+            self._max_timestamp = timestamp
+            self._max_timestamp_offset = offset
+
+    def _write(self, data: Buffer, position: int) -> None:
+        size = len(data)
+        if position + size > self._allocate_at:
+            self._allocate(position + size)
+        file = self.file
+        handle = file.handle or file.open_to_write()
+        try:
+            handle.write_at(data, position)
+        finally:
+            file.is_used = file.is_unsynced = True
+            if file.handle is not handle:
+                file.keep(handle)
 
     def truncate_torn_write(self, error: OSError) -> None:
         """Removes what a failed append has left behind the last batch.

@@ -2,6 +2,7 @@
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable
 
 from penstock.storage.segment.batch_scan import BatchLocation
 
@@ -30,6 +31,16 @@ class RecentBatches:
         self._last_offsets.append(last_offset)
         self._positions.append(position)
         if len(base_offsets) >= 2 * MIN_BATCHES:
+            self._drop_oldest()
+
+    def extend(
+        self, base_offsets: "array[int]", last_offsets: "array[int]", positions: Iterable[int]
+    ) -> None:
+        """Adds several batches, as `add` does."""
+        self._base_offsets.extend(base_offsets)
+        self._last_offsets.extend(last_offsets)
+        self._positions.extend(positions)
+        while len(self._base_offsets) >= 2 * MIN_BATCHES:
             self._drop_oldest()
 
     def _drop_oldest(self) -> None:

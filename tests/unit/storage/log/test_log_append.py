@@ -1,6 +1,7 @@
 """Appending to a log: offsets, epochs, limits, rolls, failures (P2, P7, S3, R4)."""
 
 import errno
+import random
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from penstock.core.errors import (
 from penstock.records.batch import TimestampType, read_header
 from penstock.records.compress import Compression
 from penstock.storage.checkpoint.leader_epoch_cache import EpochEntry, LeaderEpochCache
+from penstock.storage.log.log import Log
+from penstock.storage.log.results import FetchIsolation
 from penstock.storage.log.retention import delete_old_segments
 from penstock.storage.log.timestamp_search import offset_for_timestamp
 from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
@@ -97,6 +100,86 @@ def test_a_follower_keeps_the_offsets_and_epochs_of_its_leader(tmp_path: Path) -
         assert offsets(log) == [0, 1, 9, 10]
         assert log.log_end_offset == 11
         assert log.epochs.entries() == [EpochEntry(2, 0), EpochEntry(6, 10)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_fetched_batches_without_producers_are_appended_like_any(tmp_path: Path, seed: int) -> None:
+    """The same files, indexes and reads, whichever path the batches of a response take."""
+    rng = random.Random(seed)
+    config = LogConfig(segment_bytes=9_000, segment_index_bytes=1200, index_interval_bytes=400)
+    with (
+        LogDirectory(tmp_path / "any", config) as any_directory,
+        LogDirectory(tmp_path / "plain", config) as plain_directory,
+    ):
+        any_log, plain_log = any_directory.open(), plain_directory.open()
+        offset = 0
+        for _ in range(30):
+            data = bytearray()
+            for _ in range(rng.choice([1, 2, 5, 150 if rng.random() < 0.1 else 8])):
+                data += batch(
+                    *(b"v" * rng.randrange(60) for _ in range(rng.randrange(1, 4))),
+                    base_offset=offset + rng.choice([0, 0, 0, 2]),
+                    timestamp=NOW + rng.randrange(-50, 200),
+                    leader_epoch=1,
+                )
+                offset = read_header(data, last_batch(data)).next_offset
+            cut = bytes(batch(b"cut", base_offset=offset, leader_epoch=1))[
+                : rng.choice([0, 30, 65])
+            ]
+            expected = any_log.append_as_follower(bytes(data))
+            info = plain_log.append_as_follower(bytes(data) + cut, 1)
+            assert info == expected
+            for log in (any_log, plain_log):
+                log.update_high_watermark(log.log_end_offset)
+            assert plain_log.log_end_offset == any_log.log_end_offset
+            start = rng.randrange(offset)
+            assert offsets_from(plain_log, start) == offsets_from(any_log, start)
+            assert read_ends(plain_log, start) == read_ends(any_log, start)
+        segments = [log.local.segments.active for log in (any_log, plain_log)]
+        assert len({segment.max_timestamp_offset for segment in segments}) == 1
+        any_directory.close()
+        plain_directory.close()
+        for suffix in (".log", ".index", ".timeindex"):
+            assert len(plain_directory.names(suffix)) > 2
+            for base_offset in any_directory.sizes(suffix):
+                plain = plain_directory.file(base_offset, suffix).read_bytes()
+                assert plain == any_directory.file(base_offset, suffix).read_bytes()
+
+
+def last_batch(data: bytearray) -> int:
+    position = 0
+    while (following := position + read_header(data, position).size) < len(data):
+        position = following
+    return position
+
+
+def offsets_from(log: Log, start: int) -> list[int]:
+    return [header.base_offset for header in headers_of(log, start)]
+
+
+def read_ends(log: Log, start: int) -> list[int]:
+    """Returns how many bytes are read up to different high watermarks and limits."""
+    return [
+        log.read(start, limit, FetchIsolation.LOG_END, min_one=True).size
+        for limit in (1, 300, 2000)
+    ]
+
+
+def test_a_failed_append_of_fetched_batches_leaves_the_log_unchanged(tmp_path: Path) -> None:
+    disk = CrashDisk()
+    with LogDirectory(tmp_path, disk=disk) as directory:
+        log = directory.open()
+        log.append_as_follower(bytes(batch(b"a", base_offset=0, leader_epoch=1)), 1)
+        disk.fail("write", "*.log", errno.ENOSPC, partial=30)
+        data = bytes(
+            batch(b"b", base_offset=1, leader_epoch=1) + batch(b"c", base_offset=2, leader_epoch=1)
+        )
+        with pytest.raises(KafkaStorageError):
+            log.append_as_follower(data, 1)
+        disk.heal()
+        assert log.log_end_offset == 1
+        assert log.append_as_follower(data, 1).last_offset == 2
+        assert values(log) == [b"a", b"b", b"c"]
 
 
 def test_a_follower_refuses_offsets_that_it_has(tmp_path: Path) -> None:
