@@ -202,9 +202,7 @@ class FastProduce:
                 info.last_offset + 1,
                 connection.begin_response(),
                 response,
-                AppendedRequest(
-                    version, correlation_id, replica, info, connection.peer.listener
-                ),
+                AppendedRequest(version, correlation_id, replica, info, connection.peer.listener),
             )
             replica.commit_watchers.add_wait(wait)
             self._expiry.add(wait, timeout_s)
