@@ -115,6 +115,7 @@ class SimBroker:
         self.process = process
         self.is_up = False
         """Whether it has started."""
+        self.is_stopping = False
         self.followed: dict[Log, int] = {}
         """Up to which offset the committed records of its logs have been compared."""
         self.clock = WallClock(loop)

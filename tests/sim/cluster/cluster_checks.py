@@ -26,7 +26,7 @@ class ClusterChecks:
 
         A new leader has every acknowledged record, and logs agree below their high watermarks.
         """
-        if broker.app._parts is None:
+        if broker.app._parts is None or broker.is_stopping:
             return
         broker_id = broker.broker_id
         controller = broker.app._controller.active

@@ -197,8 +197,11 @@ class Faults:
         self._until(self._rng.randrange(1000, 6000) / 1000, repair)
 
     def change_clock(self, broker: SimBroker) -> None:
-        """Sets the time of day of a broker, by up to an hour."""
-        largest = self._rng.choice((100, 5_000, 3_600_000))
+        """Sets the time of day of a broker, by up to 20 s.
+
+        Transactions time out by the time of day, as in Kafka: with larger errors they stay open.
+        """
+        largest = self._rng.choice((100, 5_000, 20_000))
         offset_ms = self._rng.randrange(-largest, largest)
         self._note(f"the clock of broker {broker.broker_id} is wrong by {offset_ms} ms")
         self._machines.clock_offsets_ms[broker.broker_id] = offset_ms

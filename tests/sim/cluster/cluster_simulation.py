@@ -279,7 +279,7 @@ class ClusterSimulation:
 
     def stop(self, broker: SimBroker, stopped: Callable[[], None]) -> None:
         """Shuts a broker down, and calls `stopped` afterwards."""
-        broker.is_up = False
+        broker.is_up, broker.is_stopping = False, True
 
         async def stop() -> None:
             await broker.app.stop()

@@ -1,20 +1,22 @@
 """Bugs of replication and of the controller, as patches: the simulation must find each of them.
 
-with PLANTED_BUGS["the high watermark is the log end offset"]():
+with BUGS["the high watermark is the log end offset"].patch():
     ClusterSimulation(seed=0).run()
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final
 from unittest.mock import patch
 
 from msgspec.structs import replace
 
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.controller_requests import ControllerRequests
 from penstock.broker.metadata.registration import BrokerRegistration
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_fetcher import ReplicaFetcher
+from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.controller.metadata import Change
 from penstock.controller.partition_state_machine import (
     ElectionRules,
@@ -31,35 +33,23 @@ from penstock.replication.follower_state import FollowerState
 from penstock.replication.partition import IsrProposal, Partition
 from penstock.storage.producer.append_info import ProducerAppendInfo
 from penstock.storage.producer.state_manager import ProducerStateManager
+from tests.sim.cluster.bug_registry import BugRegistry
 from tests.sim.cluster.cluster_clients import DATA
 
-Bug = Callable[[], AbstractContextManager[object]]
-
-PLANTED_BUGS: Final[dict[str, Bug]] = {}
-FIRST_SEEDS: Final[dict[str, int]] = {}
-"""For each bug a seed that finds it."""
-
-
-def _plant(name: str, first_seed: int) -> Callable[[Bug], Bug]:
-    def add(bug: Bug) -> Bug:
-        PLANTED_BUGS[name] = bug
-        FIRST_SEEDS[name] = first_seed
-        return bug
-
-    return add
+BUGS: Final = BugRegistry()
 
 
 # --- the leader
 
 
-@_plant("the high watermark is the log end offset", 1)
+@BUGS.plant("the high watermark is the log end offset", 2)
 def _early_high_watermark() -> AbstractContextManager[object]:
     return patch.object(
         Partition, "high_watermark", lambda self, log_end_offset, now_ms, rules: log_end_offset
     )
 
 
-@_plant("the high watermark covers what is being sent to a follower", 11)
+@BUGS.plant("the high watermark covers what is being sent to a follower", 32)
 def _sent_counts_as_replicated() -> AbstractContextManager[object]:
     record_fetch = FollowerState.record_fetch
 
@@ -75,7 +65,7 @@ def _sent_counts_as_replicated() -> AbstractContextManager[object]:
     return patch.object(FollowerState, "record_fetch", record)
 
 
-@_plant("acks=all does not wait", 1)
+@BUGS.plant("acks=all does not wait", 3)
 def _no_wait() -> AbstractContextManager[object]:
     commit_result = Replica.commit_result
 
@@ -86,12 +76,12 @@ def _no_wait() -> AbstractContextManager[object]:
     return patch.object(Replica, "commit_result", result)
 
 
-@_plant("the leader does not detect a log that differs", 3)
+@BUGS.plant("the leader does not detect a log that differs", 5)
 def _undetected_divergence() -> AbstractContextManager[object]:
     return patch("penstock.broker.replica.fetch_reader._divergence", lambda log, partition: None)
 
 
-@_plant("the ISR shrinks before the controller has committed it", 11)
+@BUGS.plant("the ISR shrinks before the controller has committed it", 11)
 def _early_shrink() -> AbstractContextManager[object]:
     def propose(self: Partition, proposal: IsrProposal) -> None:
         self.pending = proposal
@@ -103,7 +93,7 @@ def _early_shrink() -> AbstractContextManager[object]:
 # --- the follower
 
 
-@_plant("a follower truncates to its high watermark", 12)
+@BUGS.plant("a follower truncates to its high watermark", 1)
 def _truncation_by_high_watermark() -> AbstractContextManager[object]:
     add = ReplicaFetcher.add
 
@@ -119,7 +109,7 @@ def _truncation_by_high_watermark() -> AbstractContextManager[object]:
     return patch.object(ReplicaFetcher, "add", add_and_truncate)
 
 
-@_plant("a follower does not truncate", 1)
+@BUGS.plant("a follower does not truncate", 1)
 def _no_truncation() -> AbstractContextManager[object]:
     async def truncate(self: ReplicaFetcher, truncate: Truncate) -> None:
         self.machine.truncated(truncate)
@@ -127,7 +117,7 @@ def _no_truncation() -> AbstractContextManager[object]:
     return patch.object(ReplicaFetcher, "_truncate", truncate)
 
 
-@_plant("a follower does not keep the state of producers", 0)
+@BUGS.plant("a follower does not keep the state of producers", 4)
 def _no_producer_state() -> AbstractContextManager[object]:
     update = ProducerStateManager.update
 
@@ -141,7 +131,7 @@ def _no_producer_state() -> AbstractContextManager[object]:
 # --- the controller
 
 
-@_plant("commits overwrite newer states", 1)
+@BUGS.plant("commits overwrite newer states", 22)
 def _unconditional_commits() -> AbstractContextManager[object]:
     commit = ControllerHost._commit
 
@@ -153,7 +143,7 @@ def _unconditional_commits() -> AbstractContextManager[object]:
     return patch.object(ControllerHost, "_commit", commit_always)
 
 
-@_plant("leaders are elected outside the ISR", 5)
+@BUGS.plant("leaders are elected outside the ISR", 26)
 def _unclean_elections() -> AbstractContextManager[object]:
     rules_of = ControllerReactions.rules
 
@@ -170,12 +160,12 @@ def _elect(**ignored: Any) -> AbstractContextManager[object]:
     return patch("penstock.controller.election.next_partition_state", next_state)
 
 
-@_plant("a restarted broker stays in the ISR", 19)
+@BUGS.plant("a restarted broker stays in the ISR", 1)
 def _restarted_in_sync() -> AbstractContextManager[object]:
     return _elect(restarted=(), unclean=())
 
 
-@_plant("an election does not raise the leader epoch", 0)
+@BUGS.plant("an election does not raise the leader epoch", 1)
 def _same_epoch() -> AbstractContextManager[object]:
     def next_state(before: PartitionState, *arguments: Any, **options: Any) -> Any:
         after = next_partition_state(before, *arguments, **options)
@@ -187,7 +177,7 @@ def _same_epoch() -> AbstractContextManager[object]:
     return patch("penstock.controller.election.next_partition_state", next_state)
 
 
-@_plant("a broker registers while its old session exists", 1)
+@BUGS.plant("a broker registers while its old session exists", 3)
 def _early_registration() -> AbstractContextManager[object]:
     stored = BrokerRegistration._stored
     calls: dict[int, int] = {}
@@ -197,3 +187,31 @@ def _early_registration() -> AbstractContextManager[object]:
         return await stored(self, key) if calls[id(self)] % 2 == 0 else None
 
     return patch.object(BrokerRegistration, "_stored", stored_later)
+
+
+# --- late and old requests
+
+
+@BUGS.plant("requests of former controllers are obeyed", 114)
+def _obeyed_zombie() -> AbstractContextManager[object]:
+    update = Partition.update
+
+    def update_always(self: Partition, **state: Any) -> bool:
+        self.partition_epoch = self.leader_epoch = -1
+        return update(self, **state)
+
+    stack = ExitStack()
+    stack.enter_context(patch.object(ControllerRequests, "_check", lambda self, request: None))
+    stack.enter_context(patch.object(ReplicaManager, "_is_newer", lambda self, update: True))
+    stack.enter_context(patch.object(Partition, "update", update_always))
+    return stack
+
+
+@BUGS.plant("the controller accepts ISR changes of former leaders", 37)
+def _unchecked_proposals() -> AbstractContextManager[object]:
+    stack = ExitStack()
+    for check in ("_check_epochs", "_check_proposal"):
+        stack.enter_context(
+            patch(f"penstock.controller.isr.{check}", lambda *arguments: ErrorCode.NONE)
+        )
+    return stack

@@ -10,9 +10,10 @@ from functools import cache
 
 import pytest
 
+from tests.sim.cluster import planted_bugs, planted_coordinator_bugs
 from tests.sim.cluster.cluster_simulation import ClusterSimulation, SimulationError
-from tests.sim.cluster.planted_bugs import FIRST_SEEDS, PLANTED_BUGS
 
+BUGS = {**planted_bugs.BUGS, **planted_coordinator_bugs.BUGS}
 SEEDS = 40
 """How many seeds may be needed to find a bug."""
 
@@ -24,12 +25,13 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("name", PLANTED_BUGS)
+@pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_found(name: str) -> None:
-    first = FIRST_SEEDS[name]
+    bug = BUGS[name]
+    first = bug.first_seed
     for seed in range(first, first + SEEDS):
         try:
-            with PLANTED_BUGS[name]():
+            with bug.patch():
                 ClusterSimulation(seed).run()
         except SimulationError:
             check_without_bugs(seed)

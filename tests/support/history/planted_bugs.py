@@ -17,7 +17,7 @@ from penstock.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from penstock.storage.log.local_log import LocalLog
-from tests.sim.cluster.planted_bugs import PLANTED_BUGS as BUGS_OF_SIMULATION
+from tests.sim.cluster.planted_bugs import BUGS as BUGS_OF_SIMULATION
 
 
 def _no_wait_for_replicas() -> AbstractContextManager[object]:
@@ -60,7 +60,7 @@ def _forgotten_commits() -> AbstractContextManager[object]:
 
 
 BUGS: Final[dict[str, Callable[[], AbstractContextManager[object]]]] = {
-    **BUGS_OF_SIMULATION,
+    **{name: bug.patch for name, bug in BUGS_OF_SIMULATION.items()},
     "acks=all does not wait": _no_wait_for_replicas,
     "aborted transactions are read": _aborted_transactions_are_read,
     "committed offsets are forgotten": _forgotten_commits,
