@@ -58,6 +58,8 @@ _SLICE_S: Final = 0.005
 _BUSY_RETRY_S: Final = 0.005
 _REPORTED_ATTEMPT: Final = 3
 _FIRST_VERSION_WITH_REPLICA_STATE: Final = 15
+_LARGE_REQUEST: Final = 500
+"""Partitions in a request above which the event loop runs other work between the steps."""
 
 
 class FetcherClient(Protocol):
@@ -167,8 +169,14 @@ class ReplicaFetcher:
         if request is None:
             await self._wait(machine.wake_up_ms(clock.monotonic_ms()))
             return
+        # Building a large request, encoding it and its response take tens of milliseconds each.
+        is_large = _is_large(request)
         try:
+            if is_large:
+                await asyncio.sleep(0)
             response = await self._send(request)
+            if is_large:
+                await asyncio.sleep(0)
         except (KafkaError, OSError) as error:
             self._report_failure(error)
             machine.handle_failure(request, clock.monotonic_ms())
@@ -178,6 +186,8 @@ class ReplicaFetcher:
             raise
         self._failed_attempts = 0
         await self._perform(machine.handle_response(request, response, clock.monotonic_ms()))
+        if is_large:
+            await asyncio.sleep(0)
 
     async def _wait(self, until_ms: int | None) -> None:
         timeout_s = None
@@ -350,6 +360,10 @@ class ReplicaFetcher:
         while replica.log.local.is_busy:
             await asyncio.sleep(_BUSY_RETRY_S)
         return replica.log
+
+
+def _is_large(request: FollowerRequest) -> bool:
+    return sum(len(topic.partitions) for topic in request.topics) > _LARGE_REQUEST
 
 
 def _replica_of(state: PartitionFetchState) -> Replica:

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.broker.config.topic_config import TopicConfig
+from penstock.broker.replica import replica_fetcher
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
 from penstock.broker.replica.replica_fetcher_manager import ReplicaFetcherManager
@@ -20,6 +22,7 @@ from penstock.net.client.errors import DisconnectError
 from penstock.protocol.messages.fetch import FetchRequest
 from penstock.protocol.messages.list_offsets import ListOffsetsRequest
 from penstock.records.batch import split
+from penstock.replication.follower import FollowerMachine
 from penstock.replication.follower_session import FetcherSettings
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import ReplicationQuota
@@ -184,6 +187,48 @@ def test_requests_have_the_broker_epoch_and_use_a_session(tmp_path: Path) -> Non
             assert [p.partition for topic in last.topics for p in topic.partitions] == [1]
 
     asyncio.run(work())
+
+
+def test_other_work_runs_between_the_steps_of_a_large_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_fetcher, "_LARGE_REQUEST", 0)
+    steps: list[tuple[int, str]] = []
+    turn = 0
+
+    def note(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any, **options: Any) -> Any:
+            result = function(*arguments, **options)
+            if result is not None:
+                steps.append((turn, name))
+            return result
+
+        return noted
+
+    for name in ("next_request", "handle_response"):
+        monkeypatch.setattr(FollowerMachine, name, note(name, getattr(FollowerMachine, name)))
+    monkeypatch.setattr(LeaderClient, "request", note("request", LeaderClient.request))
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    async def work() -> None:
+        count()
+        async with running(tmp_path) as cluster:
+            append(cluster.leader_log(P0), 3)
+            cluster.follow(P0)
+            await cluster.caught_up(P0)
+            append(cluster.leader.logs[P0], 3)
+            await cluster.caught_up(P0)
+
+    asyncio.run(work())
+    first = steps[:4]
+    assert [name for _, name in first] == [
+        *("next_request", "request", "handle_response", "next_request")
+    ]
+    assert len({turn for turn, _ in first}) == len(first)
 
 
 def test_a_replica_that_diverged_truncates_by_epoch(tmp_path: Path) -> None:
