@@ -1,4 +1,4 @@
-"""Controlled shutdown: a stopping broker asks the controller to move its leaderships away (R8)."""
+"""Controlled shutdown: a stopping broker has the controller move its leaderships away (R8)."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The controller at work: its image, its reactions, and what it tells the brokers (R6, R7).
+"""The controller at work: its image, its reactions, and its updates of brokers (R6, R7).
 
 A broker has an `ActiveController` while it is elected; `controller_host` runs it. Each list of
 committed changes is applied to the controller's image. Then every broker that is up gets one
@@ -100,7 +100,7 @@ class ActiveController:
     def __init__(
         self, context: ControllerContext, workers: Workers, image: ClusterImage, version: int
     ) -> None:
-        """`image` is what the store contains in `version`; nobody else changes it."""
+        """`image` is what the store contains in `version`; only the controller changes it."""
         self.broker_id = context.broker_id
         self.image = image
         self.version = version
@@ -124,7 +124,7 @@ class ActiveController:
         self.reactions.begin(image)
         own = image.brokers.get(self.broker_id)
         if context.is_starting and own is not None:
-            # Whatever this broker led, it led before it was started.
+            # If this broker is a leader in the image, it was elected before it was started.
             self.reactions.observe(ClusterImage(), [Put(own)])
 
     def rules(self, image: ClusterImage) -> ElectionRules:
