@@ -190,6 +190,18 @@ def test_a_follower_that_lags_leaves_the_isr_and_returns(
         wait_for_isr(topic, topic.leader_id, 7, 8)
 
 
+def test_a_follower_that_caught_up_while_another_joined_the_isr_joins_it_too(
+    topic: ReplicatedTopic,
+) -> None:
+    """Its session does not read a partition without new records again."""
+    topic.set_state(isr=(topic.leader_id,))
+    topic.controller.is_open.clear()
+    with topic.follower(7) as first, topic.follower(8) as second:
+        first.fetch(0), second.fetch(0)
+        topic.controller.is_open.set()
+        wait_for_isr(topic, topic.leader_id, 7, 8)
+
+
 def test_followers_of_a_quiet_partition_are_in_sync_when_it_is_written_to(
     broker: RunningBroker, client: WireClient, topic: ReplicatedTopic
 ) -> None:

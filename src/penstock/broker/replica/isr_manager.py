@@ -110,18 +110,7 @@ class IsrManager:
         )
         if log_start_offset != previous_start:
             replica.on_low_watermark_changed()
-        partition = replica.partition
-        if follower.broker_id not in partition.isr:
-            proposal = expand_isr(
-                partition,
-                follower.broker_id,
-                replica.log.high_watermark,
-                self._rules,
-                self._broker_epoch(),
-            )
-            if proposal is not None:
-                logger.info("%s: broker %d is in sync again", partition.key, follower.broker_id)
-                self._submit(replica, proposal)
+        self._expand(replica, follower)
         if fetch_offset != previous_end:
             replica.advance_high_watermark()
 
@@ -136,6 +125,39 @@ class IsrManager:
                     replica.on_low_watermark_changed()
 
     # --- proposals
+
+    def _expand(self, replica: Replica, follower: FollowerState) -> None:
+        """Proposes to add a follower that is in sync."""
+        partition = replica.partition
+        if follower.broker_id in partition.isr:
+            return
+        proposal = expand_isr(
+            partition,
+            follower.broker_id,
+            replica.log.high_watermark,
+            self._rules,
+            self._broker_epoch(),
+        )
+        if proposal is not None:
+            logger.info("%s: broker %d is in sync again", partition.key, follower.broker_id)
+            self._submit(replica, proposal)
+
+    def expand(self, replica: Replica) -> None:
+        """Proposes to add a follower that has caught up while another proposal was pending.
+
+        Its fetches do not name a partition without new records.
+        """
+        partition = replica.partition
+        if not partition.is_leader or len(partition.isr) > len(partition.followers):
+            return
+        try:
+            end = replica.log.log_end_offset
+        except KafkaError:
+            return  # the controller will choose another leader
+        now_ms = self._clock.monotonic_ms()
+        for follower in partition.followers.values():
+            if follower.is_caught_up(end, now_ms, self._rules.max_lag_ms):
+                self._expand(replica, follower)
 
     def shrink(self, replica: Replica) -> None:
         """Proposes to remove the followers of one partition that lag."""
@@ -216,6 +238,7 @@ class IsrManager:
             async for replica in self._pacer.each(list(self._replicas)):
                 try:
                     self.shrink(replica)
+                    self.expand(replica)
                     # It may have waited for a follower that no longer counts as caught up.
                     replica.advance_high_watermark()
                 except Exception:  # the other partitions must be checked
