@@ -38,7 +38,7 @@ SIMULATIONS = {
     "consumer groups": Simulation("tests.sim.test_consumer_groups", "test_a_storm_and_a_calm"),
     "transactions": Simulation("tests.sim.txn_simulation", "run_seed"),
     "replication": Simulation("tests.sim.replication_simulation", "run_seed"),
-    "cluster": Simulation("tests.sim.cluster.cluster_simulation", "run_seed", 200),
+    "cluster": Simulation("tests.sim.cluster.cluster_simulation", "run_seed"),
 }
 
 

@@ -192,7 +192,7 @@ def _early_registration() -> AbstractContextManager[object]:
 # --- late and old requests
 
 
-@BUGS.plant("requests of former controllers are obeyed", 114)
+@BUGS.plant("requests of former controllers are obeyed", 185)
 def _obeyed_zombie() -> AbstractContextManager[object]:
     update = Partition.update
 
@@ -207,7 +207,7 @@ def _obeyed_zombie() -> AbstractContextManager[object]:
     return stack
 
 
-@BUGS.plant("the controller accepts ISR changes of former leaders", 37)
+@BUGS.plant("the controller accepts ISR changes of former leaders", 82)
 def _unchecked_proposals() -> AbstractContextManager[object]:
     stack = ExitStack()
     for check in ("_check_epochs", "_check_proposal"):
