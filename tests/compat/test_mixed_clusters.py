@@ -5,6 +5,8 @@ controller on either side. In the end it has no violations, and the logs of all 
 same byte by byte.
 """
 
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,6 @@ from tests.support.history.history_run import PRODUCERS, Run
 
 CLASSIC_CONSUMERS = (GroupWorker, GroupWorker, ConfluentGroupWorker, CopyWorker)
 """Kafka 3.9 has no groups of KIP-848 with ZooKeeper."""
-MAX_KILLS = 8
 
 
 def wait_for_progress(run: Run) -> None:
@@ -24,21 +25,25 @@ def wait_for_progress(run: Run) -> None:
         run.wait_for(kind, 10, timeout_s=120)
 
 
-def kill_controllers(run: Run, kafka: set[int]) -> None:
-    """Kills the controller until brokers of both kinds have been it."""
-    kinds = set()
-    for _ in range(MAX_KILLS):
-        controller = run.cluster.controller_id()
-        if controller is not None:
-            kinds.add(controller in kafka)
-            if len(kinds) == 2:
-                return
-            run.cluster.kill(controller)
-            wait_for_progress(run)
-            run.cluster.start(controller)
-            run.cluster.wait_until_ready()
-            run.cluster.wait_until_in_sync()
-    pytest.fail(f"in {MAX_KILLS} elections every controller was of one kind")
+def move_the_controller(cluster: HistoryCluster, kafka: set[int]) -> None:
+    """Kills controllers of Kafka's, and starts them again when a broker of Penstock's controls."""
+    killed: list[int] = []
+    while (controller := wait_for_controller(cluster, killed)) in kafka:
+        cluster.kill(controller)
+        killed.append(controller)
+    assert killed, "the first controller is the broker that was started first, which is Kafka's"
+    for broker_id in killed:
+        cluster.start(broker_id)
+    cluster.wait_until_ready()
+    cluster.wait_until_in_sync()
+
+
+def wait_for_controller(cluster: HistoryCluster, killed: Sequence[int]) -> int:
+    deadline = time.monotonic() + 60
+    while (controller := cluster.controller_id()) is None or controller in killed:
+        assert time.monotonic() < deadline, f"no controller but {controller}"
+        time.sleep(0.1)
+    return controller
 
 
 @pytest.mark.long
@@ -50,7 +55,8 @@ def test_no_violations_when_brokers_of_both_kinds_fail(tmp_path: Path, kafka: se
         Run(cluster, 1, PRODUCERS, CLASSIC_CONSUMERS) as run,
     ):
         wait_for_progress(run)
-        kill_controllers(run, kafka)
+        move_the_controller(cluster, kafka)
+        wait_for_progress(run)
         for broker_id in BROKER_IDS:
             cluster.kill(broker_id)
             wait_for_progress(run)
