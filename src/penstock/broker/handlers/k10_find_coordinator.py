@@ -7,6 +7,7 @@ of share groups are not supported yet.
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.required_topic import require_topic
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.pacer import Pacer
 from penstock.broker.request import Request, Response
@@ -23,16 +24,6 @@ from penstock.security.acl import AclOperation, ResourceType
 _GROUP = 0
 _TRANSACTION = 1
 _SEVERAL_KEYS_VERSION = 4
-_TRANSIENT_ERRORS = frozenset(
-    (
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-    )
-)
-"""Errors that pass when more brokers have started, or when there is a controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +70,16 @@ async def _find(context: Context, request: Request, key_type: int, key: str) -> 
 async def _leader(context: Context, request: Request, key_type: int, key: str) -> int:
     if key_type == _GROUP:
         context.authorizer.require(request.session, AclOperation.DESCRIBE, ResourceType.GROUP, key)
-        await _ensure_topic(context.groups)
+        await require_topic(context.groups)
         return context.groups.coordinator_of(key)
     if key_type == _TRANSACTION:
         context.authorizer.require(
             request.session, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key
         )
-        await _ensure_topic(context.transactions)
+        await require_topic(context.transactions)
         return context.transactions.coordinator_of(key)
     raise KafkaError(
         ErrorCode.INVALID_REQUEST,
         f"coordinators of type {key_type} are not supported",
         remedy=f"use type {_GROUP} (a group) or {_TRANSACTION} (a transactional id)",
     )
-
-
-async def _ensure_topic(coordinator: GroupCoordinator | TransactionCoordinator) -> None:
-    """Creates the coordinator's topic; clients retry until there are brokers for its replicas."""
-    try:
-        await coordinator.ensure_topic()
-    except KafkaError as error:
-        if error.code not in _TRANSIENT_ERRORS:
-            raise
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message) from None

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from penstock.broker.coordinator.group_coordinator import GroupCoordinator
+from penstock.broker.coordinator.required_topic import require_topic
 from penstock.broker.coordinator.transaction_coordinator import TransactionCoordinator
 from penstock.broker.request import Request, Response
 from penstock.broker.security.request_authorizer import RequestAuthorizer
@@ -34,7 +35,7 @@ async def handle(context: Context, request: Request, body: AddOffsetsToTxnReques
         return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         # The transaction contains a partition of the groups' topic, which must exist to be ended.
-        await context.groups.ensure_topic()
+        await require_topic(context.groups)
     except KafkaError as error:
         return AddOffsetsToTxnResponse(error_code=error.code)
     return await context.transactions.send(request, body, name)
