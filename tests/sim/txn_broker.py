@@ -6,7 +6,7 @@ tasks, the cleaner, the logs and their recovery are the real ones.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from uuid import UUID
 
@@ -190,6 +190,7 @@ class SimBroker:
         self._config = BrokerConfig.from_properties(SETTINGS)
         self._image = ClusterImage()
         self._workers = Workers()
+        self._on_leading: Callable[[], None] | None = None
         self.logs = LogManager(
             disk,
             [FOLDER],
@@ -217,8 +218,12 @@ class SimBroker:
             assert not log_dir.load_errors, f"{log_dir}: {log_dir.load_errors}"
         self._assemble()
 
-    async def start(self) -> None:
-        """Serves requests when it returns."""
+    async def start(self, on_leading: Callable[[], None]) -> None:
+        """Serves requests when it returns.
+
+        Calls `on_leading` when it leads its partitions, before coordinators write to them.
+        """
+        self._on_leading = on_leading
         await self._register()
         await self._controller.elect()
         self._background_tasks.start()
@@ -241,7 +246,11 @@ class SimBroker:
         return SentRequests()
 
     async def apply_update(self, update: BrokerUpdate) -> UpdateResult:
-        return await self.broker.controller_requests.apply(update)
+        result = await self.broker.controller_requests.apply(update)
+        if self._on_leading is not None:
+            self._on_leading()
+            self._on_leading = None
+        return result
 
     def kill(self) -> None:
         """Kills the process: the kernel releases files and locks, and keeps written data.

@@ -113,11 +113,14 @@ class Simulation:
     async def _started(self, broker: SimBroker, incarnation: Incarnation) -> None:
         flushed = self._flushed
         broker.load()
-        await broker.start()
-        if flushed is None:
-            self.checks.killed(broker.logs)
-        else:
-            self.checks.power_cut(broker.logs, flushed, durable=self.durable)
+
+        def check_logs() -> None:
+            if flushed is None:
+                self.checks.killed(broker.logs)
+            else:
+                self.checks.power_cut(broker.logs, flushed, durable=self.durable)
+
+        await broker.start(check_logs)
         self._flushed = None
         self._up = self.network.server = Server(broker, incarnation)
         ends = {str(log.partition): log.log_end_offset for log in broker.logs}

@@ -118,6 +118,20 @@ def images(draw: st.DrawFn) -> ClusterImage:
     return image
 
 
+def make_older(image: ClusterImage, target: ClusterImage) -> None:
+    """Lowers the epochs of partitions to those of the target: brokers ignore older states."""
+    for key, record in list(image.partitions.items()):
+        newest = target.partitions.get(key)
+        if newest is not None:
+            leader_epoch, partition_epoch = min(_epochs(record), _epochs(newest))
+            older = replace(record, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+            image.apply([Put(older)])
+
+
+def _epochs(record: PartitionRecord) -> tuple[int, int]:
+    return record.leader_epoch, record.partition_epoch
+
+
 def content(image: ClusterImage) -> object:
     return image.brokers, image.topics, image.topic_names, image.partitions
 
@@ -127,6 +141,7 @@ def content(image: ClusterImage) -> object:
 def test_a_full_update_replaces_whatever_a_broker_knew(
     target: ClusterImage, known: ClusterImage
 ) -> None:
+    make_older(known, target)
     update = full_update(target, next(iter(target.brokers)))
     request, *_ = ControlRequests(target, "INTERNAL").of(update)
     assert isinstance(request, UpdateMetadataRequest)
@@ -146,6 +161,7 @@ def test_a_broker_that_gets_every_difference_has_the_image_of_the_controller(
     before: ClusterImage, data: st.DataObject
 ) -> None:
     target = data.draw(images())
+    make_older(before, target)
     target.brokers.setdefault(0, BrokerRecord(0, (), None, -1, {}, -1))
     before.brokers.setdefault(0, BrokerRecord(0, (), None, -1, {}, -1))
     records: list[Record] = [

@@ -54,15 +54,27 @@ def test_huge_lengths_allocate_no_memory(cls: type[Message]) -> None:
     for version in {cls.INFO.versions.low, cls.INFO.versions.high}:
         encoded = encode(full_message(cls, version), version)
         decoder(cls, version)
-        tracemalloc.start()
-        try:
-            for position in range(len(encoded)):
-                for huge in HUGE[version in cls.INFO.flexible]:
-                    _refused(cls, version, encoded[:position] + huge + encoded[position + 1 :])
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < ALLOWED_BYTES
+        huge_lengths = HUGE[version in cls.INFO.flexible]
+        damaged = [
+            encoded[:position] + huge + encoded[position + 1 :]
+            for position in range(len(encoded))
+            for huge in huge_lengths
+        ]
+        # Threads that earlier tests have started may allocate something too, but not every time.
+        peaks = (_peak_memory(cls, version, damaged) for _ in range(3))
+        assert any(peak < ALLOWED_BYTES for peak in peaks)
+
+
+def _peak_memory(cls: type[Message], version: int, messages: list[bytes]) -> int:
+    """Returns the bytes that decoding the messages allocates at most at one time."""
+    tracemalloc.start()
+    try:
+        for message in messages:
+            _refused(cls, version, message)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    return peak
 
 
 def _refused(cls: type[Message], version: int, data: bytes) -> bool:

@@ -246,7 +246,11 @@ class FaultNetwork:
     def _read(self, fd: int, size: int, position: int) -> bytes:
         return self._disk.pinned_file(fd).read_at(position, size)
 
-    def _preadv(self, fd: int, buffers: Sequence[WritableBuffer], position: int) -> int:
+    def _preadv(
+        self, fd: int, buffers: Sequence[WritableBuffer], position: int, flags: int = 0
+    ) -> int:
+        if flags and self.is_lucky(0.5):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))  # not in the page cache
         data = self._read(fd, len(buffers[0]), position)
         memoryview(buffers[0])[: len(data)] = data
         return len(data)
