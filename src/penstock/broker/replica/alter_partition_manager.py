@@ -61,8 +61,7 @@ class AlterPartitionManager:
         """
         self._unsent[proposal.key] = _Unsent(proposal, on_result)
         if self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(self._send_all())
-            self._sending.add_done_callback(self._stopped)
+            self._start()
 
     async def close(self) -> None:
         """Stops sending; proposals without a response are dropped."""
@@ -71,10 +70,19 @@ class AlterPartitionManager:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)
 
+    def _start(self) -> None:
+        self._sending = asyncio.get_running_loop().create_task(self._send_all())
+        self._sending.add_done_callback(self._stopped)
+
     def _stopped(self, task: "asyncio.Task[None]") -> None:
         self._sending = None
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             logger.error("ISR changes cannot be sent", exc_info=error)
+        if self._unsent:
+            # Submitted after the task had found nothing more to send, and before this call.
+            self._start()
 
     async def _send_all(self) -> None:
         while self._unsent:

@@ -241,3 +241,22 @@ def test_proposals_are_sent_again_after_an_unexpected_error(
 
     run(test)
     assert "a bug" in caplog.text
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_proposal_is_sent_whenever_the_last_request_ends(turns: int) -> None:
+    """Also between the end of the sending task and its callback."""
+
+    async def test(controller: Controller) -> None:
+        controller.submit(proposal_of("a", 0))
+        await controller.request()
+        controller._response.set_result(committed(controller.requests[0]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        controller.submit(proposal_of("a", 1))
+        async with asyncio.timeout(10):
+            while len(controller.requests) < 2:
+                await asyncio.sleep(0)
+        assert await controller.request() == [("a", 1)]
+
+    run(test)
