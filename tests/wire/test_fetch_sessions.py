@@ -221,3 +221,23 @@ def test_older_versions_have_no_sessions(
     response = client.request(fetch_request({topic: {0: 0}}, session=(0, 0)), version)
     assert response.session_id == 0
     assert session_count(broker) == 0
+
+
+def test_a_topic_that_was_unknown_when_the_session_began(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """A broker that has just started learns its topics after the first fetch."""
+    topic_ids = [make_topic(client, f"learned-{number}", 1) for number in range(2)]
+    for number in range(2):
+        produce_values(client, f"learned-{number}", b"a")
+    names = broker.call(lambda inside: [inside.image.topic_names.pop(key) for key in topic_ids])
+    offsets: dict[str | UUID, dict[int, int]] = {topic_id: {0: 0} for topic_id in topic_ids}
+    response = client.request(fetch_request(offsets, session=(0, 0)), 18)
+    errors = {key: data.error_code for key, data in partitions_of(response).items()}
+    assert errors == {(topic_id, 0): ErrorCode.UNKNOWN_TOPIC_ID for topic_id in topic_ids}
+    broker.call(lambda inside: inside.image.topic_names.update(zip(topic_ids, names, strict=True)))
+    session = (response.session_id, 1)
+    result = partitions_of(client.request(fetch_request({}, session=session), 18))
+    assert {key: values_in(data) for key, data in result.items()} == {
+        (topic_id, 0): [b"a"] for topic_id in topic_ids
+    }

@@ -196,9 +196,12 @@ class FetchReader:
                 until_pause = PARTITIONS_AT_ONCE
                 topic = None
             if partition.topic != topic:
-                topic = partition.topic
-                allowed = self._allows(topic)
-                hosted = self._context.replicas.by_topic.get(topic, {})
+                if not partition.topic:
+                    # This broker did not know the topic id when the session began.
+                    partition.topic = self._context.image.topic_names.get(partition.topic_id, "")
+                topic = partition.topic or None  # each topic without a name is looked up
+                allowed = self._allows(partition.topic)
+                hosted = self._context.replicas.by_topic.get(partition.topic, {})
             remaining = room - total
             if incremental and remaining <= 0 < total:
                 break
@@ -209,7 +212,7 @@ class FetchReader:
                 changes.partitions.setdefault(partition.key, partition)
             try:
                 if not allowed:
-                    raise self._authorization_error(topic)
+                    raise self._authorization_error(partition.topic)
                 if changes is not None:
                     log = self._log_of_caught_up(partition, replica)
                     if log is not None:
