@@ -28,6 +28,7 @@ from tests.support.history.network import (
     ZOOKEEPER_PORT,
     Network,
 )
+from tests.support.history.process_end import end_process
 
 T = TypeVar("T")
 
@@ -114,13 +115,7 @@ class PenstockProcess:
         self._process.send_signal(number)
 
     def end(self, number: signal.Signals, timeout_s: float = 60.0) -> None:
-        self.send_signal(signal.SIGCONT)
-        self.send_signal(number)
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, number, timeout_s)
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
             with suppress(BrokenPipeError):

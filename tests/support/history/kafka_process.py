@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.history.process_end import end_process
 from tests.support.kafka.broker import JAVA_DIRECTORY, KafkaParts
 
 _STARTED = b"[KafkaServer id="
@@ -54,10 +55,4 @@ class KafkaProcess:
 
     def end(self, number: signal.Signals, timeout_s: float = 60.0) -> None:
         """Ends the process with a signal, or kills it after the timeout."""
-        self.send_signal(signal.SIGCONT)
-        self.send_signal(number)
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end_process(self._process, number, timeout_s)
