@@ -46,14 +46,22 @@ class Death(NamedTuple):
 class DyingBroker:
     """A broker that a forge has started."""
 
-    def __init__(self, pid: int, address: tuple[str, int], forge: "BrokerForge") -> None:
+    def __init__(
+        self,
+        pid: int | None,
+        address: tuple[str, int] | None,
+        forge: "BrokerForge",
+        status: int | None = None,
+    ) -> None:
         self.pid = pid
         self.address = address
         self._forge = forge
-        self.status: int | None = None
+        self.status = status
         """The exit status; negative for a signal."""
 
     def connect(self) -> WireClient:
+        if self.address is None:
+            raise ConnectionRefusedError("the broker died before it listened")
         return WireClient(self.address)
 
     def wait(self) -> int:
@@ -64,7 +72,7 @@ class DyingBroker:
 
     def kill(self) -> None:
         """Kills the broker unless it has exited."""
-        if self.status is None:
+        if self.status is None and self.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             self.wait()
@@ -95,15 +103,19 @@ class BrokerForge:
     ) -> DyingBroker:
         """Starts a broker with its data in `directory`, which logs to `broker.log` there.
 
-        The previous broker must have exited.
+        The previous broker must have exited. A broker that reaches its last append before it
+        listens, because it completes transactions of its predecessor, has no address.
         """
         job = {"directory": str(directory), "settings": dict(settings or {}), "death": death}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        pid, _, port = self.read_line().partition(" ")
-        assert port, f"the broker did not start: {(directory / 'broker.log').read_text()}"
-        return DyingBroker(int(pid), ("127.0.0.1", int(port)), self)
+        first, _, port = self.read_line().partition(" ")
+        if port:
+            return DyingBroker(int(first), ("127.0.0.1", int(port)), self)
+        log = (directory / "broker.log").read_text()
+        assert int(first) == DIED, f"the broker did not start: {log}"
+        return DyingBroker(None, None, self, status=DIED)
 
     def read_line(self) -> str:
         assert self._process.stdout is not None
