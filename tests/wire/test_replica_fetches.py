@@ -160,6 +160,42 @@ def test_an_offset_outside_of_the_log_says_nothing_about_the_follower(
         assert topic.call(lambda replica: replica.partition.followers[7].log_end_offset) == -1
 
 
+def test_an_offset_above_the_log_end_is_refused_after_the_followers_have_fetched(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """C1: a leader that does not know of its successor must not have consumers reset."""
+
+    def fetch() -> int:
+        return int(fetch_partition(client, topic.name, 9).error_code)
+
+    with (
+        replicated_topic(broker, client, "above") as topic,
+        topic.follower(7) as first,
+        topic.follower(8) as second,
+    ):
+        produce(client, topic, b"a")
+        for follower in (first, second, first, second):
+            assert fetch() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert follower.fetch(1).error_code == ErrorCode.NONE
+        assert fetch() == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert fetch() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        topic.set_state(isr=(topic.leader_id,))
+        assert fetch() == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_offset_above_the_log_end_makes_followers_fetch(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    with replicated_topic(broker, client, "above-waits") as topic, topic.follower(7) as follower:
+        produce(client, topic, b"a")
+        commit(topic, 1)
+        waiting = waiting_follower(follower, 1)
+        assert waiting.is_waiting()
+        code = fetch_partition(client, topic.name, 9).error_code
+        assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert waiting.result().error_code == ErrorCode.NONE
+
+
 # --- waiting
 
 

@@ -17,6 +17,7 @@ class FollowerState:
     __slots__ = (
         "broker_epoch",
         "broker_id",
+        "fetches",
         "last_caught_up_ms",
         "last_fetch_leader_end_offset",
         "last_fetch_ms",
@@ -26,6 +27,8 @@ class FollowerState:
 
     def __init__(self, broker_id: int) -> None:
         self.broker_id = broker_id
+        self.fetches = 0
+        """Counted while this broker leads."""
         self.log_end_offset = UNKNOWN_OFFSET
         """The follower has all records below this offset."""
         self.log_start_offset = UNKNOWN_OFFSET
@@ -67,6 +70,7 @@ class FollowerState:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.fetches += 1
         self.log_end_offset = fetch_offset
         self.log_start_offset = log_start_offset
         self.last_fetch_leader_end_offset = max(

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicId, TopicPartition
 from penstock.replication.follower_state import UNKNOWN_OFFSET, FollowerState
+from penstock.replication.leader_confirmation import LeaderConfirmation
 
 NO_LEADER: Final = -1
 
@@ -78,6 +79,7 @@ class Partition:
     """The replication state of a partition with a local replica."""
 
     __slots__ = (
+        "_confirmation",
         "adding",
         "epoch_start_offset",
         "followers",
@@ -116,6 +118,7 @@ class Partition:
         """The proposal whose outcome is not known."""
         self.maximal_isr: frozenset[int] = frozenset()
         """Every replica that is in the committed ISR or in a pending expansion of it."""
+        self._confirmation: LeaderConfirmation | None = None
 
     # --- states from the controller
 
@@ -192,6 +195,22 @@ class Partition:
                 return ErrorCode.FENCED_LEADER_EPOCH
             return ErrorCode.UNKNOWN_LEADER_EPOCH
         return ErrorCode.NONE
+
+    def confirm_leader(self, offset: int, now_ms: int) -> bool:
+        """Returns whether this leader may report that its log ends before an offset.
+
+        False means that it may have been replaced without knowing it yet.
+        """
+        fetches = {
+            broker_id: follower.fetches
+            for broker_id, follower in self.followers.items()
+            if broker_id in self.maximal_isr
+        }
+        if not fetches:
+            return True
+        if self._confirmation is None:
+            self._confirmation = LeaderConfirmation()
+        return self._confirmation.confirm(offset, self.leader_epoch, fetches, now_ms)
 
     # --- ISR
 

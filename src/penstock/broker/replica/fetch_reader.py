@@ -428,15 +428,8 @@ class FetchReader:
             log = replica.leader_log(partition.leader_epoch, to_read=not self.is_follower)
         else:
             log = replica.readable_log(partition.leader_epoch)
-            if partition.fetch_offset > log.log_end_offset and not replica.partition.is_leader:
-                # The consumer must not take a follower that lags for a log that has lost records:
-                # it would reset its offset.
-                raise KafkaError(
-                    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                    f"this follower of {replica.partition.key} has not replicated offset "
-                    f"{partition.fetch_offset} yet",
-                    remedy="refresh the metadata and fetch from the leader",
-                )
+        if partition.fetch_offset > log.log_end_offset and not self.is_follower:
+            self._check_log_end(replica, partition.fetch_offset)
         follower = self._follower(partition, replica) if self.is_follower else None
         if self._is_converted:
             down_conversion.check_topic(self._context.config, self._context.image, partition.topic)
@@ -484,6 +477,28 @@ class FetchReader:
             records=read.records or b"",
         )
         return data, read.size
+
+    def _check_log_end(self, replica: Replica, offset: int) -> None:
+        """Raises NOT_LEADER_OR_FOLLOWER if another replica may have an offset above this log's end.
+
+        A consumer must not take a replica that lags for a log that has lost records: it would reset
+        its position.
+        """
+        partition = replica.partition
+        if not partition.is_leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"this follower of {partition.key} has not replicated offset {offset} yet",
+                remedy="refresh the metadata and fetch from the leader",
+            )
+        if not partition.confirm_leader(offset, self._context.clock.monotonic_ms()):
+            replica.wake_followers()
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"the log of {partition.key} ends before offset {offset}, and another replica may "
+                "have been elected",
+                remedy="refresh the metadata and retry",
+            )
 
     def _error_data(self, partition: CachedPartition, error: KafkaError) -> FetchPartitionData:
         code = error.code

@@ -306,6 +306,10 @@ class Replica:
     def complete_delayed_fetches(self) -> None:
         self.delayed_fetches.complete_all()
         self.delayed_committed_fetches.complete_all()
+        self.wake_followers()
+
+    def wake_followers(self) -> None:
+        """Completes the fetches of followers, so that they fetch again."""
         self.delayed_follower_fetches.complete_all()
         for watch in self.follower_watches:
             watch.on_state_changed()

@@ -1,5 +1,6 @@
 """The buffer of completed fetches between the loop that fetches and the thread that polls."""
 
+import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from penstock.core.ids import TopicPartition
 
 if TYPE_CHECKING:
     from penstock.records.arrow import ArrowDecoder
+
+logger = logging.getLogger(__name__)
 
 
 class FetchBuffer:
@@ -156,6 +159,7 @@ class FetchBuffer:
                 # A follower may be behind: the leader decides.
                 return
             if self._subscriptions.has_default_reset:
+                logger.info("%s: offset %d is out of range", partition, offset)
                 self._subscriptions.request_offset_reset_if_assigned(partition)
                 return
             raise OffsetOutOfRangeError(
