@@ -107,7 +107,7 @@ def test_only_brokers_may_change_the_nodes_and_read_credentials(
 
 def test_a_certificate_of_another_host_is_refused(secure_server: SecureServer) -> None:
     settings = secure_server.settings(
-        connect=f"127.0.0.1:{secure_server.secure_port}", connection_timeout_ms="500"
+        connect=f"127.0.0.1:{secure_server.secure_port}", connection_timeout_ms="2000"
     )
     with pytest.raises(StoreUnavailableError, match="certificate verify failed"):
         open_store(settings)
