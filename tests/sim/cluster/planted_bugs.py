@@ -78,7 +78,9 @@ def _no_wait() -> AbstractContextManager[object]:
 
 @BUGS.plant("the leader does not detect a log that differs", 5)
 def _undetected_divergence() -> AbstractContextManager[object]:
-    return patch("penstock.broker.replica.fetch_reader._divergence", lambda log, partition: None)
+    return patch(
+        "penstock.broker.replica.partition_reader._divergence", lambda log, partition: None
+    )
 
 
 @BUGS.plant("the ISR shrinks before the controller has committed it", 11)

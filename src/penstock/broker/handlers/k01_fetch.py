@@ -13,18 +13,13 @@ from penstock.broker.metadata.leader_endpoints import add_fetch_endpoints
 from penstock.broker.pacer import Pacer, Steps, chunks, run_to_end
 from penstock.broker.replica import down_conversion
 from penstock.broker.replica.down_conversion import DownConversion
-from penstock.broker.replica.fetch_reader import (
-    NOTHING_READ,
-    FetchReader,
-    NeedsDisk,
-    ReaderContext,
-    Ready,
-)
+from penstock.broker.replica.fetch_reader import NOTHING_READ, FetchReader, NeedsDisk, Ready
 from penstock.broker.replica.fetch_sessions import (
     PARTITIONS_AT_ONCE,
     FetchContext,
     FetchSessionCache,
 )
+from penstock.broker.replica.partition_reader import ReaderContext
 from penstock.broker.replica.replica import Replica
 from penstock.broker.request import DelayedResponse, HandlerResult, Request, Response
 from penstock.broker.workers import Workers
