@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from penstock.broker.broker import Broker
 from penstock.controller.broker_updates import PartitionUpdate
-from penstock.controller.control_requests import FULL
+from penstock.controller.control_requests import FULL, ControlRequest
 from penstock.core.ids import TopicPartition
 from penstock.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from penstock.protocol.messages.stop_replica import (
@@ -16,6 +16,7 @@ from penstock.protocol.messages.stop_replica import (
     StopReplicaRequest,
     StopReplicaTopicState,
 )
+from penstock.protocol.messages.update_metadata import UpdateMetadataRequest
 from tests.support.broker.faults import watching
 from tests.support.broker.in_process import RunningBroker
 from tests.support.cluster.brokers import running_member
@@ -89,3 +90,43 @@ def test_a_late_update_ends_no_leadership(broker: RunningBroker) -> None:
 
     broker.wait(apply)
     assert changes == [([key], []), ([key], [])]
+
+
+_STOPPED = StopReplicaTopicState("recreated", [StopReplicaPartitionState(0, -2, True)])
+
+
+@pytest.mark.parametrize(
+    ("late_request", "version"),
+    [
+        (StopReplicaRequest(topic_states=[_STOPPED]), 4),
+        (LeaderAndIsrRequest(type=FULL), 7),
+        (UpdateMetadataRequest(type=FULL), 8),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_late_request_that_was_sent_again_on_another_connection_is_refused(
+    tmp_path: Path, late_request: ControlRequest, version: int
+) -> None:
+    """It may concern a topic that has been deleted and created again since."""
+    key = TopicPartition("recreated", 0)
+    with (
+        running_member(tmp_path) as broker,
+        broker.connect() as older,
+        broker.connect() as newer,
+    ):
+        make_topic(older, key.topic)
+        late_request.controller_epoch = epoch = broker.call(lambda b: b.image.controller_epoch)
+        assert newer.request(StopReplicaRequest(controller_epoch=epoch), 4).error_code == 0
+        with pytest.raises(ConnectionError):
+            older.request(late_request, version)
+        assert broker.call(lambda b: b.logs.get(key)) is not None
+        assert broker.call(lambda b: key.topic in b.replicas.by_topic)
+        assert broker.call(lambda b: key in b.image.partitions)
+        assert newer.request(late_request, version).error_code == 0
+        assert not broker.call(
+            lambda b: (
+                b.logs.get(key) is not None
+                and key.topic in b.replicas.by_topic
+                and key in b.image.partitions
+            )
+        )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import count
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
@@ -13,6 +14,8 @@ from penstock.controller.metadata import SecurityProtocol
 from penstock.protocol.api_key import ApiKey
 from penstock.protocol.fields import Message
 from penstock.security.principal import ANONYMOUS, Principal
+
+_next_number = count(1).__next__
 
 
 @dataclass(slots=True)
@@ -33,6 +36,8 @@ class Session:
     """The state of the SASL login; None on a listener without SASL."""
     close_callbacks: set[Callable[[], None]] = field(default_factory=set)
     """Called when the connection has closed, for requests that wait in a purgatory."""
+    number: int = field(default_factory=_next_number)
+    """Higher for connections that were accepted later."""
 
 
 class Request(Struct, gc=False):

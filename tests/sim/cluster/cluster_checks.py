@@ -108,6 +108,20 @@ def unsettled(
                     return problem
                 if assignment.is_reassigning:
                     return f"{key} is being reassigned"
+    return _outdated_topics(brokers, {r.topic: r for r in records if isinstance(r, TopicRecord)})
+
+
+def _outdated_topics(brokers: Mapping[int, SimBroker], topics: Mapping[str, TopicRecord]) -> str:
+    """Compares what brokers know of topics, which may have been deleted and created again."""
+    ids = {name: topic.topic_id for name, topic in topics.items()}
+    for broker in brokers.values():
+        known = {name: topic.topic_id for name, topic in broker.app.broker.image.topics.items()}
+        if known != ids:
+            return f"broker {broker.broker_id} knows the topics {known}, there are {ids}"
+        for replica in broker.app.broker.replicas:
+            topic = replica.partition.key.topic
+            if {replica.partition.topic_id, replica.log.topic_id} != {ids.get(topic)}:
+                return f"broker {broker.broker_id} has a replica of an earlier topic {topic}"
     return ""
 
 
@@ -145,9 +159,6 @@ def _problem(
         return f"{key} has an open transaction"
     if set(leader.partition.isr) != set(replicas):
         return f"the leader of {key} has the ISR {leader.partition.isr}"
-    if key.topic[0] == "x":
-        # Created again: a late request may have replaced its metadata by that of the deleted one.
-        return ""
     for broker in brokers.values():
         known = broker.app.broker.image.partitions.get(key)
         if known is None or known.leader != state.leader:

@@ -43,6 +43,9 @@ class Connection:
         """When the last request arrives, and the last response."""
         self.is_lost = False
         """Whether all further messages are lost, although nobody is notified of it."""
+        self.session = Session(
+            "PLAINTEXT", SecurityProtocol.PLAINTEXT, "10.0.0.9", "simulated", lambda reason: None
+        )
 
 
 class SimNetwork:
@@ -175,7 +178,7 @@ class SimNetwork:
 
         async def respond() -> None:
             try:
-                response = await handle(broker, ApiKey(key), version, data)
+                response = await handle(broker, connection.session, ApiKey(key), version, data)
             except CloseConnectionError:
                 self._send(target, source, connection, 1, lambda: _fail(future))
                 return
@@ -189,11 +192,10 @@ class SimNetwork:
         self._loop.create_task(respond())
 
 
-async def handle(broker: SimBroker, key: ApiKey, version: int, data: bytes) -> Message:
+async def handle(
+    broker: SimBroker, session: Session, key: ApiKey, version: int, data: bytes
+) -> Message:
     """Handles a request like the dispatcher: an error becomes the response of its API."""
-    session = Session(
-        "PLAINTEXT", SecurityProtocol.PLAINTEXT, "10.0.0.9", "simulated", lambda reason: None
-    )
     request = Request(session, key, version, 1, "simulated", 100)
     body, _ = decode(api(key).request, version, bytearray(data))
     try:

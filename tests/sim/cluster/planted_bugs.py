@@ -203,10 +203,15 @@ def _obeyed_zombie() -> AbstractContextManager[object]:
         return update(self, **state)
 
     stack = ExitStack()
-    stack.enter_context(patch.object(ControllerRequests, "_check", lambda self, request: None))
+    stack.enter_context(patch.object(ControllerRequests, "_check", lambda *arguments: None))
     stack.enter_context(patch.object(ReplicaManager, "_is_newer", lambda self, update: True))
     stack.enter_context(patch.object(Partition, "update", update_always))
     return stack
+
+
+@BUGS.plant("a request that the controller has sent again is obeyed later", 4207)
+def _obeyed_late_request() -> AbstractContextManager[object]:
+    return patch.object(ControllerRequests, "_check_connection", lambda *arguments: None)
 
 
 @BUGS.plant("the controller accepts ISR changes of former leaders", 82)

@@ -26,7 +26,7 @@ class Context:
 async def handle(context: Context, request: Request, body: LeaderAndIsrRequest) -> Response:
     context.authorizer.require(request.session, AclOperation.CLUSTER_ACTION)
     try:
-        result = await context.controller_requests.leader_and_isr(body)
+        result = await context.controller_requests.leader_and_isr(body, request.session)
     except KafkaError as error:
         return LeaderAndIsrResponse(error_code=error.code)
     errors = [

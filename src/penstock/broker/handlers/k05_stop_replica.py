@@ -23,7 +23,7 @@ class Context:
 async def handle(context: Context, request: Request, body: StopReplicaRequest) -> Response:
     context.authorizer.require(request.session, AclOperation.CLUSTER_ACTION)
     try:
-        result = await context.controller_requests.stop_replica(body)
+        result = await context.controller_requests.stop_replica(body, request.session)
     except KafkaError as error:
         return StopReplicaResponse(error_code=error.code)
     return StopReplicaResponse(

@@ -22,7 +22,7 @@ class Context:
 async def handle(context: Context, request: Request, body: UpdateMetadataRequest) -> Response:
     context.authorizer.require(request.session, AclOperation.CLUSTER_ACTION)
     try:
-        await context.controller_requests.update_metadata(body)
+        await context.controller_requests.update_metadata(body, request.session)
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
     return UpdateMetadataResponse()

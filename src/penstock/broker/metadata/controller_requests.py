@@ -3,14 +3,21 @@
 Updates come from the controller in this process, or as LeaderAndIsr, UpdateMetadata and StopReplica
 requests of another broker. They are applied one at a time and in their order: replicas first, so
 that clients find the new leaders in the metadata only when they lead.
+
+A controller sends one request at a time, and again on a new connection if there is no response. The
+first one may arrive later than others that were sent after it, when it would undo them: delete the
+replica of a topic that was created again, for example. So requests of a controller are refused on
+connections that are older than one that it has used.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
+from penstock.broker.errors import CloseConnectionError
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.replica.replica_manager import ReplicaManager
+from penstock.broker.request import Session
 from penstock.broker.workers import Workers
 from penstock.cluster.store import MetadataStore
 from penstock.controller.broker_updates import BrokerUpdate, metadata_changes
@@ -58,6 +65,8 @@ class ControllerRequests:
         """Set with the first metadata: before it, clients would take the cluster for empty."""
         self._controller_epoch = 0
         """The highest epoch of a controller that has sent an update."""
+        self._connection = 0
+        """The newest connection on which that controller has sent a request."""
         self._metadata = metadata
         self._replicas = replicas
         self._store = store
@@ -65,23 +74,27 @@ class ControllerRequests:
         self._lock = asyncio.Lock()
 
     async def apply(self, update: BrokerUpdate) -> UpdateResult:
-        """Applies an update of the controller in this process."""
+        """Applies an update of the controller in this process, unless it has been replaced."""
         async with self._lock:
+            if update.controller_epoch < self._controller_epoch:
+                return UpdateResult({}, {})
             return await self._apply(update)
 
-    async def leader_and_isr(self, request: LeaderAndIsrRequest) -> UpdateResult:
+    async def leader_and_isr(self, request: LeaderAndIsrRequest, session: Session) -> UpdateResult:
         """Creates and updates replicas. Raises KafkaError if the controller is not current."""
         async with self._lock:
-            self._check(request)
+            self._check(request, session)
             size = sum(len(topic.partition_states) for topic in request.topic_states)
             update = await self._convert(size, lambda: update_of_leader_and_isr(request))
             await self._read_settings(partition.record.topic for partition in update.partitions)
             return await self._apply(update)
 
-    async def update_metadata(self, request: UpdateMetadataRequest) -> UpdateResult:
+    async def update_metadata(
+        self, request: UpdateMetadataRequest, session: Session
+    ) -> UpdateResult:
         """Updates the metadata. Raises KafkaError if the controller is not current."""
         async with self._lock:
-            self._check(request)
+            self._check(request, session)
             size = sum(len(topic.partition_states) for topic in request.topic_states)
             image = self._metadata.image
             update = await self._convert(size, lambda: update_of_update_metadata(request, image))
@@ -89,14 +102,17 @@ class ControllerRequests:
             self.has_metadata.set()
             return result
 
-    async def stop_replica(self, request: StopReplicaRequest) -> UpdateResult:
+    async def stop_replica(self, request: StopReplicaRequest, session: Session) -> UpdateResult:
         """Stops replicas. Raises KafkaError if the controller is not current."""
         async with self._lock:
-            self._check(request)
+            self._check(request, session)
             return await self._apply(update_of_stop_replica(request))
 
-    def _check(self, request: ControlRequest) -> None:
-        """Raises KafkaError for an old controller, or a registration before the current one."""
+    def _check(self, request: ControlRequest, session: Session) -> None:
+        """Raises KafkaError for an old controller, or a registration before the current one.
+
+        Raises CloseConnectionError for a request that has been sent again on another connection.
+        """
         if -1 < request.broker_epoch < self.broker_epoch:
             raise KafkaError(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -109,6 +125,16 @@ class ControllerRequests:
                 f"broker {request.controller_id} was the controller in epoch "
                 f"{request.controller_epoch}, the current epoch is {self._controller_epoch}",
             )
+        self._check_connection(request, session)
+
+    def _check_connection(self, request: ControlRequest, session: Session) -> None:
+        is_same_controller = request.controller_epoch == self._controller_epoch
+        if is_same_controller and session.number < self._connection:
+            raise CloseConnectionError(
+                f"the request of controller {request.controller_id} is late: it has sent others "
+                "on a newer connection"
+            )
+        self._connection = session.number
 
     async def _apply(self, update: BrokerUpdate) -> UpdateResult:
         self._controller_epoch = max(self._controller_epoch, update.controller_epoch)
