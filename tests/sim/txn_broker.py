@@ -158,14 +158,14 @@ class _Markers(TransactionMarkers):
         return await super().write(marker, sorted(partitions))
 
     async def _write(
-        self, marker: WritableTxnMarker, partition: TopicPartition
+        self, marker: WritableTxnMarker, partition: TopicPartition, flush_deadline: float
     ) -> tuple[TopicPartition, ErrorCode]:
         faults = self.faults
         if faults.strikes(faults.marker):
             await asyncio.sleep(faults.random.randrange(2_000) / 1000)
         if faults.strikes(faults.marker):
             return partition, ErrorCode.NOT_LEADER_OR_FOLLOWER
-        written = await super()._write(marker, partition)
+        written = await super()._write(marker, partition, flush_deadline)
         if faults.strikes(faults.marker):
             return partition, ErrorCode.REQUEST_TIMED_OUT
         return written

@@ -26,6 +26,10 @@ _PARTITIONS_AT_ONCE = 50
 _REPLICATION_TIMEOUT_S = 30.0
 """How long a marker waits for the followers before its coordinator writes it again."""
 
+FLUSH_TIMEOUT_S = 5.0
+"""How long the markers of a request wait for the disks: others, of any transaction, wait behind
+them."""
+
 _NO_FLUSH = 2**63 - 1
 """The value of `flush.messages` of a log that is not flushed after appends."""
 
@@ -76,25 +80,47 @@ class TransactionMarkers:
         self, marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Writes markers to these partitions; returns the error of each."""
+        flush_deadline = asyncio.get_running_loop().time() + FLUSH_TIMEOUT_S
+        return await self.write_until(flush_deadline, marker, partitions)
+
+    async def write_until(
+        self,
+        flush_deadline: float,
+        marker: WritableTxnMarker,
+        partitions: Iterable[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Like `write`, for several markers of one request, which have a deadline in common.
+
+        Those that are not durable then, on the clock of the loop, get REQUEST_TIMED_OUT: their
+        coordinator writes them again.
+        """
         errors: dict[TopicPartition, ErrorCode] = {}
         async for targets in self._pacer.each(chunks(list(partitions), _PARTITIONS_AT_ONCE)):
             errors.update(
-                await asyncio.gather(*(self._write(marker, target) for target in targets))
+                await asyncio.gather(
+                    *(self._write(marker, target, flush_deadline) for target in targets)
+                )
             )
         return errors
 
     async def _write(
-        self, marker: WritableTxnMarker, partition: TopicPartition
+        self, marker: WritableTxnMarker, partition: TopicPartition, flush_deadline: float
     ) -> tuple[TopicPartition, ErrorCode]:
         try:
             replica = self._replicas.find(*partition)
-            replica.leader_log()
+            log = replica.leader_log()
+            if self._log_flusher.running_s(log) > FLUSH_TIMEOUT_S / 2:
+                # Its disk may hang: each attempt would add a marker and wait as long again.
+                return partition, ErrorCode.REQUEST_TIMED_OUT
             info = self._append(marker, partition, replica)
             if info.needs_flush:
                 # Otherwise the coordinator would complete a transaction whose marker may be lost.
-                await asyncio.shield(self._log_flusher.flush(replica.log))
+                async with asyncio.timeout_at(flush_deadline):
+                    await asyncio.shield(self._log_flusher.flush(replica.log))
             if replica.partition.followers:
                 return partition, await _replicated(replica, info.last_offset + 1)
+        except TimeoutError:
+            return partition, ErrorCode.REQUEST_TIMED_OUT
         except OSError as error:
             logger.error("cannot flush %s: %s", partition, error)
             return partition, ErrorCode.KAFKA_STORAGE_ERROR

@@ -4,10 +4,11 @@
 Coordinators send it, and Kafka's `kafka-transactions.sh abort` for a hanging transaction.
 """
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.broker.coordinator.transaction_markers import TransactionMarkers
+from penstock.broker.coordinator.transaction_markers import FLUSH_TIMEOUT_S, TransactionMarkers
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.replica_manager import ReplicaManager
 from penstock.broker.request import Request, Response
@@ -38,11 +39,12 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
     allowed = authorizer.allows_cluster(session, AclOperation.ALTER) or authorizer.allows_cluster(
         session, AclOperation.CLUSTER_ACTION
     )
+    flush_deadline = asyncio.get_running_loop().time() + FLUSH_TIMEOUT_S
     by_producer: dict[int, dict[TopicPartition, ErrorCode]] = {}
     async for marker in context.pacer.each(body.markers):
         written = by_producer.setdefault(marker.producer_id, {})
         if allowed:
-            written.update(await _write(context, marker))
+            written.update(await _write(context, marker, flush_deadline))
         else:
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             written.update(dict.fromkeys(_partitions(marker), code))
@@ -54,7 +56,9 @@ async def handle(context: Context, request: Request, body: WriteTxnMarkersReques
     )
 
 
-async def _write(context: Context, marker: WritableTxnMarker) -> dict[TopicPartition, ErrorCode]:
+async def _write(
+    context: Context, marker: WritableTxnMarker, flush_deadline: float
+) -> dict[TopicPartition, ErrorCode]:
     errors: dict[TopicPartition, ErrorCode] = {}
     hosted: dict[TopicPartition, None] = {}
     async for key in context.pacer.each(_partitions(marker)):
@@ -64,7 +68,7 @@ async def _write(context: Context, marker: WritableTxnMarker) -> dict[TopicParti
             hosted[key] = None
         else:
             errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    errors.update(await context.txn_markers.write(marker, hosted))
+    errors.update(await context.txn_markers.write_until(flush_deadline, marker, hosted))
     return errors
 
 

@@ -119,6 +119,11 @@ class LogFlusher:
                     )
                 )
 
+    def running_s(self, log: Log) -> float:
+        """Returns for how long the flush of a log has been running; 0 if there is none."""
+        started = self._started.get(log)
+        return 0.0 if started is None else asyncio.get_running_loop().time() - started
+
     @property
     def running_logs(self) -> list[Log]:
         """The logs that are being flushed."""
