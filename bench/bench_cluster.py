@@ -122,9 +122,14 @@ def leaders(client: Client, topic_names: Sequence[str]) -> list[PartitionLeader]
     topics = [MetadataRequestTopic(name=name) for name in topic_names]
     response = client.send_request(MetadataRequest(topics), 12, MetadataResponse)
     return [
-        PartitionLeader(topic.name or "", item.partition_index, item.leader_id, len(item.isr_nodes))
+        PartitionLeader(
+            topic.name or "",
+            partition.partition_index,
+            partition.leader_id,
+            len(partition.isr_nodes),
+        )
         for topic in response.topics
-        for item in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -163,7 +168,7 @@ def wait_for_leaders(cluster: Cluster, observers: Sequence[int], led_by: set[int
 
             def is_led(name: str, client: Client = client) -> bool:
                 current = leaders(client, [name])
-                found = {item.leader for item in current}
+                found = {partition.leader for partition in current}
                 return len(current) == COUNT // TOPICS and found <= led_by
 
             # One topic at a time: the metadata of all of them would be most of the work.
@@ -177,7 +182,7 @@ def wait_for_isrs(cluster: Cluster, observer: int) -> None:
         client.sock.settimeout(_DEADLINE_S)
 
         def are_in_sync(name: str) -> bool:
-            return all(item.isr == BROKERS for item in leaders(client, [name]))
+            return all(leader.isr == BROKERS for leader in leaders(client, [name]))
 
         for name in names():
             wait_until(partial(are_in_sync, name), "all replicas are in sync")
@@ -209,11 +214,14 @@ def fail_over(cluster: Cluster) -> tuple[float, int]:
         client.sock.settimeout(_DEADLINE_S)
         current = leaders(client, names())
         response = client.send_request(MetadataRequest([]), 12, MetadataResponse)
-    counts = Counter(item.leader for item in current)
+    counts = Counter(partition.leader for partition in current)
     killed = next(number for number in (2, 1, 0) if number != response.controller_id)
     others = [number for number in range(BROKERS) if number != killed]
-    moved = [item for item in current if item.leader == killed]
-    sample = {(item.topic, item.partition) for item in moved[:: max(1, len(moved) // SAMPLE)]}
+    moved = [partition for partition in current if partition.leader == killed]
+    sample = {
+        (partition.topic, partition.partition)
+        for partition in moved[:: max(1, len(moved) // SAMPLE)]
+    }
     started = time.monotonic()
     os.kill(cluster.pids()[killed], signal.SIGKILL)
     wait_for_leaders(cluster, others, set(others))

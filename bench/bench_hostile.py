@@ -144,11 +144,11 @@ def giant_requests(sizes: dict[ApiKey, int], default: int) -> Iterator[GiantRequ
 
 
 def measure(target: Target, kind: str, measures: list[Measure]) -> list[Row]:
-    latencies = sorted(latency for item in measures for latency in item.latencies_ms)
+    latencies = sorted(latency for measure in measures for latency in measure.latencies_ms)
     worst = sorted(measures, key=lambda item: -item.stall_ms)
-    for item in worst[:8]:
-        p99 = _p99(item.latencies_ms)
-        print(f"    {item.stall_ms:8.1f} ms stall, canary p99 {p99:8.1f} ms  {item.title}")
+    for measure in worst[:8]:
+        p99 = _p99(measure.latencies_ms)
+        print(f"    {measure.stall_ms:8.1f} ms stall, canary p99 {p99:8.1f} ms  {measure.title}")
     return [
         at_most(f"canary p99, {kind}", _p99(latencies), "ms", CANARY_MS),
         Row(f"canary max, {kind}", max(latencies), "ms"),
@@ -160,7 +160,7 @@ def measure(target: Target, kind: str, measures: list[Measure]) -> list[Row]:
 
 
 def _median(measures: list[Measure]) -> float:
-    return statistics.median(item.stall_ms for item in measures)
+    return statistics.median(measure.stall_ms for measure in measures)
 
 
 def _p99(latencies: list[float]) -> float:

@@ -55,7 +55,7 @@ def produce(broker: Server, client: Client) -> list[Row]:
         count = BATCHES // batches_in_each
         return cost(broker, lambda: client.pipelined(requests, responses, count, IN_FLIGHT))
 
-    of_spread = [client.produced(item) for item in spread]
+    of_spread = [client.produced(frame) for frame in spread]
     # The second batch of a partition is the first that its indexes take note of.
     first = cost(broker, lambda: client.pipelined(spread, of_spread, PARTITIONS, IN_FLIGHT))
     of_alone, of_together, of_large = (

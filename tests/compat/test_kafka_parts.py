@@ -57,10 +57,10 @@ def test_the_crashed_copy_has_no_clean_shutdown_file(
 
 @pytest.mark.parametrize("topic", PLAIN_TOPICS)
 def test_kafka_serves_what_it_accepted(topic: str, kafka_written_logs: KafkaWrittenLogs) -> None:
-    partitions = {item.where for item in kafka_written_logs.written if item.where.topic == topic}
+    partitions = {entry.where for entry in kafka_written_logs.written if entry.where.topic == topic}
     assert partitions
     for where in partitions:
-        accepted = [item.record for item in kafka_written_logs.written if item.where == where]
+        accepted = [entry.record for entry in kafka_written_logs.written if entry.where == where]
         assert kafka_written_logs.served[where].uncommitted == accepted
 
 
@@ -69,11 +69,11 @@ def test_aborted_records_are_not_served_to_read_committed(
     partition: int, kafka_written_logs: KafkaWrittenLogs
 ) -> None:
     where = TopicPartition("transactions", partition)
-    written = [item for item in kafka_written_logs.written if item.where == where]
+    written = [entry for entry in kafka_written_logs.written if entry.where == where]
     served = kafka_written_logs.served[where]
-    assert {item.outcome for item in written} == {"committed", "aborted"}
-    assert served.uncommitted == [item.record for item in written]
-    assert served.committed == [item.record for item in written if item.outcome == "committed"]
+    assert {entry.outcome for entry in written} == {"committed", "aborted"}
+    assert served.uncommitted == [entry.record for entry in written]
+    assert served.committed == [entry.record for entry in written if entry.outcome == "committed"]
     assert served.last_stable_offset == served.high_watermark == len(written) + 24
 
 
@@ -100,7 +100,7 @@ def test_kafka_compacted_all_but_the_active_segment(
 ) -> None:
     """S5: older records of a key exist only in the active segment."""
     where = TopicPartition(topic, 0)
-    written = [item.record for item in kafka_written_logs.written if item.where == where]
+    written = [entry.record for entry in kafka_written_logs.written if entry.where == where]
     served = kafka_written_logs.served[where].uncommitted
     assert len(served) < len(written) / 2
     newest: dict[bytes | None, KafkaRecord] = {record.key: record for record in written}
@@ -116,7 +116,9 @@ def test_offsets_for_timestamps_are_served(kafka_written_logs: KafkaWrittenLogs)
     assert len(responses) >= 6
     assert responses[0] == (0, served.uncommitted[0].timestamp)
     assert responses[max(responses)] is None
-    assert served.max_timestamp == max((item.offset, item.timestamp) for item in served.uncommitted)
+    assert served.max_timestamp == max(
+        (record.offset, record.timestamp) for record in served.uncommitted
+    )
 
 
 @pytest.mark.long
@@ -209,10 +211,10 @@ def test_dump_reads_the_old_formats(
     directory, written = old_format_logs
     dump = dump_log_segments(sorted(directory.glob("*/*.log")), "--print-data-log")
     assert dump.complaints == []
-    assert {item.where.topic for item in written} >= {"v0-none", "v0-lz4", "v1-gzip", "v1-snappy"}
-    for where in {item.where for item in written}:
+    assert {entry.where.topic for entry in written} >= {"v0-none", "v0-lz4", "v1-gzip", "v1-snappy"}
+    for where in {entry.where for entry in written}:
         lines = "\n".join(dump.files[directory / str(where) / f"{0:020}.log"])
-        values = [item.record.value for item in written if item.where == where]
+        values = [entry.record.value for entry in written if entry.where == where]
         assert len(values) == 111
         assert re.findall(r"payload: (.*)", lines) == [value.decode() for value in values if value]
 

@@ -37,7 +37,7 @@ def _open(
     shutil.copytree(directory / str(where), copied)
     log = load_log(OsDisk(), str(copied), where, config, ManualClock(written_at(copied)))
     log.update_high_watermark(log.log_end_offset)
-    return log, [item.record for item in written if item.where == where]
+    return log, [entry.record for entry in written if entry.where == where]
 
 
 def test_every_old_log_is_covered(old_format_logs: OldLogs) -> None:

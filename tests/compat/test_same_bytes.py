@@ -143,7 +143,7 @@ def test_a_follower_writes_kafkas_files(
 
 
 @pytest.mark.parametrize(
-    "where", [item for item in PARTITIONS if "snappy" not in item.topic], ids=str
+    "where", [partition for partition in PARTITIONS if "snappy" not in partition.topic], ids=str
 )
 def test_a_leader_writes_kafkas_files(
     where: TopicPartition, kafka_written_logs: KafkaWrittenLogs, tmp_path: Path

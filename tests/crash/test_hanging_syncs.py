@@ -170,7 +170,7 @@ def test_nothing_is_kept_of_clients_that_have_gone(monkeypatch: pytest.MonkeyPat
         await asyncio.sleep(5)
         assert broker.app._workers.memory.used == 0
         assert len(responses) > 50
-        assert not any(item._flushes or item._response for item in responses)
+        assert not any(response._flushes or response._response for response in responses)
         broker.release_hangs()
 
     machine.run(work)

@@ -193,8 +193,8 @@ class Consumer:
             for topic in result.topics:
                 topic_id = self.simulation.topics.topic_id(topic.name)
                 assert topic_id is not None
-                for item in topic.partitions:
-                    self._ready[topic_id, item.partition_index] = item.committed_offset
+                for partition in topic.partitions:
+                    self._ready[topic_id, partition.partition_index] = partition.committed_offset
             self._begin()
 
         self._request(OffsetFetchRequest(groups=[group]), 9, fetched)

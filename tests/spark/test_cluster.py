@@ -225,7 +225,7 @@ def wait_until_held(
     held = [json.loads(marker.read_text()) for marker in markers]
     half_staged = set(held[0]["ids"])
     wait_until(lambda: bool(staged_ids(rows) & half_staged), driver, errors)
-    return [item["pid"] for item in held]
+    return [row["pid"] for row in held]
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ def test_a_machine_and_an_executor_that_are_killed_during_tasks_lose_nothing(
         per_minute = rows_of(windows, "per_minute")
         assert staged_rows(windows) == 0
     sent = committed(broker.bootstrap_servers, "results")
-    result["sent"] = [json.loads(item.value or b"")["id"] for item in sent]
+    result["sent"] = [json.loads(record.value or b"")["id"] for record in sent]
     for name in HELD:
         assert sorted(result[name]) == list(range(RECORDS)), Counter(result[name]).most_common(3)
     expected = Counter((number // PER_MINUTE, number % PEOPLE) for number in range(RECORDS))

@@ -119,6 +119,6 @@ def test_dead_letters_of_a_sink_without_support_go_to_a_topic(
         consumer.assign([partition])
         consumer.seek(partition, 0)
         result = consumer.poll(10)
-        assert [item.value for item in result] == [b"bad"]
+        assert [record.value for record in result] == [b"bad"]
         assert dict(result[0].headers)["penstock.dlq.offset"] == b"1"
         assert not consumer.poll(0.2)

@@ -108,7 +108,7 @@ def test_a_signal_to_the_whole_group_in_the_middle_of_a_batch(
         else:
             (tmp_path / "go").touch()
         assert process.wait(PATIENCE_S) == code, (tmp_path / "err").read_text()
-        wait_until(lambda: not any(Path(f"/proc/{item}").exists() for item in started))
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -178,8 +178,8 @@ def test_a_stream_has_the_batches_of_sparks_own_source(
     for kind in ("kafka", "penstock"):
         frame = stream(spark, kind, filled, **options)
         batches, query = run_once(frame, tmp_path / kind)
-        ends = [json.loads(item.sources[0].endOffset) for item in query.recentProgress]
-        latest = [json.loads(item.sources[0].latestOffset) for item in query.recentProgress]
+        ends = [json.loads(progress.sources[0].endOffset) for progress in query.recentProgress]
+        latest = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
         for end in (*ends, *latest):
             end.pop("#penstock", None)
         result.append((ends, latest, [sorted(item, key=_place) for item in batches.non_empty]))

@@ -43,7 +43,7 @@ def test_versions(cli: Cli) -> None:
     """E4: what the broker serves, and what client and broker have in common."""
     [served] = cli.json("cluster", "versions")
     assert served["error"] is None
-    metadata = next(item for item in served["apis"] if item["name"] == "Metadata")
+    metadata = next(api for api in served["apis"] if api["name"] == "Metadata")
     assert (metadata["api_key"], metadata["min_version"]) == (3, 0)
     assert ["0", "3", "Metadata", "0", "13", "13"] in cli.rows(
         "cluster", "versions", "--broker", "0"
@@ -166,12 +166,12 @@ def test_a_partition_moves_to_another_directory(
 
     def where() -> list[str]:
         result = cli.json("log", "dirs", "--topic", "wander")
-        return [item["log_dir"] for item in result if item["partitions"]]
+        return [row["log_dir"] for row in result if row["partitions"]]
 
     def throttle() -> object:
         rate = "replica.alter.log.dirs.io.max.bytes.per.second"
         [result] = cli.json("config", "describe", "broker", "0")
-        return {item["name"]: item["value"] for item in result["settings"]}.get(rate)
+        return {row["name"]: row["value"] for row in result["settings"]}.get(rate)
 
     [here] = where()
     [there] = [directory for directory in directories if directory != here]
@@ -192,7 +192,7 @@ def test_files_are_dumped(cli: Cli, client: WireClient) -> None:
     make_topic(client, "dumped")
     send_batch(client, "dumped", batch_of(b"hello"))
     result = cli.json("log", "dirs", "--topic", "dumped")
-    [directory] = [item["log_dir"] for item in result if item["partitions"]]
+    [directory] = [row["log_dir"] for row in result if row["partitions"]]
     file = Path(directory) / "dumped-0" / "00000000000000000000.log"
     assert "payload: hello" in cli("log", "dump", str(file), "--print-data-log").stdout
 

@@ -16,7 +16,7 @@ def cli(broker: RunningBroker) -> Cli:
 def values(cli: Cli, kind: str, name: str, *options: str) -> dict[str, str]:
     [result] = cli.json("config", "describe", kind, name, *options)
     assert (result["kind"], result["name"]) == (kind, name)
-    return {item["name"]: item["value"] for item in result["settings"]}
+    return {row["name"]: row["value"] for row in result["settings"]}
 
 
 def test_settings_of_a_topic(cli: Cli, tmp_path: Path) -> None:

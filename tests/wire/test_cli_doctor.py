@@ -106,9 +106,7 @@ def doctor(address: str, *arguments: str, settings: tuple[str, ...] = ()) -> Dia
     result = Cli().attempt("doctor", address, *quick, *arguments, *options, "--json")
     output = json.loads(result.stdout)
     assert result.exit_code == (0 if output["ok"] else 1)
-    return Diagnosis(
-        output["ok"], {item["step"]: item for item in output["steps"]}, output["problem"]
-    )
+    return Diagnosis(output["ok"], {row["step"]: row for row in output["steps"]}, output["problem"])
 
 
 def diagnose_failure(

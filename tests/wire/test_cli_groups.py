@@ -44,8 +44,8 @@ def committed(
 def new_offsets(cli: Cli, group: str, *how: str, topic: str = "orders") -> list[int]:
     """What a dry run says."""
     result = cli.json("group", "reset-offsets", group, "--topic", topic, *how)
-    assert not any(item["executed"] for item in result)
-    return [item["new_offset"] for item in result]
+    assert not any(row["executed"] for row in result)
+    return [row["new_offset"] for row in result]
 
 
 def test_a_group_without_members(cli: Cli, client: WireClient) -> None:
@@ -182,7 +182,7 @@ def test_a_reset_is_executed_exported_and_brought_back(
 def test_a_group_that_does_not_exist_can_be_prepared(cli: Cli) -> None:
     cli("group", "reset-offsets", "new", "--topic", "orders", "--to-offset", "2", "--execute")
     assert [
-        item["current_offset"] for item in cli.json("group", "describe", "new")[0]["offsets"]
+        row["current_offset"] for row in cli.json("group", "describe", "new")[0]["offsets"]
     ] == [2, 0]
 
 

@@ -102,8 +102,8 @@ def test_json_is_copied_as_it_was(cli: Cli, broker: RunningBroker, topic: str) -
     cli("produce", topic, "-i", "json", stdin="".join(json.dumps(line) + "\n" for line in lines))
     printed = cli("consume", topic, "-e", "--json").stdout
     result = [json.loads(line) for line in printed.splitlines()]
-    assert [item["value"] for item in result] == ["v", {"base64": "/wA="}, None]
-    assert [item["timestamp"] for item in result] == [5, 6, 7]
+    assert [row["value"] for row in result] == ["v", {"base64": "/wA="}, None]
+    assert [row["timestamp"] for row in result] == [5, 6, 7]
     copy = f"{topic}-copy"
     with broker.connect() as client:
         make_topic(client, copy, 1)

@@ -116,7 +116,7 @@ def test_patterns_and_ids(cli: Cli) -> None:
     assert by_name["partition_count"] == 2
     assert "no topic has the id" in cli.refused("topic", "describe", "--topic-id", "x")
     deleted = cli.json("topic", "delete", r"pat\..*", "--yes")
-    assert [item["topic"] for item in deleted] == ["pat.a", "pat.b"]
+    assert [row["topic"] for row in deleted] == ["pat.a", "pat.b"]
     assert "no topic matches" in cli.refused("topic", "delete", r"pat\..*", "--yes")
 
 

@@ -83,11 +83,11 @@ def test_a_transaction_that_hangs_is_found_and_aborted(cli: Cli, client: WireCli
     assert cli.json("offsets", "hung")[0]["last_stable"] == 0
 
     result = cli.json("txn", "find-hanging")
-    assert [(item["topic"], item["producer_id"], item["start_offset"]) for item in result] == [
+    assert [(row["topic"], row["producer_id"], row["start_offset"]) for row in result] == [
         ("hung", 777, 0)
     ]
     now = cli.json("txn", "find-hanging", "hung:0", "--max-transaction-timeout", "0")
-    assert [item["producer_id"] for item in now] == [777]
+    assert [row["producer_id"] for row in now] == [777]
     assert cli.json("txn", "find-hanging", "--broker", "0") == result
 
     abort = ("txn", "abort", "hung:0")

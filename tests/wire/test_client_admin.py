@@ -65,7 +65,7 @@ def admin(broker: RunningBroker) -> Iterator[Admin]:
 @pytest.fixture
 def topic(admin: Admin, request: pytest.FixtureRequest) -> Iterator[str]:
     """Creates a topic with two partitions for the test."""
-    name = "".join(item if item.isalnum() else "-" for item in request.node.name)
+    name = "".join(character if character.isalnum() else "-" for character in request.node.name)
     admin.create_topics([NewTopic(name, 2, 1)])
     yield name
     if name in admin.list_topics():

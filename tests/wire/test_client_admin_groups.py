@@ -108,7 +108,7 @@ def test_groups_are_listed(admin: Admin, client: WireClient, group: str) -> None
     test_groups = {classic, consumer_group, simple}
 
     def ids_of_test(results: list[GroupListing]) -> set[str]:
-        return {item.group_id for item in results} & test_groups
+        return {group.group_id for group in results} & test_groups
 
     assert ids_of_test(admin.list_groups(types=[GroupType.CONSUMER])) == {consumer_group}
     empty = admin.list_groups(types=[GroupType.CLASSIC], states=[GroupState.EMPTY])

@@ -48,7 +48,7 @@ def test_an_open_transaction_is_described(admin: Admin, client: WireClient) -> N
     assert listed["open"][1:] == (producer.producer_id, TransactionState.ONGOING)
 
     def ids(results: Mapping[int, list[TransactionListing]]) -> set[str]:
-        return {item.transactional_id for item in results[0]} & {"open", "idle"}
+        return {transaction.transactional_id for transaction in results[0]} & {"open", "idle"}
 
     ongoing = [TransactionState.ONGOING]
     assert ids(admin.list_transactions(states=ongoing)) == {"open"}

@@ -324,7 +324,10 @@ def test_offset_lookups_do_not_wait_for_a_fetch(broker: RunningBroker, topic: st
 def test_topics_and_partitions(broker: RunningBroker, topic: str) -> None:
     with consumer_of(broker) as consumer:
         results = consumer.partitions_for(topic)
-        assert [(item.partition, item.leader) for item in results] == [(0, 0), (1, 0)]
+        assert [(partition.partition, partition.leader) for partition in results] == [
+            (0, 0),
+            (1, 0),
+        ]
         topics = consumer.list_topics()
         assert [info.partition for info in topics[topic]] == [0, 1]
 

@@ -86,7 +86,9 @@ def test_records_are_read_and_committed(broker: RunningBroker, topic: str, proto
         consumer.commit({at(topic): OffsetAndMetadata(1, "note", 0)})
         assert consumer.committed(partitions)[at(topic)] == OffsetAndMetadata(1, "note", 0)
         consumer.commit()
-        assert {item.offset for item in consumer.committed(partitions).values() if item} == {2}
+        assert {offset.offset for offset in consumer.committed(partitions).values() if offset} == {
+            2
+        }
         assert consumer.group_metadata().group_id == topic
         assert consumer.group_metadata().generation_id > 0
     with member(broker, topic, protocol) as consumer:

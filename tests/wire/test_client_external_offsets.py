@@ -209,7 +209,7 @@ def test_offsets_are_committed_to_the_group_but_not_read_from_it(
         until(
             lambda: (
                 consumer.committed(partitions)
-                == {item: OffsetAndMetadata(4, "", 0) for item in partitions}
+                == {partition: OffsetAndMetadata(4, "", 0) for partition in partitions}
             ),
             lambda: consumer.poll(0.02),
         )

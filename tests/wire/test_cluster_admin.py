@@ -147,9 +147,9 @@ def elect(
     response = client.request(request, version)
     assert response.error_code == 0
     return {
-        (topic.topic, item.partition_id): ErrorCode(item.error_code)
+        (topic.topic, partition.partition_id): ErrorCode(partition.error_code)
         for topic in response.replica_election_results
-        for item in topic.partition_result
+        for partition in topic.partition_result
     }
 
 

@@ -149,7 +149,7 @@ def test_commits_need_read_on_the_topics(users: Users) -> None:
 def test_deleting_groups_and_offsets_needs_permission(users: Users) -> None:
     ConsumerMember(users.admin, "g", "m", names=["t"]).joined().leave()
     assert commit(users.admin, "g", {("t", 0): 1, ("u", 0): 2}) == [0, 0]
-    topics = [OffsetDeleteRequestTopic(item, [OffsetDeleteRequestPartition(0)]) for item in "tu"]
+    topics = [OffsetDeleteRequestTopic(name, [OffsetDeleteRequestPartition(0)]) for name in "tu"]
     offsets = OffsetDeleteRequest("g", topics)
     users.grant(READ, GROUP, "g")
     users.grant(READ, TOPIC, "u")

@@ -37,7 +37,7 @@ from tests.support.coordinator.group_members import (
 from tests.support.protocol.requests import make_topic
 
 OPERATIONS = ("READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS")
-ALL_OF_A_GROUP = sum(1 << AclOperation[item] for item in OPERATIONS)
+ALL_OF_A_GROUP = sum(1 << AclOperation[operation] for operation in OPERATIONS)
 NOT_REQUESTED = -(1 << 31)
 STALE = ErrorCode.STALE_MEMBER_EPOCH
 NONE = ErrorCode.NONE

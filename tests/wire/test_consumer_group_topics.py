@@ -60,7 +60,7 @@ def test_a_topic_that_is_created_later_is_assigned(client: WireClient) -> None:
 def test_added_partitions_are_assigned(client: WireClient) -> None:
     topic = make_topic(client, "growing", 2)
     find_group(client, "growing")
-    members = [ConsumerMember(client, "growing", item, names=["growing"]).joined() for item in "ab"]
+    members = [ConsumerMember(client, "growing", name, names=["growing"]).joined() for name in "ab"]
     reconcile(*members)
     epoch = members[0].epoch
     grow(client, "growing", 4)
@@ -89,7 +89,7 @@ def test_a_recreated_topic_has_no_committed_offsets(client: WireClient) -> None:
 
 
 def test_members_with_different_subscriptions(client: WireClient) -> None:
-    ids = {item: make_topic(client, f"mixed-{item}", 2) for item in "xyz"}
+    ids = {suffix: make_topic(client, f"mixed-{suffix}", 2) for suffix in "xyz"}
     find_group(client, "mixed")
     first = ConsumerMember(client, "mixed", "one", names=["mixed-x", "mixed-y"]).joined()
     second = ConsumerMember(client, "mixed", "two", names=["mixed-y", "mixed-z"]).joined()

@@ -172,7 +172,13 @@ def test_a_full_log_directory_leaves_the_new_log_to_another(disk: FullDisk, tmp_
     ):
         disk.full_for = lambda path: path.startswith(directories[0])
         make_topic(client, "t", 6)
-        assert broker.call(lambda inside: [len(item.logs) for item in inside.logs.dirs]) == [0, 6]
+        assert broker.call(lambda inside: [len(log_dir.logs) for log_dir in inside.logs.dirs]) == [
+            0,
+            6,
+        ]
         disk.full_for = lambda path: False
         make_topic(client, "u", 6)
-        assert broker.call(lambda inside: [len(item.logs) for item in inside.logs.dirs]) == [6, 6]
+        assert broker.call(lambda inside: [len(log_dir.logs) for log_dir in inside.logs.dirs]) == [
+            6,
+            6,
+        ]

@@ -169,6 +169,8 @@ def test_concurrent_clients_find_the_first_coordinator(tmp_path: Path) -> None:
             client.send(request, 4)
         for client in clients:
             coordinators = receive_response(client, request, 4).coordinators
-            assert [item.key for item in coordinators] == request.coordinator_keys
-            assert {(item.error_code, item.node_id) for item in coordinators} == {(0, 0)}
+            assert [coordinator.key for coordinator in coordinators] == request.coordinator_keys
+            assert {
+                (coordinator.error_code, coordinator.node_id) for coordinator in coordinators
+            } == {(0, 0)}
             client.close()

@@ -57,13 +57,13 @@ class Groups:
         self.topic = make_topic(client, "t", 4)
         for name in ("new", "moving", "static", "old", "mixed", "tool"):
             find_group(client, name)
-        self.new = [ConsumerMember(client, "new", item, names=["t"]).joined() for item in "ab"]
+        self.new = [ConsumerMember(client, "new", name, names=["t"]).joined() for name in "ab"]
         reconcile(*self.new)
         self.regex = ConsumerMember(client, "pattern", "r", regex="t|u").joined()
         wait_until(lambda: self.regex.obey() and bool(self.regex.assigned))
         # One member must revoke partitions and has not done so yet.
         self.moving = [
-            ConsumerMember(client, "moving", item, names=["t"]).joined() for item in "ab"
+            ConsumerMember(client, "moving", name, names=["t"]).joined() for name in "ab"
         ]
         self.moving[0].beat({self.topic: [0, 1, 2, 3]})
         static_member = ConsumerMember(client, "static", "s", names=["t"], instance="i").joined()
@@ -96,9 +96,9 @@ class Groups:
             consumer.client = client
         for classic in (self.old, self.mixed):
             classic.client = client
-        epochs = [item.epoch for item in self.new]
+        epochs = [member.epoch for member in self.new]
         reconcile(*self.new)
-        assert [item.epoch for item in self.new] == epochs
+        assert [member.epoch for member in self.new] == epochs
         assert owned_by(*self.new) == {self.topic: [0, 1, 2, 3]}
         a = self.new[0]
         assert commit(client, "new", {("t", 0): 15}, member_id="a", epoch=a.epoch) == [0]
@@ -170,8 +170,8 @@ def test_groups_are_loaded_from_a_compacted_log(tmp_path: Path) -> None:
             commit(client, "tool", {("t", 2): 7})
             before = groups.visible_state(client)
             before_cleaning = record_count(client)
-            for item in PARTITIONS:
-                clean(broker, item)
+            for partition in PARTITIONS:
+                clean(broker, partition)
             assert record_count(client) < before_cleaning / 2
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             for name in before["groups"]:
@@ -181,7 +181,7 @@ def test_groups_are_loaded_from_a_compacted_log(tmp_path: Path) -> None:
 
 
 def record_count(client: WireClient) -> int:
-    return sum(len(uncommitted(client, *item)) for item in PARTITIONS)
+    return sum(len(uncommitted(client, *partition)) for partition in PARTITIONS)
 
 
 def clean(broker: RunningBroker, partition: TopicPartition) -> None:
@@ -252,7 +252,9 @@ def test_an_unreadable_record_is_skipped(
                 find_group(client, name)
             assert groups.visible_state(client) == before
             assert len(warnings) == 2
-            assert all(message in item and GROUP_METADATA_TOPIC in item for item in warnings)
+            assert all(
+                message in warning and GROUP_METADATA_TOPIC in warning for warning in warnings
+            )
             groups.continue_members(client)
 
 

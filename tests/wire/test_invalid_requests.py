@@ -108,7 +108,9 @@ def test_an_unknown_election_type_is_rejected_per_partition(
     assert response.error_code == ErrorCode.INVALID_REQUEST
     (topic,) = response.replica_election_results
     assert topic.topic == "any"
-    assert [(item.partition_id, item.error_code) for item in topic.partition_result] == [
+    assert [
+        (partition.partition_id, partition.error_code) for partition in topic.partition_result
+    ] == [
         (0, ErrorCode.INVALID_REQUEST),
         (4, ErrorCode.INVALID_REQUEST),
     ]

@@ -65,7 +65,7 @@ def slices(file: OsFile, *ranges: tuple[int, int]) -> list[bytes | LogSlice]:
 
 
 def expected(file: OsFile, *ranges: tuple[int, int]) -> bytes:
-    return b"".join(b"partition" + file.read_at(*item) for item in ranges)
+    return b"".join(b"partition" + file.read_at(*file_range) for file_range in ranges)
 
 
 RANGES = ((0, 1), (17, 100_000), (5, 3_000_001), (SIZE - 10, 10), (100, 0), (7, 1_048_576))

@@ -49,7 +49,7 @@ def settings() -> Mapping[str, str]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(item if item.isalnum() else "-" for item in text)
+    return "".join(character if character.isalnum() else "-" for character in text)
 
 
 # --- FindCoordinator
@@ -111,9 +111,9 @@ def test_more_transactional_ids_than_a_block_of_producer_ids(client: WireClient)
 
 def results_of(topics: Any) -> dict[tuple[str, int], ErrorCode]:
     return {
-        (topic.name, item.partition_index): ErrorCode(item.partition_error_code)
+        (topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
         for topic in topics
-        for item in topic.results_by_partition
+        for partition in topic.results_by_partition
     }
 
 
@@ -176,8 +176,8 @@ def test_several_transactions_in_one_request(client: WireClient, name: str, vers
     response = client.request(request, version)
     assert response.error_code == NONE
     result = {
-        item.transactional_id: results_of(item.topic_results)
-        for item in response.results_by_transaction
+        transaction.transactional_id: results_of(transaction.topic_results)
+        for transaction in response.results_by_transaction
     }
     assert result == {
         f"{name}-0": {(name, 0): NONE, (name, 1): ErrorCode.TRANSACTION_ABORTABLE},

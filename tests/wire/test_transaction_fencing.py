@@ -51,7 +51,7 @@ def settings() -> Mapping[str, str]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(item if item.isalnum() else "-" for item in text)
+    return "".join(character if character.isalnum() else "-" for character in text)
 
 
 # --- another producer

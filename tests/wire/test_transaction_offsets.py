@@ -65,7 +65,7 @@ def client(broker: RunningBroker) -> Iterator[WireClient]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic, group and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(item if item.isalnum() else "-" for item in text)
+    return "".join(character if character.isalnum() else "-" for character in text)
 
 
 def version_of(producer: TxnProducer) -> int:

@@ -66,7 +66,7 @@ def client(log_dirs: LogDirs) -> Iterator[WireClient]:
 def name(request: pytest.FixtureRequest) -> str:
     """A topic and transactional id that no other test uses."""
     text: str = request.node.name
-    return "".join(item if item.isalnum() else "-" for item in text)
+    return "".join(character if character.isalnum() else "-" for character in text)
 
 
 def delete_topic(client: WireClient, topic: str) -> None:

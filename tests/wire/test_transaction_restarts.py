@@ -52,8 +52,13 @@ def lose_markers(broker: RunningBroker, but: Iterable[TopicPartition] = ()) -> N
             marker: WritableTxnMarker, partitions: Iterable[TopicPartition]
         ) -> dict[TopicPartition, ErrorCode]:
             requested = list(partitions)
-            result = await write(marker, [item for item in requested if item in allowed])
-            return {item: result.get(item, ErrorCode.NOT_LEADER_OR_FOLLOWER) for item in requested}
+            result = await write(
+                marker, [partition for partition in requested if partition in allowed]
+            )
+            return {
+                partition: result.get(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                for partition in requested
+            }
 
         inside.txn_markers.write = write_allowed  # type: ignore[method-assign]
         inside.txn_markers.write_at_once = nowhere  # type: ignore[method-assign]
@@ -91,7 +96,7 @@ def test_a_prepared_transaction_completes_after_a_restart(
     tmp_path: Path, generation: Generation, commit: bool, written: tuple[int, ...]
 ) -> None:
     """The missing markers are written, whichever exist already."""
-    marked_partitions = [TopicPartition("t", item) for item in written]
+    marked_partitions = [TopicPartition("t", index) for index in written]
     with watching():
         with running_broker(tmp_path, SETTINGS) as broker, broker.connect() as client:
             make_topic(client, "t", 3)

@@ -102,4 +102,4 @@ def test_doctor_reports_no_problem(bootstrap: str) -> None:
     """On Penstock and on Kafka: the checks need nothing that only Penstock has."""
     report = Cli(bootstrap).json("doctor", bootstrap)
     assert report["ok"], report["problem"]
-    assert {item["status"] for item in report["steps"]} == {"ok"}
+    assert {row["status"] for row in report["steps"]} == {"ok"}

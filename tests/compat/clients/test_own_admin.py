@@ -174,10 +174,10 @@ def test_topics_are_created_described_and_deleted_alike(both: Both) -> None:
     def describe(side: Side) -> object:
         names = ["numbers", "places"]
         topics = side.admin.describe_topics(names, include_authorized_operations=True)
-        ids = [item.topic_id for item in topics.values() if item.topic_id is not None]
+        ids = [topic.topic_id for topic in topics.values() if topic.topic_id is not None]
         by_id = side.admin.describe_topics(ids)
         assert [item.name for item in by_id.values()] == names
-        return [item._replace(topic_id=None) for item in topics.values()]
+        return [topic._replace(topic_id=None) for topic in topics.values()]
 
     both.soon(describe)
     both.same_errors(lambda side: side.admin.describe_topics(["numbers", "nowhere"]))
@@ -312,7 +312,7 @@ def test_the_cluster_is_described_alike(both: Both) -> None:
     both.same(lambda side: side.admin.update_features(down, validate_only=True))
     both.same_errors(lambda side: side.admin.update_features({"nothing": FeatureUpdate(1)}))
     served = [side.admin.api_versions()[NODE] for side in both]
-    apis = [{api.api_key: api for api in item.apis} for item in served]
+    apis = [{api.api_key: api for api in versions.apis} for versions in served]
     for key, ours in apis[0].items():
         assert ours.name == apis[1][key].name
         assert None not in (ours.usable, apis[1][key].usable)
@@ -346,7 +346,7 @@ def test_group_offsets_are_altered_and_deleted_alike(both: Both, name: str) -> N
 
     def empty(side: Side) -> object:
         groups = side.admin.list_groups(states=[GroupState.EMPTY], types=[GroupType.CLASSIC])
-        return [item for item in groups if item.group_id == name]
+        return [group for group in groups if group.group_id == name]
 
     both.same(empty)
     both.same(lambda side: side.admin.delete_group_offsets(name, [t0]))

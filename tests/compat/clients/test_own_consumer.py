@@ -60,8 +60,8 @@ def test_records_of_every_shape_are_read(
     written = samples()
     witness.produce(bootstrap, topic, written, codec=codec)
     with consumer_of(bootstrap) as consumer:
-        consumer.assign([at(topic, item) for item in PARTITIONS])
-        result = [as_record(item) for item in polled(consumer, len(written), at_once=7)]
+        consumer.assign([at(topic, partition) for partition in PARTITIONS])
+        result = [as_record(record) for record in polled(consumer, len(written), at_once=7)]
         assert briefly(comparable(result)) == briefly(comparable(as_stored(written)))
         consumer.seek_to_beginning()
         rows: list[dict[str, object]] = []
@@ -71,7 +71,7 @@ def test_records_of_every_shape_are_read(
 
         until(lambda: len(rows) >= len(written), poll)
         assert sorted(len(str(row["value"])) for row in rows) == sorted(
-            len(str(item.value)) for item in result
+            len(str(record.value)) for record in result
         )
 
 

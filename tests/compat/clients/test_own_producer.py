@@ -97,9 +97,9 @@ def test_records_arrive_with_each_acks_and_codec(
         offsets = [future.result(0).offset for future in futures]
     assert offsets == ([-1] * 200 if acks == 0 else list(range(200)))
     result = witness.consume(bootstrap, topic, [0], 200)
-    assert [item.value for item in result] == values
-    assert {item.key for item in result} == {b"k"}
-    assert {item.timestamp for item in result} == {1_700_000_000_000}
+    assert [record.value for record in result] == values
+    assert {record.key for record in result} == {b"k"}
+    assert {record.timestamp for record in result} == {1_700_000_000_000}
     assert {tuple(item.headers) for item in result} == {(("h", b"1"),)}
 
 

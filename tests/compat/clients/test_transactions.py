@@ -96,7 +96,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
         with reader.reader(bootstrap, topic, [0], committed=False) as everything:
             result = everything.read(4)
             assert values(result) == values(records("aborted") + records("committed"))
-            assert [item.offset for item in result] == [0, 1, 3, 4]
+            assert [record.offset for record in result] == [0, 1, 3, 4]
 
 
 def test_a_transaction_spans_partitions_and_topics(
@@ -314,7 +314,7 @@ def test_a_retry_after_a_lost_response_has_no_second_effect(
     with client.reader(bootstrap, topic, [0]) as committed:
         result = committed.read(4)
     assert values(result) == values(records("committed") + records("more"))
-    assert [item.offset for item in result] == [0, 1, 6, 7]
+    assert [record.offset for record in result] == [0, 1, 6, 7]
 
 
 @pytest.mark.parametrize("writer", ["confluent-kafka", "kafkajs", *JAVA])

@@ -71,8 +71,8 @@ def members(shell: Shell, topic: str, name: str) -> Iterator[list[Consumer]]:
         "enable.auto.commit": False,
     }
     both = [
-        Consumer({**settings, "client.id": item, "group.instance.id": f"{item}-1"})
-        for item in MEMBERS
+        Consumer({**settings, "client.id": member, "group.instance.id": f"{member}-1"})
+        for member in MEMBERS
     ]
     both[0].subscribe([topic])
     both[1].subscribe([f"^{topic[:-1]}.$"])
@@ -190,12 +190,16 @@ def test_a_consumer_protocol_group_is_described(
     columns = ("CLIENT-ID", "#PARTITIONS", "CURRENT-EPOCH", "TARGET-EPOCH")
     assignments = ("CURRENT-ASSIGNMENT", "TARGET-ASSIGNMENT")
     described = shell(*describe, "--members", "--verbose")
-    assert described.rows(*columns) == [[item, "1", group_epoch, group_epoch] for item in MEMBERS]
+    assert described.rows(*columns) == [
+        [member, "1", group_epoch, group_epoch] for member in MEMBERS
+    ]
     assert described.rows(*assignments) == sorted(
         [f"{topic}:{partition}"] * 2 for partition in owned.values()
     )
     brief = shell(*describe, "--members")
-    assert brief.rows("CLIENT-ID", "GROUP-INSTANCE-ID") == [[item, f"{item}-1"] for item in MEMBERS]
+    assert brief.rows("CLIENT-ID", "GROUP-INSTANCE-ID") == [
+        [member, f"{member}-1"] for member in MEMBERS
+    ]
 
 
 def test_groups_are_listed_by_their_type(shell: Shell, name: str, members: list[Consumer]) -> None:

@@ -45,7 +45,7 @@ def test_every_log_directory_is_described(
 ) -> None:
     described = json.loads(shell("log-dirs", "--describe", "--broker-list", "1").lines[-1])
     assert described["version"] == 1
-    assert {Path(item["logDir"]) for item in described["brokers"][0]["logDirs"]} == set(log_dirs)
+    assert {Path(row["logDir"]) for row in described["brokers"][0]["logDirs"]} == set(log_dirs)
     directories = _partition_directories(shell, topic)
     assert set(directories) == {f"{topic}-0", f"{topic}-1"}
     assert set(directories.values()) <= set(log_dirs)
@@ -90,11 +90,12 @@ def test_a_reassignment_plan_is_generated(shell: Shell, topic: str, tmp_path: Pa
         *("--topics-to-move-json-file", str(topics_file)),
     ).lines
     current, proposed = (json.loads(lines[lines.index(title) + 1]) for title in TITLES)
-    assert [item["replicas"] for item in current["partitions"]] == [[1], [1]]
+    assert [partition["replicas"] for partition in current["partitions"]] == [[1], [1]]
     assert {
-        f"{topic}-{item['partition']}": Path(item["log_dirs"][0]) for item in current["partitions"]
+        f"{topic}-{partition['partition']}": Path(partition["log_dirs"][0])
+        for partition in current["partitions"]
     } == _partition_directories(shell, topic)
-    assert [item["log_dirs"] for item in proposed["partitions"]] == [["any"], ["any"]]
+    assert [row["log_dirs"] for row in proposed["partitions"]] == [["any"], ["any"]]
 
 
 def test_a_reassignment_to_the_same_replicas_completes(

@@ -52,7 +52,7 @@ def offsets(cli: Cli, shell: Shell, directory: Path) -> Facts:
 
     def ours(time: str) -> list[str]:
         result = cli.json("offsets", "orders", "--time", time)
-        return [f"{item['topic']}:{item['partition']}:{item['offset']}" for item in result]
+        return [f"{row['topic']}:{row['partition']}:{row['offset']}" for row in result]
 
     times = ("earliest", str(NOW + 2))
     return [ours(time) for time in times], [theirs(time) for time in times]
@@ -64,7 +64,7 @@ def group(cli: Cli, shell: Shell, directory: Path) -> Facts:
     theirs = shell("consumer-groups", "--describe", "--group", "billing")
     columns = ("PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG")
     names = ("partition", "current_offset", "log_end_offset", "lag")
-    return [[str(item[name]) for name in names] for item in ours["offsets"]], theirs.rows(*columns)
+    return [[str(row[name]) for name in names] for row in ours["offsets"]], theirs.rows(*columns)
 
 
 def reset(cli: Cli, shell: Shell, directory: Path) -> Facts:
@@ -78,7 +78,7 @@ def reset(cli: Cli, shell: Shell, directory: Path) -> Facts:
         ("--by-duration", "PT1H"),
     ):
         ours = cli.json("group", "reset-offsets", "billing", "--topic", "orders:0", *how)
-        result.append([[str(item["partition"]), str(item["new_offset"])] for item in ours])
+        result.append([[str(row["partition"]), str(row["new_offset"])] for row in ours])
         reset_offsets = ("--reset-offsets", "--group", "billing", "--topic", "orders:0", *how)
         theirs = shell("consumer-groups", *reset_offsets, "--dry-run")
         expected.append(theirs.rows("PARTITION", "NEW-OFFSET"))
@@ -91,7 +91,7 @@ def settings(cli: Cli, shell: Shell, directory: Path) -> Facts:
     [ours] = cli.json("config", "describe", "topic", "other")
     lines = shell("configs", "--describe", "--topic", "other").lines[1:]
     return (
-        [f"{item['name']}={item['value']}" for item in ours["settings"]],
+        [f"{row['name']}={row['value']}" for row in ours["settings"]],
         sorted(line.split()[0] for line in lines),
     )
 
@@ -106,7 +106,7 @@ def rules(cli: Cli, shell: Shell, directory: Path) -> Facts:
     keys = ("resource", "name", "pattern", "host", "operation", "permission")
 
     def facts(some: list[dict[str, str]]) -> list[list[str]]:
-        return sorted([item[key] for key in keys] for item in some)
+        return sorted([row[key] for key in keys] for row in some)
 
     return (facts(ours), []), (facts(theirs), remaining)
 
@@ -131,13 +131,13 @@ def transactions(cli: Cli, shell: Shell, directory: Path) -> Facts:
     columns = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
     names = ("transactional_id", "coordinator", "producer_id", "state")
     return (
-        [[str(item[name]) for name in names] for item in ours],
+        [[str(row[name]) for name in names] for row in ours],
         shell("transactions", "list").rows(*columns),
     )
 
 
 def features(cli: Cli, shell: Shell, directory: Path) -> Facts:
-    ours = {item["feature"]: item["finalized_level"] for item in cli.json("cluster", "features")}
+    ours = {row["feature"]: row["finalized_level"] for row in cli.json("cluster", "features")}
     lines = shell("features", "describe").lines
     theirs = {}
     for line in lines:
@@ -164,8 +164,8 @@ def directories(cli: Cli, shell: Shell, directory: Path) -> Facts:
     text = shell("log-dirs", "--describe", "--topic-list", "orders").lines[-1]
     [theirs] = json.loads(text)["brokers"][0]["logDirs"]
     return (
-        {f"{item['topic']}-{item['partition']}": item["size"] for item in ours["partitions"]},
-        {item["partition"]: item["size"] for item in theirs["partitions"]},
+        {f"{row['topic']}-{row['partition']}": row["size"] for row in ours["partitions"]},
+        {row["partition"]: row["size"] for row in theirs["partitions"]},
     )
 
 
@@ -174,7 +174,7 @@ def plan(cli: Cli, shell: Shell, directory: Path) -> Facts:
     path = directory / "plan.json"
     cli("log", "move", "generate", "orders", "-o", str(path))
     cli("log", "move", "execute", str(path), "--yes", "--wait")
-    states = [item["state"] for item in cli.json("log", "move", "verify", str(path))]
+    states = [row["state"] for row in cli.json("log", "move", "verify", str(path))]
     verified = shell("reassign-partitions", "--reassignment-json-file", str(path), "--verify").text
     theirs = re.findall(r"Reassignment of partition orders-\d is (completed)", verified)
     return states, [word.removesuffix("d") for word in theirs]
@@ -183,7 +183,7 @@ def plan(cli: Cli, shell: Shell, directory: Path) -> Facts:
 def quorum(cli: Cli, shell: Shell, directory: Path) -> Facts:
     """The KRaft quorum, which our broker does not have."""
     result = cli.json("cluster", "quorum")
-    return (result["leader_id"], [item["replica_id"] for item in result["voters"]]), (1, [1])
+    return (result["leader_id"], [row["replica_id"] for row in result["voters"]]), (1, [1])
 
 
 CHECKS: dict[str, Callable[[Cli, Shell, Path], Facts]] = {

@@ -363,8 +363,8 @@ class Transformer(Client):
 
 def _first_error(response: AddPartitionsToTxnResponse) -> int:
     codes = [
-        item.partition_error_code
+        partition.partition_error_code
         for topic in response.results_by_topic_v3_and_below
-        for item in topic.results_by_partition
+        for partition in topic.results_by_partition
     ]
     return next((code for code in codes if code), 0)

@@ -117,7 +117,7 @@ class ProcessCluster:
                 listener = self._listeners[broker_id]
                 with WireClient((listener.host, listener.port)) as client:
                     [described] = client.request(request, 9).topics
-                led = [item for item in described.partitions if item.leader_id >= 0]
+                led = [partition for partition in described.partitions if partition.leader_id >= 0]
                 if len(led) != partitions:
                     return False
         return True

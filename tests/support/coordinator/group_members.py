@@ -136,7 +136,7 @@ class ConsumerMember:
         self.member_id, self.epoch = response.member_id, response.member_epoch
         if response.assignment is not None:
             topic_partitions = response.assignment.topic_partitions
-            self.assigned = {item.topic_id: sorted(item.partitions) for item in topic_partitions}
+            self.assigned = {topic.topic_id: sorted(topic.partitions) for topic in topic_partitions}
 
 
 class ClassicMember:

@@ -234,10 +234,10 @@ def add_request(
 
 def errors_of(response: AddPartitionsToTxnResponse) -> list[ErrorCode]:
     return [
-        ErrorCode(item.partition_error_code)
+        ErrorCode(partition.partition_error_code)
         for transaction in response.results_by_transaction
         for topic in transaction.topic_results
-        for item in topic.results_by_partition
+        for partition in topic.results_by_partition
     ]
 
 

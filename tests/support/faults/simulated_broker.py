@@ -186,7 +186,9 @@ class SimulatedBroker:
     def _connect(self) -> SimulatedConnection:
         """Returns one of a few connections at random; opens it if it is broken."""
         rng = self.machine.rng
-        self._connections = [item for item in self._connections if not item.is_broken]
+        self._connections = [
+            connection for connection in self._connections if not connection.is_broken
+        ]
         if len(self._connections) < _CONNECTIONS:
             self._connections.append(self.connect())
         return rng.choice(self._connections)

@@ -67,7 +67,7 @@ class Member:
 
     def _assign(self, partitions: list[TopicPartition]) -> None:
         self._release(partitions)
-        _print("assigned", *((item.topic, item.partition) for item in partitions))
+        _print("assigned", *((partition.topic, partition.partition) for partition in partitions))
 
     def _revoke(self, partitions: list[TopicPartition]) -> None:
         self._commit()

@@ -128,7 +128,7 @@ def write_kafka_logs(parts: KafkaParts, directory: Path) -> KafkaWrittenLogs:
                 broker.start()
             written += _write(broker, phase)
             wait_until(lambda: _is_all_compacted(broker.data), "compaction by Kafka")
-        served = read_all(broker, sorted({item.where.topic for item in written}), _times(written))
+        served = read_all(broker, sorted({entry.where.topic for entry in written}), _times(written))
         crashed = directory / "crashed"
         shutil.copytree(broker.data, crashed, ignore=shutil.ignore_patterns("__cluster_metadata-0"))
         broker.stop()
@@ -253,8 +253,8 @@ def _written(stdout: str) -> list[WrittenRecord]:
 def _times(written: Sequence[WrittenRecord]) -> dict[TopicPartition, list[int]]:
     """Returns timestamps to look up: before, at, between and after those of the records."""
     times: dict[TopicPartition, set[int]] = {}
-    for item in written:
-        times.setdefault(item.where, set()).add(item.record.timestamp)
+    for entry in written:
+        times.setdefault(entry.where, set()).add(entry.record.timestamp)
     return {
         where: [0, *sorted(result)[::40], sorted(result)[len(result) // 2] + 1, max(result) + 1]
         for where, result in times.items()

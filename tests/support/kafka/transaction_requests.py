@@ -410,9 +410,9 @@ def _adding(client: WireClient) -> Results:
 
 def _results(topics: Any) -> list[tuple[str, int, str]]:
     return sorted(
-        (topic.name, item.partition_index, name_of(item.partition_error_code))
+        (topic.name, partition.partition_index, name_of(partition.partition_error_code))
         for topic in topics
-        for item in topic.results_by_partition
+        for partition in topic.results_by_partition
     )
 
 
@@ -420,8 +420,8 @@ def _transactions(response: Any) -> tuple[object, ...]:
     return (
         name_of(response.error_code),
         sorted(
-            (item.transactional_id, _results(item.topic_results))
-            for item in response.results_by_transaction
+            (transaction.transactional_id, _results(transaction.topic_results))
+            for transaction in response.results_by_transaction
         ),
     )
 

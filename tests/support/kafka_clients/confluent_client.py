@@ -114,7 +114,7 @@ class ConfluentClient(AdminClient):
             committed = consumer.committed(consumer.assignment(), timeout=TIMEOUT)
         finally:
             consumer.close()
-        return GroupRead(records, {item.partition: item.offset for item in committed})
+        return GroupRead(records, {offset.partition: offset.offset for offset in committed})
 
     def offset_for_time(self, bootstrap: str, topic: str, partition: int, timestamp: int) -> int:
         consumer = make_consumer(bootstrap, "without-a-group")
@@ -156,7 +156,7 @@ class ConfluentClient(AdminClient):
             result = consumer.committed(topic_partitions, timeout=TIMEOUT)
         finally:
             consumer.close()
-        return {item.partition: item.offset for item in result if item.offset >= 0}
+        return {position.partition: position.offset for position in result if position.offset >= 0}
 
     def topics(self, bootstrap: str) -> set[str]:
         return set(make_admin(bootstrap).list_topics(timeout=TIMEOUT).topics)

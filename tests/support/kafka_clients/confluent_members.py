@@ -62,7 +62,7 @@ class _Member(GroupMember):
 
 
 def _partitions(result: Sequence[TopicPartition]) -> frozenset[Partition]:
-    return frozenset((item.topic, item.partition) for item in result)
+    return frozenset((partition.topic, partition.partition) for partition in result)
 
 
 class ConfluentGroups(GroupClient):

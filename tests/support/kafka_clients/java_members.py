@@ -107,13 +107,13 @@ class JavaGroups(GroupClient):
             result["assignor"],
             [
                 MemberDescription(
-                    item["client_id"],
-                    item["instance_id"],
-                    frozenset((topic, number) for topic, number in item["assignment"]),
-                    frozenset((topic, number) for topic, number in item["target"])
-                    if "target" in item
+                    row["client_id"],
+                    row["instance_id"],
+                    frozenset((topic, number) for topic, number in row["assignment"]),
+                    frozenset((topic, number) for topic, number in row["target"])
+                    if "target" in row
                     else None,
                 )
-                for item in result["members"]
+                for row in result["members"]
             ],
         )

@@ -148,7 +148,7 @@ def share(members: Sequence[PolledMember], partitions: Iterable[Partition], *cou
     )
 
     def shared() -> bool:
-        owned = sorted(item for member in members for item in member.assignment)
+        owned = sorted(partition for member in members for partition in member.assignment)
         return owned == expected and sorted(len(member.assignment) for member in members) == many
 
     poll_until(members, shared, f"{len(members)} members share {expected}")

@@ -267,7 +267,8 @@ class Environment:
     def stored_rows(self) -> list[Row]:
         if self.kind == "topic":
             values = [
-                json.loads(item.value or b"") for item in committed(self.servers, self.result_topic)
+                json.loads(record.value or b"")
+                for record in committed(self.servers, self.result_topic)
             ]
             return sorted((row["id"], row["who"]) for row in values)
         columns = ("start", "who", "n", "total") if self.stateful else ("id", "who")
@@ -276,7 +277,9 @@ class Environment:
 
     def stored_letters(self) -> list[bytes]:
         if self.letters == "topic":
-            return sorted(item.value or b"" for item in committed(self.servers, self.letter_topic))
+            return sorted(
+                record.value or b"" for record in committed(self.servers, self.letter_topic)
+            )
         result: list[bytes] = []
         for row in self._rows("letters"):
             value = row["value"]

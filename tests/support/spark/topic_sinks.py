@@ -45,7 +45,7 @@ def committed(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
 
 
 def values_of(bootstrap_servers: str, topic: str) -> list[str]:
-    return [(item.value or b"").decode() for item in committed(bootstrap_servers, topic)]
+    return [(record.value or b"").decode() for record in committed(bootstrap_servers, topic)]
 
 
 def at(offset: int) -> Progress:

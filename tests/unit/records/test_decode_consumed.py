@@ -84,7 +84,7 @@ def test_the_same_as_records(
 @BOTH
 def test_append_time(hot: ModuleType) -> None:
     result = consumed(hot, golden("v2")["plain"], append_time=55)
-    assert [item.timestamp for item in result] == [55] * 5
+    assert [record.timestamp for record in result] == [55] * 5
     assert type(result[0]) is Consumed
 
 

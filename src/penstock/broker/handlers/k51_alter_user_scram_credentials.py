@@ -34,7 +34,10 @@ async def handle(
     context: Context, request: Request, body: AlterUserScramCredentialsRequest
 ) -> Response:
     users = dict.fromkeys(
-        [*(deletion.name for deletion in body.deletions), *(item.name for item in body.upsertions)]
+        [
+            *(deletion.name for deletion in body.deletions),
+            *(upsertion.name for upsertion in body.upsertions),
+        ]
     )
     try:
         context.authorizer.require(request.session, AclOperation.ALTER)
@@ -42,12 +45,18 @@ async def handle(
         return _response(dict.fromkeys(users, error))
 
     def decide(image: ClusterImage) -> ControllerResult[AlterUserScramCredentialsResponse]:
-        deletions = [ScramDeletion(item.name, item.mechanism) for item in body.deletions]
+        deletions = [
+            ScramDeletion(deletion.name, deletion.mechanism) for deletion in body.deletions
+        ]
         upsertions = [
             ScramUpsertion(
-                item.name, item.mechanism, item.iterations, item.salt, item.salted_password
+                upsertion.name,
+                upsertion.mechanism,
+                upsertion.iterations,
+                upsertion.salt,
+                upsertion.salted_password,
             )
-            for item in body.upsertions
+            for upsertion in body.upsertions
         ]
 
         def exists(user: str, mechanism: ScramMechanism) -> bool:

@@ -170,7 +170,7 @@ async def list_config_resources(
 
     def build(version: int) -> ListConfigResourcesRequest:
         if version >= 1:
-            return ListConfigResourcesRequest([int(item) for item in requested])
+            return ListConfigResourcesRequest([int(kind) for kind in requested])
         if requested != [ConfigResourceType.CLIENT_METRICS]:
             raise BrokerTooOldError(
                 "this broker is older than Kafka 4.1 and only lists resources of type "

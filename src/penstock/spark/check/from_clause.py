@@ -149,7 +149,9 @@ class FromClause:
         pairs: list[tuple[Column, Column]] = []
         for name in names:
             left_items = self._scope.items[:right_index]
-            left_columns = [column for item in left_items for column in item.relation.find(name)]
+            left_columns = [
+                column for left_item in left_items for column in left_item.relation.find(name)
+            ]
             right_columns = right.find(name)
             for side, columns, relation in (
                 ("left", left_columns, left),

@@ -49,7 +49,11 @@ def grouping_of(select: exp.Select, scope: Scope) -> Grouping | None:
         return Grouping((), (), is_plain=True)
     is_plain = not group.args.get("all")
     if group.args.get("all"):
-        keys = [item.unalias() for item in select.expressions if not has_aggregate(item)]
+        keys = [
+            expression.unalias()
+            for expression in select.expressions
+            if not has_aggregate(expression)
+        ]
     else:
         parts = [part for part in group.iter_expressions() if isinstance(part, exp.Expr)]
         is_plain = not any(isinstance(part, _GROUPING_SETS) for part in parts)
@@ -118,8 +122,8 @@ def ungrouped_columns(select: exp.Select, grouping: Grouping, scope: Scope) -> l
     texts = {_normalize(key) for key in grouping.keys}
     keys = [key for key in (_resolve(key, scope) for key in grouping.keys) if key is not None]
     findings: list[Finding] = []
-    for item in select.expressions:
-        for node in _bare_columns(item, texts):
+    for expression in select.expressions:
+        for node in _bare_columns(expression, texts):
             column = _resolve(node, scope)
             if column is None or column.item_index is None:
                 continue

@@ -203,9 +203,9 @@ class QueryChecker:
         scope = Scope([], outer)
         relation = FromClause(self, ctes, scope).read(node)
         scope.aliases = {
-            item.alias_or_name.lower(): item.unalias()
-            for item in node.expressions
-            if isinstance(item, exp.Alias) or len(path_of(item) or ()) > 1
+            expression.alias_or_name.lower(): expression.unalias()
+            for expression in node.expressions
+            if isinstance(expression, exp.Alias) or len(path_of(expression) or ()) > 1
         }
         grouping = groups.grouping_of(node, scope)
         self._check_names(node, ctes, scope, relation)
@@ -240,8 +240,8 @@ class QueryChecker:
     def _check_names(
         self, node: exp.Select, ctes: Mapping[str, Relation], scope: Scope, relation: Relation
     ) -> None:
-        for item in node.expressions:
-            self.columns(item, scope, aliases=True)
+        for expression in node.expressions:
+            self.columns(expression, scope, aliases=True)
         for clause in ("where", "group", "having", "order", "sort", "cluster", "qualify"):
             part = node.args.get(clause)
             if part is not None:
@@ -284,18 +284,18 @@ class QueryChecker:
         """Returns the columns of the SELECT list, and whether they are all."""
         columns: list[Column] = []
         is_complete = True
-        for item in node.expressions:
-            inner = item.unalias()
+        for expression in node.expressions:
+            inner = expression.unalias()
             if isinstance(inner, exp.Star) or inner.is_star:
                 star_columns, are_all = _star_columns(inner, scope)
                 columns += star_columns
                 is_complete = is_complete and are_all
-            elif isinstance(item, exp.Aliases):
-                columns += [Column(alias.name) for alias in item.expressions]
-            elif isinstance(inner, exp.Explode) and not isinstance(item, exp.Alias):
+            elif isinstance(expression, exp.Aliases):
+                columns += [Column(alias.name) for alias in expression.expressions]
+            elif isinstance(inner, exp.Explode) and not isinstance(expression, exp.Alias):
                 is_complete = False
             else:
-                column = column_of(item, scope, aliases=True)
+                column = column_of(expression, scope, aliases=True)
                 columns.append(column)
                 has_one_column = column.name or isinstance(inner, exp.AggFunc | exp.Binary)
                 is_complete = is_complete and bool(has_one_column)

@@ -42,7 +42,9 @@ class LogReloads:
     def __init__(self, dirs: Sequence[LogDir], clock: Clock) -> None:
         self._dirs = dirs
         self._clock = clock
-        self._slices = LogSlices(lambda: chain.from_iterable(item.logs.values() for item in dirs))
+        self._slices = LogSlices(
+            lambda: chain.from_iterable(log_dir.logs.values() for log_dir in dirs)
+        )
         self._running: set[TopicPartition] = set()
         self._next_ms: dict[TopicPartition, int] = {}
 

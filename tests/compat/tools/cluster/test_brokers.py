@@ -29,7 +29,7 @@ def test_a_topic_with_given_replicas_is_created_and_extended(
     alter = ("topics", "--alter", "--topic", name, "--partitions", "5")
     shell(*alter, "--replica-assignment", "1:2,2:3,3:1,3:2,1:3")
     view.wait_until(lambda: len(view.partitions(name)) == 5 and view.is_in_sync(name), "in sync")
-    assert [item.replicas for item in view.partitions(name)][3:] == [(3, 2), (1, 3)]
+    assert [partition.replicas for partition in view.partitions(name)][3:] == [(3, 2), (1, 3)]
     assert cluster.replica_directory(2, name, 3)
     shell("topics", "--alter", "--topic", name, "--partitions", "6")
     view.wait_until(lambda: len(view.partitions(name)) == 6 and view.is_in_sync(name), "in sync")
@@ -59,12 +59,12 @@ def test_log_dirs_of_all_brokers_are_described(
     assert second == "Received log directory information from brokers 1,2,3"
     replicas: dict[tuple[int, str], int] = {}
     for broker in json.loads(described)["brokers"]:
-        directories = {Path(item["logDir"]) for item in broker["logDirs"]}
+        directories = {Path(row["logDir"]) for row in broker["logDirs"]}
         assert directories == set(cluster.log_dirs[broker["broker"]])
-        for item in broker["logDirs"]:
-            assert item["error"] is None
-            for partition in item["partitions"]:
-                segment = Path(item["logDir"], partition["partition"], "0" * 20 + ".log")
+        for row in broker["logDirs"]:
+            assert row["error"] is None
+            for partition in row["partitions"]:
+                segment = Path(row["logDir"], partition["partition"], "0" * 20 + ".log")
                 assert partition["size"] == segment.stat().st_size > 0
                 assert (partition["offsetLag"], partition["isFuture"]) == (0, False)
                 replicas[broker["broker"], partition["partition"]] = partition["size"]
@@ -75,7 +75,7 @@ def test_log_dirs_of_all_brokers_are_described(
         (3, f"{name}-1"),
     }
     some = shell("log-dirs", "--describe", "--broker-list", "3,1").lines
-    assert [item["broker"] for item in json.loads(some[-1])["brokers"]] == [1, 3]
+    assert [row["broker"] for row in json.loads(some[-1])["brokers"]] == [1, 3]
 
 
 def test_dynamic_settings_hold_for_one_broker_or_for_all(

@@ -80,8 +80,8 @@ def test_a_generated_plan_is_executed(
         *("--topics-to-move-json-file", str(topics_file)),
     ).lines
     current, proposed = (json.loads(lines[lines.index(title) + 1]) for title in TITLES)
-    assert [item["replicas"] for item in current["partitions"]] == [[1], [1]]
-    assert sorted(item["replicas"] for item in proposed["partitions"]) == [[2], [3]]
+    assert [partition["replicas"] for partition in current["partitions"]] == [[1], [1]]
+    assert sorted(row["replicas"] for row in proposed["partitions"]) == [[2], [3]]
 
     plan = Plan(shell, tmp_path, {})
     plan.write(proposed["partitions"])
@@ -89,8 +89,8 @@ def test_a_generated_plan_is_executed(
     assert f"Successfully started partition reassignments for {name}-0,{name}-1" in started
     view.wait_until(lambda: not view.admin.list_partition_reassignments(), "the end of the moves")
     verified = plan("--verify").lines
-    for item in proposed["partitions"]:
-        number, [replica] = item["partition"], item["replicas"]
+    for row in proposed["partitions"]:
+        number, [replica] = row["partition"], row["replicas"]
         assert f"Reassignment of partition {name}-{number} is completed." in verified
         assert view.partition(name, number).replicas == (replica,)
         view.wait_for_leader(name, number, replica)

@@ -211,7 +211,7 @@ def test_settings_that_the_code_reads_are_marked_as_effective() -> None:
         package / name for name in ("broker/config", "cli", "client", "spark", "testing")
     ]
     for path in package.rglob("*.py"):
-        if not any(path.is_relative_to(item) for item in excluded_packages):
+        if not any(path.is_relative_to(excluded_package) for excluded_package in excluded_packages):
             read |= set(re.findall(r'"([a-z0-9]+\.[a-z0-9.]+)"', path.read_text()))
     read_settings = read & set(BROKER_SETTINGS)
     assert "num.partitions" in read_settings

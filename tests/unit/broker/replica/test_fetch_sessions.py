@@ -123,7 +123,9 @@ def test_a_response_contains_exactly_the_changed_partitions(
             fetch_offsets
         )
         assert responded_partitions(context, ends) == expected
-        sent_high_watermarks.update({item: ends[item] for item in fetch_offsets})
+        sent_high_watermarks.update(
+            {fetch_offset: ends[fetch_offset] for fetch_offset in fetch_offsets}
+        )
 
 
 def test_partitions_of_unknown_topic_ids_have_no_name() -> None:

@@ -77,7 +77,9 @@ def status() -> ClusterStatus:
 
 
 def test_problems_of_partitions(status: ClusterStatus) -> None:
-    assert {item.partition.partition: item.problems for item in status.partitions} == {
+    assert {
+        partition.partition.partition: partition.problems for partition in status.partitions
+    } == {
         0: [],
         1: ["under min ISR", "under-replicated"],
         2: ["offline", "under min ISR"],
@@ -86,8 +88,14 @@ def test_problems_of_partitions(status: ClusterStatus) -> None:
 
 def test_offsets_and_lag_of_replicas(status: ClusterStatus) -> None:
     offsets = [
-        (item.partition.partition, item.broker, item.log_end_offset, item.high_watermark, item.lag)
-        for item in status.replicas
+        (
+            replica.partition.partition,
+            replica.broker,
+            replica.log_end_offset,
+            replica.high_watermark,
+            replica.lag,
+        )
+        for replica in status.replicas
     ]
     assert offsets == [
         (0, 0, 12, 9, 0),

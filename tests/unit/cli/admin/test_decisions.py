@@ -66,7 +66,7 @@ def test_transactions_that_no_coordinator_ends() -> None:
     hanging_transactions = hanging(
         result, {1: "x", 2: "y", 3: "gone"}, {"x": description, "y": elsewhere}
     )
-    assert [item.producer.producer_id for item in hanging_transactions] == [2, 3, 4]
+    assert [hanging.producer.producer_id for hanging in hanging_transactions] == [2, 3, 4]
 
 
 def test_changes_of_settings() -> None:

@@ -40,7 +40,7 @@ def test_a_new_broker_gets_its_share() -> None:
     current = {at(number): (number % 2,) for number in range(6)}
     proposed = propose(current, dict.fromkeys(range(3)))
     assert Counter(replicas[0] for replicas in proposed.values()) == {0: 2, 1: 2, 2: 2}
-    assert sum(proposed[item] != current[item] for item in current) == 2
+    assert sum(proposed[partition] != current[partition] for partition in current) == 2
 
 
 def test_leaders_are_spread_without_moving_copies() -> None:
@@ -121,7 +121,7 @@ def test_progress() -> None:
 def test_settings_that_slow_a_move_down() -> None:
     who = throttles({at(0): (0,)}, {at(0): (1,)})
     topic = ConfigResource(ConfigResourceType.TOPIC, "t")
-    brokers = [ConfigResource(ConfigResourceType.BROKER, item) for item in "01"]
+    brokers = [ConfigResource(ConfigResourceType.BROKER, name) for name in "01"]
     rates = [
         ConfigOp("leader.replication.throttled.rate", "9"),
         ConfigOp("follower.replication.throttled.rate", "9"),

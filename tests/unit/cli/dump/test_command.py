@@ -102,9 +102,9 @@ def test_json_is_one_object_per_line(written: WrittenLog) -> None:
     result = run("dump-log", "--json", "--print-data-log", path)
     assert result.exit_code == 0
     objects = [json.loads(line) for line in result.stdout.splitlines()]
-    assert {item["file"] for item in objects} == {str(path)}
+    assert {entry["file"] for entry in objects} == {str(path)}
     kinds = ["file", "batch", "record", "record", "batch", "record", "record", "batch", "record"]
-    assert [item["kind"] for item in objects] == [*kinds, "summary"]
+    assert [entry["kind"] for entry in objects] == [*kinds, "summary"]
     assert objects[1]["deleteHorizonMs"] is None
     assert objects[1]["isControl"] is False
     assert objects[2]["payload"] == "hello"

@@ -187,7 +187,9 @@ def test_groups_are_listed_without_filters() -> None:
         )
         admin = admin_of(cluster)
         results = await admin.list_groups(types=[GroupType.CLASSIC])
-        assert [(item.group_id, item.state, item.type) for item in results] == [("g", None, None)]
+        assert [(group.group_id, group.state, group.type) for group in results] == [
+            ("g", None, None)
+        ]
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 2\.6"):
             await admin.list_groups(states=[GroupState.STABLE])
         with pytest.raises(UnsupportedVersionError, match=r"older than Kafka 3\.8"):

@@ -46,7 +46,11 @@ class Worker:
         match rng.choice(["assign", "revoke", "poll", "poll", "poll", "end", "end", "fail"]):
             case "assign":
                 partitions = rng.sample(PARTITIONS, rng.randint(1, 3))
-                new = [item for item in partitions if item not in self.reader.assignment()]
+                new = [
+                    partition
+                    for partition in partitions
+                    if partition not in self.reader.assignment()
+                ]
                 self.reader.assign(new)
                 self.offsets.assigned(new)
             case "revoke":

@@ -115,7 +115,7 @@ def test_many_partitions_are_read_together(engine: Engine, store: OffsetStore) -
     with engine.begin() as connection:
         store.add(connection, "g", positions(offsets))
     with engine.connect() as connection:
-        requested = [item for item in offsets if item.partition == 3]
+        requested = [offset for offset in offsets if offset.partition == 3]
         results = store.read(connection, "g", [*requested, BILLS_0])
     assert {key: stored.position.offset for key, stored in results.items()} == {
         entry: offsets[entry] for entry in requested

@@ -38,7 +38,7 @@ def database(tmp_path: Path) -> str:
 def test_a_table_of_a_database_has_the_types_of_its_columns(database: str) -> None:
     table = StaticTable({"database": database, "table": "people"})
     batches = pa.Table.from_batches(list(table.batches(table.schema())))
-    assert [str(item.type) for item in batches.schema] == [
+    assert [str(column.type) for column in batches.schema] == [
         "int64",
         "string",
         "date32[day]",

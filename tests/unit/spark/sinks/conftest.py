@@ -21,6 +21,8 @@ def client(broker: Broker) -> dict[str, str]:
 @pytest.fixture
 def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
     """A topic with one partition, so that all records are ordered."""
-    name = "".join(item if item.isalnum() else "-" for item in request.node.name)[:100]
+    name = "".join(character if character.isalnum() else "-" for character in request.node.name)[
+        :100
+    ]
     broker.create_topic(name)
     return name

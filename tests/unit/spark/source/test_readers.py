@@ -71,7 +71,10 @@ def ranges(
 
 
 def spans(offset_ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
-    return [(item.partition, item.start, item.end) for item in offset_ranges]
+    return [
+        (offset_range.partition, offset_range.start, offset_range.end)
+        for offset_range in offset_ranges
+    ]
 
 
 def offsets(name: str, *values: int, topic_id: str = "") -> dict[str, Json]:

@@ -56,7 +56,7 @@ def test_flush_messages_requires_a_flush_before_the_response(tmp_path: Path) -> 
                 assert log.recovery_point == log.log_end_offset
                 assert not log.is_flush_due
         requested = [False, False, True, False, False, True, False]
-        assert due == [(item, item) for item in requested]
+        assert due == [(is_due, is_due) for is_due in requested]
 
 
 def test_flush_messages_counts_records_not_batches(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def before_corruption(batches: Iterator[ScannedBatch]) -> list[ScannedBatch]:
     """Returns the batches before the corruption, which must occur."""
     results: list[ScannedBatch] = []
     try:
-        for item in batches:
-            results.append(item)
+        for batch in batches:
+            results.append(batch)
     except CorruptRecordError:
         return results
     pytest.fail("nothing was found corrupt")
@@ -57,8 +57,8 @@ def test_scan_finds_every_batch_whatever_the_block(tmp_path: Path, block: int) -
     """Headers and batches across the end of a block are read again."""
     with file_of(tmp_path, *BATCHES) as file:
         batches = list(scan_batches(file, 0, file.size(), check=True, block=block))
-    assert [item.position for item in batches] == STARTS[:-1]
-    assert [bytes(item.bytes) for item in batches] == [bytes(data) for data in BATCHES]
+    assert [batch.position for batch in batches] == STARTS[:-1]
+    assert [bytes(batch.bytes) for batch in batches] == [bytes(data) for data in BATCHES]
 
 
 def test_scan_within_a_file(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_scan_yields_the_complete_batches_before_a_torn_one(
     """S7: the batches before any torn write are found."""
     with file_of(tmp_path, *BATCHES[:-1], BATCHES[-1][:remaining]) as file:
         batches = before_corruption(scan_batches(file, 0, file.size(), block=block))
-    assert [item.position for item in batches] == STARTS[:-2]
+    assert [batch.position for batch in batches] == STARTS[:-2]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_scan_refuses_invalid_batches(tmp_path: Path, rest: bytes) -> None:
     """S7: zeros of a preallocated file, or anything else."""
     with file_of(tmp_path, BATCHES[0], rest) as file:
         batches = before_corruption(scan_batches(file, 0, file.size(), check=True))
-    assert [item.position for item in batches] == [0]
+    assert [batch.position for batch in batches] == [0]
 
 
 def test_scan_checks_the_crc_only_with_check(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ class ResultTable:
             # The columns of the primary key come first, in the order of the key.
             for field in [
                 *(schema.field(name) for name in key),
-                *(item for item in schema if item.name not in key),
+                *(column for column in schema if column.name not in key),
             ]
             if field.name != DELETE_COLUMN
         ]
@@ -220,7 +220,7 @@ class ResultTable:
         counted = {
             column["name"] for column in self._columns() if column.get("autoincrement") is True
         }
-        return all(item <= counted for item in sets)
+        return all(columns <= counted for columns in sets)
 
     def _unique_sets(self) -> list[set[str]]:
         inspector = inspect(self._engine)

@@ -32,7 +32,9 @@ class TableChanges:
 
 def simple_schema(schema: pa.Schema) -> pa.Schema:
     """Returns the schema of the result of `to_simple_types`."""
-    return pa.schema([pa.field(item.name, simple_type(item), item.nullable) for item in schema])
+    return pa.schema(
+        [pa.field(column.name, simple_type(column), column.nullable) for column in schema]
+    )
 
 
 def simple_type(field: pa.Field) -> pa.DataType:

@@ -141,9 +141,9 @@ def test_wrong_addresses(server: DatabaseServer) -> None:
         wrong = [url.set(database="no_such"), url.set(username="nobody_known")]
     else:
         wrong = [url.set(database="no_such")]
-    for item in wrong:
+    for wrong_url in wrong:
         with (
-            sink_for(spec_for(item), patience_seconds=1000) as sink,
+            sink_for(spec_for(wrong_url), patience_seconds=1000) as sink,
             pytest.raises(PipelineError, match=r"no_such|nobody_known"),
         ):
             sink.open("one")
