@@ -175,7 +175,7 @@ def _check_new_name(image: ClusterImage, name: str) -> None:
     if image.is_deleting(name):
         raise KafkaError(
             ErrorCode.TOPIC_ALREADY_EXISTS,
-            f"Topic '{name}' is marked for deletion.",
+            f"Topic '{name}' is marked for deletion",
             remedy="create it when all its replicas are deleted; brokers that are down delay that",
         )
     if name in image.topics:
