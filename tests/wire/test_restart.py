@@ -26,6 +26,7 @@ from penstock.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from tests.support.broker.faults import watching
 from tests.support.broker.in_process import WireClient, running_broker
 from tests.support.broker.process import PenstockBroker
+from tests.support.coordinator.transaction_client import TxnProducer
 from tests.support.protocol.admin import TOPIC, alter, describe
 from tests.support.protocol.requests import (
     batch_of,
@@ -201,6 +202,23 @@ def test_the_log_directory_of_a_kafka_broker(tmp_path: Path) -> None:
         assert produce_values(client, "mine", b"c", partition=0) == 0, "a missing log is recreated"
     with running_broker(tmp_path) as broker, broker.connect() as client:
         assert values_in(fetch_partition(client, "mine", partition=1)) == [b"a", b"b"]
+
+
+def test_a_lost_metadata_store_costs_no_records(tmp_path: Path) -> None:
+    """S3, P3: nothing is deleted without settings, no producer id is used again."""
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        make_topic(client, "compacted", configs={"cleanup.policy": "compact"})
+        producer_id, epoch = new_producer(client)
+        batch = batch_of(b"a", key=b"k", producer=(producer_id, epoch, 0))
+        assert send_batch(client, "compacted", batch).error_code == 0
+        transactional = TxnProducer.started(client, "t").producer_id
+        assert transactional > producer_id
+    for file in (tmp_path / "data").glob("penstock-metadata.db*"):
+        file.unlink()
+    with running_broker(tmp_path) as broker, broker.connect() as client:
+        assert describe(client, TOPIC, "compacted")["cleanup.policy"].value == ""
+        assert describe(client, TOPIC, "__transaction_state")["cleanup.policy"].value == "compact"
+        assert new_producer(client)[0] > transactional
 
 
 def test_stray_partition_directories_are_renamed(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from penstock.broker.config.component_config import (
     producer_limits,
     store_config,
 )
+from penstock.broker.config.internal_topic_configs import internal_topic_configs
 from penstock.broker.config.memory_config import new_memory_budget
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.descriptor_budget import raise_descriptor_limit
@@ -33,6 +34,7 @@ from penstock.broker.metadata.active_controller import (
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_context import BrokerControllerContext
 from penstock.broker.metadata.controller_host import ControllerHost
+from penstock.broker.metadata.log_recovery import last_producer_id, recovered_logs
 from penstock.broker.metadata.registration import BrokerRegistration
 from penstock.broker.pacer import Pacer
 from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
@@ -49,10 +51,12 @@ from penstock.controller.metadata import (
     TopicRecord,
 )
 from penstock.controller.result import ControllerResult
-from penstock.controller.topic_recovery import recover_topics
+from penstock.controller.topic_names import CLUSTER_METADATA_TOPIC
+from penstock.controller.topic_recovery import recover_producer_ids, recover_topics
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicId, TopicPartition
+from penstock.core.name_lists import shorten_names
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.socket_server import Address
 from penstock.storage.disk import Disk, OsDisk
@@ -335,17 +339,26 @@ class App:
 
     async def _recover_topics(self, logs: Sequence[Log]) -> None:
         """Registers the topics of logs that a new store does not know."""
-        topic_ids = {log.partition: log.topic_id for log in logs}
-        epochs = {log.partition: log.epochs.latest_epoch or 0 for log in logs}
+        producer_id = await last_producer_id(logs, self._workers)
+        configs = internal_topic_configs(self._config)
         await self._controller.run(
             lambda image: ControllerResult(
-                recover_topics(image, topic_ids, self._broker_id, uuid.uuid4, epochs), None
+                [
+                    *recover_topics(
+                        image, recovered_logs(logs), self._broker_id, uuid.uuid4, configs
+                    ),
+                    *recover_producer_ids(image, self._broker_id, producer_id),
+                ],
+                None,
             )
         )
+        topics = {log.partition.topic for log in logs}.difference(configs, {CLUSTER_METADATA_TOPIC})
         logger.warning(
             "the metadata store is new, but log.dirs has %d partitions: their topics were "
-            "registered with default settings",
+            "registered. The settings of %s are not known: nothing is deleted or compacted in a "
+            "topic until its cleanup.policy is set",
             len(logs),
+            shorten_names(sorted(topics)),
         )
 
 

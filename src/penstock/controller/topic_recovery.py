@@ -1,39 +1,62 @@
-"""Recovery of topics whose logs are on disk but which a new metadata store does not contain."""
+"""Recovery of topics whose logs are on disk but which a new metadata store does not contain.
+
+The settings of these topics are not known. Until somebody sets `cleanup.policy`, nothing is deleted
+or compacted in them.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.controller.image import ClusterImage
-from penstock.controller.metadata import Assignment, Change, Put, TopicRecord
+from penstock.controller.metadata import (
+    Assignment,
+    Change,
+    ConfigRecord,
+    ProducerIdsRecord,
+    Put,
+    TopicRecord,
+)
 from penstock.controller.partition_state_machine import new_partition
 from penstock.controller.topic_names import CLUSTER_METADATA_TOPIC
 from penstock.controller.topics import MAX_PARTITIONS_PER_REQUEST, generate_topic_id
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicId, TopicPartition
 
+KEEP_EVERYTHING: Final[Mapping[str, str]] = {"cleanup.policy": ""}
+"""The settings of a topic whose own settings are not known."""
+
+
+class RecoveredLog(NamedTuple):
+    """A partition that has a log on this broker."""
+
+    topic_id: TopicId | None = None
+    """The id in the log's directory, if there is one."""
+    leader_epoch: int = 0
+    """The latest epoch in the log."""
+
 
 def recover_topics(
     image: ClusterImage,
-    topic_ids: Mapping[TopicPartition, TopicId | None],
+    logs: Mapping[TopicPartition, RecoveredLog],
     broker_id: int,
     new_topic_id: Callable[[], TopicId],
-    leader_epochs: Mapping[TopicPartition, int] | None = None,
+    internal_configs: Mapping[str, Mapping[str, str]],
 ) -> list[Change]:
     """Returns the changes that register the topics of these logs, with this broker as only replica.
 
-    `topic_ids` has the topic id in each log's directory, if there is one; the topic keeps it.
-    Topics that the store contains and the log of a KRaft controller are ignored. Missing partitions
-    below the highest are created. `leader_epochs` has the latest epoch in each log: the partition
-    starts in the next one, never in epoch 0, because it is not new.
+    Topics keep their ids. Those that the store contains and the log of a KRaft controller are
+    ignored. Missing partitions below the highest are created. Partitions start in the epoch after
+    the latest one in their logs, never in epoch 0, because they are not new. Topics in
+    `internal_configs` get these settings, others keep everything.
 
     Raises INCONSISTENT_TOPIC_ID or INVALID_PARTITIONS for directories that cannot be right.
     """
-    epochs = {} if leader_epochs is None else leader_epochs
     ids = set(image.topic_names)
     topics: dict[str, dict[int, TopicId | None]] = {}
-    for key, logged_id in sorted(topic_ids.items(), key=lambda entry: entry[0]):
-        topics.setdefault(key.topic, {})[key.partition] = logged_id
+    for key, log in sorted(logs.items(), key=lambda entry: entry[0]):
+        topics.setdefault(key.topic, {})[key.partition] = log.topic_id
     changes: list[Change] = []
     for topic, partitions in topics.items():
         if topic in image.topics or topic == CLUSTER_METADATA_TOPIC:
@@ -57,13 +80,26 @@ def recover_topics(
         replicas = (broker_id,)
         assignments = dict.fromkeys(range(count), Assignment(replicas))
         changes.append(Put(TopicRecord(topic, topic_id, assignments)))
+        configs = internal_configs.get(topic, KEEP_EVERYTHING)
+        changes.append(Put(ConfigRecord((("topics", topic),), configs)))
         for number in range(count):
             state = new_partition(topic, number, replicas, replicas, image.controller_epoch)
-            if state.key in topic_ids:
-                epoch = max(epochs.get(state.key, 0), 0) + 1
-                state = replace(state, leader_epoch=epoch)
+            if state.key in logs:
+                state = replace(state, leader_epoch=max(logs[state.key].leader_epoch, 0) + 1)
             changes.append(Put(state))
     return changes
+
+
+def recover_producer_ids(
+    image: ClusterImage, broker_id: int, last_producer_id: int
+) -> list[Change]:
+    """Returns the change that keeps the ids up to the last one in the logs from being reused.
+
+    A partition would take the first batches of another producer with the same id for duplicates.
+    """
+    if image.producer_ids is not None or last_producer_id < 0:
+        return []
+    return [Put(ProducerIdsRecord(broker_id, 0, last_producer_id))]
 
 
 def _topic_id(topic: str, logged_ids: Iterable[TopicId | None]) -> TopicId | None:

@@ -8,7 +8,12 @@ from msgspec.structs import replace
 from penstock.controller.image import ClusterImage
 from penstock.controller.metadata import BrokerKey, Change, Delete, FeaturesRecord, Put
 from penstock.controller.partition_state_machine import ElectionRules
-from penstock.controller.topic_recovery import recover_topics
+from penstock.controller.producer_ids import next_block
+from penstock.controller.topic_recovery import (
+    RecoveredLog,
+    recover_producer_ids,
+    recover_topics,
+)
 from penstock.core.errors import ErrorCode, KafkaError
 from penstock.core.ids import TopicPartition
 from tests.support.cluster import images
@@ -164,12 +169,12 @@ T_ID = UUID(int=0x777)
 def test_log_directories_become_topics() -> None:
     """S1: ids stay, gaps are filled, epochs rise above those in the logs."""
     image = image_of(4)
-    topic_ids = {
-        TopicPartition("t", 2): T_ID,
-        TopicPartition("t", 0): None,
-        TopicPartition("u", 0): None,
+    logs = {
+        TopicPartition("t", 2): RecoveredLog(T_ID, 6),
+        TopicPartition("t", 0): RecoveredLog(),
+        TopicPartition("u", 0): RecoveredLog(),
     }
-    changes = recover_topics(image, topic_ids, 4, ids(), {TopicPartition("t", 2): 6})
+    changes = recover_topics(image, logs, 4, ids(), {})
     check_committable(changes)
     image.apply(changes)
     assert image.topics["t"].topic_id == T_ID
@@ -182,24 +187,49 @@ def test_log_directories_become_topics() -> None:
     assert [r.partition_epoch for r in image.partitions_of("t")] == [0, 0, 0]
 
 
+def test_recovered_topics_keep_everything_until_their_settings_are_known() -> None:
+    image = image_of(0)
+    logs = {
+        TopicPartition("t", 0): RecoveredLog(),
+        TopicPartition("__consumer_offsets", 3): RecoveredLog(),
+    }
+    internal = {"__consumer_offsets": {"cleanup.policy": "compact"}}
+    image.apply(recover_topics(image, logs, 0, ids(), internal))
+    assert image.config("topics", "t") == {"cleanup.policy": ""}
+    assert image.config("topics", "__consumer_offsets") == {"cleanup.policy": "compact"}
+
+
+def test_producer_ids_in_the_logs_are_not_allocated_again() -> None:
+    """P3."""
+    image = image_of(0)
+    assert recover_producer_ids(image, 0, -1) == []
+    image.apply(recover_producer_ids(image, 0, 4711))
+    _, block, _ = next_block(image, 0)
+    assert block.block_start == 4712
+    assert recover_producer_ids(image, 0, 9999) == [], "the store knows better"
+
+
 def test_what_the_store_knows_is_left_alone() -> None:
     image = image_of(0)
     add_topic(image, "t", (0,))
-    topic_ids = {TopicPartition("t", 5): None, TopicPartition("__cluster_metadata", 0): None}
-    assert recover_topics(image, topic_ids, 0, ids()) == []
+    names = (TopicPartition("t", 5), TopicPartition("__cluster_metadata", 0))
+    assert recover_topics(image, dict.fromkeys(names, RecoveredLog()), 0, ids(), {}) == []
 
 
 def test_log_directories_that_contradict_each_other() -> None:
     image = image_of(0)
     add_topic(image, "old", (0,), topic_id=T_ID)
-    two = {TopicPartition("t", 0): UUID(int=888), TopicPartition("t", 1): UUID(int=999)}
-    for topic_ids in (two, {TopicPartition("t", 0): T_ID}):
+    two = {
+        TopicPartition("t", 0): RecoveredLog(UUID(int=888)),
+        TopicPartition("t", 1): RecoveredLog(UUID(int=999)),
+    }
+    for logs in (two, {TopicPartition("t", 0): RecoveredLog(T_ID)}):
         with pytest.raises(KafkaError) as caught:
-            recover_topics(image, topic_ids, 0, ids())
+            recover_topics(image, logs, 0, ids(), {})
         assert caught.value.code == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
 def test_a_log_directory_with_an_absurd_partition_number() -> None:
     with pytest.raises(KafkaError, match="t-2147483647") as caught:
-        recover_topics(image_of(0), {TopicPartition("t", 2**31 - 1): None}, 0, ids())
+        recover_topics(image_of(0), {TopicPartition("t", 2**31 - 1): RecoveredLog()}, 0, ids(), {})
     assert caught.value.code == ErrorCode.INVALID_PARTITIONS

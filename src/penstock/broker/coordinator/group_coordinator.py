@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from uuid import UUID
 
+from penstock.broker.config.internal_topic_configs import internal_topic_configs
 from penstock.broker.coordinator.group_settings import group_config
 from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost
 from penstock.broker.coordinator.log import BatchReader, Producer, append_records
@@ -144,11 +145,7 @@ class GroupCoordinator(CoordinatorHost[GroupShard, Event, Result, Timer, _Fact])
                 GROUP_METADATA_TOPIC,
                 self._config.int("offsets.topic.num.partitions"),
                 self._config.int("offsets.topic.replication.factor"),
-                {
-                    "cleanup.policy": "compact",
-                    "compression.type": "producer",
-                    "segment.bytes": str(self._config.int("offsets.topic.segment.bytes")),
-                },
+                internal_topic_configs(self._config)[GROUP_METADATA_TOPIC],
             )
 
     def send(self, request: Request, body: Message, group_id: str) -> "asyncio.Future[Message]":

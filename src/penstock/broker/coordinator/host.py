@@ -7,7 +7,7 @@ its responses. `penstock.coordinator.group.shard` describes what a host does, an
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 _LOAD_RETRIES_S = (0.1, 0.5, 1.0, 2.0)
 """The pauses after which a log that could not be read is read again."""
 
-CreateTopic = Callable[[str, int, int, dict[str, str]], Coroutine[Any, Any, None]]
+CreateTopic = Callable[[str, int, int, Mapping[str, str]], Coroutine[Any, Any, None]]
 """Creates an internal topic: name, partitions, replication factor, settings."""
 
 ShardT = TypeVar("ShardT", bound=Shard[Any, Any, Any])

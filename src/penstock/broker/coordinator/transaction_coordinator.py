@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 from msgspec.structs import replace
 
+from penstock.broker.config.internal_topic_configs import internal_topic_configs
 from penstock.broker.coordinator.host import CoordinatorContext, CoordinatorHost, completed
 from penstock.broker.coordinator.log import BatchReader, append_records
 from penstock.broker.metadata.features import TRANSACTION_VERSION
@@ -108,13 +109,7 @@ class TransactionCoordinator(
                 TRANSACTION_STATE_TOPIC,
                 config.int("transaction.state.log.num.partitions"),
                 config.int("transaction.state.log.replication.factor"),
-                {
-                    "cleanup.policy": "compact",
-                    "compression.type": "uncompressed",
-                    "min.insync.replicas": str(config.int("transaction.state.log.min.isr")),
-                    "segment.bytes": str(config.int("transaction.state.log.segment.bytes")),
-                    "unclean.leader.election.enable": "false",
-                },
+                internal_topic_configs(config)[TRANSACTION_STATE_TOPIC],
             )
 
     def send(

@@ -2,26 +2,21 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from penstock.controller.metadata import Record, TopicRecord
+from penstock.core.name_lists import shorten_names
 
 logger = logging.getLogger(__name__)
-
-_NAMED_TOPICS: Final = 5
 
 
 def warn_of_missing_brokers(records: Iterable[Record], broker_ids: Sequence[int]) -> None:
     """Logs each broker that has replicas but is not among `broker_ids`, with its topics."""
     for broker_id, topics in missing_brokers(records, broker_ids).items():
-        names = ", ".join(topics[:_NAMED_TOPICS])
-        if len(topics) > _NAMED_TOPICS:
-            names += f" and {len(topics) - _NAMED_TOPICS} more"
         logger.warning(
             "broker %d has replicas of %s, but only %s started: those replicas are offline; start "
             "penstock serve with more --brokers, or move the replicas first",
             broker_id,
-            names,
+            shorten_names(topics),
             "1 broker is" if len(broker_ids) == 1 else f"{len(broker_ids)} brokers are",
         )
 
