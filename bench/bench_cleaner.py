@@ -62,15 +62,15 @@ def clean(value_bytes: int, compression: Compression) -> list[Row]:
         cleaner = LogCleaner(manager, clock, CleanerSettings())
         start = time.perf_counter()
         cleaned = cleaner.clean()
-        taken = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         remaining = log.size
         manager.shutdown()
     if cleaned != 1 or remaining >= size:
         raise RuntimeError(f"nothing was cleaned: {size} bytes became {remaining}")
     name = f"values of {value_bytes} bytes, {compression.codec_name}"
     return [
-        Row(f"clean, {name}", size / taken / 1e6, "MB/s"),
-        Row(f"clean, {name}", count / taken / 1e6, "M rec/s"),
+        Row(f"clean, {name}", size / elapsed / 1e6, "MB/s"),
+        Row(f"clean, {name}", count / elapsed / 1e6, "M rec/s"),
     ]
 
 
@@ -112,9 +112,9 @@ def map_of_keys() -> list[Row]:
     batch = build_batch(records)
     start = time.perf_counter()
     offsets.put_records(batch, 61, len(batch), count, 0, 0)
-    taken = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     return [
-        Row("put keys into the map", count / taken / 1e6, "M keys/s"),
+        Row("put keys into the map", count / elapsed / 1e6, "M keys/s"),
         Row("memory of the map per key, full", offsets.memory / offsets.size, "bytes"),
     ]
 

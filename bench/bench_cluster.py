@@ -168,8 +168,8 @@ def wait_for_leaders(cluster: Cluster, observers: Sequence[int], led_by: set[int
 
             def is_led(name: str, client: Client = client) -> bool:
                 current = leaders(client, [name])
-                found = {partition.leader for partition in current}
-                return len(current) == COUNT // TOPICS and found <= led_by
+                leader_ids = {partition.leader for partition in current}
+                return len(current) == COUNT // TOPICS and leader_ids <= led_by
 
             # One topic at a time: the metadata of all of them would be most of the work.
             for name in names():

@@ -127,10 +127,10 @@ class Producers:
             lanes.append(Lane(client, frames, response.pop()))
         cpu = self._cluster.cpu_seconds()
         pipeline(lanes, self._load.requests, self._load.depth)
-        taken = self._cluster.cpu_seconds() - cpu
+        cpu_seconds = self._cluster.cpu_seconds() - cpu
         delete_topic(self._admin, self._name)
         time.sleep(0.5)
-        return self._load.total_records / taken
+        return self._load.total_records / cpu_seconds
 
     def close(self) -> None:
         for client in (self._admin, *self._clients):
@@ -289,27 +289,27 @@ def latency(what: str, cluster: ClusterProcess, brokers: int) -> list[Row]:
     for client, frames in zip(producers._clients, producers._frames, strict=True):
         lanes.append(Lane(client, frames, client.produced(frames[0])))
     cpu = cluster.cpu_seconds()
-    taken = sorted(paced(lanes, PACED_RECORDS))
+    latencies = sorted(paced(lanes, PACED_RECORDS))
     cpu = cluster.cpu_seconds() - cpu
     producers.close()
     name = f"1,000 records/s, {what}, acks=all"
     return [
-        Row(f"{name}: p50", taken[len(taken) // 2] * 1000, "ms"),
-        Row(f"{name}: p99", taken[len(taken) * 99 // 100] * 1000, "ms"),
+        Row(f"{name}: p50", latencies[len(latencies) // 2] * 1000, "ms"),
+        Row(f"{name}: p99", latencies[len(latencies) * 99 // 100] * 1000, "ms"),
         Row(f"{name}: CPU", cpu / (PACED_RECORDS * PACE_S) * 100, "%"),
     ]
 
 
 def paced(lanes: Sequence[Lane], count: int) -> list[float]:
     """Sends a record each millisecond; returns the time from when it was due to its response."""
-    taken: list[float] = []
+    latencies: list[float] = []
     due: dict[Lane, list[float]] = {lane: [] for lane in lanes}
     with selectors.DefaultSelector() as selector:
         for lane in lanes:
             selector.register(lane.client.sock, selectors.EVENT_READ, lane)
         start = time.perf_counter()
         sent = 0
-        while len(taken) < count:
+        while len(latencies) < count:
             now = time.perf_counter()
             while sent < count and (at := start + sent * PACE_S) <= now:
                 lane = lanes[sent % len(lanes)]
@@ -321,9 +321,9 @@ def paced(lanes: Sequence[Lane], count: int) -> list[float]:
                 lane = key.data
                 completed = lane.receive()
                 now = time.perf_counter()
-                taken += [now - at for at in due[lane][:completed]]
+                latencies += [now - at for at in due[lane][:completed]]
                 del due[lane][:completed]
-    return taken
+    return latencies
 
 
 def idle(directory: Path) -> list[Row]:
@@ -338,14 +338,14 @@ def idle(directory: Path) -> list[Row]:
         time.sleep(10)
         cpu = cluster.broker_cpu_seconds()
         time.sleep(IDLE_SECONDS)
-        taken = [
+        percentages = [
             (after - before) / IDLE_SECONDS * 100
             for before, after in zip(cpu, cluster.broker_cpu_seconds(), strict=True)
         ]
         memory = cluster.broker_memory()
     return [
-        Row("idle, 1,000 partitions with RF 3: CPU of a broker, most", max(taken), "%"),
-        Row("  mean of the three", statistics.mean(taken), "%"),
+        Row("idle, 1,000 partitions with RF 3: CPU of a broker, most", max(percentages), "%"),
+        Row("  mean of the three", statistics.mean(percentages), "%"),
         Row("  resident memory of a broker, most", max(memory), "MiB"),
     ]
 

@@ -51,11 +51,11 @@ def run() -> list[Row]:
             for chunk_failures in pool.map(run_chunk, chunks):
                 failures += chunk_failures
             seed_count += sum(map(len, chunks))
-    taken = time.perf_counter() - started
+    elapsed = time.perf_counter() - started
     for failure in failures[:_SHOWN]:
         print(failure)
     return [
         Row(f"seeds from {first} on", seed_count, "seeds"),
-        Row("seeds per second", seed_count / taken, "seeds/s"),
+        Row("seeds per second", seed_count / elapsed, "seeds/s"),
         at_most("seeds that fail", len(failures), "seeds", 0),
     ]

@@ -28,9 +28,10 @@ ROUNDS = 12
 
 def batches_of(size: int, count: int) -> list[bytearray]:
     """Batches of 100-byte records, `size` bytes each or a little more, a millisecond apart."""
-    item = size // 108
+    record_count = size // 108
     return [
-        build_batch([Record(i, T + n, None, b"v" * 100) for i in range(item)]) for n in range(count)
+        build_batch([Record(i, T + n, None, b"v" * 100) for i in range(record_count)])
+        for n in range(count)
     ]
 
 
@@ -45,10 +46,10 @@ def bare_write(directory: str, batches: list[bytearray]) -> float:
     start = time.perf_counter()
     for data in batches:
         os.write(fd, data)
-    taken = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     os.close(fd)
     os.unlink(path)
-    return taken
+    return elapsed
 
 
 def leader_append(directory: str, batches: list[bytearray]) -> float:
@@ -72,10 +73,10 @@ def follower_append(directory: str, batches: list[bytearray]) -> float:
 
 
 def _finish(log: Log, start: float) -> float:
-    taken = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     log.local.close_handlers()
     shutil.rmtree(log.directory)
-    return taken
+    return elapsed
 
 
 def find_offset(directory: str) -> float:
@@ -105,9 +106,9 @@ def find_offset(directory: str) -> float:
             log.read(target, 1, FetchIsolation.LOG_END)
 
     look()
-    taken = best_seconds(look)
+    seconds = best_seconds(look)
     log.local.close_handlers()
-    return taken / len(targets) * 1e6
+    return seconds / len(targets) * 1e6
 
 
 def recover(directory: str, batches: list[bytearray]) -> float:

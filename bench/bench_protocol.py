@@ -72,9 +72,11 @@ def metadata_response(partitions: int) -> MetadataResponse:
 
 
 def fetch_request(partitions: int) -> FetchRequest:
-    wanted = [FetchPartition(n, 7, 1000, -1, -1, 1 << 20) for n in range(partitions)]
+    partition_requests = [FetchPartition(n, 7, 1000, -1, -1, 1 << 20) for n in range(partitions)]
     return FetchRequest(
-        max_wait_ms=500, min_bytes=1, topics=[FetchTopic(topic_id=TOPIC_ID, partitions=wanted)]
+        max_wait_ms=500,
+        min_bytes=1,
+        topics=[FetchTopic(topic_id=TOPIC_ID, partitions=partition_requests)],
     )
 
 
@@ -151,10 +153,10 @@ def run() -> list[Row]:
             150,
             50,
         )
-    wanted = encode(fetch_request(10), 17)
+    encoded_request = encode(fetch_request(10), 17)
     row(
         "Fetch request v17, 10 partitions, decode",
-        partial(decode, FetchRequest, 17, wanted),
+        partial(decode, FetchRequest, 17, encoded_request),
         None,
         300,
     )

@@ -147,24 +147,24 @@ async def follow(directory: str, partitions: int, fetches: list[bytes]) -> float
     start = time.process_time()
     manager.add(replicas)
     await done.wait()
-    taken = time.process_time() - start
+    cpu_seconds = time.process_time() - start
     await manager.close()
     workers.close()
     logs.shutdown()
-    return taken
+    return cpu_seconds
 
 
 def measure(partitions: int, active: int, batches: int, records: int, count: int) -> float:
     """Returns the CPU seconds of `count` fetches; those of the first, full one are subtracted."""
     fetches = fetch_responses(partitions, active, batches, records, count)
-    taken = []
+    times = []
     for responses in ([], fetches):
         rounds = []
         for _ in range(3):
             with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".bench-") as directory:
                 rounds.append(asyncio.run(follow(directory, partitions, responses)))
-        taken.append(min(rounds))
-    return taken[1] - taken[0]
+        times.append(min(rounds))
+    return times[1] - times[0]
 
 
 def run() -> list[Row]:

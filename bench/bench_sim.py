@@ -65,11 +65,11 @@ def measure(name: str, simulation: Simulation, pool: ProcessPoolExecutor) -> lis
     begun = time.perf_counter()
     results = pool.map(run_simulation, repeat(simulation, len(chosen)), chosen, chunksize=_CHUNK)
     failures = [failure for failure in results if failure is not None]
-    taken = time.perf_counter() - begun
+    elapsed = time.perf_counter() - begun
     for failure in failures[:_SHOWN]:
         print(f"{name}: {failure}")
     return [
-        Row(f"{name}, {len(chosen)} seeds", len(chosen) / taken, "seeds/s"),
+        Row(f"{name}, {len(chosen)} seeds", len(chosen) / elapsed, "seeds/s"),
         at_most(f"{name}, seeds that fail", len(failures), "seeds", 0),
     ]
 

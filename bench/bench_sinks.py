@@ -104,13 +104,13 @@ def at(number: int) -> Progress:
 
 def orders() -> pa.Table:
     """About 50 bytes a row: two numbers, a text, a price and a time."""
-    chance = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     return pa.table(
         {
             "id": pa.array(np.arange(ROWS)),
             "customer": pa.array([f"customer {number % 1000}" for number in range(ROWS)]),
-            "amount": pa.array(chance.random(ROWS)),
+            "amount": pa.array(rng.random(ROWS)),
             "at": pa.array(np.arange(ROWS) * 1_000_000, pa.timestamp("us", "UTC")),
-            "pieces": pa.array(chance.integers(0, 100, ROWS).astype("int32")),
+            "pieces": pa.array(rng.integers(0, 100, ROWS).astype("int32")),
         }
     )

@@ -17,19 +17,19 @@ LIMIT_S = 0.5
 def run() -> list[Row]:
     with Broker() as warm_up:
         _first_record(warm_up)
-    taken = []
+    times = []
     commands = []
     for _ in range(STARTS):
         start = time.perf_counter()
         with Broker() as broker:
             _first_record(broker)
-            taken.append(time.perf_counter() - start)
+            times.append(time.perf_counter() - start)
             commands.append(_command(broker))
     return [
         at_most(
-            "fixture to first acknowledged record, median", statistics.median(taken), "s", LIMIT_S
+            "fixture to first acknowledged record, median", statistics.median(times), "s", LIMIT_S
         ),
-        at_most("fixture to first acknowledged record, worst", max(taken), "s", LIMIT_S),
+        at_most("fixture to first acknowledged record, worst", max(times), "s", LIMIT_S),
         Row("penstock topic list, start to end, median", statistics.median(commands), "s"),
     ]
 

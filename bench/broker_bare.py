@@ -122,12 +122,12 @@ def sendfile(path: str) -> None:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection:
             while request := connection.recv(RANGE.size, socket.MSG_WAITALL):
-                position, left = RANGE.unpack(request)
-                connection.send(struct.pack(">I", left), socket.MSG_MORE)
-                while left:
-                    sent = os.sendfile(connection.fileno(), fd, position, left)
+                position, remaining = RANGE.unpack(request)
+                connection.send(struct.pack(">I", remaining), socket.MSG_MORE)
+                while remaining:
+                    sent = os.sendfile(connection.fileno(), fd, position, remaining)
                     position += sent
-                    left -= sent
+                    remaining -= sent
 
 
 def main(kind: str, *arguments: str) -> None:

@@ -122,9 +122,9 @@ class Client:
         send, receive, buffer = self.sock.send, self.sock.recv_into, self._buffer
         for _ in range(count):
             send(request)
-            left = response_bytes
-            while left:
-                left -= _some(receive(buffer, left))
+            remaining = response_bytes
+            while remaining:
+                remaining -= _some(receive(buffer, remaining))
 
     def pipelined(
         self, requests: Sequence[bytes], response_bytes: Sequence[int], count: int, depth: int
@@ -167,9 +167,9 @@ class Client:
         """Receives a response, discards it and returns its size."""
         receive, buffer = self.sock.recv_into, self._buffer
         size: int = struct.unpack(">i", self.exactly(4))[0]
-        left = size
-        while left:
-            left -= _some(receive(buffer, min(left, _BUFFER)))
+        remaining = size
+        while remaining:
+            remaining -= _some(receive(buffer, min(remaining, _BUFFER)))
         return size
 
     # --- before and after
@@ -223,8 +223,8 @@ class Client:
         configs = [
             CreatableTopicConfig(key.replace("_", "."), value) for key, value in settings.items()
         ]
-        wanted = CreatableTopic(name, partitions, 1, configs=configs)
-        response = self.send_request(CreateTopicsRequest([wanted], 30_000), 7, CreateTopicsResponse)
+        topic = CreatableTopic(name, partitions, 1, configs=configs)
+        response = self.send_request(CreateTopicsRequest([topic], 30_000), 7, CreateTopicsResponse)
         if response.topics[0].error_code:
             raise RuntimeError(f"{name}: {response.topics[0].error_message}")
         return self.metadata(name)
@@ -237,8 +237,8 @@ class Client:
 
     def end_offsets(self, topic: str, partitions: int = 1) -> int:
         """Returns the sum of the end offsets of all partitions."""
-        wanted = [ListOffsetsPartition(n, -1, _LATEST) for n in range(partitions)]
-        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, wanted)])
+        partition_requests = [ListOffsetsPartition(n, -1, _LATEST) for n in range(partitions)]
+        request = ListOffsetsRequest(-1, 0, [ListOffsetsTopic(topic, partition_requests)])
         response = self.send_request(request, 8, ListOffsetsResponse)
         return sum(partition.offset for partition in response.topics[0].partitions)
 

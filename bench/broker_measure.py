@@ -32,8 +32,8 @@ def in_turns(rounds: int, *measures: Callable[[], Cost]) -> list[Cost]:
 
 def rounds_of(rounds: int, *measures: Callable[[], Cost]) -> list[list[Cost]]:
     """Returns the times of each measure by round; in a round they run one after the other."""
-    taken = [[measure() for measure in measures] for _ in range(rounds)]
-    return [list(costs) for costs in zip(*taken, strict=True)]
+    rounds_of_costs = [[measure() for measure in measures] for _ in range(rounds)]
+    return [list(costs) for costs in zip(*rounds_of_costs, strict=True)]
 
 
 def least(costs: Sequence[Cost]) -> Cost:

@@ -78,7 +78,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
-            raise RuntimeError(f"the server did not stop:\n{self.said}") from None
+            raise RuntimeError(f"the server did not stop:\n{self.output}") from None
 
     @property
     def pid(self) -> int:
@@ -94,7 +94,7 @@ class Server:
         return self._log.read_text(errors="replace").splitlines()
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         """Returns the end of its log."""
         return "\n".join(self.log_lines()[-40:])
 
@@ -135,7 +135,7 @@ class Server:
                 return match[1], int(match[2])
             if not line:
                 break
-        raise RuntimeError(f"the server was not ready within {READY_SECONDS} s:\n{self.said}")
+        raise RuntimeError(f"the server was not ready within {READY_SECONDS} s:\n{self.output}")
 
 
 def start_broker(directory: Path, settings: Mapping[str, str] | None = None) -> Server:

@@ -75,9 +75,9 @@ def kafka_python_produce(address: str, topic: str, count: int) -> float:
     for _ in repeat(None, count):
         producer.send(topic, VALUE)
     producer.flush()
-    taken = time.perf_counter() - start
+    elapsed = time.perf_counter() - start
     producer.close()
-    return taken
+    return elapsed
 
 
 def aiokafka_produce(address: str, topic: str, count: int) -> float:
@@ -92,9 +92,9 @@ def aiokafka_produce(address: str, topic: str, count: int) -> float:
         for _ in repeat(None, count):
             await producer.send(topic, VALUE)
         await producer.flush()
-        taken = time.perf_counter() - start
+        elapsed = time.perf_counter() - start
         await producer.stop()
-        return taken
+        return elapsed
 
     return asyncio.run(work())
 
@@ -145,9 +145,9 @@ def penstock_consume(address: str, topic: str, count: int) -> float:
         consumer.partitions_for(topic)
         consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         start = time.perf_counter()
-        seen = 0
-        while seen < count:
-            seen += len(consumer.poll(1.0))
+        received = 0
+        while received < count:
+            received += len(consumer.poll(1.0))
         return time.perf_counter() - start
 
 
@@ -159,9 +159,9 @@ def penstock_bulk_consume(address: str, topic: str, count: int) -> float:
         consumer.partitions_for(topic)
         consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         start = time.perf_counter()
-        seen = 0
-        while seen < count:
-            seen += consumer.poll_arrow(1.0).num_rows
+        received = 0
+        while received < count:
+            received += consumer.poll_arrow(1.0).num_rows
         return time.perf_counter() - start
 
 
@@ -174,9 +174,9 @@ def penstock_aio_consume(address: str, topic: str, count: int) -> float:
             await consumer.partitions_for(topic)
             consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
             start = time.perf_counter()
-            seen = 0
-            while seen < count:
-                seen += len(await consumer.poll(1.0))
+            received = 0
+            while received < count:
+                received += len(await consumer.poll(1.0))
             return time.perf_counter() - start
 
     return asyncio.run(work())
@@ -189,13 +189,13 @@ def kafka_python_consume(address: str, topic: str, count: int) -> float:
     consumer.partitions_for_topic(topic)
     consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
     start = time.perf_counter()
-    seen = 0
-    while seen < count:
+    received = 0
+    while received < count:
         for records in consumer.poll(1000).values():
-            seen += len(records)
-    taken = time.perf_counter() - start
+            received += len(records)
+    elapsed = time.perf_counter() - start
     consumer.close()
-    return taken
+    return elapsed
 
 
 def aiokafka_consume(address: str, topic: str, count: int) -> float:
@@ -206,13 +206,13 @@ def aiokafka_consume(address: str, topic: str, count: int) -> float:
         await consumer.start()
         consumer.assign([TopicPartition(topic, partition) for partition in range(PARTITIONS)])
         start = time.perf_counter()
-        seen = 0
-        while seen < count:
+        received = 0
+        while received < count:
             for records in (await consumer.getmany(timeout_ms=1000, max_records=500)).values():
-                seen += len(records)
-        taken = time.perf_counter() - start
+                received += len(records)
+        elapsed = time.perf_counter() - start
         await consumer.stop()
-        return taken
+        return elapsed
 
     return asyncio.run(work())
 
@@ -234,12 +234,12 @@ def confluent_bulk_consume(address: str, topic: str, count: int) -> float:
     consumer.list_topics(topic)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
     start = time.perf_counter()
-    seen = 0
-    while seen < count:
-        seen += len(consumer.consume(LIST, 1.0))
-    taken = time.perf_counter() - start
+    received = 0
+    while received < count:
+        received += len(consumer.consume(LIST, 1.0))
+    elapsed = time.perf_counter() - start
     consumer.close()
-    return taken
+    return elapsed
 
 
 PROGRAMS: dict[tuple[str, str], Callable[[str, str, int], float]] = {

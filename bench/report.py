@@ -27,13 +27,13 @@ def at_least(name: str, figure: float, unit: str, limit: float) -> Row:
 
 def seconds(action: Callable[[], object], repeats: int = 5) -> float:
     """Returns the median time of one call. Compare only figures of the same run."""
-    taken = []
+    times = []
     gc.collect()
     for _ in range(repeats):
         start = time.perf_counter()
         action()
-        taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
 
 
 def best_seconds(action: Callable[[], object], repeats: int = 5) -> float:

@@ -20,7 +20,7 @@ HEADER = """\
 """
 
 
-def wanted(pyproject: Path) -> Iterator[Requirement]:
+def requirements(pyproject: Path) -> Iterator[Requirement]:
     """Everything the project names itself: its dependencies, extras, tools and build system."""
     table = tomllib.loads(pyproject.read_text())
     project = table["project"]
@@ -37,7 +37,7 @@ def wanted(pyproject: Path) -> Iterator[Requirement]:
 def closure(roots: Iterable[Requirement]) -> dict[str, str]:
     """Name and installed version of every package reachable from `roots` on this machine."""
     versions: dict[str, str] = {}
-    seen: set[tuple[str, str]] = set()
+    listed: set[tuple[str, str]] = set()
     queue = list(roots)
     while queue:
         requirement = queue.pop()
@@ -48,9 +48,9 @@ def closure(roots: Iterable[Requirement]) -> dict[str, str]:
         if exact:
             versions[name] = exact[1]
         for extra in {"", *requirement.extras}:
-            if (name, extra) in seen:
+            if (name, extra) in listed:
                 continue
-            seen.add((name, extra))
+            listed.add((name, extra))
             for line in installed.requires or ():
                 needed = Requirement(line)
                 if needed.marker is None or needed.marker.evaluate({"extra": extra}):
@@ -60,7 +60,7 @@ def closure(roots: Iterable[Requirement]) -> dict[str, str]:
 
 def main() -> int:
     try:
-        versions = closure(wanted(ROOT / "pyproject.toml"))
+        versions = closure(requirements(ROOT / "pyproject.toml"))
     except PackageNotFoundError as missing:
         sys.stderr.write(f"lock: {missing.name} is not installed here: run make setup first\n")
         return 1

@@ -141,8 +141,8 @@ class Pipe:
 
     def committed(self) -> int:
         with closing(self._consumer(SINK_GROUP)) as consumer:
-            [place] = consumer.committed([TopicPartition(TOPIC, 0)], timeout=10)
-            return place.offset
+            [committed_offset] = consumer.committed([TopicPartition(TOPIC, 0)], timeout=10)
+            return committed_offset.offset
 
     def groups(self) -> dict[str, Group]:
         with closing(KafkaAdminClient(bootstrap_servers=self.bootstrap)) as admin:

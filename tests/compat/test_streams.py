@@ -103,8 +103,10 @@ class CommittedReader:
                 "isolation.level": "read_committed",
             }
         )
-        places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)]
-        self._consumer.assign(places)
+        partitions = [
+            TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)
+        ]
+        self._consumer.assign(partitions)
 
     def count(self) -> int:
         """Returns the number of records so far, after a short wait for one more."""
@@ -159,13 +161,19 @@ class Job:
 
     def group(self) -> dict[str, str | int]:
         result = self.admin.describe_consumer_groups([APPLICATION])[APPLICATION].result(20)
-        owned = [place for member in result.members for place in member.assignment.topic_partitions]
+        owned = [
+            topic_partition
+            for member in result.members
+            for topic_partition in member.assignment.topic_partitions
+        ]
         return {
             "state": result.state.name,
             "type": result.type.name,
             "protocol": result.partition_assignor,
             "members": len(result.members),
-            "partitions": len({(place.topic, place.partition) for place in owned}),
+            "partitions": len(
+                {(topic_partition.topic, topic_partition.partition) for topic_partition in owned}
+            ),
         }
 
     def offsets(self, topic: str, isolation: str = "read_uncommitted") -> Offsets:
@@ -182,9 +190,12 @@ class Job:
         return self.offsets(REPARTITION).ends - self.offsets(REPARTITION, "read_committed").ends
 
     def committed(self) -> list[int]:
-        places = [TopicPartition(INPUT, number) for number in range(PARTITIONS)]
+        partitions = [TopicPartition(INPUT, number) for number in range(PARTITIONS)]
         with closing(self._consumer()) as consumer:
-            return [place.offset for place in consumer.committed(places, timeout=10)]
+            return [
+                topic_partition.offset
+                for topic_partition in consumer.committed(partitions, timeout=10)
+            ]
 
     def _consumer(self, isolation: str = "read_uncommitted") -> Consumer:
         settings = {"bootstrap.servers": self.bootstrap, "group.id": APPLICATION}

@@ -66,8 +66,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PenstockBroker]
 def fill(bootstrap: str, topic: str, ends: Sequence[int]) -> None:
     new = NewTopic(topic, num_partitions=len(ends), replication_factor=1)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    for made in admin.create_topics([new]).values():
-        made.result()
+    for created in admin.create_topics([new]).values():
+        created.result()
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition, end in enumerate(ends):
         for number in range(end):

@@ -95,8 +95,8 @@ def count_aborted_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_markers(patch: pytest.MonkeyPatch) -> None:
-    done = transaction_coordinator._DONE | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
-    patch.setattr(transaction_coordinator, "_DONE", done)
+    written = transaction_coordinator._WRITTEN_CODES | {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    patch.setattr(transaction_coordinator, "_WRITTEN_CODES", written)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:

@@ -190,9 +190,9 @@ def test_a_table_is_read_again_in_every_batch(
         database.execute("CREATE TABLE pages (page TEXT, title TEXT)")
         database.execute("INSERT INTO pages VALUES ('home', 'old')")
     environment = Environment(spark, broker, tmp_path, "tables")
-    play = pipeline(broker, tmp_path, "tables", (), "shouted")
+    compiled = pipeline(broker, tmp_path, "tables", (), "shouted")
     spec = replace(
-        play,
+        compiled,
         file=str(tmp_path / "pipeline.yml"),
         steps=(
             StepSpec(name="unique", deduplicate=("id",), source="clicks"),

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["mariadb", "postgresql"]
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     url: URL
     engine: Engine
     writing: SinkWriting
@@ -52,7 +52,7 @@ def frame_of(spark: "SparkSession", *rows: tuple[int, str, str]) -> "DataFrame":
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Destination]:
     """A new database, and the mode of writing."""
     kind, staged = request.param
     if kind == "sqlite":
@@ -61,7 +61,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         server: DatabaseServer = request.getfixturevalue(kind)
         url = server.fresh()
     with engine_for(url) as engine:
-        yield Place(url, engine, "staged" if staged else "driver")
+        yield Destination(url, engine, "staged" if staged else "driver")
 
 
 # What differs between databases is in `tests/unit/spark/sinks/database`, with all of them.
@@ -76,15 +76,15 @@ STAGED = [
 ]
 
 
-@pytest.mark.parametrize("place", DRIVER + STAGED, indirect=True)
-def test_upserts_and_deletes_of_a_frame(spark: "SparkSession", place: Place) -> None:
+@pytest.mark.parametrize("destination", DRIVER + STAGED, indirect=True)
+def test_upserts_and_deletes_of_a_frame(spark: "SparkSession", destination: Destination) -> None:
     spec = spec_for(
-        place.url,
+        destination.url,
         mode="upsert",
         key=["id"],
         order_by=["seen"],
         delete_when="op = 'd'",
-        writing=place.writing,
+        writing=destination.writing,
     )
     with sink_for(spec, dead_letter_table="letters") as sink:
         begin(sink)
@@ -94,13 +94,13 @@ def test_upserts_and_deletes_of_a_frame(spark: "SparkSession", place: Place) -> 
         second = frame_of(spark, (2, "b", "d"), (3, "x", "d"), (3, "y", "i"), (4, "z", "d"))
         second = second.selectExpr("id", "name", "seen", "tags", "nullif(op, 'i') AS op")
         assert sink.write(second, batch_of(1), lambda: None) == WriteResult(3, 0)
-    result = {row["id"]: (row["name"], row["op"]) for row in rows_of(place.engine)}
+    result = {row["id"]: (row["name"], row["op"]) for row in rows_of(destination.engine)}
     assert result == {1: ("c", "u"), 3: ("y", None)}
-    assert [str(row["seen"])[:19] for row in rows_of(place.engine) if row["id"] == 1] == [
+    assert [str(row["seen"])[:19] for row in rows_of(destination.engine) if row["id"] == 1] == [
         "2026-03-29 01:00:02"
     ]
-    assert count_of(place.engine, "letters") == 1
-    assert staged_rows(place.engine) == 0
+    assert count_of(destination.engine, "letters") == 1
+    assert staged_rows(destination.engine) == 0
 
 
 def staged_rows(engine: Engine) -> int:
@@ -108,8 +108,10 @@ def staged_rows(engine: Engine) -> int:
     return sum(count_of(engine, name) for name in names)
 
 
-@pytest.mark.parametrize("place", [DRIVER[0], *STAGED], indirect=True)
-def test_the_plan_runs_once_and_only_its_rows_count(spark: "SparkSession", place: Place) -> None:
+@pytest.mark.parametrize("destination", [DRIVER[0], *STAGED], indirect=True)
+def test_the_plan_runs_once_and_only_its_rows_count(
+    spark: "SparkSession", destination: Destination
+) -> None:
     """Rows of attempts whose tokens were not returned are not merged, and are removed."""
     ran = spark.sparkContext.accumulator(0)
 
@@ -119,27 +121,27 @@ def test_the_plan_runs_once_and_only_its_rows_count(spark: "SparkSession", place
 
     numbers = spark.range(0, 1000, 1, 2)
     counted = spark.createDataFrame(numbers.rdd.map(count), numbers.schema)
-    with sink_for(spec_for(place.url, writing=place.writing)) as sink:
+    with sink_for(spec_for(destination.url, writing=destination.writing)) as sink:
         begin(sink)
         sink.write(numbers, batch_of(0))
-        for name in inspect(place.engine).get_table_names():
+        for name in inspect(destination.engine).get_table_names():
             if "penstock_stage" in name:
-                with place.engine.begin() as connection:
+                with destination.engine.begin() as connection:
                     connection.execute(text(f"INSERT INTO {name} VALUES (5, 'zombie')"))
         assert sink.write(counted, batch_of(1)) == WriteResult(1000)
         assert sink.write(numbers.where("id < 0"), batch_of(2)) == WriteResult(0)
     assert ran.value == 1000
-    result = sorted(int(str(row["id"])) for row in rows_of(place.engine))
+    result = sorted(int(str(row["id"])) for row in rows_of(destination.engine))
     assert result == sorted([*range(1000)] * 2)
-    assert staged_rows(place.engine) == 0
+    assert staged_rows(destination.engine) == 0
 
 
-@pytest.mark.parametrize("place", STAGED, indirect=True)
-def test_bad_rows_of_a_frame(spark: "SparkSession", place: Place) -> None:
+@pytest.mark.parametrize("destination", STAGED, indirect=True)
+def test_bad_rows_of_a_frame(spark: "SparkSession", destination: Destination) -> None:
     """Errors of executors are reported as clearly as those of the driver."""
-    with place.engine.begin() as connection:
+    with destination.engine.begin() as connection:
         connection.execute(text("CREATE TABLE results (id bigint PRIMARY KEY, name varchar(9))"))
-    spec = spec_for(place.url, mode="upsert", key=["id"], writing="staged")
+    spec = spec_for(destination.url, mode="upsert", key=["id"], writing="staged")
     rows = frame_of(spark, (1, "a", ""), (2, "b", ""), (3, "c", "")).select("id", "name")
     null = rows.selectExpr("nullif(id, 3) AS id", "name")
     long = rows.selectExpr("id", "repeat('x', 20) AS name")
@@ -152,7 +154,7 @@ def test_bad_rows_of_a_frame(spark: "SparkSession", place: Place) -> None:
             sink.write(long, batch_of(0))
         with pytest.raises(PipelineError, match="Set `order_by`"):
             sink.write(twice, batch_of(0))
-        assert count_of(place.engine, "results") == 0
+        assert count_of(destination.engine, "results") == 0
         assert sink.write(rows, batch_of(0)) == WriteResult(3)
-    assert count_of(place.engine, "results") == 3
-    assert staged_rows(place.engine) == 0
+    assert count_of(destination.engine, "results") == 3
+    assert staged_rows(destination.engine) == 0

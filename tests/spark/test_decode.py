@@ -253,25 +253,25 @@ def test_json_agrees_with_the_json_of_python(spark: "SparkSession") -> None:
                 wrong.append((text, "bad", row))
             continue
         good += 1
-        got = {name: row[name] for name in expected}
-        if got["sub"] is not None:
-            got["sub"] = got["sub"].asDict()
-        if row["_error"] is not None or not _same(expected, got):
+        actual = {name: row[name] for name in expected}
+        if actual["sub"] is not None:
+            actual["sub"] = actual["sub"].asDict()
+        if row["_error"] is not None or not _same(expected, actual):
             wrong.append((text, expected, row))
     assert wrong == []
     assert 1000 < good < 3000
 
 
-def _same(expected: object, got: object) -> bool:
+def _same(expected: object, actual: object) -> bool:
     if isinstance(expected, json_oracle.AnyText):
-        return isinstance(got, str)
+        return isinstance(actual, str)
     if isinstance(expected, dict):
         return (
-            isinstance(got, dict)
-            and expected.keys() == got.keys()
-            and all(_same(value, got[name]) for name, value in expected.items())
+            isinstance(actual, dict)
+            and expected.keys() == actual.keys()
+            and all(_same(value, actual[name]) for name, value in expected.items())
         )
-    return expected == got
+    return expected == actual
 
 
 def test_csv_is_read_strictly(spark: "SparkSession") -> None:

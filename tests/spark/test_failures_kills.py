@@ -54,7 +54,7 @@ def test_a_second_process_takes_over_and_the_first_stops_with_one_clear_line(
         assert any(environment.name in line and "taken over" in line for line in fenced), lines
 
 
-LIVES = (
+HISTORIES = (
     ("opened", "begun", "begun", "opened"),
     ("begun", "opened", "batch", "begun"),
     ("batch", "rows", "opened", "dead-letters"),
@@ -75,7 +75,7 @@ def test_drivers_killed_at_every_step_neither_lose_nor_double(
 ) -> None:
     """In the last run a worker is killed after it has staged its rows, and its task is repeated."""
     rng = random.Random(seed)
-    for points in LIVES:
+    for points in HISTORIES:
         for environment in environments:
             environment.produce(rng.randint(14, 22))
         orders = [Order(item, point) for item, point in zip(environments, points, strict=True)]

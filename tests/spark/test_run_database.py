@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 class Watching(RunListener):
     def __init__(self) -> None:
-        self.taken: list[tuple[str, int, int, int]] = []
+        self.stored_batches: list[tuple[str, int, int, int]] = []
         self.reports: list[BatchReport] = []
 
     def stored(self, query: str, batch: Batch, applied: WriteResult) -> None:
-        self.taken.append((query, batch.batch_id, applied.rows, applied.dead_letters))
+        self.stored_batches.append((query, batch.batch_id, applied.rows, applied.dead_letters))
 
     def finished(self, report: BatchReport) -> None:
         self.reports.append(report)
@@ -68,7 +68,7 @@ def test_rows_dead_letters_and_progress_are_one_transaction(
     result = run(letters, once=True, spark=spark, listeners=[watching])
     assert result.queries[0].skipped == 1
     assert (result.rows, result.dead_letters) == (1, 1)
-    assert watching.taken == [(key, 1, 1, 1)]
+    assert watching.stored_batches == [(key, 1, 1, 1)]
     assert [(report.batch_id, report.records) for report in watching.reports] == [(0, 0), (1, 2)]
 
     connection = sqlite3.connect(database)

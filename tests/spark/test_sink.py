@@ -184,7 +184,7 @@ def forget_last_commit(checkpoint: Path) -> None:
     """Removes Spark's last commit, as if the driver was killed after Kafka's commit."""
     last = max(
         (path for path in (checkpoint / "commits").iterdir() if path.name.isdigit()),
-        key=lambda each: int(each.name),
+        key=lambda topic: int(topic.name),
     )
     last.unlink()
     last.with_name(f".{last.name}.crc").unlink(missing_ok=True)

@@ -63,10 +63,10 @@ def by_task(frame: "DataFrame") -> "list[list[Row]]":
     tasks: dict[int, list[Row]] = {}
     for row in frame.selectExpr("spark_partition_id() AS task", "struct(*) AS row").collect():
         tasks.setdefault(row.task, []).append(row.row)
-    return sorted(tasks.values(), key=lambda rows: _place(rows[0]))
+    return sorted(tasks.values(), key=lambda rows: _position(rows[0]))
 
 
-def _place(row: "Row") -> tuple[str, int, int]:
+def _position(row: "Row") -> tuple[str, int, int]:
     return row.topic, row.partition, row.offset
 
 
@@ -182,7 +182,7 @@ def test_a_stream_has_the_batches_of_sparks_own_source(
         latest = [json.loads(progress.sources[0].latestOffset) for progress in query.recentProgress]
         for end in (*ends, *latest):
             end.pop("#penstock", None)
-        result.append((ends, latest, [sorted(item, key=_place) for item in batches.non_empty]))
+        result.append((ends, latest, [sorted(item, key=_position) for item in batches.non_empty]))
     assert result[0] == result[1]
     assert len(result[1][0]) == (3 if "maxOffsetsPerTrigger" in options else 1)
 

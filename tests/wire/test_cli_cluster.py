@@ -116,8 +116,8 @@ def test_a_plan_is_generated_executed_and_verified(
     """R8: on one broker there is nowhere to go, and the plan says so."""
     make_topic(client, "move", 2)
     plan, back = tmp_path / "plan.json", tmp_path / "back.json"
-    made = cli("log", "move", "generate", "move", "-o", str(plan))
-    assert "0 partitions of 2 would change" in made.stderr
+    generated = cli("log", "move", "generate", "move", "-o", str(plan))
+    assert "0 partitions of 2 would change" in generated.stderr
     text = cli("log", "move", "generate", "move").stdout
     assert json.loads(text) == json.loads(plan.read_text())
     both = cli.json("log", "move", "generate", "move:1", "--brokers", "0")

@@ -41,9 +41,9 @@ def committed(
     assert set(codes) == {ErrorCode.NONE}
 
 
-def new_offsets(cli: Cli, group: str, *how: str, topic: str = "orders") -> list[int]:
+def new_offsets(cli: Cli, group: str, *arguments: str, topic: str = "orders") -> list[int]:
     """What a dry run says."""
-    result = cli.json("group", "reset-offsets", group, "--topic", topic, *how)
+    result = cli.json("group", "reset-offsets", group, "--topic", topic, *arguments)
     assert not any(row["executed"] for row in result)
     return [row["new_offset"] for row in result]
 
@@ -134,7 +134,7 @@ def test_groups_are_filtered(cli: Cli, client: WireClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "expected"),
+    ("arguments", "expected"),
     [
         (["--to-earliest"], [0, 0]),
         (["--to-latest"], [10, 0]),
@@ -148,11 +148,11 @@ def test_groups_are_filtered(cli: Cli, client: WireClient) -> None:
     ],
 )
 def test_offsets_after_a_reset(
-    cli: Cli, client: WireClient, how: list[str], expected: list[int]
+    cli: Cli, client: WireClient, arguments: list[str], expected: list[int]
 ) -> None:
     """C5, Q5: dry runs by every rule."""
     committed(client, "dry", {("orders", 0): 5})
-    assert new_offsets(cli, "dry", *how) == expected
+    assert new_offsets(cli, "dry", *arguments) == expected
     assert cli.json("group", "describe", "dry")[0]["offsets"][0]["current_offset"] == 5
 
 

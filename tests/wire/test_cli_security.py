@@ -92,11 +92,11 @@ def test_users_log_in_with_what_was_created(
     cli: Cli, broker: RunningBroker, tmp_path: Path
 ) -> None:
     """X2, E3: the password comes from stdin or the environment, and is printed nowhere."""
-    made = cli("user", "create", "zoe", "--password-stdin", stdin="sesame\n")
-    assert made.output == "user zoe can log in with SCRAM-SHA-512\n"
+    result = cli("user", "create", "zoe", "--password-stdin", stdin="sesame\n")
+    assert result.output == "user zoe can log in with SCRAM-SHA-512\n"
     both = ("-m", "SCRAM-SHA-256", "-m", "SCRAM-SHA-512", "--iterations", "8192")
-    made = cli("user", "create", "max", *both, env={"PENSTOCK_USER_PASSWORD": "moritz"})
-    assert "moritz" not in made.output
+    result = cli("user", "create", "max", *both, env={"PENSTOCK_USER_PASSWORD": "moritz"})
+    assert "moritz" not in result.output
     assert cli.rows("user", "list") == [
         ["max", "SCRAM-SHA-256", "8192"],
         ["max", "SCRAM-SHA-512", "8192"],

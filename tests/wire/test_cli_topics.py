@@ -30,8 +30,8 @@ def cli(broker: RunningBroker) -> Cli:
 
 def test_a_topic_is_created_listed_described_grown_and_deleted(cli: Cli) -> None:
     """M1: partitions can be added, never taken away."""
-    made = cli("topic", "create", "life", "-p", "2", "-r", "1", "-c", "retention.ms=60000")
-    assert made.stdout == "created: life (partitions: 2, replicas: 1)\n"
+    created = cli("topic", "create", "life", "-p", "2", "-r", "1", "-c", "retention.ms=60000")
+    assert created.stdout == "created: life (partitions: 2, replicas: 1)\n"
     assert ["life", "2", "1", "no"] in [row[:4] for row in cli.rows("topic", "list")]
     assert "life" in cli("topic", "list", "--names").stdout.splitlines()
 

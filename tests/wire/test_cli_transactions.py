@@ -108,9 +108,11 @@ def test_a_transaction_that_hangs_is_found_and_aborted(cli: Cli, client: WireCli
 def test_a_transaction_is_aborted_by_its_numbers(cli: Cli, client: WireClient) -> None:
     make_topic(client, "numbers")
     hang(client, "numbers", 778)
-    who = ("--producer-id", "778", "--producer-epoch", "0")
-    assert "name the transaction" in cli.refused("txn", "abort", "numbers:0", *who, status=2)
-    cli("txn", "abort", "numbers:0", *who, "--coordinator-epoch", "-1", "--yes")
+    producer_options = ("--producer-id", "778", "--producer-epoch", "0")
+    assert "name the transaction" in cli.refused(
+        "txn", "abort", "numbers:0", *producer_options, status=2
+    )
+    cli("txn", "abort", "numbers:0", *producer_options, "--coordinator-epoch", "-1", "--yes")
     assert cli.json("txn", "find-hanging", "numbers") == []
 
 

@@ -25,7 +25,7 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PROTOCOLS = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
-class Place(NamedTuple):
+class SecuredBroker(NamedTuple):
     """The addresses and the trusted certificate for clients."""
 
     ports: dict[str, int]
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     directory = tmp_path_factory.mktemp("logins")
     authority = make_identity(simple_name("authority"))
     server = make_identity(simple_name("localhost"), authority)
@@ -52,7 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
             create_topic(admin, "t")
             for mechanism in ScramMechanism:
                 assert set_password(admin, mechanism, "ann", "ann-secret").error_code == 0
-        yield Place(
+        yield SecuredBroker(
             {address.listener: address.port for address in broker.addresses},
             directory / "authority.pem",
         )
@@ -62,23 +62,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def confluent_settings(
-    place: Place, protocol: str, mechanism: str, password: str
+    secured: SecuredBroker, protocol: str, mechanism: str, password: str
 ) -> dict[str, str | int | float | bool]:
     return {
-        "bootstrap.servers": f"localhost:{place.ports[protocol]}",
+        "bootstrap.servers": f"localhost:{secured.ports[protocol]}",
         "security.protocol": protocol,
         "sasl.mechanism": mechanism,
         "sasl.username": "ann",
         "sasl.password": password,
-        "ssl.ca.location": str(place.authority),
+        "ssl.ca.location": str(secured.authority),
     }
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_confluent_kafka_logs_in(place: Place, protocol: str, mechanism: str) -> None:
+def test_confluent_kafka_logs_in(secured: SecuredBroker, protocol: str, mechanism: str) -> None:
     """M4, X2."""
-    settings = confluent_settings(place, protocol, mechanism, "ann-secret")
+    settings = confluent_settings(secured, protocol, mechanism, "ann-secret")
     reports: list[KafkaError | None] = []
     producer = Producer(settings)
     producer.produce("t", b"v", on_delivery=lambda error, _: reports.append(error))
@@ -90,11 +90,11 @@ def test_confluent_kafka_logs_in(place: Place, protocol: str, mechanism: str) ->
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_confluent_kafka_reports_a_wrong_password(
-    place: Place, protocol: str, mechanism: str
+    secured: SecuredBroker, protocol: str, mechanism: str
 ) -> None:
     """E3."""
     errors: list[KafkaError] = []
-    settings = confluent_settings(place, protocol, mechanism, "wrong")
+    settings = confluent_settings(secured, protocol, mechanism, "wrong")
     consumer = Consumer({**settings, "group.id": "g", "error_cb": errors.append})
     try:
         consumer.subscribe(["t"])
@@ -112,23 +112,23 @@ def test_confluent_kafka_reports_a_wrong_password(
 
 
 def kafka_python_settings(
-    place: Place, protocol: str, mechanism: str, password: str
+    secured: SecuredBroker, protocol: str, mechanism: str, password: str
 ) -> dict[str, str | int | float | bool]:
     return {
-        "bootstrap_servers": f"localhost:{place.ports[protocol]}",
+        "bootstrap_servers": f"localhost:{secured.ports[protocol]}",
         "security_protocol": protocol,
         "sasl_mechanism": mechanism,
         "sasl_plain_username": "ann",
         "sasl_plain_password": password,
-        "ssl_cafile": str(place.authority),
+        "ssl_cafile": str(secured.authority),
     }
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python_logs_in(place: Place, protocol: str, mechanism: str) -> None:
+def test_kafka_python_logs_in(secured: SecuredBroker, protocol: str, mechanism: str) -> None:
     """M4, X2."""
-    settings = kafka_python_settings(place, protocol, mechanism, "ann-secret")
+    settings = kafka_python_settings(secured, protocol, mechanism, "ann-secret")
     producer = KafkaProducer(**settings)
     try:
         assert producer.send("t", b"v").get(timeout=15).topic == "t"
@@ -138,10 +138,10 @@ def test_kafka_python_logs_in(place: Place, protocol: str, mechanism: str) -> No
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_kafka_python_reports_a_wrong_password(
-    place: Place, mechanism: str, caplog: pytest.LogCaptureFixture
+    secured: SecuredBroker, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """E3: it retries until its timeout, and logs the message of the broker every time."""
-    settings = kafka_python_settings(place, "SASL_PLAINTEXT", mechanism, "wrong")
+    settings = kafka_python_settings(secured, "SASL_PLAINTEXT", mechanism, "wrong")
     with pytest.raises(KafkaTimeoutError):
         KafkaAdminClient(**settings, bootstrap_timeout_ms=1000)
     attempts = [line for line in caplog.messages if line.startswith("Bootstrap connection")]

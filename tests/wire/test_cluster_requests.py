@@ -102,9 +102,9 @@ def test_all_brokers_name_the_same_coordinators(cluster: RunningCluster) -> None
     for key_type in (0, 1):
         leaders = set()
         for key in ("a", "b", "c", "d", "e", "f"):
-            found = {coordinator(cluster, n, key, key_type).node_id for n in range(3)}
-            assert len(found) == 1
-            leaders |= found
+            node_ids = {coordinator(cluster, n, key, key_type).node_id for n in range(3)}
+            assert len(node_ids) == 1
+            leaders |= node_ids
         assert len(leaders) > 1, "coordinators are spread"
 
 

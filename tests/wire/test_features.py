@@ -93,16 +93,16 @@ def test_a_new_cluster_has_the_highest_levels(
     assert level_in_force(broker, "metadata.version") == 0
 
 
-@pytest.mark.parametrize("how", [DOWN, UNSAFE])
+@pytest.mark.parametrize("upgrade", [DOWN, UNSAFE])
 @pytest.mark.parametrize("version", [1, 2])
 def test_levels_are_lowered_and_raised(
-    broker: RunningBroker, client: WireClient, version: int, how: UpgradeType
+    broker: RunningBroker, client: WireClient, version: int, upgrade: UpgradeType
 ) -> None:
     """Every change increments the epoch, and applies when the response is sent."""
     for epoch, (levels, kind) in enumerate(
         [
-            ({GROUP_VERSION: 0, TRANSACTION_VERSION: 1}, how),
-            ({TRANSACTION_VERSION: 0}, how),
+            ({GROUP_VERSION: 0, TRANSACTION_VERSION: 1}, upgrade),
+            ({TRANSACTION_VERSION: 0}, upgrade),
             ({GROUP_VERSION: 1}, UP),
             ({TRANSACTION_VERSION: 2}, UP),
         ],

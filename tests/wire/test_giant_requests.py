@@ -172,8 +172,8 @@ def test_responses_keep_their_order_around_a_giant_request(broker: RunningBroker
 def test_responses_to_giant_requests_are_complete(client: WireClient) -> None:
     """The chunks of a request are merged in order."""
     keys = [f"k{number}" for number in range(5000)]
-    found = client.request(FindCoordinatorRequest(coordinator_keys=keys), 4).coordinators
-    assert [coordinator.key for coordinator in found] == keys
+    coordinators = client.request(FindCoordinatorRequest(coordinator_keys=keys), 4).coordinators
+    assert [coordinator.key for coordinator in coordinators] == keys
     groups = client.request(DescribeGroupsRequest(keys), 5).groups
     assert [group.group_id for group in groups] == keys
     topics = [MetadataRequestTopic(name=key) for key in keys]

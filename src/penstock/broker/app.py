@@ -180,7 +180,10 @@ class App:
         closed_logs, unchanged_s = 0, 0.0
         while not closing.done() and unchanged_s < STOP_S:
             await asyncio.wait([closing], timeout=_CHECK_S)
-            previous, closed_logs = closed_logs, sum(item.closed_logs for item in self._logs.dirs)
+            previous, closed_logs = (
+                closed_logs,
+                sum(directory.closed_logs for directory in self._logs.dirs),
+            )
             unchanged_s = 0.0 if closed_logs > previous else unchanged_s + _CHECK_S
         if closing.done():
             closing.result()

@@ -99,5 +99,5 @@ def completed_words(environment: Mapping[str, str]) -> list[str]:
     typed = environment.get("_TYPER_COMPLETE_ARGS") or environment.get("COMP_WORDS", "")
     words = typed.split()
     at = environment.get("COMP_CWORD", "")
-    done = int(at) if at.isdigit() else len(words) - (not typed.endswith(" "))
-    return words[:done]
+    complete_words = int(at) if at.isdigit() else len(words) - (not typed.endswith(" "))
+    return words[:complete_words]

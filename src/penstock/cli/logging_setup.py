@@ -6,7 +6,11 @@ import sys
 import time
 from enum import StrEnum
 
-_KNOWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
 
 
 class LogFormat(StrEnum):
@@ -62,7 +66,7 @@ def _component(record: logging.LogRecord) -> str:
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     """Returns the fields that were passed as `extra`."""
-    return {name: value for name, value in vars(record).items() if name not in _KNOWN}
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD_ATTRIBUTES}
 
 
 def set_up_logging(log_format: LogFormat, level: str, broker_id: int | None = None) -> None:

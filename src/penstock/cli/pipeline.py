@@ -247,7 +247,8 @@ def _refuse(file: Path, problems: "list[Problem]", *, as_json: bool) -> None:
             for problem in problems
         ]
         Output(as_json).document({"problems": listed})
-    for item in problems if not as_json else []:
-        place = file if item.line is None else f"{file}:{item.line}"
-        print(f"{place}: {item.where}: {item.message}")
+    else:
+        for problem in problems:
+            location = file if problem.line is None else f"{file}:{problem.line}"
+            print(f"{location}: {problem.where}: {problem.message}")
     fail(f"{len(problems)} problem{'s' * (len(problems) > 1)} in {file}", as_json=as_json)

@@ -291,8 +291,8 @@ def with_errors(as_json: bool, work: Callable[[], None]) -> None:
                 str(subject): (error.code.name, describe_error(error))
                 for subject, error in errors.items()
             }
-            done = [str(subject) for subject in getattr(error, "results", {})]
-            fail_many(reasons, done, as_json=as_json)
+            succeeded = [str(subject) for subject in getattr(error, "results", {})]
+            fail_many(reasons, succeeded, as_json=as_json)
         fail(describe_error(error), code=error.code.name, as_json=as_json)
     except (KeyboardInterrupt, typer.Abort):  # the second: at a question
         raise SystemExit(130) from None

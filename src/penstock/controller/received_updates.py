@@ -281,11 +281,11 @@ def _is_late(
     state: UpdateMetadataPartitionState, topic_id: TopicId, image: ClusterImage, name: str
 ) -> bool:
     """Returns whether a request comes after a newer one, on a connection that was replaced."""
-    known = image.partitions.get(TopicPartition(name, state.partition_index))
+    current = image.partitions.get(TopicPartition(name, state.partition_index))
     return (
-        known is not None
+        current is not None
         and topic_id != ZERO_UUID
-        and (state.leader_epoch, state.zk_version) < (known.leader_epoch, known.partition_epoch)
+        and (state.leader_epoch, state.zk_version) < (current.leader_epoch, current.partition_epoch)
     )
 
 

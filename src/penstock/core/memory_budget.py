@@ -196,7 +196,7 @@ class MemoryBudget:
 
     def _fits(self, reservation: Reservation) -> bool:
         kind, size = reservation.kind, reservation.size
-        shared = sum(self._used[other] for other in _SHARED[kind])
+        shared = sum(self._used[shared_kind] for shared_kind in _SHARED[kind])
         is_within_limit = shared + size <= self._limits[kind]
         if kind in (MemoryKind.WORK, MemoryKind.DECODED):
             return is_within_limit or not shared

@@ -163,8 +163,8 @@ def _wrapper(
         at = _LZ4_CHECKSUM_AT
         packed = packed[:at] + _LZ4_CHECKSUM_OF_MAGIC_0 + packed[at + 1 :]
     assert last is not None
-    whole = Record(last.offset, latest, None, packed)
-    return _messages([whole], magic, attributes | codec, _MAX_MESSAGES)
+    wrapper = Record(last.offset, latest, None, packed)
+    return _messages([wrapper], magic, attributes | codec, _MAX_MESSAGES)
 
 
 def _messages(

@@ -123,7 +123,7 @@ class CredentialShape(NamedTuple):
 
 
 def decoy_credential(
-    mechanism: ScramMechanism, secret: bytes, user: str, known: Sequence[CredentialShape]
+    mechanism: ScramMechanism, secret: bytes, user: str, known_shapes: Sequence[CredentialShape]
 ) -> ScramCredential:
     """Returns a credential for an unknown user: always the same one, which no password matches.
 
@@ -133,7 +133,7 @@ def decoy_credential(
     """
     seed = user.encode(errors="surrogatepass")
     draw = int.from_bytes(hmac.digest(secret, b"shape" + seed, "sha256")[:8], "big")
-    shape = known[draw * len(known) >> 64] if known else CredentialShape()
+    shape = known_shapes[draw * len(known_shapes) >> 64] if known_shapes else CredentialShape()
     random_salt = hashlib.shake_256(secret + b"salt" + seed).digest(shape.salt_size or 32)
     salt = random_salt
     if not shape.salt_size:

@@ -79,5 +79,5 @@ def _options(
 ) -> dict[str, Any]:
     from penstock.client.settings import from_properties
 
-    known, _ = from_properties(kind, client)
-    return {**known, **more}
+    settings, _ = from_properties(kind, client)
+    return {**settings, **more}

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from penstock.core.ids import TopicPartition
 from penstock.spark.errors import ProgressError
 
-_OURS = "#penstock"
+_PROGRESS_KEY = "#penstock"
 _BEGIN = "begin"
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -38,12 +38,14 @@ class SourceOffsets:
         topics: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in self.offsets.items():
             topics.setdefault(topic, {})[partition] = offset
-        ours: dict[str, Json] = {}
+        own_progress: dict[str, Json] = {}
         if self.source:
-            ours["source"] = self.source
+            own_progress["source"] = self.source
         if self.topic_ids:
-            ours["topicIds"] = {name: self.topic_ids[name] for name in sorted(self.topic_ids)}
-        document: dict[str, Json] = {_OURS: ours} if ours else {}
+            own_progress["topicIds"] = {
+                name: self.topic_ids[name] for name in sorted(self.topic_ids)
+            }
+        document: dict[str, Json] = {_PROGRESS_KEY: own_progress} if own_progress else {}
         for topic in sorted(topics):
             partitions = topics[topic]
             document[topic] = {
@@ -57,16 +59,16 @@ class SourceOffsets:
 
         Raises `ProgressError` if the document is neither.
         """
-        ours = document.get(_OURS, {})
-        if not isinstance(ours, dict):
-            raise ProgressError(f"{_OURS!r} in the offsets is not an object: {document}")
-        ids = ours.get("topicIds", {})
-        source = ours.get("source", "")
+        own_progress = document.get(_PROGRESS_KEY, {})
+        if not isinstance(own_progress, dict):
+            raise ProgressError(f"{_PROGRESS_KEY!r} in the offsets is not an object: {document}")
+        ids = own_progress.get("topicIds", {})
+        source = own_progress.get("source", "")
         if not isinstance(ids, dict) or not isinstance(source, str):
             raise ProgressError(f"the offsets are not those of this source: {document}")
         offsets: dict[TopicPartition, int] = {}
         for topic, partitions in document.items():
-            if topic == _OURS:
+            if topic == _PROGRESS_KEY:
                 continue
             if not isinstance(partitions, dict):
                 raise ProgressError(f"the offsets of topic {topic} are not an object: {document}")
@@ -79,15 +81,15 @@ class SourceOffsets:
 
 def with_first_batch_start(end: Mapping[str, Json], begin: dict[str, Json]) -> dict[str, Json]:
     """Returns the end offsets of a first batch, with its start offsets added."""
-    ours = end.get(_OURS, {})
-    assert isinstance(ours, dict)
-    return {**end, _OURS: {**ours, _BEGIN: begin}}
+    own_progress = end.get(_PROGRESS_KEY, {})
+    assert isinstance(own_progress, dict)
+    return {**end, _PROGRESS_KEY: {**own_progress, _BEGIN: begin}}
 
 
 def first_batch_start(end: Mapping[str, Json]) -> Mapping[str, Json] | None:
     """Returns the start offsets that `with_first_batch_start` has added; None if there are none."""
-    ours = end.get(_OURS)
-    begin = ours.get(_BEGIN) if isinstance(ours, dict) else None
+    own_progress = end.get(_PROGRESS_KEY)
+    begin = own_progress.get(_BEGIN) if isinstance(own_progress, dict) else None
     return begin if isinstance(begin, dict) else None
 
 

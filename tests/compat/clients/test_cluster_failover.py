@@ -127,9 +127,10 @@ def test_nothing_is_lost_doubled_or_reordered(
         if listing.group_id.rpartition("-")[0] == name
     ]
     committed = view.admin.list_group_offsets([group])[group]
-    assert {place.partition: item and item.offset for place, item in committed.items()} == {
-        partition: len(offsets) for partition, offsets in enumerate(outcome.sent)
-    }
+    assert {
+        topic_partition.partition: item and item.offset
+        for topic_partition, item in committed.items()
+    } == {partition: len(offsets) for partition, offsets in enumerate(outcome.sent)}
 
 
 def stored_values(cluster: ProcessCluster, topic: str, partition: int) -> list[bytes | None]:

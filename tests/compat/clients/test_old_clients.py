@@ -75,8 +75,8 @@ def test_kcat_reads_with_old_fetch_versions(
     topic = new_topic(len(PARTITIONS))
     sent = samples()
     witness.produce(bootstrap, topic, sent, codec=codec)
-    got = OldKcat(version).consume(bootstrap, topic, PARTITIONS, len(sent))
-    assert as_read(got, version) == as_read(as_stored(sent), version)
+    consumed = OldKcat(version).consume(bootstrap, topic, PARTITIONS, len(sent))
+    assert as_read(consumed, version) == as_read(as_stored(sent), version)
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
@@ -88,8 +88,8 @@ def test_kcat_reads_batches_larger_than_its_fetch_limit(
     sent = samples()
     witness.produce(bootstrap, topic, sent, codec=codec)
     old = OldKcat(1, **{"fetch.message.max.bytes": "1000"})
-    got = old.consume(bootstrap, topic, PARTITIONS, len(sent))
-    assert as_read(got, 1) == as_read(as_stored(sent), 1)
+    consumed = old.consume(bootstrap, topic, PARTITIONS, len(sent))
+    assert as_read(consumed, 1) == as_read(as_stored(sent), 1)
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +136,6 @@ def test_clients_use_the_latest_advertised_fetch_version(
     older = version < FIRST_WITH_TIMES
     topic = "no-lz4" if older and capable.name in NO_LZ4_IN_THE_OLDER_FORMAT else "every-codec"
     stored = as_stored([record for _ in TOPICS[topic] for record in samples()])
-    got = capable.consume(filled, topic, PARTITIONS, len(stored))
+    consumed = capable.consume(filled, topic, PARTITIONS, len(stored))
     assert set(used) == {version}
-    assert as_read(got, version) == as_read(stored, version)
+    assert as_read(consumed, version) == as_read(stored, version)

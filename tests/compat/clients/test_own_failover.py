@@ -172,11 +172,11 @@ def stored(cluster: Cluster, topic: str, partition: int, end: int) -> list[Consu
     """Returns the stored records up to an offset, committed or not."""
     records: list[ConsumerRecord] = []
     with consumer_of(cluster.bootstrap) as reader:
-        place = TopicPartition(topic, partition)
-        reader.assign([place])
+        topic_partition = TopicPartition(topic, partition)
+        reader.assign([topic_partition])
         until(
-            lambda: reader.position(place) >= end,
-            f"{place} up to {end}",
+            lambda: reader.position(topic_partition) >= end,
+            f"{topic_partition} up to {end}",
             lambda: records.extend(reader.poll(0.5)),
         )
     return records
@@ -268,13 +268,13 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(
 ) -> None:
     """KIP-392: the leader names the nearby follower and receives no fetches afterwards."""
     make_topic(admin, "near")
-    place = TopicPartition("near", 0)
+    partition = TopicPartition("near", 0)
     with (
         producer_of(cluster) as producer,
         consumer_of(taps[1].bootstrap, client_rack="rack-3") as consumer,
     ):
         producer.send("near", b"first", partition=0).result(WAIT_S)
-        consumer.assign([place])
+        consumer.assign([partition])
         fetch = Moment(ApiKey.FETCH, Stage.PASSED_ON)
         taps[3].at(fetch, lambda: None)
         until(
@@ -287,7 +287,7 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(
         assert [future.result(WAIT_S).offset for future in sent] == list(range(1, 101))
         read: list[ConsumerRecord] = []
         until(
-            lambda: consumer.position(place) == 101,
+            lambda: consumer.position(partition) == 101,
             "all records",
             lambda: read.extend(consumer.poll(0.5)),
         )
@@ -422,8 +422,9 @@ def test_transactions_and_groups_survive_coordinator_crashes(
             committed = consumers[protocol].committed(places, WAIT_S)
             ends = {record.partition: record.offset + 1 for record in records}
             assert {
-                place.partition: result is not None and result.offset >= ends[place.partition]
-                for place, result in committed.items()
+                topic_partition.partition: result is not None
+                and result.offset >= ends[topic_partition.partition]
+                for topic_partition, result in committed.items()
             } == dict.fromkeys(range(PARTITIONS), True)
 
 

@@ -40,13 +40,13 @@ def written_by_librdkafka(
     return find
 
 
-def same(got: Iterable[Record], sent: Iterable[Record], *clients: Client) -> bool:
+def same(consumed: Iterable[Record], sent: Iterable[Record], *clients: Client) -> bool:
     """Compares received with sent records, as exactly as the clients allow."""
     timestamps = all(client.sets_timestamps for client in clients)
     header_order = all(client.keeps_header_order for client in clients)
     actual, expected = (
         comparable(group, timestamps=timestamps, header_order=header_order)
-        for group in (got, as_stored(sent))
+        for group in (consumed, as_stored(sent))
     )
     assert briefly(actual) == briefly(expected)
     return actual == expected
@@ -71,9 +71,9 @@ def test_a_client_reads_what_it_wrote(
     sent = writable(client, records)
     idempotent = client.idempotent_by_default
     offsets = client.produce(bootstrap, topic, sent, codec=codec, idempotent=idempotent)
-    got = client.consume(bootstrap, topic, PARTITIONS, len(sent))
+    consumed = client.consume(bootstrap, topic, PARTITIONS, len(sent))
     stored = witness.consume(bootstrap, topic, PARTITIONS, len(sent))
-    assert same(got, sent, client)
+    assert same(consumed, sent, client)
     assert same(stored, sent, client)
     codecs: set[str] = set()
     for partition in PARTITIONS:
@@ -98,6 +98,6 @@ def test_a_client_reads_what_librdkafka_wrote(
     records: list[Record],
 ) -> None:
     """M4: including records that the client itself cannot send."""
-    got = client.consume(bootstrap, written_by_librdkafka(codec), PARTITIONS, len(records))
-    assert same(got, records, client)
-    assert sorted(item.timestamp for item in got) == [record.timestamp for record in records]
+    consumed = client.consume(bootstrap, written_by_librdkafka(codec), PARTITIONS, len(records))
+    assert same(consumed, records, client)
+    assert sorted(item.timestamp for item in consumed) == [record.timestamp for record in records]

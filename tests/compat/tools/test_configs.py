@@ -125,7 +125,7 @@ def test_a_dynamic_setting_takes_effect_at_once(shell: Shell, topic: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("entity", "setting", "why"),
+    ("entity", "setting", "reason"),
     [
         (["--broker", "1"], "log.dirs=elsewhere", "cannot change while the broker runs"),
         (["--broker", "1"], "node.id=9", "cannot change while the broker runs"),
@@ -135,12 +135,12 @@ def test_a_dynamic_setting_takes_effect_at_once(shell: Shell, topic: str) -> Non
     ],
 )
 def test_read_only_broker_configs_are_rejected(
-    shell: Shell, entity: list[str], setting: str, why: str
+    shell: Shell, entity: list[str], setting: str, reason: str
 ) -> None:
     refused = shell.attempt("configs", "--alter", *entity, "--add-config", setting)
     message = _refused(refused, "InvalidRequest")
     assert message.startswith(setting.partition("=")[0])
-    assert why in message
+    assert reason in message
 
 
 def test_configs_of_an_unknown_broker_are_an_error(shell: Shell) -> None:

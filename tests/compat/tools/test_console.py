@@ -12,10 +12,10 @@ PARSE = (
 )
 PRINT = tuple(
     option
-    for what in ("timestamp", "partition", "offset", "headers", "key", "value")
-    for option in ("--formatter-property", f"print.{what}=true")
+    for field in ("timestamp", "partition", "offset", "headers", "key", "value")
+    for option in ("--formatter-property", f"print.{field}=true")
 )
-GIVEN = "h1:v1,h2:v2\tk1\tone\nh1:x\tk2\ttwo\nNULL\tNULL\tthree\nh3:y\tk1\tNULL\n"
+INPUT = "h1:v1,h2:v2\tk1\tone\nh1:x\tk2\ttwo\nNULL\tNULL\tthree\nh3:y\tk1\tNULL\n"
 PROPERTIES = "--command-property"
 
 
@@ -28,7 +28,7 @@ def topic(shell: Shell, name: str) -> str:
 @pytest.fixture
 def filled(shell: Shell, topic: str) -> str:
     """A topic of one partition with the records of `GIVEN`."""
-    assert shell("console-producer", "--topic", topic, *PARSE, stdin=GIVEN).text == ""
+    assert shell("console-producer", "--topic", topic, *PARSE, stdin=INPUT).text == ""
     return topic
 
 

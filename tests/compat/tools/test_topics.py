@@ -110,17 +110,17 @@ def test_creating_an_existing_topic_is_an_error(shell: Shell, name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("setting", "why"),
+    ("setting", "reason"),
     [
         ("min.insync.replicas=0", "min.insync.replicas"),
         ("compression.type=zip", "compression.type"),
         ("no.such.setting=1", "no.such.setting"),
     ],
 )
-def test_an_invalid_config_is_rejected(shell: Shell, name: str, setting: str, why: str) -> None:
+def test_an_invalid_config_is_rejected(shell: Shell, name: str, setting: str, reason: str) -> None:
     refused = shell.attempt("topics", "--create", "--topic", name, "--config", setting)
     assert refused.exit == 1
-    assert why in refused.out
+    assert reason in refused.out
     assert name not in shell("topics", "--list").lines
 
 

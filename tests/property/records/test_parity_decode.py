@@ -59,7 +59,7 @@ def test_both_modules_decode_columns_alike(
         hot.measure_columns(region, 0, len(region), count, base_offset, start, end, totals)
         rows, keys, _, values, _, headers, names, contents, _ = totals
         bits = bytearray((rows + 7) // 8), bytearray((rows + 7) // 8)
-        made = (
+        outcomes = (
             memoryview(bytearray(8 * rows)).cast("q"),
             memoryview(bytearray(8 * rows)).cast("q"),
             memoryview(bytearray(4 * rows + 4)).cast("i"),
@@ -87,10 +87,10 @@ def test_both_modules_decode_columns_alike(
             append_time,
             start,
             end,
-            made,
+            outcomes,
             cursor,
         )
-        return list(totals), [list(column) for column in made], list(cursor)
+        return list(totals), [list(column) for column in outcomes], list(cursor)
 
     same(_decode, columns)
 

@@ -83,10 +83,10 @@ def test_both_fillers_append_alike(
 ) -> None:
     def step(filler: Filler, number: int) -> list[object]:
         timestamp, key, value, headers = records[number]
-        made = outcome(lambda: filler.append(timestamp, key, value, headers))
+        outcome_of_call = outcome(lambda: filler.append(timestamp, key, value, headers))
         between = state_of(filler)
         named = outcome(lambda: filler.append_named(Record, "o", timestamp, key, value, headers))
-        return [made, between, named, type(named[1]), state_of(filler)]
+        return [outcome_of_call, between, named, type(named[1]), state_of(filler)]
 
     def fill(module: ModuleType) -> object:
         filler = module.Filler(bytearray(limit), limit, ratio)

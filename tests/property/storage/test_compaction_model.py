@@ -262,10 +262,10 @@ class CompactedLog(RuleBasedStateMachine):
     def what_is_dirty_is_all_there(self, on_disk: list[Stored]) -> None:
         log = self.broker.log
         first = max(self.cleaned_to, log.local.segments.first.base_offset)
-        there = {record.offset for stored in on_disk for record in stored.records}
+        present_offsets = {record.offset for stored in on_disk for record in stored.records}
         for record in self.every_record():
             if record.offset >= first and record.offset not in self.aborted:
-                assert record.offset in there
+                assert record.offset in present_offsets
 
     def tombstones_stay_long_enough(self, on_disk: list[Stored]) -> None:
         """A reader that has seen the value has `delete.retention.ms` to see the tombstone."""
@@ -275,11 +275,11 @@ class CompactedLog(RuleBasedStateMachine):
             for record in self.every_record()
             if record.offset not in self.aborted and record.offset < self.cleaned_to
         }
-        there = {record.offset for stored in on_disk for record in stored.records}
+        present_offsets = {record.offset for stored in on_disk for record in stored.records}
         for record in latest.values():
             if record.value is None and record.offset >= log.local.segments.first.base_offset:
                 horizon = self.horizons.get(record.offset, 0)
-                assert record.offset in there or self.broker.clock.now_ms() >= horizon
+                assert record.offset in present_offsets or self.broker.clock.now_ms() >= horizon
 
     def every_offset_can_be_read(self, on_disk: list[Stored]) -> None:
         log = self.broker.log

@@ -112,11 +112,11 @@ class LogLeader:
                 data.log_start_offset = log.log_start_offset
                 return data
         try:
-            found = log.read(offset, cached.max_bytes, FetchIsolation.LOG_END)
+            read = log.read(offset, cached.max_bytes, FetchIsolation.LOG_END)
         except KafkaError as error:
             data.error_code = error.code
             return data
-        data.records = b"" if found.records is None else found.records.read()
+        data.records = b"" if read.records is None else read.records.read()
         if self.cuts_batches and data.records:
             data.records += b"\0\0\0\0\0\0\0\x01\0\0\1"
         self.fetched[key] = offset

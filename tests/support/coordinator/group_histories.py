@@ -190,21 +190,21 @@ class GroupHistory:
         self.host.regexes = list(waiting.values())
 
     def _act(self) -> None:
-        chance = self.random.random()
-        if chance < 0.03:
+        draw = self.random.random()
+        if draw < 0.03:
             self._restart()
-        elif chance < 0.08:
+        elif draw < 0.08:
             self._change_topics()
-        elif chance < 0.14:
+        elif draw < 0.14:
             self._resolve()
-        elif chance < 0.28:
+        elif draw < 0.28:
             self._look()
-        elif chance < 0.40:
+        elif draw < 0.40:
             self._commit()
-        elif chance < 0.44:
+        elif draw < 0.44:
             group = self.random.choice(GROUPS)
             self._request(DeleteGroupsRequest([group]), DeleteGroupsResponse, 2, "admin")
-        elif self.classic and chance < 0.62:
+        elif self.classic and draw < 0.62:
             self._classic()
         else:
             self._heartbeat()
@@ -227,19 +227,19 @@ class GroupHistory:
             member_epoch=client.epoch,
             instance_id=client.instance,
         )
-        chance = random.random()
-        if chance < 0.06:
+        draw = random.random()
+        if draw < 0.06:
             request.member_epoch = -1
-        elif chance < 0.12 and client.instance is not None:
+        elif draw < 0.12 and client.instance is not None:
             request.member_epoch = -2
-        elif chance < 0.18:
+        elif draw < 0.18:
             request.member_epoch = client.epoch + random.choice([-1, 1])
             request.member_epoch = max(request.member_epoch, 0)
         if request.member_epoch == 0:
             self._full(request, {})
-        elif chance < 0.35:
+        elif draw < 0.35:
             self._full(request, client.owned)
-        elif chance < 0.8:
+        elif draw < 0.8:
             request.topic_partitions = _owned(client.owned)
         response = self._request(
             request, ConsumerGroupHeartbeatResponse, 1, random.choice(["x", "x", "y"])
@@ -287,8 +287,8 @@ class GroupHistory:
         if isinstance(group, ClassicGroup) and len(group.members) > 1:
             # After a downgrade the leader depends on the order of Java's hash tables.
             return
-        chance = random.random()
-        if chance < 0.5:
+        draw = random.random()
+        if draw < 0.5:
             names = random.choice([["a"], ["a", "b"], ["b"]])
             request = join_request(
                 client.member_id,
@@ -300,11 +300,11 @@ class GroupHistory:
             response = self._request(request, JoinGroupResponse, 6, "x")
             if isinstance(response, JoinGroupResponse) and not response.error_code:
                 client.epoch = response.generation_id
-        elif chance < 0.7:
-            mine = {client.member_id: assignment(("a", 0), ("a", 1))}
-            sync = sync_request(client.member_id, client.epoch, mine, group=client.group)
+        elif draw < 0.7:
+            assignments = {client.member_id: assignment(("a", 0), ("a", 1))}
+            sync = sync_request(client.member_id, client.epoch, assignments, group=client.group)
             self._request(sync, SyncGroupResponse, 5, "x")
-        elif chance < 0.95:
+        elif draw < 0.95:
             beat = HeartbeatRequest(client.group, client.epoch, client.member_id)
             self._request(beat, HeartbeatResponse, 4, "x")
         else:
@@ -361,8 +361,8 @@ class GroupHistory:
                 self._request(DescribeGroupsRequest([group]), DescribeGroupsResponse, 6, "admin")
             case _:
                 client = self._client()
-                who = self.random.choice([(None, -1), (client.member_id, client.epoch)])
-                group_request = OffsetFetchRequestGroup(client.group, who[0], who[1], None)
+                member = self.random.choice([(None, -1), (client.member_id, client.epoch)])
+                group_request = OffsetFetchRequestGroup(client.group, member[0], member[1], None)
                 self._request(
                     OffsetFetchRequest(groups=[group_request]), OffsetFetchResponse, 9, "x"
                 )

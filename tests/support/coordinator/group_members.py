@@ -223,8 +223,10 @@ class ClassicMember:
         """Joins and syncs, alone or in a group that assigns for it; returns the member itself."""
         response = self.join()
         assert response.error_code == 0, ErrorCode(response.error_code)
-        mine = {self.member_id: assigned or {}} if response.leader == self.member_id else None
-        response = self.sync(mine)
+        assignments = (
+            {self.member_id: assigned or {}} if response.leader == self.member_id else None
+        )
+        response = self.sync(assignments)
         assert response.error_code == 0, ErrorCode(response.error_code)
         return self
 

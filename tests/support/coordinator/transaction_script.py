@@ -197,13 +197,13 @@ class ScriptRunner:
         visible = {number for number, offset in enumerate(offsets) if offset >= 0}
         visible |= {int(value or b"") for values in result.values() for value in values}
         for transaction in self.account.transactions:
-            there = transaction.number in visible
+            is_visible = transaction.number in visible
             if transaction.commits is None:
-                assert not there, f"{transaction} was never to be committed"
+                assert not is_visible, f"{transaction} was never to be committed"
             elif transaction.acknowledged or is_complete or not transaction.commits:
-                assert there == transaction.commits, f"{transaction} has the opposite outcome"
-            whole = there and transaction.has_offset
-            expected_offset = offset_of(transaction.number) if whole else NO_OFFSET
+                assert is_visible == transaction.commits, f"{transaction} has the opposite outcome"
+            has_visible_offset = is_visible and transaction.has_offset
+            expected_offset = offset_of(transaction.number) if has_visible_offset else NO_OFFSET
             assert offsets[transaction.number] == expected_offset, transaction
         for entry in PARTITIONS:
             assert result[entry] == [

@@ -165,7 +165,7 @@ def _read(log: Log) -> list[tuple[LoggedRecord, bool]]:
 def check_partition(key: TopicPartition, model: PartitionModel, log: Log) -> None:
     """Raises AssertionError if the log contradicts what clients were told."""
     records = read_log(log)
-    found = {record.token: record for record in records}
+    by_token = {record.token: record for record in records}
     duplicates = [token for token, count in Counter(r.token for r in records).items() if count > 1]
     assert not duplicates, f"{key} has {duplicates} twice"
     if model.kind is not TopicKind.RETAINED:
@@ -174,13 +174,13 @@ def check_partition(key: TopicPartition, model: PartitionModel, log: Log) -> Non
         )
     for token, outcome in model.outcomes.items():
         if outcome is Outcome.REFUSED:
-            assert token not in found, f"{key} has {token!r}, which was refused"
+            assert token not in by_token, f"{key} has {token!r}, which was refused"
         elif outcome is Outcome.ACKNOWLEDGED:
-            if token in found:
+            if token in by_token:
                 offset = model.offsets[token]
-                assert found[token].offset == offset, f"{token!r} of {key} is not at {offset}"
+                assert by_token[token].offset == offset, f"{token!r} of {key} is not at {offset}"
             else:
-                _check_missing(key, model, log, token, found)
+                _check_missing(key, model, log, token, by_token)
 
 
 def check_fetched(
@@ -208,7 +208,7 @@ def _check_missing(
     model: PartitionModel,
     log: Log,
     token: bytes,
-    found: dict[bytes, LoggedRecord],
+    by_token: dict[bytes, LoggedRecord],
 ) -> None:
     offset = model.offsets[token]
     if offset < log.log_start_offset:
@@ -216,7 +216,7 @@ def _check_missing(
     if model.kind is TopicKind.COMPACTED:
         later = [
             record
-            for record in found.values()
+            for record in by_token.values()
             if record.key == model.keys[token] and record.offset > offset
         ]
         if later:

@@ -361,11 +361,15 @@ class Injection:
                 for token, (key, partition) in transaction.tokens.items()
                 if self._model.partitions.get(key) is partition and self._is_retained(broker, key)
             }
-            seen = tokens & visible
-            assert not seen or transaction.is_commit_requested, f"{transaction} is visible"
-            assert seen in (set(), tokens), f"only {seen} of {transaction} are visible"
+            visible_tokens = tokens & visible
+            assert not visible_tokens or transaction.is_commit_requested, (
+                f"{transaction} is visible"
+            )
+            assert visible_tokens in (set(), tokens), (
+                f"only {visible_tokens} of {transaction} are visible"
+            )
             if transaction.is_committed:
-                assert seen == tokens, f"{transaction} was committed, and is not visible"
+                assert visible_tokens == tokens, f"{transaction} was committed, and is not visible"
 
     def _is_retained(self, broker: SimulatedBroker, key: TopicPartition) -> bool:
         return broker.broker.replicas.find(*key).log.log_start_offset == 0

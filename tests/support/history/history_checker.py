@@ -58,8 +58,8 @@ class Violation(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        place = "" if self.partition is None else f"{self.partition}: "
-        return f"{self.kind}: {place}{self.text}"
+        location = "" if self.partition is None else f"{self.partition}: "
+        return f"{self.kind}: {location}{self.text}"
 
 
 def check(history: History) -> list[Violation]:
@@ -290,9 +290,9 @@ def _check_copies(history: History) -> Iterator[Violation]:
                     yield Violation(Kind.LOST, copy, f"the copy of {record}")
             expected = [record for record in originals if record in counts]
             unique = list(dict.fromkeys(copies))
-            known = set(originals)
+            known_values = set(originals)
             for record in unique:
-                if record not in known:
+                if record not in known_values:
                     yield Violation(Kind.PHANTOM, copy, f"a copy of {record}, which is not there")
-            if [record for record in unique if record in known] != expected:
+            if [record for record in unique if record in known_values] != expected:
                 yield Violation(Kind.REORDERED, copy, "the copies have another order")

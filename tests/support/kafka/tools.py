@@ -184,7 +184,7 @@ class Shell:
     ) -> ToolRun:
         """Runs a tool that may fail."""
         if tool in ADDRESS_FIRST:
-            whole = [*self._common, *arguments]
+            command_line = [*self._common, *arguments]
         else:
-            whole = [*arguments, *self._common, *QUICK.get(tool, ())]
-        return self._tools.run(tool, *whole, stdin=stdin, timeout=timeout)
+            command_line = [*arguments, *self._common, *QUICK.get(tool, ())]
+        return self._tools.run(tool, *command_line, stdin=stdin, timeout=timeout)

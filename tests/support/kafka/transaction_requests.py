@@ -244,12 +244,12 @@ def _admin(client: WireClient) -> Results:
         active_producer.producer_id: active_producer
         for active_producer in client.request(request, 0).topics[0].partitions[0].active_producers
     }
-    mine = active[producer.producer_id]
+    own_producer = active[producer.producer_id]
     result["producers"] = (
-        mine.producer_epoch,
-        mine.last_sequence,
-        mine.current_txn_start_offset - offset,
-        mine.coordinator_epoch,
+        own_producer.producer_epoch,
+        own_producer.last_sequence,
+        own_producer.current_txn_start_offset - offset,
+        own_producer.coordinator_epoch,
     )
     for name, listing in {
         "all": ListTransactionsRequest(["Ongoing"]),
@@ -274,15 +274,15 @@ def _admin(client: WireClient) -> Results:
         )
     producer.abort()
     result["aborted"] = _described(client, "admin")
-    mine = {
+    own_producer = {
         active_producer.producer_id: active_producer
         for active_producer in client.request(request, 0).topics[0].partitions[0].active_producers
     }[producer.producer_id]
     result["producers after"] = (
-        mine.producer_epoch,
-        mine.last_sequence,
-        mine.current_txn_start_offset,
-        mine.coordinator_epoch,
+        own_producer.producer_epoch,
+        own_producer.last_sequence,
+        own_producer.current_txn_start_offset,
+        own_producer.coordinator_epoch,
     )
     for name in ("", "nobody"):
         result[f"described {name!r}"] = _described(client, name)

@@ -214,8 +214,8 @@ class ProgramClient(AdminClient):
             is_readable = selector.select(seconds)
         line = process.stdout.readline() if is_readable else b""
         if not line.endswith(b"\n"):
-            why = "ended" if is_readable else f"sent no response within {seconds} s"
-            raise AssertionError(f"{self.name} {why} at {op}:\n{self._printed()}")
+            reason = "ended" if is_readable else f"sent no response within {seconds} s"
+            raise AssertionError(f"{self.name} {reason} at {op}:\n{self._printed()}")
         return line
 
     def _printed(self) -> str:

@@ -51,8 +51,8 @@ def as_stored(records: Iterable[Record]) -> list[Record]:
     """The records with the offsets that they get in empty partitions, by partition."""
     stored: list[Record] = []
     for partition in PARTITIONS:
-        mine = (record for record in records if record.partition == partition)
-        stored += [record._replace(offset=offset) for offset, record in enumerate(mine)]
+        in_partition = (record for record in records if record.partition == partition)
+        stored += [record._replace(offset=offset) for offset, record in enumerate(in_partition)]
     return stored
 
 

@@ -99,9 +99,9 @@ class SparkCluster:
         self._master = self._launch("master.Master", "master")
         self.url = self._awaited(_MASTER_AT, 1)
         for number in range(self._count):
-            place = self.directory / f"worker-{number}"
+            work_dir = self.directory / f"worker-{number}"
             options = ["--cores", str(self._cores), "--memory", _EXECUTOR_MEMORY]
-            options += ["--work-dir", str(place)]
+            options += ["--work-dir", str(work_dir)]
             self._workers[number] = self._launch(
                 "worker.Worker", f"worker-{number}", *options, self.url
             )

@@ -42,13 +42,13 @@ def new_environment(
     batch: int = 12,
 ) -> Environment:
     """Returns an environment with new, empty topics."""
-    place = directory / f"{kind}-{database}"
-    place.mkdir(parents=True)
-    address = "" if kind == "topic" else address_of(request, database, place)
+    work_dir = directory / f"{kind}-{database}"
+    work_dir.mkdir(parents=True)
+    address = "" if kind == "topic" else address_of(request, database, work_dir)
     environment = Environment(
         kind=kind,
         servers=broker.bootstrap_servers,
-        directory=str(place),
+        directory=str(work_dir),
         database=address,
         letters="topic" if kind == "topic" else letters,
         batch=batch,

@@ -252,7 +252,7 @@ class Environment:
             return sorted((item, item % PEOPLE) for item in self.good)
         if self.kind == "upsert":
             newest = {item % PEOPLE: item for item in sorted(self.good)}
-            return sorted((last, who) for who, last in newest.items() if last % 11)
+            return sorted((last, person) for person, last in newest.items() if last % 11)
         n: Counter[Row] = Counter()
         total: Counter[Row] = Counter()
         for entry in self.good:
@@ -326,7 +326,7 @@ class Point:
     def __init__(self, point: str, act: Callable[[], object]) -> None:
         step, _, times = point.partition(":")
         self._step = step
-        self._left = int(times or 1)
+        self._remaining = int(times or 1)
         self._act = act
         self.reached = False
         self.steps: list[str] = []
@@ -338,8 +338,8 @@ class Point:
     def at(self, step: str) -> None:
         self.steps.append(step)
         if step == self._step:
-            self._left -= 1
-            if self._left == 0:
+            self._remaining -= 1
+            if self._remaining == 0:
                 self.reached = True
                 self._act()
 

@@ -56,8 +56,8 @@ def settings(
     return ReadSettings(properties, include_headers, fail_on_data_loss, poll_timeout_ms)
 
 
-def read(offset_range: OffsetRange, how: ReadSettings) -> list[Row]:
-    return rows_of(list(read_range(offset_range, how)))
+def read(offset_range: OffsetRange, read_settings: ReadSettings) -> list[Row]:
+    return rows_of(list(read_range(offset_range, read_settings)))
 
 
 def range_of(admin: Admin, topic: str, start: int, end: int, partition: int = 0) -> OffsetRange:

@@ -41,7 +41,7 @@ def committed(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
         result: list[ConsumerRecord] = []
         while any(consumer.position(partition) < ends[partition] for partition in partitions):
             result += consumer.poll(0.02)
-    return sorted(result, key=lambda each: (each.partition, each.offset))
+    return sorted(result, key=lambda record: (record.partition, record.offset))
 
 
 def values_of(bootstrap_servers: str, topic: str) -> list[str]:

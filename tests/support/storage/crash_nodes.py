@@ -149,12 +149,12 @@ class FileNode:
         low, high = sorted((len(old), len(new)))
         size = rng.choice((len(old), len(new), rng.randint(low, high)))
         unit = PAGE if self.mapped else SECTOR
-        chance = rng.choice((0.1, 0.5, 0.9))
+        probability = rng.choice((0.1, 0.5, 0.9))
         content = bytearray(old[:size].ljust(size, b"\0"))
         for start in range(0, size, unit):
             end = min(start + unit, size)
             sector = new[start:end]
-            if content[start : start + len(sector)] != sector and rng.random() < chance:
+            if content[start : start + len(sector)] != sector and rng.random() < probability:
                 content[start : start + len(sector)] = sector
         return bytes(content)
 

@@ -92,7 +92,9 @@ def shake_hands(
     return str(subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
-def why(client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost") -> str:
+def handshake_failure(
+    client: ssl.SSLContext, server: ssl.SSLContext, name: str = "localhost"
+) -> str:
     with pytest.raises(ssl.SSLError) as failure:
         shake_hands(client, server, name)
     explained = handshake_error(failure.value, "b:9093")
@@ -240,7 +242,7 @@ def test_host_names_for_certificates() -> None:
 
 def test_an_authority_that_is_not_trusted(parties: Parties) -> None:
     """E3"""
-    message = why(context_of(**trusting(parties.stranger)), parties.server())
+    message = handshake_failure(context_of(**trusting(parties.stranger)), parties.server())
     assert "not trusted" in message
     assert "ssl_cafile, ssl_truststore_location" in message
 
@@ -248,7 +250,7 @@ def test_an_authority_that_is_not_trusted(parties: Parties) -> None:
 @pytest.mark.parametrize("name", ["other.example", "127.0.0.1"])
 def test_a_certificate_of_another_host(parties: Parties, name: str) -> None:
     """E3"""
-    message = why(context_of(**trusting(parties.authority)), parties.server(), name)
+    message = handshake_failure(context_of(**trusting(parties.authority)), parties.server(), name)
     assert "not for this host" in message
     assert name in message
     assert "advertised.listeners" in message
@@ -279,7 +281,7 @@ def test_a_broker_that_demands_a_trusted_client_certificate(
         else {}
     )
     context = context_of(ssl_enabled_protocols=version, **trusting(parties.authority), **own)
-    message = why(context, parties.server(client_auth="required"))
+    message = handshake_failure(context, parties.server(client_auth="required"))
     # Before TLS 1.3 a broker had no word for a certificate that is missing.
     unnamed = (version, client) == ("TLSv1.2", "nobody")
     assert ("gives no reason" if unnamed else "demands a client certificate") in message
@@ -288,7 +290,7 @@ def test_a_broker_that_demands_a_trusted_client_certificate(
 
 def test_no_common_version(parties: Parties) -> None:
     context = context_of(ssl_enabled_protocols="TLSv1.2", **trusting(parties.authority))
-    message = why(context, parties.server(enabled_protocols=("TLSv1.3",)))
+    message = handshake_failure(context, parties.server(enabled_protocols=("TLSv1.3",)))
     assert "ssl_enabled_protocols" in message
 
 

@@ -39,14 +39,17 @@ def update(
     image: ClusterImage, *updates: tuple[str, int, int], validate_only: bool = False
 ) -> UpdateFeaturesResponse:
     """Decides, and does it."""
-    keys = [FeatureUpdateKey(f"{name}.version", level, False, how) for name, level, how in updates]
+    keys = [
+        FeatureUpdateKey(f"{name}.version", level, False, upgrade_type)
+        for name, level, upgrade_type in updates
+    ]
     result = update_features(image, UpdateFeaturesRequest(60000, keys, validate_only))
     image.apply(result.changes)
     return result.response
 
 
 @pytest.mark.parametrize(
-    ("before", "level", "how", "after"),
+    ("before", "level", "upgrade_type", "after"),
     [
         (0, 1, UP, 1),
         (0, 2, UP, 2),
@@ -56,10 +59,10 @@ def update(
         (1, 0, UNSAFE, 0),
     ],
 )
-def test_a_level_changes(before: int, level: int, how: UpgradeType, after: int) -> None:
+def test_a_level_changes(before: int, level: int, upgrade_type: UpgradeType, after: int) -> None:
     """Level 0 is that of a feature that is not finalized."""
     image = cluster(**({"a": before} if before else {}), b=3)
-    response = update(image, ("a", level, how))
+    response = update(image, ("a", level, upgrade_type))
     assert (response.error_code, response.error_message) == (0, None)
     assert [(result.feature, result.error_code) for result in response.results] == [
         ("a.version", 0)
@@ -68,16 +71,16 @@ def test_a_level_changes(before: int, level: int, how: UpgradeType, after: int) 
     assert finalized(image) == ({"a.version": after, **rest} if after else rest, 6)
 
 
-@pytest.mark.parametrize("how", UpgradeType)
-def test_the_level_that_it_has(how: UpgradeType) -> None:
+@pytest.mark.parametrize("upgrade_type", UpgradeType)
+def test_the_level_that_it_has(upgrade_type: UpgradeType) -> None:
     """Nothing changes, the epoch neither."""
     image = cluster(a=1)
-    assert update(image, ("a", 1, how)).error_code == 0
+    assert update(image, ("a", 1, upgrade_type)).error_code == 0
     assert finalized(image) == ({"a.version": 1}, 5)
 
 
 @pytest.mark.parametrize(
-    ("name", "level", "how", "expected_error"),
+    ("name", "level", "upgrade_type", "expected_error"),
     [
         ("a", 0, UP, "a.version cannot be set to level 0: that is lower than 1"),
         ("a", 2, DOWN, "higher than 1"),
@@ -91,10 +94,10 @@ def test_the_level_that_it_has(how: UpgradeType) -> None:
         ("metadata", 0, DOWN, "no such feature"),
     ],
 )
-def test_an_invalid_level(name: str, level: int, how: int, expected_error: str) -> None:
+def test_an_invalid_level(name: str, level: int, upgrade_type: int, expected_error: str) -> None:
     """E6: the whole request fails, with the reason."""
     image = cluster(a=1)
-    for updates in ([(name, level, how)], [("b", 3, UP), (name, level, how)]):
+    for updates in ([(name, level, upgrade_type)], [("b", 3, UP), (name, level, upgrade_type)]):
         response = update(image, *updates)
         assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
         assert response.error_message is not None

@@ -51,7 +51,7 @@ def create(
     return result.response.topics
 
 
-def one(image: ClusterImage, topic: CreatableTopic) -> ErrorCode:
+def create_topic(image: ClusterImage, topic: CreatableTopic) -> ErrorCode:
     (result,) = create(image, topic)
     code = ErrorCode(result.error_code)
     assert (code == ErrorCode.NONE) == (topic.name in image.topics or not result.error_message)
@@ -108,13 +108,13 @@ def test_names_that_cannot_be(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["x" * 249, "__consumer_offsets", "A.b_c-9", "..."])
 def test_names_that_can_be(name: str) -> None:
-    assert one(image_of(0), CreatableTopic(name, 1, 1)) == ErrorCode.NONE
+    assert create_topic(image_of(0), CreatableTopic(name, 1, 1)) == ErrorCode.NONE
 
 
 def test_names_that_metrics_cannot_tell_apart() -> None:
     image = image_of(0)
     add_topic(image, "a.b", (0,))
-    assert one(image, CreatableTopic("a_b", 1, 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert create_topic(image, CreatableTopic("a_b", 1, 1)) == ErrorCode.INVALID_TOPIC_EXCEPTION
     first, second = create(image, CreatableTopic("c_d", 1, 1), CreatableTopic("c.d", 1, 1))
     assert first.error_code == ErrorCode.NONE
     assert second.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -211,7 +211,7 @@ def test_explicit_assignment() -> None:
     ],
 )
 def test_assignments_that_cannot_be(topic: CreatableTopic, code: ErrorCode) -> None:
-    assert one(image_of(0, 1), topic) == code
+    assert create_topic(image_of(0, 1), topic) == code
 
 
 def test_settings_are_validated() -> None:
@@ -228,7 +228,7 @@ def test_settings_are_validated() -> None:
 
 def test_setting_without_value() -> None:
     topic = CreatableTopic("t", 1, 1, configs=[CreatableTopicConfig("a", None)])
-    assert one(image_of(0), topic) == ErrorCode.INVALID_CONFIG
+    assert create_topic(image_of(0), topic) == ErrorCode.INVALID_CONFIG
 
 
 def test_topics_of_a_request_do_not_all_begin_at_the_same_broker() -> None:

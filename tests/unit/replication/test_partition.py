@@ -16,9 +16,9 @@ NOW_MS = 1_000_000
 def partition_of(
     *, leader: int = 1, epoch: int = 5, partition_epoch: int = 0, isr: tuple[int, ...] = (1, 2, 3)
 ) -> Partition:
-    made = Partition(TopicPartition("t", 0), UUID(int=1), 1)
-    assert update(made, leader, epoch, partition_epoch, isr)
-    return made
+    partition = Partition(TopicPartition("t", 0), UUID(int=1), 1)
+    assert update(partition, leader, epoch, partition_epoch, isr)
+    return partition
 
 
 def update(

@@ -225,15 +225,15 @@ def oracle(
     result = [e for key, entries in acls.items() if applies(key, kind, name) for e in entries]
     if not result:
         return everyone
-    mine = [e for e in result if concerns(e, principal, host)]
-    if any(e.permission == "DENY" and e.operation in (operation, "ALL") for e in mine):
+    matching = [e for e in result if concerns(e, principal, host)]
+    if any(e.permission == "DENY" and e.operation in (operation, "ALL") for e in matching):
         return False
     enough = {operation, "ALL"}
     if operation == "DESCRIBE":
         enough |= {"READ", "WRITE", "DELETE", "ALTER"}
     if operation == "DESCRIBE_CONFIGS":
         enough |= {"ALTER_CONFIGS"}
-    return any(e.permission == "ALLOW" and e.operation in enough for e in mine)
+    return any(e.permission == "ALLOW" and e.operation in enough for e in matching)
 
 
 @given(

@@ -91,7 +91,7 @@ def test_every_row_is_stored_once_whatever_is_run_again(data: st.DataObject) -> 
     stored = StoredProgress(at(0))
     rows: list[int] = []
     checkpoint: tuple[str, list[Batch], int] = ("query-0", [], 0)  # query, planned, committed
-    lives = 0
+    restarts = 0
     for _ in range(data.draw(st.integers(1, 25))):
         query, planned, committed = checkpoint
         if len(planned) == committed:
@@ -109,6 +109,6 @@ def test_every_row_is_stored_once_whatever_is_run_again(data: st.DataObject) -> 
                 committed += 1
         checkpoint = query, planned, committed
         if data.draw(st.integers(0, 9)) == 0:
-            lives += 1
-            checkpoint = f"query-{lives}", [], 0
+            restarts += 1
+            checkpoint = f"query-{restarts}", [], 0
     assert rows == list(range(stored.progress["orders"].offsets[TopicPartition("orders", 0)]))

@@ -60,7 +60,7 @@ _MAX_IMMEDIATE_MARKERS = 32
 """Up to so many markers are written at once, without a task."""
 _BETWEEN_BROKERS_VERSION = 5
 """The version of AddPartitionsToTxn that a broker sends on behalf of its clients."""
-_DONE = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
+_WRITTEN_CODES = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT})
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 
 
@@ -296,7 +296,9 @@ class TransactionCoordinator(
                 )
                 return
             written = frozenset(
-                target for target in remaining if errors.get(target, ErrorCode.NONE) in _DONE
+                target
+                for target in remaining
+                if errors.get(target, ErrorCode.NONE) in _WRITTEN_CODES
             )
             self._markers_written(partition, shard, effect, written)
             remaining -= written

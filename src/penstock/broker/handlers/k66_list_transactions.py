@@ -34,15 +34,15 @@ async def handle(context: Context, request: Request, body: ListTransactionsReque
     matches = matcher(pattern) if pattern else None
     # Unknown state filters are reported even if this broker coordinates nothing.
     names = dict.fromkeys(body.state_filters)
-    known = [name async for name in context.pacer.each(names) if name in STATES_BY_NAME]
+    known_states = [name async for name in context.pacer.each(names) if name in STATES_BY_NAME]
     listed = ListTransactionsResponse(
         unknown_state_filters=[
             name async for name in context.pacer.each(names) if name not in STATES_BY_NAME
         ]
     )
-    if names and not known:
+    if names and not known_states:
         return listed
-    body = replace(body, state_filters=known)
+    body = replace(body, state_filters=known_states)
     for response in await context.transactions.send_to_all(request, body):
         assert isinstance(response, ListTransactionsResponse)
         if response.error_code:

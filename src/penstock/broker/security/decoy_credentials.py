@@ -52,4 +52,4 @@ class DecoyCredentials:
                     continue  # its user cannot log in either
                 if credential.iterations >= MIN_ITERATIONS:
                     shapes[name].append(CredentialShape.of(credential))
-        return {name: sorted(known) for name, known in shapes.items()}
+        return {name: sorted(known_shapes) for name, known_shapes in shapes.items()}

@@ -189,7 +189,7 @@ class Supervisor:
         while True:
             process = self._processes[broker_id]
             started_at = loop.time()
-            how = await process.wait()
+            exit_status = await process.wait()
             if loop.time() - started_at >= STABLE_S:
                 delays = _restart_delays()
             delay_s = next(delays)
@@ -197,7 +197,7 @@ class Supervisor:
                 "broker %d (pid %d) %s; it is started again in %g s",
                 broker_id,
                 process.pid,
-                how,
+                exit_status,
                 delay_s,
             )
             await asyncio.sleep(delay_s)

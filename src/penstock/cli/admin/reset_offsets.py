@@ -142,19 +142,21 @@ def parse_csv(text: str, groups: list[str], source: str) -> dict[str, dict[Topic
     for number, row in enumerate(csv.reader(StringIO(text)), 1):
         if not row or row in (["topic", "partition", "offset"], _LONG_HEAD):
             continue
-        place = f"{source}, line {number}"
+        location = f"{source}, line {number}"
         if len(row) not in (3, 4):
-            raise UsageError("it must be [GROUP,]TOPIC,PARTITION,OFFSET", subject=place)
+            raise UsageError("it must be [GROUP,]TOPIC,PARTITION,OFFSET", subject=location)
         if len(row) == 3 and len(groups) != 1:
             raise UsageError(
-                "with several groups each line must begin with its group", subject=place
+                "with several groups each line must begin with its group", subject=location
             )
         group, topic, partition, offset = row if len(row) == 4 else (groups[0], *row)
         try:
             of_group = offsets.setdefault(group, {})
             of_group[TopicPartition(topic, int(partition))] = int(offset)
         except ValueError:
-            raise UsageError("partition and offset must be whole numbers", subject=place) from None
+            raise UsageError(
+                "partition and offset must be whole numbers", subject=location
+            ) from None
     return offsets
 
 

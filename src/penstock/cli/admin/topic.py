@@ -121,7 +121,7 @@ def create(
     existing: list[str] = []
     with session.admin() as admin:
         try:
-            made = admin.create_topics(new, validate_only=dry_run)
+            created = admin.create_topics(new, validate_only=dry_run)
         except AdminError as error:
             existing = [
                 name
@@ -132,7 +132,7 @@ def create(
                 for name in existing:
                     del error.errors[name]
                 raise
-            made = error.results
+            created = error.results
     rows = [
         {
             "topic": name,
@@ -141,7 +141,7 @@ def create(
             "replication_factor": topic.replication_factor,
             "created": not dry_run,
         }
-        for name, topic in made.items()
+        for name, topic in created.items()
     ]
     rows += [{"topic": name, "created": False} for name in existing]
     for name in existing:
@@ -149,7 +149,7 @@ def create(
     what = "could be created" if dry_run else "created"
     lines = [
         f"{what}: {name} (partitions: {topic.num_partitions}, replicas: {topic.replication_factor})"
-        for name, topic in made.items()
+        for name, topic in created.items()
     ]
     session.out.done(lines, rows)
 
@@ -295,7 +295,10 @@ def elect(
         elected = admin.elect_leaders(kind, chosen)
     session.out.table(
         ["Topic", "Partition", "Elected"],
-        [(partition.topic, partition.partition, was) for partition, was in sorted(elected.items())],
+        [
+            (partition.topic, partition.partition, previous_leader)
+            for partition, previous_leader in sorted(elected.items())
+        ],
         empty="no partition needed an election",
     )
 

@@ -288,9 +288,9 @@ def check_versions(address: Address, served: NodeApiVersions) -> Success:
     for key in _NEEDED:
         if served.newest(key) is not None:
             continue
-        ours = api(key)
-        theirs = served.ranges.get(key)
-        if theirs is None:
+        own_api = api(key)
+        broker_range = served.ranges.get(key)
+        if broker_range is None:
             raise Problem(
                 f"{address} does not serve {key.name}",
                 "if it is a controller's listener, use the address of a broker; otherwise upgrade "
@@ -298,10 +298,10 @@ def check_versions(address: Address, served: NodeApiVersions) -> Success:
                 "broker",
                 ErrorCode.UNSUPPORTED_VERSION.name,
             )
-        side = "broker" if theirs[1] < ours.min_version else "client"
+        side = "broker" if broker_range[1] < own_api.min_version else "client"
         raise Problem(
-            f"{address} serves {key.name} in versions {theirs[0]} to {theirs[1]}, but this "
-            f"client has {ours.min_version} to {ours.max_version}",
+            f"{address} serves {key.name} in versions {broker_range[0]} to {broker_range[1]}, but "
+            f"this client has {own_api.min_version} to {own_api.max_version}",
             f"the {side} is too old for the other: upgrade it",
             ErrorCode.UNSUPPORTED_VERSION.name,
         )

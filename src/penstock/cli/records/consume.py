@@ -176,19 +176,19 @@ def _printer(
         unescaped,
     )
 
-    how = {"key": output.value, "value": output.value}
+    formats = {"key": output.value, "value": output.value}
     for entry in decode:
         name, equals, rest = entry.partition("=")
-        if equals and name in how:
-            how[name] = rest
+        if equals and name in formats:
+            formats[name] = rest
         else:
-            how = {"key": entry, "value": entry}
-    decoders = {name: decoder_of(decoder_name) for name, decoder_name in how.items()}
+            formats = {"key": entry, "value": entry}
+    decoders = {name: decoder_of(decoder_name) for name, decoder_name in formats.items()}
     nothing = b"NULL" if null else b""
     if session.out.as_json:
         if text is not None:
             raise UsageError("-f and --json exclude each other", remedy="choose one")
-        print_record = json_printer(how["key"], how["value"])
+        print_record = json_printer(formats["key"], formats["value"])
     elif text is None and key_separator is None and decoders["value"] is None:
         return Values(unescaped(delimiter), nothing)
     else:

@@ -169,7 +169,7 @@ class _Work:
         self._session = session
         self._is_typed = is_typed
         self._keep_going = keep_going
-        self._left = count
+        self._remaining = count
         self._sender: Sender | None = None
         self._problem: str | None = None
         """What ended the input early, besides records that failed."""
@@ -217,11 +217,11 @@ class _Work:
     def _send_all(self, bulks: Iterator[Bulk], sender: "Sender") -> None:
         for bulk in bulks:
             size = len(bulk.values)
-            if self._left is not None:
-                size = min(size, self._left)
-                self._left -= size
+            if self._remaining is not None:
+                size = min(size, self._remaining)
+                self._remaining -= size
             sender.send(bulk if size == len(bulk.values) else _cut(bulk, size))
-            if self._left == 0 or (sender.failed and not self._keep_going):
+            if self._remaining == 0 or (sender.failed and not self._keep_going):
                 return
 
     def _end_transaction(self, producer: "Producer", sender: "Sender") -> None:

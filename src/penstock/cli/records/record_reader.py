@@ -105,7 +105,7 @@ class Reader:
         self._idle = idle
         self._ends: dict[TopicPartition, int] = {}
         """The offsets at which --exit stops, of partitions that have not reached them."""
-        self._known: set[TopicPartition] = set()
+        self._known_partitions: set[TopicPartition] = set()
         self._stopped: set[TopicPartition] = set()
         """Partitions that have reached the stop time."""
         self._printed: dict[TopicPartition, int] = {}
@@ -136,7 +136,7 @@ class Reader:
         consumer.assign(partitions)
         for partition, at in offsets.items():
             consumer.seek(partition, at)
-        self._known = set(partitions)
+        self._known_partitions = set(partitions)
         self._ends = {partition: end for partition, end in ends.items() if offsets[partition] < end}
 
     def run(self) -> None:
@@ -224,10 +224,10 @@ class Reader:
             return True
         if not self._at_end or not assigned:
             return False
-        new = assigned - self._known
+        new = assigned - self._known_partitions
         if new:
             # Only members of a group get partitions later.
-            self._known |= new
+            self._known_partitions |= new
             self._ends |= self._consumer.end_offsets(new)
         for partition in list(self._ends):
             if (

@@ -244,9 +244,9 @@ def _quorum_replica(replica: DescribeQuorumReplicaState) -> QuorumReplica:
 
 def _version_range(key: int, low: int, high: int) -> ApiVersionRange:
     try:
-        ours = api(key)
+        own_api = api(key)
     except UnsupportedVersionError:
         return ApiVersionRange(key, f"UNKNOWN({key})", low, high, None)
-    newest = min(high, ours.max_version)
-    usable = newest if newest >= max(low, ours.min_version) else None
+    newest = min(high, own_api.max_version)
+    usable = newest if newest >= max(low, own_api.min_version) else None
     return ApiVersionRange(key, ApiKey(key).name.title().replace("_", ""), low, high, usable)

@@ -97,7 +97,7 @@ async def alter_replica_log_dirs(
     async def find(
         replicas: Sequence[TopicPartitionReplica],
     ) -> Results[TopicPartitionReplica, int]:
-        node_ids = await find_brokers(call, {item.broker_id for item in replicas})
+        node_ids = await find_brokers(call, {log_replica.broker_id for log_replica in replicas})
         return {replica: node_ids[replica.broker_id] for replica in replicas}
 
     async def send(

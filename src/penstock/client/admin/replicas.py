@@ -58,10 +58,12 @@ async def elect_leaders(
     response = await call.request_until_done(NodeProvider.CONTROLLER, build, ElectLeadersResponse)
     results: dict[TopicPartition, bool | KafkaError] = {}
     for topic in response.replica_election_results:
-        for item in topic.partition_result:
-            partition = TopicPartition(topic.topic, item.partition_id)
-            is_needed = item.error_code != ErrorCode.ELECTION_NOT_NEEDED
-            error = response_error(item, f"partition {partition}") if is_needed else None
+        for partition_result in topic.partition_result:
+            partition = TopicPartition(topic.topic, partition_result.partition_id)
+            is_needed = partition_result.error_code != ErrorCode.ELECTION_NOT_NEEDED
+            error = (
+                response_error(partition_result, f"partition {partition}") if is_needed else None
+            )
             results[partition] = is_needed if error is None else error
     return call.checked(results)
 

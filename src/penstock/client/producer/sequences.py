@@ -39,9 +39,9 @@ def increment_sequence(sequence: int, increment: int) -> int:
     return (sequence + increment) & MAX_SEQUENCE
 
 
-def is_after(sequence: int, other: int) -> bool:
+def is_after(sequence: int, earlier: int) -> bool:
     """Whether `sequence` is later than `other`. Both must belong to batches in flight."""
-    return 0 < (sequence - other) & MAX_SEQUENCE < 2**30
+    return 0 < (sequence - earlier) & MAX_SEQUENCE < 2**30
 
 
 class PartitionSequences:

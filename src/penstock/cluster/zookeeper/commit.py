@@ -260,11 +260,11 @@ class Commit:
         if not self._was_done(distinctive, node):
             return
         self._version = max(self._version, 0 if node is None else node.stat.mzxid)
-        done = [group.change for group in groups if group.change is not None]
-        del self._changes[: len(done)]
+        committed = [group.change for group in groups if group.change is not None]
+        del self._changes[: len(committed)]
         if epoch is not None and any(
             isinstance(change, Put) and isinstance(change.record, ControllerEpochRecord)
-            for change in done
+            for change in committed
         ):
             self._store.epoch_version = epoch.stat.version
 

@@ -136,8 +136,8 @@ class FromClause:
             is_bounded=check.unbounded is None,
             is_outer_join=kind in (JoinType.LEFT, JoinType.RIGHT, JoinType.FULL),
         )
-        why = f"state without a bound: {check.unbounded}. {UNBOUNDED_ADVICE}"
-        return self._checker.keep_state(joined, join.this, state, why)
+        message = f"state without a bound: {check.unbounded}. {UNBOUNDED_ADVICE}"
+        return self._checker.keep_state(joined, join.this, state, message)
 
     def _shared_columns(
         self, join: exp.Join, left: Relation, right: Relation, right_index: int

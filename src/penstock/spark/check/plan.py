@@ -140,12 +140,12 @@ def _table(table: TableSpec, relation: Relation) -> Iterator[str]:
 def _step(step: StepSpec, analysis: Analysis) -> Iterator[str]:
     relation = analysis.view(step.name)
     if step.sql is not None:
-        how = "SQL"
+        method = "SQL"
     elif step.function is not None:
-        how = f"function {_function_name(step.function)}"
+        method = f"function {_function_name(step.function)}"
     else:
-        how = f"{step.source} without repeated {', '.join(step.deduplicate)}"
-    yield from _entry("make", f"{step.name}: {how}")
+        method = f"{step.source} without repeated {', '.join(step.deduplicate)}"
+    yield from _entry("make", f"{step.name}: {method}")
     if step.sql is not None:
         for line in textwrap.dedent(step.sql).strip().splitlines():
             yield f"{'':16}| {line}"

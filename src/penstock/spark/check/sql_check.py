@@ -123,10 +123,10 @@ class QueryChecker:
             self.add(node, f"there is no view {node.name}{suggestion(node.name, names)}")
         return UNKNOWN
 
-    def keep_state(self, relation: Relation, node: exp.Expr, state: State, why: str) -> Relation:
+    def keep_state(self, relation: Relation, node: exp.Expr, state: State, reason: str) -> Relation:
         """Adds an operation with state; `why` is its finding if it is unbounded unintentionally."""
         if not state.is_bounded and not self.step.unbounded_state:
-            self.add(node, why)
+            self.add(node, reason)
         return relation.with_state(state)
 
     def columns(self, node: exp.Expr, scope: Scope, *, aliases: bool = False) -> None:
@@ -229,9 +229,9 @@ class QueryChecker:
                 is_session=grouping.is_session,
             )
             all_columns = replace(relation, columns=tuple(scope.all_columns()))
-            why = groups.unbounded_message(grouping, all_columns)
+            reason = groups.unbounded_message(grouping, all_columns)
             at = grouping.keys[0] if grouping.keys else node
-            relation = self.keep_state(relation, at, state, why)
+            relation = self.keep_state(relation, at, state, reason)
         relation = replace(relation, columns=tuple(columns), is_complete=is_complete)
         if node.args.get("distinct") and relation.is_streaming:
             relation = self._distinct(node, relation)

@@ -98,7 +98,10 @@ def views_needed(spec: PipelineSpec, view: str) -> frozenset[str]:
     # Steps read only earlier views, so one pass from the last step to the first is enough.
     for step in reversed(spec.steps):
         if step.name in needed:
-            earlier = [*inputs, *(item.name for item in spec.steps[: steps[step.name]])]
+            earlier = [
+                *inputs,
+                *(earlier_step.name for earlier_step in spec.steps[: steps[step.name]]),
+            ]
             needed.update(name for name in earlier if _may_read(step, name))
     return frozenset(needed)
 
@@ -136,14 +139,14 @@ def _step(
     from penstock.spark.run.step_functions import function_of
 
     line = step.sql_line or step.line
-    place = f" (line {line})" if line else ""
+    location = f" (line {line})" if line else ""
     try:
         if step.sql is not None:
             operation = refused_operation(spark, step.sql)
             if operation is not None:
                 raise PipelineError(
-                    f"step {step.name}{place}: {operation} is not possible: a step only queries, "
-                    "and rows are stored by `sinks`"
+                    f"step {step.name}{location}: {operation} is not possible: a step only "
+                    "queries, and rows are stored by `sinks`"
                 )
             return spark.sql(step.sql)
         if step.deduplicate:
@@ -159,7 +162,7 @@ def _step(
         reason = (str(error).splitlines() or [""])[0]
         if not isinstance(error, AnalysisException | ParseException):
             reason = f"{type(error).__name__}: {reason}"
-        raise PipelineError(f"step {step.name}{place}: {reason}") from error
+        raise PipelineError(f"step {step.name}{location}: {reason}") from error
     if not isinstance(result, DataFrame):
         raise PipelineError(
             f"step {step.name}: its function returned {type(result).__name__} instead of a "

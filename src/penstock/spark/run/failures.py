@@ -7,7 +7,7 @@ from penstock.spark import errors
 from penstock.spark.errors import FencedError, PipelineError, SparkPartError, printable
 from penstock.spark.run.masters import was_stopped
 
-_OURS = re.compile(r"penstock\.spark\.errors\.(\w+): (.+)")
+_OWN_ERROR = re.compile(r"penstock\.spark\.errors\.(\w+): (.+)")
 _CLIENTS = re.compile(r"penstock\.[\w.]+\.\w+Error: (.+)")
 _PYTHON = re.compile(r"^(\w[\w.]*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _OTHER_DRIVER = (
@@ -61,7 +61,7 @@ def _translate(key: str, error: BaseException) -> SparkPartError:
             f"{key}: another driver writes to the same checkpoint. Only one may run a pipeline: "
             "stop the other, or leave this one stopped"
         )
-    for name, message in reversed(_OURS.findall(text)):
+    for name, message in reversed(_OWN_ERROR.findall(text)):
         error_type = getattr(errors, name, None)
         if isinstance(error_type, type) and issubclass(error_type, SparkPartError):
             return error_type(printable(message.strip()))

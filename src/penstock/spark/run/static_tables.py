@@ -173,10 +173,10 @@ class StaticTable:
 
 def _format(path: str) -> str:
     """Returns the format by the file's name, or by the names in a directory."""
-    here = Path(path)
+    local_path = Path(path)
     names = [path]
-    if "://" not in path and here.is_dir():
-        names = sorted(str(path) for path in here.rglob("*") if path.suffix in _FORMATS)
+    if "://" not in path and local_path.is_dir():
+        names = sorted(str(path) for path in local_path.rglob("*") if path.suffix in _FORMATS)
     for name in names:
         if Path(name).suffix in _FORMATS:
             return _FORMATS[Path(name).suffix]

@@ -138,18 +138,22 @@ class BrokerOffsets:
             attempt += 1
             current = self.current_partitions()
             ends = self._list_offsets(dict.fromkeys(current.partitions, OffsetSpec.LATEST))
-            whole = SourceOffsets(ends, _ids_of(current.topic_ids, ends), self._source)
-            if known is not None and known.offsets == ends and known.topic_ids == whole.topic_ids:
-                return whole
+            all_ends = SourceOffsets(ends, _ids_of(current.topic_ids, ends), self._source)
+            if (
+                known is not None
+                and known.offsets == ends
+                and known.topic_ids == all_ends.topic_ids
+            ):
+                return all_ends
             if attempt >= self._attempts:
-                return whole
+                return all_ends
             if self.current_partitions() != current or len(ends) < len(current.partitions):
                 logger.info("topics change while their offsets are read")
-            elif decreased := self._decreased(known, whole):
+            elif decreased := self._decreased(known, all_ends):
                 logger.warning("offsets have decreased, reading them again: %s", decreased)
                 self._sleep(self._interval_ms / 1000)
             else:
-                return whole
+                return all_ends
 
     def resolve(self, position: Position, *, is_start: bool) -> SourceOffsets:
         """Returns the offsets of a starting or ending position.

@@ -34,8 +34,8 @@ class FetchClient:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         """`properties` have Kafka's names; those of other clients or of Java are ignored."""
-        known, _ = from_properties(ConsumerOptions, properties)
-        self.settings: ConsumerOptions = resolve(ConsumerOptions, {**_DEFAULTS, **known})
+        settings, _ = from_properties(ConsumerOptions, properties)
+        self.settings: ConsumerOptions = resolve(ConsumerOptions, {**_DEFAULTS, **settings})
         self.users = 0
         self.thread = LoopThread(f"penstock-{self.settings['client_id']}")
         try:
@@ -88,9 +88,9 @@ def close_clients() -> None:
 
 
 def _take_surplus() -> list[FetchClient]:
-    ours = [key for key in _clients if key[0] == os.getpid()]
-    unused = [key for key in ours if not _clients[key].users]
-    return [_clients.pop(key) for key in unused[: max(0, len(ours) - MOST_CLIENTS)]]
+    own_keys = [key for key in _clients if key[0] == os.getpid()]
+    unused = [key for key in own_keys if not _clients[key].users]
+    return [_clients.pop(key) for key in unused[: max(0, len(own_keys) - MOST_CLIENTS)]]
 
 
 atexit.register(close_clients)

@@ -306,8 +306,8 @@ def _client(raw: _RawOptions) -> dict[str, str]:
     try:
         resolve(ConsumerOptions, by_name)
     except ConfigError as error:
-        known = settings_of(ConsumerOptions).keys() | by_name.keys()
-        raise ConfigError(_with_dots(error.message, known)) from None
+        known_names = settings_of(ConsumerOptions).keys() | by_name.keys()
+        raise ConfigError(_with_dots(error.message, known_names)) from None
     return settings
 
 
@@ -321,15 +321,17 @@ def _with_dots(message: str, names: AbstractSet[str]) -> str:
 
 
 def _check_names(raw: _RawOptions) -> None:
-    known = {name.lower(): name for name in NAMES}
+    names_by_lower = {name.lower(): name for name in NAMES}
     for name in raw.names():
-        if name in known or name.startswith(_CLIENT):
+        if name in names_by_lower or name.startswith(_CLIENT):
             continue
         if name.replace(".", "_") in settings_of(ConsumerOptions):
             raise OptionError(f"there is no option {name}: did you mean kafka.{name}?")
-        similar = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+        similar = difflib.get_close_matches(name, names_by_lower, n=1, cutoff=0.8)
         if similar:
-            raise OptionError(f"there is no option {name}: did you mean {known[similar[0]]}?")
+            raise OptionError(
+                f"there is no option {name}: did you mean {names_by_lower[similar[0]]}?"
+            )
 
 
 def _check_stream(raw: _RawOptions) -> None:

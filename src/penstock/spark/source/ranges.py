@@ -43,12 +43,14 @@ def split(
     `max_records_per_partition` limits the offsets of a range. If there are still fewer ranges than
     `min_partitions`, large ones are split further, into approximately that many.
     """
-    pieces = [whole for whole in ranges if whole.size > 0]
+    pieces = [offset_range for offset_range in ranges if offset_range.size > 0]
     if max_records_per_partition is not None:
         pieces = [
             part
-            for whole in pieces
-            for part in _divide(whole, math.ceil(whole.size / max_records_per_partition))
+            for offset_range in pieces
+            for part in _divide(
+                offset_range, math.ceil(offset_range.size / max_records_per_partition)
+            )
         ]
     if min_partitions is None or len(pieces) >= min_partitions:
         return pieces
@@ -74,11 +76,11 @@ def _parts(size: int, total: int, partitions: int) -> int:
     return max(math.floor(size / total * partitions + 0.5), 1)
 
 
-def _divide(whole: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+def _divide(offset_range: OffsetRange, parts: int) -> Iterator[OffsetRange]:
     """Yields parts of nearly equal size, none of them empty."""
-    start, remaining = whole.start, whole.size
-    for remaining_parts in range(min(parts, whole.size), 0, -1):
+    start, remaining = offset_range.start, offset_range.size
+    for remaining_parts in range(min(parts, offset_range.size), 0, -1):
         size = remaining // remaining_parts
         remaining -= size
-        yield replace(whole, start=start, end=start + size)
+        yield replace(offset_range, start=start, end=start + size)
         start += size

@@ -93,8 +93,8 @@ class _Reader:
             for partition, first in start_of_batch.offsets.items()
             if first < end.offsets[partition] and partition not in earliest
         }
-        gone = (f"{partition} is gone" for partition in sorted(missing))
-        self._report([*start_of_batch.losses, *gone])
+        losses = (f"{partition} is gone" for partition in sorted(missing))
+        self._report([*start_of_batch.losses, *losses])
         offsets = {
             partition: first
             for partition, first in start_of_batch.offsets.items()
@@ -165,11 +165,11 @@ class PenstockStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvail
 
         The first batch is always due, so that Spark stores where the query begins.
         """
-        done = SourceOffsets.from_json(start)
-        end = self._end(done, limit)
+        start_offsets = SourceOffsets.from_json(start)
+        end = self._end(start_offsets, limit)
         if start == self._initial:
             return with_first_batch_start(end.to_json(), start)
-        return start if end == done else end.to_json()
+        return start if end == start_offsets else end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Json] | None:  # noqa: N802
         latest = self._target or self._cache.last

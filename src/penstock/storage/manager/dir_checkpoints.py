@@ -96,8 +96,8 @@ class DirCheckpoints:
         The thread reads the offsets and encodes them: that takes longer than the event loop has
         for 100,000 logs. Each offset that it reads is valid, however late.
         """
-        logs = [item for log_map in log_maps for item in log_map.items()]
-        unloadable = {name: dict(known) for name, known in self._unloadable_offsets.items()}
+        logs = [entry for log_map in log_maps for entry in log_map.items()]
+        unloadable = {name: dict(offsets) for name, offsets in self._unloadable_offsets.items()}
         return self._files.begin_write(
             {
                 self._path(name): partial(_encode, unloadable.get(name, {}), logs, select)

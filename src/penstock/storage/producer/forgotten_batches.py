@@ -43,13 +43,13 @@ def find_forgotten_batch(
     entry = producers.last_entry(header.producer_id)
     if entry is None or not 0 < len(entry.batches) < BATCHES_TO_RETAIN:
         return None
-    known = entry.batches[0]
-    is_older = header.last_sequence < known.first_sequence
+    newest_known = entry.batches[0]
+    is_older = header.last_sequence < newest_known.first_sequence
     if header.producer_epoch != entry.producer_epoch or not is_older:
         return None
-    end_offset, remaining_bytes = known.first_offset, SEARCHED_BYTES
+    end_offset, remaining_bytes = newest_known.first_offset, SEARCHED_BYTES
     while remaining_bytes > 0 and (segment := segments.floor(end_offset - 1)) is not None:
-        location = segment.find(known.first_offset)
+        location = segment.find(newest_known.first_offset)
         end = segment.size if location is None else location.position
         start = segment.indexes.offset_index.lookup_position(max(0, end - remaining_bytes)).position
         for batch in scan_batches(segment.file.opened(), start, end):

@@ -20,8 +20,8 @@ def test_a_topic_with_given_replicas_is_created_and_extended(
     view.wait_until(lambda: len(view.partitions(name)) == 3 and view.is_in_sync(name), "in sync")
     head, *rows = shell("topics", "--describe", "--topic", name).lines
     assert "PartitionCount: 3\tReplicationFactor: 2" in head
-    found = [re.search(r"Leader: (\d)\tReplicas: (\S+)\tIsr: (\S+)", row) for row in rows]
-    assert [match and match.groups() for match in found] == [
+    matches = [re.search(r"Leader: (\d)\tReplicas: (\S+)\tIsr: (\S+)", row) for row in rows]
+    assert [match and match.groups() for match in matches] == [
         ("1", "1,2", "1,2"),
         ("2", "2,3", "2,3"),
         ("3", "3,1", "3,1"),

@@ -68,8 +68,8 @@ def test_partitions_are_shown_and_led_as_brokers_end_and_return(
     assert view.leaders("alone") == {0: 1}
     assert view.leaders("wide")[0] != 1
     assert view.leaders("pair") == {0: 2}
-    one = ("--topic", "wide", "--partition", "0")
-    assert shell("leader-election", "--election-type", "preferred", *one).lines == [
+    one_partition = ("--topic", "wide", "--partition", "0")
+    assert shell("leader-election", "--election-type", "preferred", *one_partition).lines == [
         "Successfully completed leader election (PREFERRED) for partitions wide-0"
     ]
     view.wait_for_leader("wide", 0, 1)
@@ -113,11 +113,11 @@ def test_an_unclean_election_gives_up_the_records_of_the_last_leader(
     cluster.nodes[3].start()
     view.wait_until(lambda: view.leaders(name) == {0: None}, "no leader")
     assert f"{name}-0" in shown(shell, "unavailable")
-    one = ("--topic", name, "--partition", "0")
-    refused = shell.attempt("leader-election", "--election-type", "preferred", *one)
+    one_partition = ("--topic", name, "--partition", "0")
+    refused = shell.attempt("leader-election", "--election-type", "preferred", *one_partition)
     assert refused.exit == 1
     assert view.leaders(name) == {0: None}
-    assert shell("leader-election", "--election-type", "unclean", *one).lines == [
+    assert shell("leader-election", "--election-type", "unclean", *one_partition).lines == [
         f"Successfully completed leader election (UNCLEAN) for partitions {name}-0"
     ]
     view.wait_for_leader(name, 0, 3)

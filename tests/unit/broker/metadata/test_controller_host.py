@@ -433,8 +433,8 @@ def test_brokers_get_full_updates_although_another_one_has_left_again() -> None:
             )
         facts = controller.decide(controller.image).response
         assert facts.refreshed == {7, 8}
-        gone = [Delete(BrokerKey(7))]
-        await controller.apply(CommittedChanges(controller.version + 1, gone))
+        deletions = [Delete(BrokerKey(7))]
+        await controller.apply(CommittedChanges(controller.version + 1, deletions))
         sent.clear()
         await controller.finish(facts)
         assert [(broker_id, update.is_full) for broker_id, update in sent] == [(8, True)]

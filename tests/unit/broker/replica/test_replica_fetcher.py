@@ -45,10 +45,10 @@ def contents(log: Log) -> bytes:
     data = b""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        found = log.read(offset, 1 << 20, FetchIsolation.LOG_END).records
-        if found is None:
+        records = log.read(offset, 1 << 20, FetchIsolation.LOG_END).records
+        if records is None:
             break
-        data += found.read()
+        data += records.read()
         offset = split(data)[-1][1].next_offset
     return data
 

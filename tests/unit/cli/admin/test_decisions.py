@@ -35,10 +35,10 @@ def test_lag_and_owner_of_partitions() -> None:
     idle = MemberDescription("m2", None, "c2", "/h2", ())
     committed = {A0: OffsetAndMetadata(4, "note", 7), A2: OffsetAndMetadata(9)}
     rows = offset_rows([reader, idle], committed, {A0: 10, A1: 5, A2: 8})
-    who = ("m1", "/h1", "c1", "i1")
+    member = ("m1", "/h1", "c1", "i1")
     assert rows == [
-        OffsetRow("a", 0, 4, 10, 6, *who, 7, "note"),
-        OffsetRow("a", 1, None, 5, None, *who, None, None),
+        OffsetRow("a", 0, 4, 10, 6, *member, 7, "note"),
+        OffsetRow("a", 1, None, 5, None, *member, None, None),
         OffsetRow("a", 2, 9, 8, 0, None, None, None, None, None, None),
         OffsetRow(None, None, None, None, None, "m2", "/h2", "c2", None, None, None),
     ]

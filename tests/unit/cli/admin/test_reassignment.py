@@ -119,7 +119,7 @@ def test_progress() -> None:
 
 
 def test_settings_that_slow_a_move_down() -> None:
-    who = throttles({at(0): (0,)}, {at(0): (1,)})
+    throttled = throttles({at(0): (0,)}, {at(0): (1,)})
     topic = ConfigResource(ConfigResourceType.TOPIC, "t")
     brokers = [ConfigResource(ConfigResourceType.BROKER, name) for name in "01"]
     rates = [
@@ -127,7 +127,7 @@ def test_settings_that_slow_a_move_down() -> None:
         ConfigOp("follower.replication.throttled.rate", "9"),
     ]
     directory = ConfigOp("replica.alter.log.dirs.io.max.bytes.per.second", "7")
-    assert throttle_changes(who, 9, [TopicPartitionReplica("t", 0, 1)], 7) == {
+    assert throttle_changes(throttled, 9, [TopicPartitionReplica("t", 0, 1)], 7) == {
         topic: [
             ConfigOp("leader.replication.throttled.replicas", "0:0"),
             ConfigOp("follower.replication.throttled.replicas", "0:1"),
@@ -135,4 +135,4 @@ def test_settings_that_slow_a_move_down() -> None:
         brokers[0]: rates,
         brokers[1]: [*rates, directory],
     }
-    assert throttle_changes(who, None, [], 7) == {}
+    assert throttle_changes(throttled, None, [], 7) == {}

@@ -46,10 +46,10 @@ def test_murmur2_of_kafka(key: bytes, expected: int | None) -> None:
 
 def test_murmur2_is_the_same_as_in_other_clients() -> None:
     """P1: the same partition as aiokafka for many keys."""
-    chance = random.Random(11)
+    rng = random.Random(11)
     for _ in range(3000):
-        key = chance.randbytes(chance.randrange(70))
-        count = chance.randrange(1, 100)
+        key = rng.randbytes(rng.randrange(70))
+        count = rng.randrange(1, 100)
         assert murmur2(key) & 0xFFFFFFFF == python_murmur2(key) & 0xFFFFFFFF
         expected = (python_murmur2(key) & 0x7FFFFFFF) % count
         assert partition_for_key(key, count) == expected

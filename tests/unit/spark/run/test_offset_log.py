@@ -70,7 +70,7 @@ def test_a_source_that_is_read_twice_has_two_names() -> None:
     assert [source_of(name) for name in names] == ["a", "b", "a", "a"]
 
 
-class Folder:
+class OffsetLogDirectory:
     """The files of a checkpoint, in memory."""
 
     def __init__(self, **files: str) -> None:
@@ -93,7 +93,9 @@ class Folder:
 
 
 def test_a_checkpoint_contains_its_query_and_its_last_batches() -> None:
-    files = Folder(metadata='{"id":"query-1"}', offsets__9="", offsets__10="", commits__9="")
+    files = OffsetLogDirectory(
+        metadata='{"id":"query-1"}', offsets__9="", offsets__10="", commits__9=""
+    )
     files.files["offsets/.10.crc"] = ""
     checkpoint = Checkpoint(files)
     assert (checkpoint.query_id, checkpoint.last_planned, checkpoint.last_done) == (
@@ -105,7 +107,7 @@ def test_a_checkpoint_contains_its_query_and_its_last_batches() -> None:
 
 
 def test_no_checkpoint() -> None:
-    checkpoint = Checkpoint(Folder())
+    checkpoint = Checkpoint(OffsetLogDirectory())
     assert not checkpoint.exists
     assert checkpoint.query_id is None
     assert checkpoint.last_planned is None
@@ -114,7 +116,7 @@ def test_no_checkpoint() -> None:
 
 
 def test_the_start_of_a_query_is_stored() -> None:
-    checkpoint = Checkpoint(Folder())
+    checkpoint = Checkpoint(OffsetLogDirectory())
     begin = {"a": offsets("a", 3), "a#2": offsets("a", 3)}
     checkpoint.write_begin(begin)
     assert checkpoint.begin == begin

@@ -84,9 +84,9 @@ def test_the_state_of_each_kind_of_sink_is_read(spec: PipelineSpec, tmp_path: Pa
         topic.write_table(values, Batch("q", 4, at(0), at(7)))
         topic.close()
         commit = Commit(1, "batch", StoredProgress(at(10), "q", 2), "cleo", rows=10)
-        place = tmp_path / "files" / DIRECTORY / spec.query(files)
-        place.mkdir(parents=True)
-        (place / "00000000000000000001.json").write_bytes(commit.to_bytes(datetime.now(UTC)))
+        commit_log = tmp_path / "files" / DIRECTORY / spec.query(files)
+        commit_log.mkdir(parents=True)
+        (commit_log / "00000000000000000001.json").write_bytes(commit.to_bytes(datetime.now(UTC)))
 
         result = status(spec)
     assert [query.lag for query in result.queries] == [7, 3, 0]

@@ -83,8 +83,8 @@ def test_records_deleted_during_the_read_are_a_loss(
 ) -> None:
     from penstock.spark.source.range_reader import read_range
 
-    how = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
-    batches = read_range(range_of(admin, topic, 0, COUNT), how)
+    read_settings = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
+    batches = read_range(range_of(admin, topic, 0, COUNT), read_settings)
     assert next(batches).num_rows == 1
     admin.delete_records({TopicPartition(topic, 0): 15})
     with pytest.raises(DataLossError, match="to 15 are gone"):
@@ -97,11 +97,13 @@ def test_a_truncated_log_is_a_loss(
     offset_range = range_of(admin, topic, 10, 2 * COUNT)
     # The first empty response uses up the time for further attempts, however slow the machine is.
     monkeypatch.setattr(Backoff, "delay_ms", lambda backoff, attempts: 10**9)
-    how = settings(broker.bootstrap_servers, fetch_max_wait_ms="50")
+    read_settings = settings(broker.bootstrap_servers, fetch_max_wait_ms="50")
     with pytest.raises(DataLossError, match="ends at offset 20, the range at 40"):
-        read(offset_range, how)
-    how = settings(broker.bootstrap_servers, fetch_max_wait_ms="50", fail_on_data_loss=False)
-    assert [row.offset for row in read(offset_range, how)] == list(range(10, COUNT))
+        read(offset_range, read_settings)
+    read_settings = settings(
+        broker.bootstrap_servers, fetch_max_wait_ms="50", fail_on_data_loss=False
+    )
+    assert [row.offset for row in read(offset_range, read_settings)] == list(range(10, COUNT))
 
 
 def test_a_log_that_ends_before_the_range_is_a_loss(
@@ -119,30 +121,30 @@ def test_a_recreated_topic_is_a_loss(
     broker: Broker, admin: Admin, topic: str, is_old_topic_cached: bool, fail_on_data_loss: bool
 ) -> None:
     """D3: its offsets belong to other records, so it is an error even without failOnDataLoss."""
-    how = settings(broker.bootstrap_servers, fail_on_data_loss=fail_on_data_loss)
+    read_settings = settings(broker.bootstrap_servers, fail_on_data_loss=fail_on_data_loss)
     offset_range = range_of(admin, topic, 0, COUNT)
     if is_old_topic_cached:
-        assert len(read(offset_range, how)) == COUNT
+        assert len(read(offset_range, read_settings)) == COUNT
     else:
         close_clients()
     admin.delete_topics([topic])
     admin.create_topics([NewTopic(topic, 1)])
     fill(broker, topic)
     with pytest.raises(DataLossError, match=r"deleted and created again.*new checkpoint"):
-        read(offset_range, how)
-    assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
+        read(offset_range, read_settings)
+    assert len(read(range_of(admin, topic, 0, COUNT), read_settings)) == COUNT
 
 
 def test_stale_metadata_is_updated_for_a_range_of_a_recreated_topic(
     broker: Broker, admin: Admin, topic: str
 ) -> None:
     """The client of a worker has cached the deleted topic; the range is of the new one."""
-    how = settings(broker.bootstrap_servers)
-    assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
+    read_settings = settings(broker.bootstrap_servers)
+    assert len(read(range_of(admin, topic, 0, COUNT), read_settings)) == COUNT
     admin.delete_topics([topic])
     admin.create_topics([NewTopic(topic, 1)])
     fill(broker, topic)
-    assert len(read(range_of(admin, topic, 0, COUNT), how)) == COUNT
+    assert len(read(range_of(admin, topic, 0, COUNT), read_settings)) == COUNT
 
 
 def test_a_deleted_topic_is_a_loss(
@@ -161,7 +163,7 @@ def test_records_after_an_open_transaction_are_a_timeout_and_no_loss(
     broker: Broker, admin: Admin, topic: str
 ) -> None:
     """P4: they are not readable yet."""
-    how = settings(
+    read_settings = settings(
         broker.bootstrap_servers,
         read_committed=True,
         poll_timeout_ms=300,
@@ -175,20 +177,22 @@ def test_records_after_an_open_transaction_are_a_timeout_and_no_loss(
         producer.begin_transaction()
         producer.send(topic, b"open").result()
         with pytest.raises(KafkaTimeoutError, match=r"still open holds back.*offset 20"):
-            read(range_of(admin, topic, 0, COUNT + 1), how)
+            read(range_of(admin, topic, 0, COUNT + 1), read_settings)
         producer.commit_transaction()
-    assert len(read(range_of(admin, topic, 0, COUNT + 1), how)) == COUNT + 1
+    assert len(read(range_of(admin, topic, 0, COUNT + 1), read_settings)) == COUNT + 1
 
 
 def test_an_unreachable_broker_is_a_timeout(broker: Broker, admin: Admin, topic: str) -> None:
     """E6: the message has the offset and the time that it waited."""
     offset_range = range_of(admin, topic, 0, COUNT)
-    how = settings(broker.bootstrap_servers, poll_timeout_ms=300, reconnect_backoff_max_ms="50")
+    read_settings = settings(
+        broker.bootstrap_servers, poll_timeout_ms=300, reconnect_backoff_max_ms="50"
+    )
     with (
         broker.refused(),
         pytest.raises(KafkaTimeoutError, match=r"nothing came from offset 0 on within 300 ms"),
     ):
-        read(offset_range, how)
+        read(offset_range, read_settings)
     assert len(read(offset_range, settings(broker.bootstrap_servers))) == COUNT
 
 
@@ -216,21 +220,21 @@ def test_a_topic_unknown_to_a_restarted_broker_is_no_loss(
         return response
 
     monkeypatch.setattr(NetworkClient, "request_metadata", respond)
-    how = settings(
+    read_settings = settings(
         broker.bootstrap_servers,
         poll_timeout_ms=5_000,
         retry_backoff_ms="10",
         retry_backoff_max_ms="10",
     )
-    assert len(read(offset_range, how)) == COUNT
+    assert len(read(offset_range, read_settings)) == COUNT
     assert not responses
 
 
 def test_reading_continues_after_lost_connections(broker: Broker, admin: Admin, topic: str) -> None:
     from penstock.spark.source.range_reader import read_range
 
-    how = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
-    batches = read_range(range_of(admin, topic, 0, COUNT), how)
+    read_settings = settings(broker.bootstrap_servers, max_partition_fetch_bytes="80")
+    batches = read_range(range_of(admin, topic, 0, COUNT), read_settings)
     offsets = []
     for batch in batches:
         offsets += batch.column("offset").to_pylist()
@@ -267,10 +271,10 @@ def test_records_removed_by_compaction_are_no_loss(
         return await send_fetch(self, topic, offset, deadline_ms)
 
     monkeypatch.setattr(RangeFetch, "_send_fetch", fetch_with_gap)
-    how = settings(
+    read_settings = settings(
         broker.bootstrap_servers, read_committed=read_committed, max_partition_fetch_bytes="80"
     )
-    rows = read(range_of(admin, topic, 5, COUNT), how)
+    rows = read(range_of(admin, topic, 5, COUNT), read_settings)
     assert [row.offset for row in rows] == list(range(5, 12))
 
 

@@ -132,13 +132,13 @@ def test_rows_are_the_same_as_those_of_a_consumer(
     end = environment.end(topic)
     for level, consumer in environment.consumers.items():
         expected = polled(consumer, topic, end)
-        how = ranges.settings(
+        read_settings = ranges.settings(
             environment.bootstrap, read_committed=level == "read_committed", include_headers=True
         )
         start = data.draw(st.integers(0, end))
         stop = data.draw(st.integers(start, end))
         for first, last in ((0, end), (start, stop), (stop, end)):
-            result = read(range_of(environment.admin, topic, first, last), how)
+            result = read(range_of(environment.admin, topic, first, last), read_settings)
             assert result == [row for row in expected if first <= row.offset < last]
 
 
@@ -151,9 +151,9 @@ def test_schema_is_sparks(environment: Environment, headers: bool) -> None:
 
     topic = environment.topic()
     environment.send(environment.plain["none"], topic, 10)
-    how = ranges.settings(environment.bootstrap, include_headers=headers)
+    read_settings = ranges.settings(environment.bootstrap, include_headers=headers)
     expected = to_arrow_schema(schema_of(include_headers=headers), timezone="UTC")
-    for batch in read_range(range_of(environment.admin, topic, 0, 10), how):
+    for batch in read_range(range_of(environment.admin, topic, 0, 10), read_settings):
         assert batch.schema.equals(expected, check_metadata=True)
 
 
@@ -181,10 +181,10 @@ def test_markers_at_the_end_of_a_range(environment: Environment) -> None:
     producer.begin_transaction()
     environment.send(producer, topic, 4)
     producer.abort_transaction()
-    how = ranges.settings(environment.bootstrap, read_committed=True)
-    assert len(read(range_of(environment.admin, topic, 0, 8), how)) == 3
-    assert read(range_of(environment.admin, topic, 4, 8), how) == []
-    assert read(range_of(environment.admin, topic, 7, 8), how) == []
+    read_settings = ranges.settings(environment.bootstrap, read_committed=True)
+    assert len(read(range_of(environment.admin, topic, 0, 8), read_settings)) == 3
+    assert read(range_of(environment.admin, topic, 4, 8), read_settings) == []
+    assert read(range_of(environment.admin, topic, 7, 8), read_settings) == []
 
 
 def test_log_append_time(environment: Environment) -> None:
@@ -227,8 +227,8 @@ def test_a_range_of_many_fetches(environment: Environment) -> None:
     topic = environment.topic()
     for first in range(0, 300, 10):
         environment.send(environment.plain["none"], topic, 10, first)
-    how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
-    batches = list(read_range(range_of(environment.admin, topic, 5, 295), how))
+    read_settings = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
+    batches = list(read_range(range_of(environment.admin, topic, 5, 295), read_settings))
     assert [row.offset for row in rows_of(batches)] == list(range(5, 295))
     assert len(batches) > 10
 
@@ -238,13 +238,13 @@ def test_an_abandoned_range_leaves_nothing_behind(environment: Environment) -> N
     topic = environment.topic()
     for first in range(0, 200, 10):
         environment.send(environment.plain["none"], topic, 10, first)
-    how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
+    read_settings = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
     for start in (0, 50, 120):
-        reading = read_range(range_of(environment.admin, topic, start, 200), how)
+        reading = read_range(range_of(environment.admin, topic, start, 200), read_settings)
         assert next(reading).column("offset")[0].as_py() == start
         assert isinstance(reading, Generator)
         reading.close()
-        rows = read(range_of(environment.admin, topic, start + 1, start + 40), how)
+        rows = read(range_of(environment.admin, topic, start + 1, start + 40), read_settings)
         assert [row.offset for row in rows] == list(range(start + 1, start + 40))
 
 
@@ -252,8 +252,8 @@ def test_two_ranges_at_once(environment: Environment) -> None:
     topic = environment.topic()
     for first in range(0, 100, 10):
         environment.send(environment.plain["none"], topic, 10, first)
-    how = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
-    first_range = read_range(range_of(environment.admin, topic, 0, 50), how)
-    second_range = read_range(range_of(environment.admin, topic, 50, 100), how)
+    read_settings = ranges.settings(environment.bootstrap, max_partition_fetch_bytes="700")
+    first_range = read_range(range_of(environment.admin, topic, 0, 50), read_settings)
+    second_range = read_range(range_of(environment.admin, topic, 50, 100), read_settings)
     offsets = [[row.offset for row in rows_of(list(item))] for item in (first_range, second_range)]
     assert offsets == [list(range(50)), list(range(50, 100))]

@@ -14,10 +14,10 @@ from tests.support.storage.crash_disk import CrashDisk, CrashMode
 
 @pytest.fixture
 def disk() -> CrashDisk:
-    made = CrashDisk()
-    made.make_directory("/d")
-    made.sync_directory("/")
-    return made
+    disk = CrashDisk()
+    disk.make_directory("/d")
+    disk.sync_directory("/")
+    return disk
 
 
 def test_written_content_is_durable(disk: CrashDisk) -> None:

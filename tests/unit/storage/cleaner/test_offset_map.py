@@ -188,14 +188,14 @@ class TestBatches:
         refused = 0
         for n in range(6000):
             data = rng.randbytes(rng.randrange(60))
-            place = (data, 0, len(data), 3)
+            location = (data, 0, len(data), 3)
             try:
                 if n % 3 == 0:
-                    offsets.put_records(*place, 0, 2**62)
+                    offsets.put_records(*location, 0, 2**62)
                 elif n % 3 == 1:
-                    offsets.select_records(*place, 0, 0, False, bytearray())
+                    offsets.select_records(*location, 0, 0, False, bytearray())
                 else:
-                    form.shift_timestamps(*place, 1, bytearray())
+                    form.shift_timestamps(*location, 1, bytearray())
             except CorruptRecordError:
                 refused += 1
         assert refused > 5900

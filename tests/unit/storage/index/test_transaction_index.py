@@ -209,23 +209,23 @@ def test_an_io_error_is_raised() -> None:
 def test_an_entry_without_room_is_kept_in_memory(operation: str) -> None:
     """Its marker is in the log, so that readers must see it."""
     disk = CrashDisk()
-    known = 0 if operation == "create" else 2
-    index = make(TXNS[:known], disk)
+    known_entries = 0 if operation == "create" else 2
+    index = make(TXNS[:known_entries], disk)
     if index._file is not None:
         index._file.sync()
         index._file.release()
     disk.fail(operation, PATH, errno.ENOSPC, partial=20)
-    index.append(TXNS[known])
+    index.append(TXNS[known_entries])
     if operation == "write":
-        assert index.all() == TXNS[: known + 1]
+        assert index.all() == TXNS[: known_entries + 1]
     with pytest.raises(OSError, match="No space"):
         index.flush()
     disk.heal()
-    index.append(TXNS[known + 1])
-    assert index.all() == TXNS[: known + 2]
+    index.append(TXNS[known_entries + 1])
+    assert index.all() == TXNS[: known_entries + 2]
     index.flush()
     index.close()
-    assert TransactionIndex(disk, PATH, index.base_offset).all() == TXNS[: known + 2]
+    assert TransactionIndex(disk, PATH, index.base_offset).all() == TXNS[: known_entries + 2]
 
 
 def test_a_truncation_drops_entries_that_are_only_in_memory() -> None:

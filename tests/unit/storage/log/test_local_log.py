@@ -34,9 +34,9 @@ def make(disk: Disk, directory: str, config: LogConfig = CONFIG) -> LocalLog:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[LocalLog]:
-    made = make(OsDisk(), str(tmp_path))
-    yield made
-    made.close_handlers()
+    log = make(OsDisk(), str(tmp_path))
+    yield log
+    log.close_handlers()
 
 
 def append(log: LocalLog, data: Buffer) -> None:

@@ -139,10 +139,10 @@ class TestCreation:
         )
         creation.run()
         logs = broker.manager.finish_create(creation)
-        made = [partition for partition, log in logs.items() if isinstance(log, Log)]
+        created = [partition for partition, log in logs.items() if isinstance(log, Log)]
         failed = [
             partition for partition, log in logs.items() if isinstance(log, KafkaStorageError)
         ]
-        assert (made, failed) == (partitions[::2], partitions[1::2])
+        assert (created, failed) == (partitions[::2], partitions[1::2])
         assert [log_dir.is_online for log_dir in broker.manager.dirs] == [True, False]
         broker.manager.shutdown()

@@ -103,9 +103,9 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
-    yield made
-    for segment in made.segments:
+    bench = Bench(tmp_path)
+    yield bench
+    for segment in bench.segments:
         segment.close_handlers()
 
 

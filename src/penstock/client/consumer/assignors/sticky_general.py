@@ -92,8 +92,8 @@ class GeneralAssignment:
             self._owner[partition] = member
 
     def build(self) -> dict[str, list[TopicPartition]]:
-        taken = {p for partitions in self._assignment.values() for p in partitions}
-        unassigned = [partition for partition in self._all if partition not in taken]
+        assigned = {p for partitions in self._assignment.values() for p in partitions}
+        unassigned = [partition for partition in self._all if partition not in assigned]
         initializing = self._by_size.spread()[1] == 0
         self._assign_new(unassigned)
 

@@ -82,10 +82,10 @@ def _check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
         raise _cannot(group, "it has more members than group.consumer.max.size allows")
 
 
-def _cannot(group: ClassicGroup, why: str) -> KafkaError:
+def _cannot(group: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"{group.group_id} is a classic group and stays one, {why}",
+        f"{group.group_id} is a classic group and stays one, {reason}",
     )
 
 

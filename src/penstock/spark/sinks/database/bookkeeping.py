@@ -50,7 +50,7 @@ class Bookkeeping:
     def __init__(self, key: str) -> None:
         check_name(key, "name of the query")
         self._key = key
-        self._mine = PIPELINE.c.pipeline == key
+        self._is_own_row = PIPELINE.c.pipeline == key
 
     def add(self, connection: Connection) -> None:
         """Adds the query's row if it is missing.
@@ -73,11 +73,11 @@ class Bookkeeping:
         epoch = self._locked(connection).epoch + 1
         connection.execute(
             update(PIPELINE)
-            .where(self._mine)
+            .where(self._is_own_row)
             .values(epoch=epoch, owner=owner[:255], since=func.current_timestamp())
         )
         # Batches of checkpoints that are no longer used.
-        last = select(PIPELINE.c.query_id).where(self._mine).scalar_subquery()
+        last = select(PIPELINE.c.query_id).where(self._is_own_row).scalar_subquery()
         connection.execute(
             delete(BATCH).where(BATCH.c.pipeline == self._key, BATCH.c.query_id != last)
         )
@@ -85,7 +85,7 @@ class Bookkeeping:
 
     def peek(self, connection: Connection, *, lock: bool = False) -> QueryOwner | None:
         """Returns the committed owner; with `lock`, it cannot change in this transaction."""
-        query = select(PIPELINE.c.epoch, PIPELINE.c.owner, PIPELINE.c.since).where(self._mine)
+        query = select(PIPELINE.c.epoch, PIPELINE.c.owner, PIPELINE.c.since).where(self._is_own_row)
         row = connection.execute(query.with_for_update() if lock else query).first()
         return None if row is None else QueryOwner(row[0], row[1], str(row[2]))
 
@@ -111,7 +111,7 @@ class Bookkeeping:
 
     def read(self, connection: Connection) -> StoredProgress | None:
         """Returns the progress of the query; None if it has never begun."""
-        query_id = connection.execute(select(PIPELINE.c.query_id).where(self._mine)).scalar()
+        query_id = connection.execute(select(PIPELINE.c.query_id).where(self._is_own_row)).scalar()
         if query_id is None:
             return None
         last = (
@@ -135,7 +135,7 @@ class Bookkeeping:
     def begin_at(self, connection: Connection, start: Progress, epoch: int) -> None:
         """Stores the offsets at which the first batch starts."""
         self._save_offsets(connection, start, -1, epoch)
-        connection.execute(update(PIPELINE).where(self._mine).values(query_id=""))
+        connection.execute(update(PIPELINE).where(self._is_own_row).values(query_id=""))
 
     def advance(
         self,
@@ -152,7 +152,9 @@ class Bookkeeping:
         if before.query_id != batch.query_id:
             # A checkpoint that was restored from a copy repeats the numbers of its batches.
             connection.execute(delete(BATCH).where(of_query))
-            connection.execute(update(PIPELINE).where(self._mine).values(query_id=batch.query_id))
+            connection.execute(
+                update(PIPELINE).where(self._is_own_row).values(query_id=batch.query_id)
+            )
         else:
             outdated = (BATCH.c.batch_id >= batch.batch_id) | (
                 BATCH.c.batch_id <= batch.batch_id - MAX_BATCHES
@@ -184,7 +186,7 @@ class Bookkeeping:
         """Removes the progress of the query; its owner stays."""
         connection.execute(delete(OFFSET).where(OFFSET.c.pipeline == self._key))
         connection.execute(delete(BATCH).where(BATCH.c.pipeline == self._key))
-        connection.execute(update(PIPELINE).where(self._mine).values(query_id=None))
+        connection.execute(update(PIPELINE).where(self._is_own_row).values(query_id=None))
 
     def _offsets(self, connection: Connection) -> dict[_Partition, _Row]:
         columns = OFFSET.c

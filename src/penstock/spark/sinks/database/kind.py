@@ -160,12 +160,12 @@ class DatabaseSinkKind(SinkKind[DatabaseSinkSpec]):
     # --- plan
 
     def describe(self, sink: DatabaseSinkSpec) -> str:
-        how = "append" if sink.mode == "append" else f"upsert by {', '.join(sink.key)}"
+        mode = "append" if sink.mode == "append" else f"upsert by {', '.join(sink.key)}"
         if sink.order_by:
-            how += f", the last by {', '.join(sink.order_by)}"
+            mode += f", the last by {', '.join(sink.order_by)}"
         if sink.delete_when:
-            how += f", delete when {sink.delete_when}"
-        return f"{sink.view} into table {sink.table} in {without_password(sink.database)}: {how}"
+            mode += f", delete when {sink.delete_when}"
+        return f"{sink.view} into table {sink.table} in {without_password(sink.database)}: {mode}"
 
     def guarantee(self, sink: DatabaseSinkSpec, dead_letters: str) -> str:
         return f"exactly once: rows{dead_letters} and offsets are one transaction of the database"

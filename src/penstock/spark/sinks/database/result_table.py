@@ -166,7 +166,9 @@ class ResultTable:
     def _find(self, columns: Sequence[ReflectedColumn], name: str) -> ReflectedColumn | None:
         """Returns the table's column of this name, preferably in exactly this spelling."""
         folded = fold_name(self._kind, name)
-        matches = [item for item in columns if fold_name(self._kind, item["name"]) == folded]
+        matches = [
+            candidate for candidate in columns if fold_name(self._kind, candidate["name"]) == folded
+        ]
         exact_matches = [column for column in matches if column["name"] == name]
         return next(iter(exact_matches or matches), None)
 
@@ -207,11 +209,11 @@ class ResultTable:
                 f"({shown}), which `mode: upsert` needs: "
                 f"CREATE UNIQUE INDEX … ON {self._spec.table} ({shown})"
             )
-        others = [item for item in unique if item != key]
-        if self._kind is DatabaseKind.MYSQL and others and not self._are_generated(others):
+        other_keys = [unique_key for unique_key in unique if unique_key != key]
+        if self._kind is DatabaseKind.MYSQL and other_keys and not self._are_generated(other_keys):
             raise PipelineError(
                 f"the table {self._spec.table} has, besides the key ({shown}), a unique index on "
-                f"({', '.join(sorted(others[0]))}): MySQL would replace rows by that one too, "
+                f"({', '.join(sorted(other_keys[0]))}): MySQL would replace rows by that one too, "
                 "whatever their key. Drop it, or make it an index that is not unique"
             )
 

@@ -213,12 +213,12 @@ class MysqlWriter(RowWriter):
             yield from texts.chunks(size)
 
 
-def _check_finite(rows: pa.Table, why: str) -> None:
+def _check_finite(rows: pa.Table, reason: str) -> None:
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if pa.types.is_floating(field.type) and pc.all(pc.is_finite(column)).as_py() is False:
             raise PipelineError(
-                f"column {field.name}: NaN or infinity is among the values, and {why}. Nothing of "
-                f"the batch was stored. Make it NULL in the query: nanvl({field.name}, NULL)"
+                f"column {field.name}: NaN or infinity is among the values, and {reason}. Nothing "
+                f"of the batch was stored. Make it NULL in the query: nanvl({field.name}, NULL)"
             )
 
 

@@ -81,7 +81,11 @@ class NamedStream:
 
 
 def _problem(
-    stored: StoredProgress, query_id: str, batch_id: int, was: str, fingerprint_now: str
+    stored: StoredProgress,
+    query_id: str,
+    batch_id: int,
+    fingerprint_before: str,
+    fingerprint_now: str,
 ) -> str | None:
     if stored.query_id != query_id:
         return (
@@ -94,7 +98,12 @@ def _problem(
             f"it was written up to batch {stored.batch_id}, and this is batch {batch_id}: the "
             "checkpoint is an older copy, and its batches may contain other rows than before"
         )
-    if batch_id == stored.batch_id and was and fingerprint_now and was != fingerprint_now:
+    if (
+        batch_id == stored.batch_id
+        and fingerprint_before
+        and fingerprint_now
+        and fingerprint_before != fingerprint_now
+    ):
         return (
             f"batch {batch_id} was written before, with other offsets than the checkpoint has "
             "now: the checkpoint is an older copy"

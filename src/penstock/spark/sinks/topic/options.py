@@ -7,7 +7,7 @@ from typing import Final, Literal, cast
 from penstock.spark.errors import OptionError
 
 _PREFIX: Final = "kafka."
-_OURS: Final[Mapping[str, str]] = {
+_RESERVED: Final[Mapping[str, str]] = {
     "transactional.id": "it is built from the names of pipeline and sink",
     "key.serializer": "keys are written unchanged, strings as UTF-8",
     "value.serializer": "values are written unchanged, strings as UTF-8",
@@ -99,9 +99,9 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
         for name, value in options.items()
         if name.lower().startswith(_PREFIX)
     }
-    for name, why in _OURS.items():
+    for name, reason in _RESERVED.items():
         if name in settings:
-            raise OptionError(f"Kafka option '{name}' is not supported: {why}; leave it out")
+            raise OptionError(f"Kafka option '{name}' is not supported: {reason}; leave it out")
     return settings
 
 

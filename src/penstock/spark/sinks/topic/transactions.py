@@ -171,7 +171,9 @@ class Transactions:
 
 
 def _timeout_ms(client: Mapping[str, str]) -> int:
-    given = client.get("transaction.timeout.ms", str(_DEFAULT_TIMEOUT_MS))
-    if not given.isdecimal():
-        raise OptionError(f"kafka.transaction.timeout.ms={given}: it is a number of milliseconds")
-    return int(given)
+    configured = client.get("transaction.timeout.ms", str(_DEFAULT_TIMEOUT_MS))
+    if not configured.isdecimal():
+        raise OptionError(
+            f"kafka.transaction.timeout.ms={configured}: it is a number of milliseconds"
+        )
+    return int(configured)

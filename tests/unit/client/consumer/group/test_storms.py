@@ -73,10 +73,10 @@ def storm(
 
     def start(topics: frozenset[str] | None = None) -> None:
         name = f"member-{len(simulation.members)}"
-        taken = {
+        assigned = {
             m.machine.metadata_identity().group_instance_id for m in simulation.members if m.alive
         }
-        free = [None, None] + [i for i in ("a", "b") if i not in taken]
+        free = [None, None] + [i for i in ("a", "b") if i not in assigned]
         machine = make(name, random.choice(free) if topics is None else None)
         keys = random.choice([frozenset(TOPICS), frozenset(TOPICS), frozenset(["t"])])
         SimMember(simulation, name, machine).start(topics or keys)
