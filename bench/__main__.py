@@ -29,6 +29,7 @@ SUITES = (
     "fuzz",
     "neighbours",
     "cluster",
+    "failover",
     "sim",
     "faults",
     "histories",

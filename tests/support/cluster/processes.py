@@ -5,7 +5,8 @@ with ProcessCluster(tmp_path) as cluster:
     cluster.start()
 
 `penstock serve --brokers` would start a killed broker again at once; here it stays down until the
-test starts it. The metadata store is the one of such a supervisor, in the test's process.
+test starts it. The metadata store is the one of such a supervisor, in the test's process, or in
+ZooKeeper.
 """
 
 import time
@@ -47,9 +48,16 @@ class ProcessCluster:
     """Brokers 1, 2, … with two log directories each. Their ports do not change with a restart."""
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, str] | None = None, size: int = 3
+        self,
+        directory: Path,
+        settings: Mapping[str, str] | None = None,
+        size: int = 3,
+        *,
+        zookeeper: str | None = None,
     ) -> None:
+        """`zookeeper` is the address of a server that keeps the metadata."""
         self._directory = directory
+        self._uses_zookeeper = zookeeper is not None
         self._ports = Ports()
         self._store: StoreServer | None = None
         self._listeners = {
@@ -58,7 +66,12 @@ class ProcessCluster:
         }
         self.log_dirs: dict[int, tuple[Path, Path]] = {}
         self.nodes: dict[int, PenstockBroker] = {}
-        socket = directory / "store.sock"
+        socket = str(directory / "store.sock")
+        store = (
+            {"metadata.store.socket": socket}
+            if zookeeper is None
+            else {"zookeeper.connect": zookeeper}
+        )
         for broker_id, listener in self._listeners.items():
             home = directory / f"broker-{broker_id}"
             self.log_dirs[broker_id] = (home / "one", home / "two")
@@ -66,7 +79,7 @@ class ProcessCluster:
                 "node.id": str(broker_id),
                 "listeners": str(listener),
                 "log.dirs": ",".join(map(str, self.log_dirs[broker_id])),
-                "metadata.store.socket": str(socket),
+                **store,
             }
             self.nodes[broker_id] = PenstockBroker(
                 home, {**SETTINGS, **(settings or {}), **own_settings}
@@ -79,8 +92,9 @@ class ProcessCluster:
 
     def __enter__(self) -> Self:
         try:
-            store = EmbeddedStore(self._directory / "metadata.db")
-            self._store = StoreServer(store, self._directory / "store.sock")
+            if not self._uses_zookeeper:
+                store = EmbeddedStore(self._directory / "metadata.db")
+                self._store = StoreServer(store, self._directory / "store.sock")
             first, *_ = self.nodes.values()
             first.spawn()  # it creates the cluster
             first.wait_until_ready(START_SECONDS)
