@@ -58,7 +58,7 @@ class Load:
         return not self._stopping.is_set()
 
     def running_for(self, seconds: float) -> Callable[[], bool]:
-        """Returns a function that tells whether the time has not passed yet."""
+        """Returns a predicate: whether the time has not passed yet."""
         until = time.monotonic() + seconds
         return lambda: self.running and time.monotonic() < until
 

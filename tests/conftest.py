@@ -23,6 +23,6 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # A shell without job control starts what it puts into the background with SIGINT ignored, and every
-# process below inherits that: those that tests interrupt would never hear of it.
+# process below inherits that: those that tests interrupt would never receive the signal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

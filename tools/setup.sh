@@ -115,7 +115,7 @@ setup_python() {
 
 check_java() {
     local modules version
-    # One run of the JVM answers both questions: the version, and whether it can run a source file.
+    # One run of the JVM shows both: the version, and whether it can run a source file.
     modules=$(java --list-modules 2>/dev/null || true)
     version=$(sed -nE 's/^java\.base@([0-9]+).*/\1/p' <<<"$modules")
     if ((${version:-0} < 17)); then
@@ -130,19 +130,19 @@ check_maven() {
 }
 
 fetch_jars() { # WHAT POM FOLDER OPTIONS…
-    local what=$1 pom=$2 folder=$3
+    local what=$1 pom=$2 directory=$3
     shift 3
     say "fetching the jars of $what"
     # Copied beside their place and moved in whole, so that a broken download leaves no half set.
-    rm -rf "$folder.fetched"
-    mkdir -p "$(dirname "$folder")"
+    rm -rf "$directory.fetched"
+    mkdir -p "$(dirname "$directory")"
     mvn --batch-mode --quiet --file "$pom" dependency:copy-dependencies \
-        -DoutputDirectory="$PWD/$folder.fetched" "$@" >.parts/maven.log 2>&1 || {
+        -DoutputDirectory="$PWD/$directory.fetched" "$@" >.parts/maven.log 2>&1 || {
         cat .parts/maven.log >&2
         die "Maven could not fetch the jars of $what; its own message is above"
     }
-    rm -rf "$folder"
-    mv "$folder.fetched" "$folder"
+    rm -rf "$directory"
+    mv "$directory.fetched" "$directory"
 }
 
 compile_java() { # FOLDER LIBS CLASSES
@@ -161,13 +161,13 @@ setup_kafka() {
 # Kafka Streams with the program beside the pom, and Kafka Connect.
 setup_kafka_apps() {
     require check_maven
-    local pom=tools/kafka-apps/pom.xml folder=.parts/kafka-apps-$kafka_version
-    if [[ ! (-e $folder/libs/kafka-streams-$kafka_version.jar && $folder/libs -nt $pom) ]]; then
-        fetch_jars "Kafka Streams and Connect $kafka_version" "$pom" "$folder/libs" \
+    local pom=tools/kafka-apps/pom.xml directory=.parts/kafka-apps-$kafka_version
+    if [[ ! (-e $directory/libs/kafka-streams-$kafka_version.jar && $directory/libs -nt $pom) ]]; then
+        fetch_jars "Kafka Streams and Connect $kafka_version" "$pom" "$directory/libs" \
             -Dkafka.version="$kafka_version"
     fi
-    rm -rf "$folder/classes"
-    compile_java tools/kafka-apps "$folder/libs" "$folder/classes" ||
+    rm -rf "$directory/classes"
+    compile_java tools/kafka-apps "$directory/libs" "$directory/classes" ||
         die "tools/kafka-apps does not compile with Kafka Streams $kafka_version"
 }
 
@@ -211,22 +211,22 @@ check_programs() {
 # The program beside the pom, compiled against each version's jars. Kafka's own are there already.
 setup_java_clients() {
     require check_maven
-    local pom=tools/clients/java/pom.xml version folder libs
+    local pom=tools/clients/java/pom.xml version directory libs
     for version in $(sed -nE 's/.*<clients\.versions>(.*)<\/.*/\1/p' "$pom") "$kafka_version"; do
-        folder=.parts/java-clients/$version
-        rm -rf "$folder.new"
-        mkdir -p "$folder.new"
-        libs=$folder.new/libs
+        directory=.parts/java-clients/$version
+        rm -rf "$directory.new"
+        mkdir -p "$directory.new"
+        libs=$directory.new/libs
         if [[ $version == "$kafka_version" ]]; then
             ln -s "../../kafka-$version/libs" "$libs"
-        elif [[ -e $folder/libs/kafka-clients-$version.jar && $folder/libs -nt $pom ]]; then
-            mv "$folder/libs" "$libs"
+        elif [[ -e $directory/libs/kafka-clients-$version.jar && $directory/libs -nt $pom ]]; then
+            mv "$directory/libs" "$libs"
         else
             fetch_jars "Kafka's Java client $version" "$pom" "$libs" -Dclients.version="$version"
         fi
-        rm -rf "$folder"
-        mv "$folder.new" "$folder"
-        compile_java tools/clients/java "$folder/libs" "$folder/classes" ||
+        rm -rf "$directory"
+        mv "$directory.new" "$directory"
+        compile_java tools/clients/java "$directory/libs" "$directory/classes" ||
             die "tools/clients/java does not compile with the Java client $version"
     done
 }
@@ -253,11 +253,11 @@ setup_franz_go() {
 
 # --- Databases ------------------------------------------------------------------------------------
 
-# Only the programs: the tests start servers of their own, in temporary folders. MariaDB's core
+# Only the programs: the tests start servers of their own, in temporary directories. MariaDB's core
 # package brings no service; that of PostgreSQL is not used.
 check_databases() {
     local postgres mariadb
-    # Debian keeps PostgreSQL's programs off the PATH, in a folder for each version.
+    # Debian keeps PostgreSQL's programs off the PATH, in a directory for each version.
     postgres=$(compgen -G '/usr/lib/postgresql/*/bin/initdb' || command -v initdb || true)
     [[ -n $postgres ]] || missing "PostgreSQL" postgresql
     mariadb=$(PATH=$PATH:/usr/sbin command -v mariadbd || true)
@@ -273,8 +273,8 @@ check_zookeeper() {
 
 # --- All at once ----------------------------------------------------------------------------------
 
-# Before anything is made: whatever this machine lacks is named, or installed, in one go. Tools that
-# only make something are not asked for once that is there.
+# First of all, everything that this machine lacks is listed, or installed, in one go. Tools that
+# only build something are not required once it is built.
 check_system() {
     [[ -e .venv/.ready ]] || check_python
     check_programs

@@ -72,7 +72,7 @@ class Scenario(NamedTuple):
 
 
 def fail_an_isolated_leader(run: Run) -> None:
-    """The leader goes on without its followers for a moment, and is killed."""
+    """The leader continues without its followers for a moment, and is killed."""
     leader = run.cluster.leader_of(PLAIN, 0)
     run.disturb([Step(0.0, 8.0, Isolate(leader)), Step(1.2, 8.5, Kill(leader))])
 

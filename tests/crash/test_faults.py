@@ -121,7 +121,7 @@ def checkpoint(scene: Scene) -> None:
     scene.manager.dirs[0].checkpoint()
 
 
-def chores(scene: Scene) -> None:
+def maintenance(scene: Scene) -> None:
     scene.clock.advance(10 * 60 * 1000)
     for log, task in run_maintenance(scene.manager):
         task.run()
@@ -167,7 +167,7 @@ CASES = {
     "checkpoint, I/O error": Case("write", "/a/recovery*", EIO, checkpoint, 2, raises=False),
     "checkpoint, rename": Case("rename", "/a/replication*", EIO, checkpoint, raises=False),
     "checkpoint, sync": Case("sync_directory", "/a", EIO, checkpoint, raises=False),
-    "chores": Case("write", "/a/log-start*", EIO, chores, raises=False),
+    "maintenance": Case("write", "/a/log-start*", EIO, maintenance, raises=False),
     "delete a partition": Case("rename", "/a/neighbour-0", EIO, delete_partition),
 }
 

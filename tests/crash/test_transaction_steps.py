@@ -164,7 +164,7 @@ def left_open(directory: Path) -> Account:
 
 
 def out_of_time(runner: ScriptRunner) -> None:
-    """The coordinator aborts them by itself."""
+    """The coordinator aborts them automatically."""
     runner.wait_until_decided()
 
 

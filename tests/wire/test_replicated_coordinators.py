@@ -1,4 +1,4 @@
-"""Coordinators whose partition has followers: nothing is told before it is committed (C4, P4)."""
+"""Coordinators whose partition has followers: no response precedes the commit (C4, P4)."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager

@@ -23,7 +23,7 @@ def is_name(word: str) -> bool:
 
 
 def pattern(word: str) -> Callable[[str], bool]:
-    """Returns a function that tells whether a whole name matches a regular expression."""
+    """Returns a predicate: whether a whole name matches a regular expression."""
     try:
         compiled = re.compile(word)
     except re.error as error:

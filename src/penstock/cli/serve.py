@@ -48,7 +48,7 @@ def serve(
 ) -> None:
     """Run a broker, or several, until SIGTERM or Ctrl-C.
 
-    Settings have Kafka's names. One line on standard output tells when and
+    Settings have Kafka's names. One line on standard output shows when and
     where clients can connect.
     """
     set_up_logging(log_format, log_level.value)

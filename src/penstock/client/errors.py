@@ -1,7 +1,7 @@
 """The exceptions of the clients. Every one is a `KafkaError`: `code` is Kafka's error code,
 `message` says what failed and what to do.
 
-`except AuthorizationError` catches one kind, `except KafkaError` all of them; `retriable` tells
+`except AuthorizationError` catches one kind, `except KafkaError` all of them; `retriable` says
 whether the same call may succeed later.
 """
 

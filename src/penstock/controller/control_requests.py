@@ -1,6 +1,6 @@
 """LeaderAndIsr, UpdateMetadata and StopReplica: the controller's updates as requests to brokers.
 
-They have the form of the versions that Apache Kafka 3.9 sends. `received_updates.py` is the way
+They have the form of the versions that Apache Kafka 3.9 sends. `received_updates.py` converts them
 back.
 """
 

@@ -57,8 +57,10 @@ class ClusterImage:
         self.topic_names: dict[TopicId, str] = {}
         self.partitions: dict[TopicPartition, PartitionRecord] = {}
         self.offline_replicas: Mapping[TopicPartition, frozenset[int]] = _NO_REPLICAS
-        """Replicas in failed log directories of live brokers, as the controller has said. They are
-        not stored, and no part of the records."""
+        """Replicas in failed log directories of live brokers, as the controller has reported them.
+
+        They are not stored, and are not among the records.
+        """
         self.configs: dict[ConfigKey, ConfigRecord] = {}
         self.acls: dict[AclKey, AclRecord] = {}
         self.topic_deletions: dict[str, TopicDeletionRecord] = {}

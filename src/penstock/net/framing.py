@@ -1,7 +1,7 @@
 """The stream of a connection, cut into frames. Bytes in, frames out, no I/O.
 
-Who owns the socket asks `FrameReader.buffer` where to put the next bytes and tells `feed` how many
-came. Small frames arrive in one buffer that all connections share and are copied out together; a
+The owner of the socket receives into `FrameReader.buffer()` and passes the number of bytes to
+`feed`. Small frames arrive in one buffer that all connections share and are copied out together; a
 large one gets memory of its own, which the rest of it is received into, without a second copy.
 """
 

@@ -133,7 +133,7 @@ class _EncoderSource:
             return
         self._flush()
         with out.block(f"if {name} is None:"):
-            # A tagged struct that may be null is told by a varint, another one by a signed byte.
+            # The mark of a null struct is a varint if it is tagged, otherwise a signed byte.
             null = b"\0" if field.tag is not None else b"\xff"
             out.line(f"o.append({null!r})")
         with out.block("else:"):

@@ -109,7 +109,7 @@ def build_batch(
     """Returns one batch of `records`, whose offsets increase from `base_offset`.
 
     `last_offset` preserves the offset range of a batch from which compaction has removed the last
-    records, or all of them: an empty batch still tells how far its producer has come.
+    records, or all of them: an empty batch still shows how far its producer has come.
     `delete_horizon_ms` replaces the base timestamp. `max_timestamp` is the log append time, or the
     timestamp of a batch without records; otherwise it is the largest timestamp of the records.
 

@@ -89,7 +89,7 @@ def _is_unverified(state: PartitionFetchState, records: bytes | memoryview) -> b
     """Returns whether the local log may differ from what the leader has deleted.
 
     The leader's log starts where this one ends. Unless this log ends with an epoch that the leader
-    still has, nothing tells whether they have been the same.
+    still has, nothing shows whether they have been the same.
     """
     epoch = state.last_fetched_epoch
     if epoch == state.leader_epoch or int.from_bytes(records[_FIRST_EPOCH], "big") == epoch:

@@ -1,7 +1,7 @@
 """Whether a leader still leads, as shown by fetches of its followers (R2, C1).
 
 A leader that was paused, or that cannot reach the controller, does not know yet when another
-replica was elected. Its log may end before records that are committed, and a consumer that is told
+replica was elected. Its log may end before records that are committed, and a consumer that gets
 OFFSET_OUT_OF_RANGE for one of them would reset its position and read everything again. So a leader
 reports an offset above its log end only after all other members of its ISR have shown that they
 still follow it:

@@ -36,7 +36,7 @@ class KafkaPythonMember(PolledMember):
     """A member with a thread that polls all the time.
 
     kafka-python 3.0.12 joins again if a join completes between two polls. With other members that
-    are polled alternately, that goes on for ever.
+    are polled alternately, that continues forever.
     """
 
     def __init__(self, bootstrap: str, group: str, topic: str, assignor: str) -> None:

@@ -71,7 +71,7 @@ TRANSACT = (
 
 # The order matters: a command may depend on earlier ones.
 COMMANDS = f"""
-# Kafka sets this one by itself, for the eligible leader replicas that it keeps.
+# Kafka sets this one automatically, for the eligible leader replicas that it keeps.
 configs --alter --broker-defaults --add-config min.insync.replicas=1
 topics --create --topic t --config retention.ms=60000 --config cleanup.policy=compact,delete
 topics --create --topic one --partitions 1 --replication-factor 1

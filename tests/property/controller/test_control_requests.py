@@ -1,4 +1,4 @@
-"""Broker updates survive the way over the wire, in the versions that carry their fields."""
+"""Broker updates survive encoding as requests, in the versions that have their fields."""
 
 from typing import TypeVar
 from uuid import UUID

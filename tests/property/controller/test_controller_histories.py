@@ -1,4 +1,4 @@
-"""Random histories of the controller among brokers that hear of its decisions late (R5 to R8).
+"""Random histories of the controller among brokers that receive its decisions late (R5 to R8).
 
 Each seed is one history. `test_planted_bugs_are_found` shows that the checks notice mistakes of the
 controller.
@@ -162,7 +162,7 @@ class History:
             self.cluster.propose_isr(holder, replica, state, members, is_response_lost=lost)
 
     def start_broker(self) -> None:
-        """The broker may work before others have heard of its restart."""
+        """The broker may work before others are notified of its restart."""
         broker_id = self.rng.choice(BROKERS)
         self.cluster.start_broker(broker_id, self.rng.randint(0, 2))
         if self.cluster.brokers[broker_id].queue and self.rng.random() < 0.5:
@@ -405,7 +405,7 @@ def forget_returning_brokers(patch: pytest.MonkeyPatch) -> None:
 
 
 def delete_too_early(patch: pytest.MonkeyPatch) -> None:
-    """A topic is gone although a broker that is down still has replicas."""
+    """A topic is removed although a broker that is down still has replicas."""
     add_stops = TopicDeletions._add_stops
 
     def skip_brokers_that_are_down(

@@ -175,7 +175,7 @@ def replicated_topic(
     isr: tuple[int, ...] | None = None,
     racks: Mapping[int, str] | None = None,
 ) -> Iterator[ReplicatedTopic]:
-    """Creates a topic and tells the broker that it leads it with two followers."""
+    """Creates a topic that the broker leads with two followers."""
     topic_id = make_topic(client, name, partitions, configs)
     with with_followers(
         broker, name, topic_id, partitions=partitions, isr=isr, racks=racks

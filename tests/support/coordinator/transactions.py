@@ -172,7 +172,7 @@ class Producer:
         return ErrorCode(response.error_code)
 
     def bump(self, version: int = 5) -> ErrorCode:
-        """Ask for the next epoch, as a producer does that goes on after an error (KIP-360)."""
+        """Requests the next epoch, as a producer does that continues after an error (KIP-360)."""
         return self.init(version, producer_id=self.producer_id, producer_epoch=self.epoch)
 
     def add(self, *partitions: TopicPartition, version: int | None = None) -> ErrorCode:
@@ -262,7 +262,7 @@ def ongoing(host: TxnHost, *partitions: TopicPartition, version: int | None = No
 
 
 def in_state(host: TxnHost, state: TransactionState, version: int | None = None) -> Producer:
-    """A producer of `x` whose transaction stands so; it has heard of everything."""
+    """A producer of `x` whose transaction is in this state; it has received every response."""
     producer = ongoing(host, version=version)
     names = TransactionState
     if state is names.ONGOING:

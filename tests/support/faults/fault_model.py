@@ -18,7 +18,7 @@ from penstock.storage.log.results import FetchIsolation
 
 
 class Outcome(Enum):
-    """What the client was told about a record."""
+    """The outcome that the client received for a record."""
 
     ACKNOWLEDGED = auto()
     REFUSED = auto()

@@ -180,7 +180,7 @@ class Injection:
         """Returns whether a partition is in two log directories.
 
         A creation or a move that failed leaves a copy, and the next start removes it. If the other
-        directory fails at that start, nothing tells which of the two is the copy.
+        directory fails at that start, nothing shows which of the two is the copy.
         """
         names = [self._machine.disk.names(path) for path in LOG_DIRS]
         return any(

@@ -1,4 +1,4 @@
-"""The history of a run against a cluster: what every client requested, and what it was told.
+"""The history of a run against a cluster: what every client requested, and the result.
 
 Clients record events as they happen, from any thread or process; all have the same monotonic clock.
 An event that requests something is recorded before the call, one that reports a result after it.

@@ -47,7 +47,7 @@ class Kind(StrEnum):
     NON_MONOTONIC = "non-monotonic"
     """A position went back: within an assignment, or below an offset that was committed."""
     DIVERGED = "diverged"
-    """An offset has another record than a producer or a consumer was told."""
+    """An offset has another record than a producer or a consumer received for it."""
     PHANTOM = "phantom"
     """A record exists that nobody has sent to this partition."""
 
@@ -63,7 +63,7 @@ class Violation(NamedTuple):
 
 
 def check(history: History) -> list[Violation]:
-    """Returns everything that is wrong in a history; an empty list is the proof of a good run."""
+    """Returns everything that is wrong in a history; empty after a correct run."""
     facts = _Facts(history)
     return [
         *_check_log(history, facts),

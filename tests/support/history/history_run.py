@@ -187,7 +187,7 @@ class Run:
         return differences(directories, partitions, is_in_sync=is_in_sync)
 
     def _unread(self, log: "FinalReader") -> str:
-        """Returns what is not read yet. What is missing for good is reported by the checker."""
+        """Returns what is not read yet. What stays missing is reported by the checker."""
         if problem := log.read():
             return problem
         if self._copies:

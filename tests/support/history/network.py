@@ -198,7 +198,7 @@ class Network:
 
 
 class _Relay:
-    """Accepts the connections to one process; `source` is None if their first request tells."""
+    """Accepts the connections to one process; `source` is None if their first request names it."""
 
     def __init__(
         self, network: Network, source: str | None, target: str, address: tuple[str, int]

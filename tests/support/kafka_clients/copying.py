@@ -30,11 +30,11 @@ _RECONNECTS = {
 
 
 class _AbortedError(Exception):
-    """The transaction has to be given up."""
+    """The transaction must be aborted."""
 
 
 class _LostProducerError(Exception):
-    """The producer has to be given up."""
+    """The producer must be replaced."""
 
 
 class Copier:
@@ -53,7 +53,7 @@ class Copier:
         self._source = source
         self._target = target
         self.committed = 0
-        """Transactions that were."""
+        """The number of committed transactions."""
         self._reached: dict[int, int] = {}
         """The offsets that are committed."""
         self._assignment_changed = False
@@ -154,7 +154,7 @@ class Copier:
 
 
 def _until_done(work: Callable[[], T]) -> T:
-    """The result, once there is no error that passes by itself."""
+    """Returns the result once there is no retriable error any more."""
     while True:
         try:
             return work()

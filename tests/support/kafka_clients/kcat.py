@@ -94,7 +94,7 @@ class KcatClient(Client):
     def _produce_empty(
         self, bootstrap: str, options: list[str | bytes], records: list[Record]
     ) -> None:
-        """kcat passes over an empty file, but not over a line that ends after the key."""
+        """kcat skips an empty file, but not over a line that ends after the key."""
         for record in records:
             if record.key is None:
                 raise ValueError("kcat sends no empty value without a key")

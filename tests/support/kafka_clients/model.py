@@ -61,7 +61,7 @@ class Client(ABC):
         self.close()
 
     def close(self) -> None:
-        """Ends whatever the client keeps running between two operations."""
+        """Ends everything that the client keeps running between two operations."""
         return
 
     @abstractmethod

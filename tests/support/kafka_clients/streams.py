@@ -62,7 +62,7 @@ class Stream(ABC):
         """Stops sending, and reading when everything has been read and committed."""
 
     def close(self) -> None:
-        """Ends whatever runs, after a failure too."""
+        """Ends everything that runs, after a failure too."""
         return
 
 

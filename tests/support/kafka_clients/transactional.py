@@ -74,7 +74,7 @@ class TransactionalClient(_Open):
     """Whether it retries a commit or an abort whose response was lost."""
 
     def close(self) -> None:
-        """Ends whatever the client keeps running between two operations."""
+        """Ends everything that the client keeps running between two operations."""
         return
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The controller tells each broker once what it must know after an event."""
+"""The controller sends each broker one update after an event."""
 
 import pytest
 from msgspec.structs import replace

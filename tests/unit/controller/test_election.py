@@ -83,7 +83,7 @@ def test_a_replica_that_is_not_in_sync_is_passed_over() -> None:
 
 
 def test_follower_fails() -> None:
-    """R7: it leaves the ISR; who leads goes on leading."""
+    """R7: it leaves the ISR; the leader stays."""
     image = image_of(0, 1)
     add_topic(image, "t", (0, 1))
     apply(image, broker_down(image, [1], CLEAN))
@@ -482,7 +482,7 @@ def test_balance_leaves_brokers_alone_that_are_down_or_leave() -> None:
 
 
 def test_failure_of_a_broker_that_is_being_replaced() -> None:
-    """R8: the reassignment goes on, and ends when its last replica is in sync."""
+    """R8: the reassignment continues, and ends when its last replica is in sync."""
     image = image_of(0, 1, 2)
     add_topic(image, "t", (0, 1))
     moving = Assignment((2, 1, 0), adding=(2,), removing=(0,))

@@ -50,7 +50,7 @@ async function openReader(job, group, take) {
   })
   const reader = { consumer, records: [], failure: null, wake: () => {} }
   consumer.on(consumer.events.CRASH, event => {
-    if (event.payload.restart) return // it tries again by itself
+    if (event.payload.restart) return // it retries automatically
     reader.failure = event.payload.error
     reader.wake()
   })

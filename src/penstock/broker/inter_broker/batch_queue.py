@@ -19,7 +19,7 @@ class BatchQueue(Generic[Item, Outcome]):
     """The items for one broker. It belongs to the event loop.
 
     `send` returns the outcomes in the order of the items; a KafkaError becomes that of every item.
-    Items with the same `key` are never in one batch, because a response tells them apart by it.
+    Items with the same `key` are never in one batch, because the response identifies them by it.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from penstock.protocol.messages.controlled_shutdown import (
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.2
-"""How often the controller is asked whether the remaining partitions have other leaders."""
+"""The interval of the requests for the partitions that still have no other leader."""
 
 
 async def shut_down(

@@ -5,8 +5,8 @@ fetched records to the local logs and truncates these logs. Appends run on the e
 those of a leader; a fetch with many partitions is divided into slices. Truncations run on a thread,
 while the other partitions are fetched.
 
-A Fetch tells the leader that everything below its offset is stored here. So it is sent only after
-the records were written, and flushed if `flush.messages` requires it.
+A Fetch acknowledges to the leader that everything below its offset is stored here. So it is sent
+only after the records were written, and flushed if `flush.messages` requires it.
 """
 
 import asyncio

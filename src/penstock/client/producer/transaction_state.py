@@ -15,7 +15,7 @@ class State(Enum):
     COMMITTING_TRANSACTION = "committing"
     ABORTING_TRANSACTION = "aborting"
     ABORTABLE_ERROR = "in a transaction that can only be aborted"
-    FATAL_ERROR = "failed for good"
+    FATAL_ERROR = "failed permanently"
 
 
 SOURCES: Final[Mapping[State, frozenset[State]]] = {

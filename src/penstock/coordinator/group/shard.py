@@ -34,7 +34,7 @@ broker that does not lead the partition.
 
 A result of `write_failed` has no records, and its responses are sent at once.
 
-**Topics.** `topics` answers for the cluster as it is now. When topics were created, extended or
+**Topics.** `topics` shows the cluster as it is now. When topics were created, extended or
 deleted, every shard gets one `TopicsChanged` after `topics` shows the change. It marks the groups
 that read them, which get a new assignment with their members' next heartbeats.
 `PartitionsDeleted` deletes committed offsets.

@@ -14,7 +14,7 @@ class Context(Struct, frozen=True, gc=False):
     """The client that sent a request, and what a decision about the request may need."""
 
     waiter: int
-    """The number under which the reply will come. The host never uses it for another request."""
+    """The number that identifies the response. The host never uses it for another request."""
     version: int
     client_id: str
     new_producer_id: int | None = None

@@ -48,7 +48,7 @@ class AuthenticationError(ClientError):
 
 
 class AuthorizationError(ClientError):
-    """An ACL is missing. `code` tells whether for a topic, a group, the cluster or an id."""
+    """An ACL is missing. `code` says whether for a topic, a group, the cluster or an id."""
 
     default_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 

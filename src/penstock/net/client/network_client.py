@@ -1,7 +1,7 @@
 """Requests to the brokers of a cluster, on one event loop.
 
 `NetworkClient` connects when a request needs it, backs off after failures, picks the newest version
-that both sides support, obeys throttling, and keeps the metadata fresh if it is told how. Which
+that both sides support, obeys throttling, and refreshes the metadata if it has a `Metadata`. Which
 request to send to which broker, and when to retry, is up to its callers.
 """
 

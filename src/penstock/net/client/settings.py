@@ -39,7 +39,7 @@ class ConnectionSettings:
 class MetadataSettings:
     """How the metadata of a cluster is found and kept fresh.
 
-    `max_idle_ms` is how long a topic is kept that no caller asks for; None keeps it permanently.
+    `max_idle_ms` is how long a topic is kept that no caller requests; None keeps it permanently.
     `rebootstrap_after_ms` is how long requests for metadata may fail before the bootstrap servers
     are used again; with None the brokers found once are the only ones ever tried.
     """

@@ -1,4 +1,4 @@
-"""AssignReplicasToDirs (73): a broker tells the controller which log directory holds which replica.
+"""AssignReplicasToDirs (73): a broker reports which log directory holds which replica.
 
 Version 0, flexible.
 """

@@ -1,4 +1,4 @@
-"""BrokerHeartbeat (63): a broker tells the KRaft controller that it is alive.
+"""BrokerHeartbeat (63): a broker reports to the KRaft controller that it is alive.
 
 Versions 0 to 2, flexible.
 """

@@ -1,4 +1,4 @@
-"""LeaderAndIsr (4): the controller tells a broker which partitions it leads and follows.
+"""LeaderAndIsr (4): the controller notifies a broker of the partitions that it leads and follows.
 
 Versions 0 to 7, flexible from 4; gone from Kafka 4.
 """

@@ -1,4 +1,4 @@
-"""StopReplica (5): the controller tells a broker to stop replicas, or delete them.
+"""StopReplica (5): the controller has a broker stop replicas, or delete them.
 
 Versions 0 to 4, flexible from 2; gone from Kafka 4.
 """

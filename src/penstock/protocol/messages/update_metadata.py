@@ -1,4 +1,4 @@
-"""UpdateMetadata (6): the controller tells every broker what the cluster looks like.
+"""UpdateMetadata (6): the controller sends brokers, topics and partitions to every broker.
 
 Versions 0 to 8, flexible from 6; gone from Kafka 4.
 """

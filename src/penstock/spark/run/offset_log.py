@@ -2,7 +2,7 @@
 
 A checkpoint has a file `offsets/<n>` for each planned batch, `commits/<n>` for each finished batch,
 and `metadata` with the id of the query. Penstock adds the offsets at which the query began: Spark
-does not store them, and asks the source again when it repeats the first batch.
+does not store them, and queries the source again when it repeats the first batch.
 """
 
 import json

@@ -130,7 +130,7 @@ class BrokerOffsets:
 
         The offsets belong to the topics whose ids are returned with them, unless topics are
         recreated during every attempt; tasks detect that. If an end is lower than a known one, or a
-        partition is missing, it asks again, because the broker may lag behind another one. A
+        partition is missing, it queries again, because the broker may lag behind another one. A
         result that stays the same is returned.
         """
         attempt = 0

@@ -1,8 +1,8 @@
 """A cache of end offsets, for idle queries that request them all the time.
 
-Spark calls an idle query about 90 times a second. The cache asks the broker every 20 ms soon after
-the last change, and then ever less often: after a tenth of the time since that change, but at least
-every 100 ms.
+Spark calls an idle query about 90 times a second. The cache queries the broker every 20 ms soon
+after the last change, and then ever less often: after a tenth of the time since that change, but at
+least every 100 ms.
 """
 
 from collections.abc import Callable

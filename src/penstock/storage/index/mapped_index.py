@@ -3,7 +3,7 @@
 While an index is written, its file has the full size (`segment.index.bytes`), with a hole of zeros
 after the entries; it is truncated to its entries when the segment is rolled or closed. After a
 crash the file may therefore have its full size, and the zeros count as entries: like Kafka, the
-index derives the number of entries from the size. Nothing in the file tells the difference; the
+index derives the number of entries from the size. Nothing in the file shows the difference; the
 log knows that it was not closed and rebuilds the indexes of the segments it recovers.
 
 A sealed index is mapped at its first lookup, not when it is opened: most segments of a large log

@@ -480,7 +480,7 @@ def test_a_broker_whose_session_expired_registers_and_is_elected_again() -> None
 
 
 def test_the_controller_reacts_to_brokers_that_fail_and_return() -> None:
-    """R7: leaders move to brokers that are up, and every broker is told once."""
+    """R7: leaders move to brokers that are up, and every broker is notified once."""
 
     async def script(scenario: Scenario) -> None:
         host = scenario.host

@@ -33,7 +33,7 @@ PARTITIONS = (
 
 
 class FakeAdmin:
-    """A cluster whose broker 2 is down, and whose broker 1 is asked for offsets in vain."""
+    """A cluster whose broker 2 is down, and whose broker 1 does not respond to ListOffsets."""
 
     def describe_cluster(self) -> ClusterDescription:
         return ClusterDescription("c", NODES[0], NODES)

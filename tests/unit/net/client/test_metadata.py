@@ -73,7 +73,7 @@ def test_a_response_replaces_the_snapshot_and_does_not_change_the_old_one() -> N
 
 
 def test_an_older_leader_epoch_does_not_win() -> None:
-    """R4: brokers hear of a new leader at different times."""
+    """R4: brokers learn of a new leader at different times."""
     metadata = new_metadata()
     metadata.update(response(topic(partition(0, leader=2, epoch=4))), 0, complete=True)
     metadata.update(response(topic(partition(0, leader=1, epoch=3))), 0, complete=True)

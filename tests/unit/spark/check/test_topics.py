@@ -74,9 +74,9 @@ def test_an_unauthorized_topic_is_a_problem() -> None:
 
 
 def test_an_unreachable_broker_is_a_problem() -> None:
-    timeout = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no broker answers at localhost:9092")
+    timeout = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no broker responds at localhost:9092")
     assert problems_of(FakeTopics(error=timeout)) == [
-        "pipeline.bootstrap_servers: the broker cannot be reached: no broker answers at "
+        "pipeline.bootstrap_servers: the broker cannot be reached: no broker responds at "
         "localhost:9092"
     ]
 

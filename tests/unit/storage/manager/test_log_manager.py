@@ -397,7 +397,7 @@ def test_truncating_fully(broker: Broker) -> None:
         assert offsets(result) == [1000]
 
 
-# --- chores
+# --- periodic maintenance
 
 
 def test_retention_is_checked_in_its_interval(broker: Broker) -> None:

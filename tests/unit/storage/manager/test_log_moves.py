@@ -224,17 +224,17 @@ class TestMove:
 
 class TestRequests:
     def test_a_directory_that_does_not_exist(self, broker: TwoLogDirs) -> None:
-        for ask in (broker.manager.begin_move, broker.manager.prefer_dir):
+        for call in (broker.manager.begin_move, broker.manager.prefer_dir):
             with pytest.raises(KafkaError, match=r"/a, /b") as error:
-                ask(TP, "/c")
+                call(TP, "/c")
             assert error.value.code is ErrorCode.LOG_DIR_NOT_FOUND
 
     def test_a_directory_that_is_offline(self, broker: TwoLogDirs) -> None:
         broker.fill(1)
         broker.manager.dirs[1].fail(OSError(errno.EIO, "broken"))
-        for ask in (broker.manager.begin_move, broker.manager.prefer_dir):
+        for call in (broker.manager.begin_move, broker.manager.prefer_dir):
             with pytest.raises(KafkaError) as error:
-                ask(TP, B)
+                call(TP, B)
             assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
     def test_a_partition_without_a_log_is_created_in_the_target(self, broker: TwoLogDirs) -> None:

@@ -1,7 +1,7 @@
 """Applies records to consumer groups.
 
 Compaction may leave any order of records, and tombstones of things that no longer exist. So every
-record is applied by itself, and a tombstone of something unknown is ignored.
+record is applied independently of others, and a tombstone of something unknown is ignored.
 """
 
 from msgspec.structs import replace

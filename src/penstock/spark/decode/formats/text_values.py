@@ -3,8 +3,8 @@
 Spark's own conversions are lenient: 200 becomes -56 in a tinyint, 1.239 becomes 1.24 in a
 decimal(3,2), 1e400 infinity, "10:00" a timestamp of today, a number a count of seconds. These types
 are therefore parsed as text (or a wider number) and converted here. A value that does not fit
-becomes null, and `has_problem` tells it from one that was null before. Decimals of JSON are parsed
-as variants, which keep all their digits; as text they would go through a double.
+becomes null, and `has_problem` distinguishes it from one that was null before. Decimals of JSON are
+parsed as variants, which keep all their digits; as text they would go through a double.
 """
 
 from dataclasses import dataclass
