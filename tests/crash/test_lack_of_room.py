@@ -201,7 +201,7 @@ def drop_unsynced_pages(disk: CrashDisk, pattern: str) -> None:
 def reload_logs(scene: Scene) -> list[Exception]:
     """Completes the reloads that are due; returns their errors."""
     errors: list[Exception] = []
-    for partition, operation in scene.manager.reloads.begin():
+    for partition, _, operation in scene.manager.reloads.begin():
         try:
             operation.complete()
         except (KafkaError, OSError) as error:
@@ -266,7 +266,7 @@ def test_a_deletion_waits_for_a_reload() -> None:
     with pytest.raises(KafkaStorageError, match="hit-0 is offline"):
         scene.flush(HIT)
     disk.heal()
-    ((partition, reloading),) = scene.manager.reloads.begin()
+    ((partition, _, reloading),) = scene.manager.reloads.begin()
     assert not reloading.advance()
     deletion = scene.manager.begin_deletion([HIT])
     assert not deletion.advance()

@@ -44,9 +44,11 @@ class Workers:
         self.memory = memory or MemoryBudget(_UNLIMITED)
         """The memory of requests in progress, including work on these threads."""
         self.flush = ThreadPoolExecutor(4, "penstock-flush")
-        """Changes of files that need a sync: logs are created, deleted, moved, loaded again."""
+        """Replacement of segments by compacted ones, which other operations wait for; cold reads
+        for clients of Fetch 0 to 3."""
         self._flush_pools: dict[str, ThreadPoolExecutor] = {}
         self._read_pools: dict[str, ThreadPoolExecutor] = {}
+        self._move_pools: dict[str, ThreadPoolExecutor] = {}
         self.has_hanging_thread = False
         """Whether a thread waits for a disk that does not respond: `close` does not wait then."""
         self.compute = _compute_pool("penstock-compute")
@@ -54,7 +56,7 @@ class Workers:
         self.codec = _compute_pool("penstock-codec")
         """Decoding of large requests and encoding of large responses."""
         self.clean = ThreadPoolExecutor(1, "penstock-clean")
-        """Compaction, and moves of logs between directories."""
+        """Compaction."""
         self.store = ThreadPoolExecutor(1, "penstock-store")
         """Commits of cluster metadata; one thread keeps them in order."""
         self.search = ThreadPoolExecutor(2, "penstock-search")
@@ -63,7 +65,7 @@ class Workers:
         self._operations: set[asyncio.Task[object]] = set()
 
     def flush_pool(self, log_dir: str) -> ThreadPoolExecutor:
-        """Returns the threads for syncs in a log directory.
+        """Returns the threads for changes of files in a log directory that need a sync.
 
         Each directory has its own, so that a disk that hangs does not delay the others.
         """
@@ -75,6 +77,14 @@ class Workers:
         They are not those of the syncs: a sync that hangs delays no read.
         """
         return _pool_of(self._read_pools, path.rsplit("/", 2)[0], "penstock-read")
+
+    def flush_pool_of(self, log_directory: str) -> ThreadPoolExecutor:
+        """Returns `flush_pool` for the directory of a log."""
+        return self.flush_pool(log_directory.rpartition("/")[0])
+
+    def move_pool(self, source: str, target: str) -> ThreadPoolExecutor:
+        """Returns the thread for moves between two log directories, each of which may hang."""
+        return _pool_of(self._move_pools, f"{source}:{target}", "penstock-move", threads=1)
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(pool, work)
@@ -127,6 +137,7 @@ class Workers:
         for pool in (
             *self._flush_pools.values(),
             *self._read_pools.values(),
+            *self._move_pools.values(),
             self.flush,
             self.compute,
             self.codec,
@@ -137,8 +148,10 @@ class Workers:
             pool.shutdown(wait=not self.has_hanging_thread, cancel_futures=True)
 
 
-def _pool_of(pools: dict[str, ThreadPoolExecutor], key: str, name: str) -> ThreadPoolExecutor:
+def _pool_of(
+    pools: dict[str, ThreadPoolExecutor], key: str, name: str, *, threads: int = _THREADS_PER_DIR
+) -> ThreadPoolExecutor:
     pool = pools.get(key)
     if pool is None:
-        pool = pools[key] = ThreadPoolExecutor(_THREADS_PER_DIR, name)
+        pool = pools[key] = ThreadPoolExecutor(threads, name)
     return pool

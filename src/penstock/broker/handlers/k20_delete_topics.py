@@ -65,7 +65,9 @@ async def handle(context: Context, request: Request, body: DeleteTopicsRequest) 
                 for topic in topics
             ]
         )
-    await context.replicas.wait_for_deletions()
+    await context.replicas.wait_for_deletions(
+        {result.name for result in response.responses if result.name is not None}
+    )
     return DeleteTopicsResponse(
         quota.throttle_ms(context.clock.monotonic_ms()), [*response.responses, *errors]
     )

@@ -91,8 +91,8 @@ class BackgroundTasks:
             self._log_flusher.run(log, task)
 
     async def _begin_reloads(self) -> None:
-        for partition, reload in self._logs.reloads.begin():
-            reloading = self._workers.start(self._workers.flush, reload)
+        for partition, log_dir, reload in self._logs.reloads.begin():
+            reloading = self._workers.start(self._workers.flush_pool(log_dir.path), reload)
             reloading.add_done_callback(partial(self._finish_reload, partition))
 
     def _finish_reload(self, partition: TopicPartition, reload: "asyncio.Task[Log | None]") -> None:

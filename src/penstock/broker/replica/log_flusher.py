@@ -90,7 +90,7 @@ class LogFlusher:
         while log.successor is not None:
             # It was moved to another directory, with everything that was to be flushed.
             log = log.successor
-        if log.failure is None and log.local.is_busy:
+        if log.failure is None and not log.local.can_flush:
             # The cleaner flushes it, or its files are being renamed; neither notifies us.
             asyncio.get_running_loop().call_later(_RETRY_S, self._begin, log, done)
             return

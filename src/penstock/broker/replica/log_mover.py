@@ -12,6 +12,9 @@ from penstock.storage.manager.log_move import LogMove
 
 logger = logging.getLogger(__name__)
 
+STALL_S = 30.0
+"""How long a step may take before the log that is moved no longer waits for it."""
+
 
 class LogMover:
     """Runs moves step by step; a replica gets its new log when its move is complete."""
@@ -53,12 +56,24 @@ class LogMover:
             if not has_ended:
                 if self._stopping and move.swap is None:
                     return
-                # Flushes and deletions wait for a swap, so it must not wait for the cleaner.
-                workers = self._workers
-                pool = workers.clean if move.swap is None else workers.flush
-                await workers.run(pool, move.run)
+                await self._run_step(move)
         if move.is_done:
             logger.info("%s was moved from %s to %s", partition, move.source.path, move.target.path)
+
+    async def _run_step(self, move: LogMove) -> None:
+        pool = self._workers.move_pool(move.source.path, move.target.path)
+        running = asyncio.ensure_future(self._workers.run(pool, move.run))
+        await asyncio.wait([running], timeout=STALL_S)
+        if not running.done():
+            logger.warning(
+                "the move of %s from %s to %s has made no progress for %g s: a disk may hang",
+                move.partition,
+                move.source.path,
+                move.target.path,
+                STALL_S,
+            )
+            self._logs.release_hanging_move(move)
+        await running
 
     async def close(self) -> None:
         """Stops between two steps; the next start continues with what has been copied."""

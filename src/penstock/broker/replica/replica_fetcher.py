@@ -331,21 +331,22 @@ class ReplicaFetcher:
                 truncate.offset,
                 log.high_watermark,
             )
+        pool = workers.flush_pool_of(log.directory)
         if truncate.fully:
-            await workers.start(
-                workers.flush, logs.begin_full_truncation(state.key, truncate.offset)
-            )
+            await workers.start(pool, logs.begin_full_truncation(state.key, truncate.offset))
         else:
-            await workers.start(workers.flush, logs.begin_truncation(state.key, truncate.offset))
+            await workers.start(pool, logs.begin_truncation(state.key, truncate.offset))
         self.machine.truncated(truncate)
 
     async def _restart(self, append: Append, restart: Restart) -> None:
         """Starts the log at the base offset of the first batch, then appends."""
         state, logs, workers = append.state, self._context.logs, self._context.workers
-        await self._idle_log(state)
+        log = await self._idle_log(state)
         if state.is_removed:
             return
-        await workers.start(workers.flush, logs.begin_full_truncation(state.key, *restart))
+        await workers.start(
+            workers.flush_pool_of(log.directory), logs.begin_full_truncation(state.key, *restart)
+        )
         if state.is_removed:
             return
         self.machine.resume(state)

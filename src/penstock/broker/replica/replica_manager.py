@@ -2,16 +2,17 @@
 
 The controller decides which replicas there are and who leads: `apply_updates` and `stop` carry it
 out, on the event loop. Blocking disk work runs on threads: new logs are created before their
-replicas, deletions end after them (`wait_for_deletions` waits for them).
+replicas, deletions end after them (`wait_for_deletions` waits for them), each within a limited time
+(`log_lifecycle`).
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from penstock.broker.config.topic_config import TopicConfig
 from penstock.broker.pacer import Pacer, chunks
+from penstock.broker.replica.log_lifecycle import Deletion, LogLifecycle
 from penstock.broker.replica.replica import Replica
 from penstock.broker.workers import Workers
 from penstock.controller.broker_updates import PartitionUpdate, ReplicaStop
@@ -28,7 +29,7 @@ from penstock.core.errors import ErrorCode, KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.replication.partition import NO_FOLLOWERS, IsrRules, Partition
 from penstock.storage.log.log import Log
-from penstock.storage.manager.log_creation import LogCreationError, NewLog
+from penstock.storage.manager.log_creation import NewLog
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_manager import LogManager
 
@@ -84,7 +85,7 @@ class ReplicaManager:
         self.fetchers: ReplicaFetchers | None = None
         """The fetchers of followed partitions; none if the broker has no cluster to fetch from."""
         self.by_topic: dict[str, dict[int, Replica]] = {}
-        self._deletions: set[asyncio.Task[list[KafkaError]]] = set()
+        self._lifecycle = LogLifecycle(logs, workers)
 
     def __iter__(self) -> Iterator[Replica]:
         for replicas in self.by_topic.values():
@@ -114,11 +115,12 @@ class ReplicaManager:
         Raises LogCreationError, with none of them created, if there is no room for all. Otherwise
         returns a function that removes them, for a change that is not committed after all.
         """
-        created_logs, failure = await self._create_logs(self._new_logs(changes))
+        created_logs, failure = await self._lifecycle.create(self._new_logs(changes))
 
         async def remove_logs() -> None:
             if created_logs:
-                await self._delete_logs(created_logs)
+                deletions = self._lifecycle.begin_deletion(created_logs)
+                await self._lifecycle.failed_deletions(deletions)
 
         if failure is not None:
             await remove_logs()
@@ -158,43 +160,12 @@ class ReplicaManager:
                 new_logs.append(NewLog(record.key, config, update.topic_id, epoch))
         return new_logs
 
-    async def _create_logs(
-        self, new_logs: list[NewLog]
-    ) -> tuple[list[TopicPartition], LogCreationError | None]:
-        """Returns the partitions whose logs were created, and the error of the others."""
-        # A partition of the same name may still be deleted.
-        await self.wait_for_deletions()
-        created_logs: list[TopicPartition] = []
-        full_dirs: set[LogDir] = set()
-        failure: KafkaError | None = None
-        failed_topics: frozenset[str] = frozenset()
-        while new_logs:
-            try:
-                creation = self._logs.begin_create(new_logs, is_new=True, excluded_dirs=full_dirs)
-            except KafkaError as error:
-                failure = failure or error
-                topics = frozenset(new_log.partition.topic for new_log in new_logs)
-                return created_logs, LogCreationError(failed_topics & topics or topics, failure)
-            await self._workers.run(self._workers.flush, creation.run)
-            results = self._logs.finish_create(creation)
-            created_logs += [key for key in creation.created_logs if isinstance(results[key], Log)]
-            # If a directory is full or went offline, they are created in another one.
-            full_dirs |= creation.errors.keys()
-            failed_topics = frozenset(partition.topic for partition in creation.first_failures)
-            for result in results.values():
-                if isinstance(result, KafkaStorageError):
-                    failure = result
-            new_logs = [
-                new_log
-                for new_log in new_logs
-                if isinstance(results.get(new_log.partition), KafkaStorageError)
-            ]
-        return created_logs, None
+    async def wait_for_deletions(self, topics: Collection[str]) -> None:
+        """Waits until the deletions of these topics that have begun are durable.
 
-    async def wait_for_deletions(self) -> None:
-        """Waits until the deletions that `apply` has started are durable."""
-        if self._deletions:
-            await asyncio.wait(self._deletions)
+        Does not wait longer than `log_lifecycle.DELETION_S`, because a disk may hang.
+        """
+        await self._lifecycle.wait_for_deletions(topics)
 
     def apply(self, changes: Iterable[Change]) -> None:
         """Follows the settings of topics, which the image contains already."""
@@ -249,7 +220,7 @@ class ReplicaManager:
         Returns the error of each partition. An update that is older than what the replica knows
         is ignored. Listeners are notified of the leaderships that have begun and ended.
         """
-        _, failure = await self._create_logs(self._missing_logs(updates))
+        _, failure = await self._lifecycle.create(self._missing_logs(updates))
         if failure is not None:
             # The error of one log shows when its replica is created.
             logger.error("%s", failure.message)
@@ -333,9 +304,8 @@ class ReplicaManager:
                 hosted.resign()
         for listener in self.leadership_listeners:
             listener([], keys)
-        deletion = self._remove(removed)
-        if deletion is not None and await deletion:
-            errors.update(dict.fromkeys(removed, ErrorCode.KAFKA_STORAGE_ERROR))
+        failed = await self._lifecycle.failed_deletions(self._remove(removed))
+        errors.update(dict.fromkeys(failed, ErrorCode.KAFKA_STORAGE_ERROR))
         return errors
 
     async def keep_only(self, assigned: Collection[TopicPartition]) -> None:
@@ -379,7 +349,7 @@ class ReplicaManager:
         self.by_topic.setdefault(record.topic, {})[record.partition] = replica
         return replica
 
-    def _remove(self, keys: Iterable[TopicPartition]) -> "asyncio.Task[list[KafkaError]] | None":
+    def _remove(self, keys: Iterable[TopicPartition]) -> list[Deletion]:
         """Deletes replicas, and logs whose replicas a broker that has restarted does not host."""
         removed_replicas: list[Replica] = []
         removed_keys: list[TopicPartition] = []
@@ -392,20 +362,7 @@ class ReplicaManager:
                     del self.by_topic[key.topic]
             if replica is not None or self._logs.get(key) is not None:
                 removed_keys.append(key)
-        if not removed_keys:
-            return None
-        deletion = self._delete_logs(removed_keys)
+        deletions = self._lifecycle.begin_deletion(removed_keys)
         for replica in removed_replicas:
             replica.resign()
-        return deletion
-
-    def _delete_logs(self, keys: Iterable[TopicPartition]) -> "asyncio.Task[list[KafkaError]]":
-        deletion = self._workers.start(self._workers.flush, self._logs.begin_deletion(keys))
-        self._deletions.add(deletion)
-        deletion.add_done_callback(self._on_deleted)
-        return deletion
-
-    def _on_deleted(self, deletion: "asyncio.Task[list[KafkaError]]") -> None:
-        self._deletions.discard(deletion)
-        for error in deletion.result():
-            logger.error("a log could not be deleted: %s", error.message)
+        return deletions

@@ -63,6 +63,9 @@ class LocalLog:
         self._deleted_segments: list[_DeletedSegment] = []
         self._running_flushes = 0
         self._file_locks = 0
+        self.may_flush_locked = False
+        """Whether flushes may begin although the files are locked: only a move locks them, and the
+        disk that it writes to hangs."""
 
     # --- append and read
 
@@ -315,6 +318,11 @@ class LocalLog:
     def is_busy(self) -> bool:
         """Whether a flush is running or the files are locked: no other flush may begin."""
         return self._running_flushes > 0 or self._file_locks > 0
+
+    @property
+    def can_flush(self) -> bool:
+        """Whether a flush may begin."""
+        return not self._running_flushes and (not self._file_locks or self.may_flush_locked)
 
     # --- flush
 

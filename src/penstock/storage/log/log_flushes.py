@@ -49,7 +49,7 @@ class LogFlushes:
         kernel reports an error once, although the data is not on the disk.
         """
         self._guard.require_writable()
-        return None if self._local.is_busy else self._task(with_indexes=with_indexes)
+        return self._task(with_indexes=with_indexes) if self._local.can_flush else None
 
     def _task(self, *, with_indexes: bool = False) -> FlushTask | None:
         task = self._local.begin_flush(with_indexes=with_indexes)

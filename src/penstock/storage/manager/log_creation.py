@@ -1,9 +1,9 @@
-"""Creation of many logs at a time, with the blocking I/O on a worker thread.
+"""Creation of many logs at a time, with the blocking I/O on worker threads.
 
 The directory of a log, its topic id and its first leader epoch must be durable before the first
-record. `LogManager.begin_create` chooses the log directories, `LogCreation.run` creates the logs on
-any thread, `LogManager.finish_create` adds them. If a log directory has no room for all of its new
-logs, it gets none of them.
+record. `LogManager.begin_create` chooses the log directories, `DirCreation.run` creates the logs of
+one of them on any thread, `LogManager.finish_create` adds them. If a log directory has no room for
+all of its new logs, it gets none of them.
 """
 
 import logging
@@ -45,63 +45,86 @@ class NewLog(NamedTuple):
     """The epoch of its first records, if this broker leads the partition."""
 
 
+class DirCreation:
+    """The creation of some logs in one log directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        log_dir: LogDir,
+        new_logs: Sequence[NewLog],
+        checkpoint: FileWrite | None = None,
+    ) -> None:
+        """`checkpoint` must be written before a log is created."""
+        self.log_dir = log_dir
+        self.new_logs = new_logs
+        self.created_logs: dict[TopicPartition, Log] = {}
+        self.error: Exception | None = None
+        self.first_failure: TopicPartition | None = None
+        """The log that could not be created, if there is an error, and it is one of a log."""
+        self.hang: KafkaStorageError | None = None
+        """Why the creation was given up, although a thread may still run it."""
+        self.checkpoint = checkpoint
+        self._disk = disk
+
+    def run(self) -> None:
+        """Creates the logs, on any thread; an error is kept for `finish_create`."""
+        if self.hang is not None:
+            return  # no thread was free until now
+        try:
+            self._create_all()
+        except Exception as error:  # noqa: BLE001 - it takes the log directory offline
+            self.error = error
+        if self.error is not None:
+            self.remove_created()
+
+    def _create_all(self) -> None:
+        if self.checkpoint is not None:
+            self.checkpoint.run()
+            if self.checkpoint.error is not None:
+                raise self.checkpoint.error
+        for new_log in self.new_logs:
+            if self.hang is not None:
+                return
+            self.first_failure = new_log.partition
+            self._create(new_log)
+        self.first_failure = None
+        self._disk.sync_directory(self.log_dir.path)
+
+    def _create(self, new_log: NewLog) -> None:
+        log = self.log_dir.create_unsynced(new_log.partition, new_log.config, new_log.topic_id)
+        self.created_logs[new_log.partition] = log
+        if new_log.leader_epoch is not None:
+            log.epochs.assign(new_log.leader_epoch, log.log_end_offset)
+
+    def remove_created(self) -> None:
+        """Removes what was created, on any thread, so that the logs can be created later."""
+        for new_log in self.new_logs:
+            log = self.created_logs.pop(new_log.partition, None)
+            if log is not None:
+                log.local.close_handlers()
+            try:
+                self._disk.remove_directory(self.log_dir.directory_of(new_log.partition))
+            except OSError as error:
+                logger.warning("the log of %s is not removed: %s", new_log.partition, error)
+
+
 class LogCreation:
     """The creation of some logs, each in its log directory."""
 
     def __init__(
         self,
-        disk: Disk,
-        new_logs: Sequence[tuple[LogDir, NewLog]],
+        new_logs: Sequence[NewLog],
+        dirs: Sequence[DirCreation],
         existing_logs: Mapping[TopicPartition, Log],
-        checkpoints: Mapping[LogDir, FileWrite],
     ) -> None:
-        """`checkpoints` must be written before a log is created."""
         self.new_logs = new_logs
+        """All of them, also those that exist."""
+        self.dirs = dirs
+        """The directories may be run at the same time."""
         self.existing_logs = existing_logs
-        self.created_logs: dict[TopicPartition, Log] = {}
-        self.errors: dict[LogDir, Exception] = {}
-        self.first_failures: list[TopicPartition] = []
-        """For each directory with an error the log that could not be created, if it was one."""
-        self.checkpoints = checkpoints
-        self._disk = disk
 
     def run(self) -> None:
-        """Creates the logs, on any thread; errors are kept for `finish_create`."""
-        for log_dir, checkpoint in self.checkpoints.items():
-            checkpoint.run()
-            if checkpoint.error is not None:
-                self.errors[log_dir] = checkpoint.error
-        for log_dir, new_log in self.new_logs:
-            if log_dir not in self.errors:
-                try:
-                    self._create(log_dir, new_log)
-                except Exception as error:  # noqa: BLE001 - it takes the log directory offline
-                    self.errors[log_dir] = error
-                    self.first_failures.append(new_log.partition)
-        for log_dir in dict.fromkeys(log_dir for log_dir, _ in self.new_logs):
-            if log_dir in self.errors:
-                continue
-            try:
-                self._disk.sync_directory(log_dir.path)
-            except OSError as error:
-                self.errors[log_dir] = error
-        for log_dir in self.errors:
-            self._remove_created(log_dir)
-
-    def _remove_created(self, log_dir: LogDir) -> None:
-        """Removes what was created in a directory, so that the logs can be created later."""
-        for other_dir, new_log in self.new_logs:
-            if other_dir is log_dir:
-                log = self.created_logs.pop(new_log.partition, None)
-                if log is not None:
-                    log.local.close_handlers()
-                try:
-                    self._disk.remove_directory(log_dir.directory_of(new_log.partition))
-                except OSError as error:
-                    logger.warning("the log of %s is not removed: %s", new_log.partition, error)
-
-    def _create(self, log_dir: LogDir, new_log: NewLog) -> None:
-        log = log_dir.create_unsynced(new_log.partition, new_log.config, new_log.topic_id)
-        self.created_logs[new_log.partition] = log
-        if new_log.leader_epoch is not None:
-            log.epochs.assign(new_log.leader_epoch, log.log_end_offset)
+        """Creates the logs of all directories, on this thread."""
+        for creation in self.dirs:
+            creation.run()

@@ -106,6 +106,8 @@ class LogDir:
         self._next_warning_ms = 0
         self.closed_logs = 0
         """The progress of `close`."""
+        self.hanging_operations = 0
+        """Creations and deletions that were given up and have not ended yet."""
         self.has_stale_checkpoint = False
         """Whether the checkpoints could not be written for lack of room. Until they are, no log is
         created: they may have offsets of a deleted partition of the same name."""
@@ -117,6 +119,17 @@ class LogDir:
     @property
     def is_online(self) -> bool:
         return self.error is None
+
+    @property
+    def is_hanging(self) -> bool:
+        """Whether the disk does not respond: no log is created here until it does."""
+        return self.hanging_operations > 0
+
+    def hang_error(self) -> KafkaStorageError:
+        return KafkaStorageError(
+            f"the disk of {self.path} does not respond",
+            remedy="check the disk; it is used again when it responds",
+        )
 
     # --- start
 

@@ -19,7 +19,7 @@ from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits
 from penstock.storage.log.truncation import begin_full_truncation, begin_truncation
 from penstock.storage.log_config import LogConfig
-from penstock.storage.manager.log_creation import LogCreation, NewLog
+from penstock.storage.manager.log_creation import DirCreation, LogCreation, NewLog
 from penstock.storage.manager.log_deletion import delete_logs
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_dir_description import LogDirDescription, describe_log_dir
@@ -147,6 +147,10 @@ class LogManager:
         log = self._existing_log(partition, topic_id)
         if log is not None:
             return log
+        for log_dir in self.dirs:
+            if log_dir.is_hanging:
+                # The caller may be the event loop, which must not wait for a disk.
+                raise log_dir.hang_error()
         log_dir = self._choose_log_dir(partition, {}, is_new=is_new)
         log = log_dir.create(partition, config, topic_id)
         self._preferred_dirs.pop(partition, None)
@@ -176,6 +180,10 @@ class LogManager:
     ) -> LogDir:
         """Returns the directory for a new log; `new_log_counts` has the logs not yet created."""
         online_dirs = [log_dir for log_dir in self.online_dirs if log_dir not in excluded_dirs]
+        hanging_dirs = [log_dir for log_dir in online_dirs if log_dir.is_hanging]
+        if hanging_dirs and len(hanging_dirs) == len(online_dirs):
+            raise hanging_dirs[0].hang_error()
+        online_dirs = [log_dir for log_dir in online_dirs if not log_dir.is_hanging]
         if excluded_dirs and not online_dirs:
             raise KafkaStorageError(
                 "no directory of log.dirs has room for another log", remedy="see the broker's log"
@@ -212,7 +220,7 @@ class LogManager:
         `excluded_dirs` have no room for another log.
         """
         counts: Counter[LogDir] = Counter()
-        logs_to_create: list[tuple[LogDir, NewLog]] = []
+        logs_to_create: dict[LogDir, list[NewLog]] = {}
         existing_logs: dict[TopicPartition, Log] = {}
         for new_log in new_logs:
             log = self._existing_log(new_log.partition, new_log.topic_id)
@@ -223,35 +231,63 @@ class LogManager:
                 new_log.partition, counts, is_new=is_new, excluded_dirs=excluded_dirs
             )
             counts[log_dir] += 1
-            logs_to_create.append((log_dir, new_log))
-        checkpoints = {
-            log_dir: checkpoint
-            for log_dir in counts
-            if log_dir.has_stale_checkpoint
-            and (checkpoint := log_dir.begin_checkpoint()) is not None
-        }
-        return LogCreation(self.disk, logs_to_create, existing_logs, checkpoints)
+            logs_to_create.setdefault(log_dir, []).append(new_log)
+        return LogCreation(
+            new_logs,
+            [
+                DirCreation(
+                    self.disk,
+                    log_dir,
+                    new_logs_of_dir,
+                    log_dir.begin_checkpoint() if log_dir.has_stale_checkpoint else None,
+                )
+                for log_dir, new_logs_of_dir in logs_to_create.items()
+            ],
+            existing_logs,
+        )
 
     def finish_create(self, creation: LogCreation) -> dict[TopicPartition, Log | KafkaStorageError]:
         """Returns the logs or their errors. An I/O error takes the log directory offline."""
-        for log_dir, checkpoint in creation.checkpoints.items():
-            log_dir.finish_checkpoint(checkpoint)
-        failures = {
-            log_dir: log_dir.failure_of(error) for log_dir, error in creation.errors.items()
-        }
         results: dict[TopicPartition, Log | KafkaStorageError] = dict(creation.existing_logs)
-        for log_dir, new_log in creation.new_logs:
-            partition = new_log.partition
-            log = creation.created_logs.get(partition)
-            failure = failures.get(log_dir, log_dir.error)
-            if failure is not None:
-                if log is not None:
-                    log.local.close_handlers()
-                results[partition] = failure
-            elif log is not None:
-                log_dir.logs[partition] = results[partition] = log
-                self._preferred_dirs.pop(partition, None)
-        return results
+        for dir_creation in creation.dirs:
+            failure = dir_creation.hang or self._finish_create(dir_creation)
+            for partition in [new_log.partition for new_log in dir_creation.new_logs]:
+                if failure is not None:
+                    results[partition] = failure
+                else:
+                    log = dir_creation.created_logs[partition]
+                    dir_creation.log_dir.logs[partition] = results[partition] = log
+                    self._preferred_dirs.pop(partition, None)
+        return {new_log.partition: results[new_log.partition] for new_log in creation.new_logs}
+
+    def _finish_create(self, creation: DirCreation) -> KafkaStorageError | None:
+        """Returns why the logs of a directory cannot be used; closes them then."""
+        log_dir = creation.log_dir
+        if creation.checkpoint is not None:
+            log_dir.finish_checkpoint(creation.checkpoint)
+        if creation.error is not None:
+            return log_dir.failure_of(creation.error)
+        if log_dir.error is not None:
+            for log in creation.created_logs.values():
+                log.local.close_handlers()
+        return log_dir.error
+
+    def abandon_creation(self, creation: DirCreation) -> None:
+        """Gives up a creation that a thread still runs: `finish_create` returns an error for it.
+
+        Call `finish_abandoned` when the thread has ended; no log is created in the directory until
+        then.
+        """
+        creation.log_dir.hanging_operations += 1
+        creation.hang = creation.log_dir.hang_error()
+
+    def finish_abandoned(self, creation: DirCreation) -> None:
+        """Ends a creation that was given up, after `DirCreation.remove_created`."""
+        creation.log_dir.hanging_operations -= 1
+        if creation.error is not None:
+            creation.log_dir.fail(creation.error)
+        if creation.checkpoint is not None:
+            creation.log_dir.finish_checkpoint(creation.checkpoint)
 
     def delete(self, partition: TopicPartition) -> None:
         """Deletes the partition's log on this thread, the files after `file.delete.delay.ms`."""
@@ -276,6 +312,19 @@ class LogManager:
         none may be created for these partitions: the directories still have their names.
         """
         return StagedOperation(self._delete(list(partitions)))
+
+    def begin_deletions(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[tuple[LogDir, list[TopicPartition], StagedOperation[list[KafkaError]]]]:
+        """Like `begin_deletion`, with an operation for each log directory: a disk may hang."""
+        partitions_by_dir: dict[LogDir, list[TopicPartition]] = {}
+        for partition in partitions:
+            log_dir = next((item for item in self.dirs if item.has(partition)), self.dirs[0])
+            partitions_by_dir.setdefault(log_dir, []).append(partition)
+        return [
+            (log_dir, group, self.begin_deletion(group))
+            for log_dir, group in partitions_by_dir.items()
+        ]
 
     def _delete(self, partitions: Sequence[TopicPartition]) -> Steps[list[KafkaError]]:
         partitions_by_dir: dict[LogDir, list[TopicPartition]] = {}
@@ -388,6 +437,9 @@ class LogManager:
         REPLICA_NOT_AVAILABLE for a partition without a log; it will be created in `path`.
         """
         target = self._log_dir_at(path)
+        if target.is_hanging:
+            # A creation of this partition may have been given up there.
+            raise target.hang_error()
         if len(future_directory_name(partition, "0" * 32).encode()) > MAX_NAME_BYTES:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -426,6 +478,13 @@ class LogManager:
         that has ended without that was cancelled, or has failed with `move.error`.
         """
         return self._moves.advance(move)
+
+    def release_hanging_move(self, move: LogMove) -> None:
+        """Lets the current log be flushed, although a step of its move does not end.
+
+        A move whose logs are being swapped is cancelled; others continue when the step has ended.
+        """
+        self._moves.release_hanging(move)
 
     def cancel_move(self, partition: TopicPartition) -> None:
         """Cancels the partition's move, if there is one. It must still be advanced to its end."""

@@ -172,6 +172,17 @@ class LogMoves:
         move.lock_log()
         return False
 
+    def release_hanging(self, move: LogMove) -> None:
+        """See `LogManager.release_hanging_move`."""
+        move.unlock_log()
+        if move.swap is not None and not move.is_done:
+            # It is renamed back when the step has ended: nobody else uses the directory. What the
+            # current log flushes until then is in no other log.
+            if self._moves.get(move.partition) is move:
+                self.cancel(move.partition)
+            move.is_cancelled = True
+            move.log.local.may_flush_locked = True
+
     # --- the swap
 
     def _advance_swap(self, move: LogMove, swap: StagedOperation[None]) -> bool:
@@ -198,6 +209,7 @@ class LogMoves:
                 has_caught_up = yield from self._rename_and_catch_up(move, old, new)
             finally:
                 target.transient_logs.pop(move.partition, None)
+                old.local.may_flush_locked = False
             if has_caught_up:
                 self._switch_logs(move, old, new)
         if has_caught_up:

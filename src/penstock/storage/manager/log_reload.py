@@ -48,13 +48,13 @@ class LogReloads:
         self._running: set[TopicPartition] = set()
         self._next_ms: dict[TopicPartition, int] = {}
 
-    def begin(self) -> list[tuple[TopicPartition, StagedOperation[Log | None]]]:
+    def begin(self) -> list[tuple[TopicPartition, LogDir, StagedOperation[Log | None]]]:
         """Returns the reloads that are due; the caller runs each and then calls `finish`.
 
         Each call looks at some of the logs, and the next one continues with the others.
         """
         now_ms = self._clock.monotonic_ms()
-        reloads: list[tuple[TopicPartition, StagedOperation[Log | None]]] = []
+        reloads: list[tuple[TopicPartition, LogDir, StagedOperation[Log | None]]] = []
         for log in self._slices.take_endlessly():
             partition = log.partition
             if not log.guard.is_reloadable or partition in self._running or log.local.is_busy:
@@ -65,7 +65,8 @@ class LogReloads:
                 if log_dir.is_online and log_dir.logs.get(partition) is log:
                     self._running.add(partition)
                     self._next_ms[partition] = now_ms + _INTERVAL_MS
-                    reloads.append((partition, StagedOperation(reload_log(log_dir, log))))
+                    reload = StagedOperation(reload_log(log_dir, log))
+                    reloads.append((partition, log_dir, reload))
         return reloads
 
     def finish(self, partition: TopicPartition, *, succeeded: bool) -> None:

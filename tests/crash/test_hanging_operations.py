@@ -1,0 +1,286 @@
+"""A disk does not respond while logs are created, deleted or moved between log directories.
+
+Requests get a response in bounded time, other directories and partitions are served, the disk is
+used again when it responds, and the broker stops in bounded time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+
+from penstock.broker.app import STOP_S
+from penstock.broker.replica.log_lifecycle import CREATION_STALL_S, DELETION_S
+from penstock.broker.replica.log_mover import STALL_S
+from penstock.core.errors import ErrorCode
+from penstock.core.ids import TopicPartition
+from penstock.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
+from penstock.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from tests.support.faults.simulated_broker import Machine, SimulatedBroker
+from tests.support.protocol.requests import batch_of
+from tests.support.storage.crash_nodes import CrashMode
+
+FLUSHED = {"flush.messages": "1"}
+PARTITIONS = 6
+PROMPT_S = 2.0
+"""What does not wait for the disk takes less, in simulated time."""
+CREATION_CALLS = ("sync", "sync_directory", "create", "rename")
+
+
+def hang(machine: Machine, pattern: str, *operations: str) -> None:
+    for operation in operations or CREATION_CALLS:
+        machine.disk.hang_on(operation, pattern)
+
+
+async def time_of(work: Awaitable[object]) -> float:
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await work
+    return loop.time() - start
+
+
+def directory_of(broker: SimulatedBroker, topic: str, index: int = 0) -> str:
+    directory = broker.broker.replicas.find(topic, index).log.directory
+    return "/" + directory.split("/")[1]
+
+
+async def partitions_in(broker: SimulatedBroker, topic: str, log_dir: str) -> list[int]:
+    return [n for n in range(PARTITIONS) if directory_of(broker, topic, n) == log_dir]
+
+
+async def produce_to_all(broker: SimulatedBroker, topic: str) -> None:
+    for index in range(PARTITIONS):
+        response = await broker.produce(topic, batch_of(b"served"), index)
+        assert response.error_code == 0
+
+
+async def delete_topic(broker: SimulatedBroker, topic: str) -> int:
+    body = DeleteTopicsRequest([DeleteTopicState(topic)], timeout_ms=5000)
+    code: int = (await broker.request(body, 6)).responses[0].error_code
+    return code
+
+
+async def move(broker: SimulatedBroker, partition: TopicPartition, path: str) -> int:
+    topic = AlterReplicaLogDirTopic(partition.topic, [partition.partition])
+    body = AlterReplicaLogDirsRequest([AlterReplicaLogDir(path, [topic])])
+    code: int = (await broker.request(body, 2)).results[0].partitions[0].error_code
+    return code
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.1)
+
+
+# --- creation
+
+
+@pytest.mark.parametrize("operation", CREATION_CALLS)
+def test_logs_are_created_in_another_directory(operation: str) -> None:
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("others", PARTITIONS) == 0
+        hang(machine, "/a/*", operation)
+        if operation == "sync_directory":
+            hang(machine, "/a", operation)
+        creation = asyncio.create_task(broker.create_topic("first", PARTITIONS))
+        await asyncio.sleep(1)
+        await produce_to_all(broker, "others")
+        assert not creation.done()
+        assert await time_of(creation) < CREATION_STALL_S + PROMPT_S
+        assert creation.result() == 0
+        assert not await partitions_in(broker, "first", "/a")
+        # The directory is known to hang: nothing waits for it any more.
+        assert await time_of(broker.create_topic("second", PARTITIONS)) < PROMPT_S
+        assert not await partitions_in(broker, "second", "/a")
+        await produce_to_all(broker, "second")
+        broker.release_hangs()
+        await asyncio.sleep(1)
+        assert not [name for name in machine.disk.names("/a") if name.startswith("first")]
+        assert await broker.create_topic("third", PARTITIONS) == 0
+        assert await partitions_in(broker, "third", "/a")
+
+    machine.run(work)
+
+    async def check(broker: SimulatedBroker) -> None:
+        for topic in ("first", "second", "third"):
+            await produce_to_all(broker, topic)
+
+    machine.run(check)
+
+
+def test_a_creation_is_refused_if_no_directory_responds(caplog: pytest.LogCaptureFixture) -> None:
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("others", PARTITIONS) == 0
+        hang(machine, "/[ab]/first-*")
+        creation = asyncio.create_task(broker.create_topic("first", PARTITIONS))
+        assert await time_of(creation) < CREATION_STALL_S + PROMPT_S
+        assert creation.result() == ErrorCode.KAFKA_STORAGE_ERROR
+        code = await broker.create_topic("second")
+        assert code == ErrorCode.KAFKA_STORAGE_ERROR
+        await produce_to_all(broker, "others")
+        broker.release_hangs()
+        await asyncio.sleep(1)
+        assert await broker.create_topic("first", PARTITIONS) == 0
+        await produce_to_all(broker, "first")
+
+    machine.run(work)
+    assert "does not respond" in caplog.text or "the disk may hang" in caplog.text
+
+
+def test_a_slow_creation_is_not_given_up() -> None:
+    """Each log takes long, but there is progress."""
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        hang(machine, "/[ab]/slow-*", "sync_directory")
+        started = asyncio.get_running_loop().time()
+        creation = asyncio.create_task(broker.create_topic("slow", 4))
+        while not creation.done():
+            await asyncio.sleep(3)
+            assert machine.loop is not None
+            machine.loop.release_jobs()
+        assert asyncio.get_running_loop().time() - started > CREATION_STALL_S
+        assert creation.result() == 0
+        assert {directory_of(broker, "slow", index) for index in range(4)} == {"/a", "/b"}
+        broker.release_hangs()
+
+    machine.run(work)
+
+
+# --- deletion
+
+
+def test_a_deletion_that_hangs_delays_no_others() -> None:
+    machine = Machine()
+
+    async def work(broker: SimulatedBroker) -> None:
+        for topic in ("first", "second", "others"):
+            assert await broker.create_topic(topic, PARTITIONS) == 0
+        hang(machine, "/a/*", "rename")
+        hang(machine, "/a", "sync_directory")
+        deletion = asyncio.create_task(delete_topic(broker, "first"))
+        assert await time_of(deletion) < DELETION_S + PROMPT_S
+        assert deletion.result() == 0
+        assert await time_of(delete_topic(broker, "second")) < 2 * PROMPT_S
+        # Also under the name that is being deleted.
+        for topic in ("first", "third"):
+            assert await time_of(broker.create_topic(topic, PARTITIONS)) < 2 * PROMPT_S
+            assert not await partitions_in(broker, topic, "/a")
+            await produce_to_all(broker, topic)
+        await produce_to_all(broker, "others")
+        broker.release_hangs()
+        await asyncio.sleep(5)
+        assert not [name for name in machine.disk.names("/a") if name.startswith("second")]
+        assert broker.values("first", 0) == [b"served"]
+        assert await broker.create_topic("fourth", PARTITIONS) == 0
+        assert await partitions_in(broker, "fourth", "/a")
+
+    machine.run(work)
+
+    async def check(broker: SimulatedBroker) -> None:
+        for topic in ("first", "third"):
+            for index in range(PARTITIONS):
+                assert broker.values(topic, index) == [b"served"]
+
+    machine.run(check)
+
+
+# --- moves
+
+
+THREE_DIRS = {"log.dirs": "/a,/b,/c"}
+
+
+@pytest.mark.parametrize("step", ["copy", "flush", "rename"])
+def test_a_move_that_hangs_delays_no_others(step: str) -> None:
+    """The partition that is moved is flushed after a while, although a move locks its files."""
+    machine = Machine(settings=THREE_DIRS)
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders", PARTITIONS, FLUSHED) == 0
+        assert await broker.create_topic("others", PARTITIONS, FLUSHED) == 0
+        for topic in ("orders", "others"):
+            await produce_to_all(broker, topic)
+        (moved, *_) = await partitions_in(broker, "orders", "/a")
+        (other, *_) = await partitions_in(broker, "others", "/a")
+        if step == "copy":
+            hang(machine, f"/b/orders-{moved}.*", "write", "create", "open")
+        elif step == "flush":
+            hang(machine, f"/b/orders-{moved}.*/*", "sync")
+        else:
+            hang(machine, f"/b/orders-{moved}.*-future", "rename")
+        assert await move(broker, TopicPartition("orders", moved), "/b") == 0
+        await asyncio.sleep(1)
+        assert await move(broker, TopicPartition("others", other), "/c") == 0
+        await until(lambda: directory_of(broker, "others", other) == "/c")
+        await asyncio.sleep(STALL_S)
+        assert directory_of(broker, "orders", moved) == "/a"
+        assert await time_of(produce_to_all(broker, "orders")) < PROMPT_S
+        assert await time_of(produce_to_all(broker, "others")) < PROMPT_S
+        broker.release_hangs()
+        await asyncio.sleep(5)
+        if step != "rename":
+            await until(lambda: directory_of(broker, "orders", moved) == "/b")
+        else:  # it was cancelled, and can be requested again
+            assert directory_of(broker, "orders", moved) == "/a"
+            assert await move(broker, TopicPartition("orders", moved), "/b") == 0
+            await until(lambda: directory_of(broker, "orders", moved) == "/b")
+        await produce_to_all(broker, "orders")
+        assert broker.values("orders", moved) == [b"served"] * 3
+
+    machine.run(work)
+
+    async def check(broker: SimulatedBroker) -> None:
+        for index in range(PARTITIONS):
+            assert broker.values("orders", index) == [b"served"] * 3
+
+    machine.run(check)
+
+
+# --- stop
+
+
+@pytest.mark.parametrize("work_on_disk", ["creation", "deletion", "move"])
+def test_a_broker_stops_in_bounded_time(work_on_disk: str) -> None:
+    machine = Machine()
+    stopped: list[float] = []
+
+    async def work(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders", PARTITIONS, FLUSHED) == 0
+        assert await broker.create_topic("deleted", PARTITIONS) == 0
+        await produce_to_all(broker, "orders")
+        (moved, *_) = await partitions_in(broker, "orders", "/b")
+        hang(machine, "/a/*")
+        hang(machine, "/a", "sync_directory")
+        requests = {
+            "creation": lambda: broker.create_topic("new", PARTITIONS),
+            "deletion": lambda: delete_topic(broker, "deleted"),
+            "move": lambda: move(broker, TopicPartition("orders", moved), "/a"),
+        }
+        request = asyncio.create_task(requests[work_on_disk]())
+        await asyncio.sleep(1)
+        stopped.append(await time_of(broker.app.stop()))
+        request.cancel()
+
+    machine.run_and_kill(work)
+    assert stopped[0] < CREATION_STALL_S + DELETION_S + 2 * STOP_S + 10
+    machine.disk.heal()
+    machine.disk = machine.disk.after_power_failure(CrashMode.DURABLE, Random(0))
+
+    async def check(broker: SimulatedBroker) -> None:
+        for index in range(PARTITIONS):
+            assert broker.values("orders", index) == [b"served"]
+        await produce_to_all(broker, "orders")
+        assert await broker.create_topic("last", PARTITIONS) == 0
+
+    machine.run(check)
