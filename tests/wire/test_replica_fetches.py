@@ -337,6 +337,46 @@ def test_a_session_of_a_follower_keeps_its_state_current(
         assert not partitions_of(send(first, {}, (session_id, 3)))
 
 
+def test_a_late_fetch_of_a_follower_is_corrected_by_its_session(
+    broker: RunningBroker, client: WireClient
+) -> None:
+    """Of a quiet partition too, although the session does not repeat its offset."""
+    with replicated_topic(broker, client, "late", partitions=1) as topic, topic.follower(7) as one:
+        produce(client, topic, b"a")
+        epoch = topic.leader_epoch
+
+        def send(offsets: Mapping[int, int], session: tuple[int, int], last_epoch: int) -> Any:
+            request = fetch_request(
+                {topic.name: offsets},
+                session=session,
+                leader_epoch=epoch,
+                last_fetched_epoch=last_epoch,
+                max_wait_ms=100,
+                min_bytes=1,
+            )
+            request.replica_id = one.broker_id
+            return one.client.request(request, 12)
+
+        def end_offset() -> int:
+            return topic.call(lambda replica: replica.partition.followers[7].log_end_offset)
+
+        def read_all_soon(inside: Broker) -> None:
+            changes = inside.fetch_sessions._sessions[session_id].changes
+            assert changes is not None
+            changes._next_full_read_ms = inside.clock.monotonic_ms() + 50
+
+        session_id = send({0: 0}, (0, 0), -1).session_id
+        send({0: 1}, (session_id, 1), epoch)
+        assert end_offset() == 1
+        with topic.follower(7) as late:
+            late.fetch(0)
+        assert end_offset() == 0
+        broker.call(read_all_soon)
+        send({}, (session_id, 2), epoch)
+        send({}, (session_id, 3), epoch)
+        assert end_offset() == 1
+
+
 def test_a_follower_without_an_epoch_of_the_leader_is_not_read_again_and_again(
     broker: RunningBroker, client: WireClient
 ) -> None:

@@ -175,8 +175,15 @@ class FetchReader:
         return self._reader.records_progress and body.max_wait_ms > 0 and body.min_bytes > 0
 
     def _partitions_to_read(self, changes: FollowerChanges | None) -> list[CachedPartition]:
-        """Returns all partitions; for a follower usually only those that have changed."""
-        if changes is None or changes.is_full_read_due(self._context.clock.monotonic_ms()):
+        """Returns all partitions; for a follower usually only those that have changed.
+
+        Only the first read of a request records the follower's progress, so that is the one which
+        may read all of them: an older request, which arrived late, may have recorded less.
+        """
+        if changes is None or (
+            self._reader.records_progress
+            and changes.is_full_read_due(self._context.clock.monotonic_ms())
+        ):
             return list(self._fetch_context.partitions.values())
         return list(changes.partitions.values())
 
