@@ -123,3 +123,37 @@ def test_coordinators_continue_when_there_is_room() -> None:
         assert await TransactionalProducer(broker, "payments").init() == 0
 
     machine.run(work)
+
+
+def test_a_broker_that_starts_on_a_full_disk_recovers_without_a_restart() -> None:
+    """Records, committed offsets and transactions are back when there is room."""
+    machine = Machine()
+
+    async def write(broker: SimulatedBroker) -> None:
+        assert await broker.create_topic("orders") == 0
+        assert (await broker.produce("orders", batch_of(b"first"))).error_code == 0
+        assert await commit_offset(broker, "readers", ORDERS, 1) == 0
+        assert await TransactionalProducer(broker, "payments").init() == 0
+
+    async def recover(broker: SimulatedBroker) -> None:
+        response = await broker.produce("orders", batch_of(b"refused"))
+        assert response.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await commit_offset(broker, "readers", ORDERS, 2)
+        await asyncio.sleep(20)
+        machine.disk.heal()
+        await asyncio.sleep(20)
+        assert await fetched_values(broker) == [b"first"]
+        assert (await broker.produce("orders", batch_of(b"last"))).error_code == 0
+        assert await fetched_values(broker) == [b"first", b"last"]
+        assert await fetch_offset(broker, "readers", ORDERS) == (0, 1)
+        assert await commit_offset(broker, "readers", ORDERS, 3) == 0
+        assert await TransactionalProducer(broker, "payments").init() == 0
+
+    machine.run(write)
+    for partition in ("orders-0", "__consumer_offsets-*", "__transaction_state-*"):
+        # The active segment's indexes get their full size when it is opened.
+        machine.disk.fail("map", f"/*/{partition}/*", errno.ENOSPC)
+        machine.disk.fail("reserve", f"/*/{partition}/*", errno.ENOSPC)
+        machine.disk.fail("create", f"/*/{partition}/*", errno.ENOSPC)
+        machine.disk.fail("write", f"/*/{partition}/*", errno.ENOSPC)
+    machine.run(recover)

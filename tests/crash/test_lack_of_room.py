@@ -16,6 +16,7 @@ import pytest
 from penstock.core.errors import KafkaError, KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.log.timestamp_search import offset_for_timestamp, offset_of_max_timestamp
+from penstock.storage.manager.log_manager import LogManager
 from tests.crash.harness import check_logs, open_logs, with_crash_point
 from tests.crash.test_faults import (
     HIT,
@@ -36,7 +37,7 @@ from tests.crash.test_faults import (
 )
 from tests.support.storage.crash_disk import CrashDisk, CrashMode
 from tests.support.storage.crash_nodes import FileNode
-from tests.support.storage.log_workloads import Scene
+from tests.support.storage.log_workloads import NODE, Scene
 
 ENOSPC, EDQUOT, EMFILE = errno.ENOSPC, errno.EDQUOT, errno.EMFILE
 
@@ -282,3 +283,75 @@ def test_a_deletion_waits_for_a_reload() -> None:
     deletion.complete()
     assert not disk.exists("/a/hit-0")
     assert scene.manager.get(HIT) is None
+
+
+def start_again(disk: CrashDisk, scene: Scene) -> LogManager:
+    """Starts a broker on a disk that may be full."""
+    scene.manager = LogManager(disk, scene.directories, scene.clock)
+    scene.manager.startup(lambda topic: scene.config, node_id=NODE)
+    assert all(log_dir.is_online for log_dir in scene.manager.dirs)
+    return scene.manager
+
+
+@pytest.mark.parametrize("mode", [CrashMode.TORN, CrashMode.DURABLE])
+def test_a_log_that_lacks_room_at_the_start_is_loaded_later(mode: CrashMode) -> None:
+    """Without another restart, and with everything that was durable."""
+    disk, scene = with_records()
+    scene.flush(HIT)
+    acknowledged = read_all(scene.log(HIT))
+    disk = disk.image(mode, Random(3))
+    for name in disk.names("/a/hit-0"):
+        if name.endswith("index"):
+            disk.remove(f"/a/hit-0/{name}")  # recovery writes them
+    for operation in ("write", "create", "reserve"):
+        disk.fail(operation, "/a/*", ENOSPC)
+    manager = start_again(disk, scene)
+    assert manager.get(HIT) is None
+    with pytest.raises(KafkaStorageError, match="It is loaded when there is room: free space"):
+        manager.get_or_create(HIT, scene.config)
+    assert manager.get(SPARED) is not None
+    errors = reload_logs(scene)
+    assert errors
+    assert all(isinstance(error, OSError) for error in errors)
+    assert reload_logs(scene) == [], "not at once again"
+    scene.clock.advance(5000)
+    disk.heal()
+    assert reload_logs(scene) == []
+    assert not any(log_dir.load_errors for log_dir in manager.dirs)
+    check_readable(scene, acknowledged)
+    check_logs(manager, scene)
+    check_continues(scene)
+    manager.shutdown()
+    check_logs(open_logs(disk, scene), scene)
+
+
+def test_a_log_that_lacks_room_at_the_start_can_be_deleted() -> None:
+    disk, scene = with_records()
+    disk = disk.image(CrashMode.TORN, Random(3))
+    disk.remove("/a/hit-0/00000000000000000000.index")
+    disk.fail("create", "/a/hit-0/*", ENOSPC)
+    manager = start_again(disk, scene)
+    disk.heal()
+    ((partition, _, loading),) = manager.reloads.begin()
+    assert not loading.advance()
+    deletion = manager.begin_deletion([HIT])
+    assert not deletion.advance()
+    loading.run()
+    assert loading.advance()
+    assert loading.result is None
+    manager.reloads.finish(partition, succeeded=True)
+    deletion.complete()
+    assert manager.get(HIT) is None
+    assert not disk.exists("/a/hit-0")
+
+
+def test_a_loss_is_not_forgotten_if_there_was_no_room_to_store_it() -> None:
+    disk, scene = with_records()
+    disk = disk.image(CrashMode.TORN, Random(3))
+    disk.fail("create", "/a/.penstock_boot_id*", ENOSPC)
+    manager = start_again(disk, scene)
+    assert manager.get(HIT) is not None
+    assert manager.dirs[0].may_have_lost_records
+    disk.heal()
+    manager.shutdown()
+    assert start_again(disk, scene).dirs[0].may_have_lost_records

@@ -191,7 +191,10 @@ class ReplicaManager:
         """Continues with another log, after a move or a reload."""
         replica = self.by_topic.get(key.topic, {}).get(key.partition)
         if replica is not None:
-            replica.replace_log(self._logs.get(key))
+            log = self._logs.get(key)
+            if log is not None:
+                log.config = replica.config.log
+            replica.replace_log(log)
             if self.fetchers is not None:
                 self.fetchers.restart(key)
 

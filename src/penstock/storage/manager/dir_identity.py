@@ -14,6 +14,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
     store_meta_properties,
 )
 from penstock.storage.disk import Disk, Lock
+from penstock.storage.disk_errors import is_lack_of_room
 
 
 def create_log_dir(disk: Disk, path: str) -> None:
@@ -74,8 +75,18 @@ def may_have_lost_records(disk: Disk, path: str, is_clean: bool) -> bool:
     is_lossy = last_boot_id == UNREPORTED_LOSS or (has_rebooted and not is_clean)
     stored_id = UNREPORTED_LOSS if is_lossy else boot_id
     if stored_id != last_boot_id:
-        store_boot_id(disk, path, stored_id)
+        try:
+            store_boot_id(disk, path, stored_id)
+        except OSError as error:
+            if not is_lack_of_room(error):
+                raise
+            # The next start finds the boot id from before, and considers records lost.
     return is_lossy
+
+
+def has_stored_loss(disk: Disk, path: str) -> bool:
+    """Returns whether the next start finds that the controller does not know of a loss."""
+    return load_boot_id(disk, path) == UNREPORTED_LOSS
 
 
 def confirm_loss(disk: Disk, path: str) -> None:

@@ -36,11 +36,12 @@ from penstock.storage.log.failure_guard import describe_error, lack_of_room_erro
 from penstock.storage.log.log import Log
 from penstock.storage.log.log_loader import ProducerLimits, load_log
 from penstock.storage.log_config import LogConfig
-from penstock.storage.manager.dir_checkpoints import DirCheckpoints
+from penstock.storage.manager.dir_checkpoints import DirCheckpoints, StoredOffsets
 from penstock.storage.manager.dir_identity import (
     check_owner,
     confirm_loss,
     create_log_dir,
+    has_stored_loss,
     lock_log_dir,
     may_have_lost_records,
 )
@@ -88,6 +89,8 @@ class LogDir:
         """Called when the directory fails after the start, on the thread that noticed it."""
         self.load_errors: dict[TopicPartition, KafkaStorageError] = {}
         """Partitions whose files are invalid; they are offline, the others are not."""
+        self.deferred_loads: dict[TopicPartition, Callable[[], Log]] = {}
+        """Loads of those for which there was no room at the start, for any thread."""
         self.future_directories: dict[TopicPartition, str] = {}
         """Directory names of future logs that an interrupted move has left here."""
         self.transient_logs: dict[TopicPartition, Log] = {}
@@ -181,24 +184,23 @@ class LogDir:
         rewrite = has_failed_marker(self._disk, self.path)
         directories = list_partition_directories(self._disk, self.path)
         self.future_directories.update(directories.future_names)
-        for partition, path in directories.partitions:
+        for partition in directories.partitions:
+            load = partial(
+                self._load_stored_log,
+                partition,
+                config_of(partition.topic),
+                stored,
+                cleaned_to.get(partition, 0),
+            )
             try:
-                metadata = load_partition_metadata(self._disk, path)
-                self.logs[partition] = self._load_log(
-                    partition,
-                    config_of(partition.topic),
-                    topic_id=None if metadata is None else metadata.topic_id,
-                    clean=clean,
-                    recovery_point=stored.recovery_points.get(partition, 0),
-                    cleaned_to=cleaned_to.get(partition, 0),
-                    rewrite=rewrite,
-                    high_watermark=stored.high_watermarks.get(partition, 0),
-                    log_start_offset=stored.log_start_offsets.get(partition, 0),
-                )
+                self.logs[partition] = load(clean=clean, rewrite=rewrite)
             except OSError as error:
                 if error.errno not in PARTITION_ERRNOS and not is_lack_of_room(error):
                     raise
                 self.set_load_error(partition, error)
+                if is_lack_of_room(error):
+                    # What the attempt has written may be incomplete, and lost by the kernel.
+                    self.deferred_loads[partition] = partial(load, clean=False, rewrite=True)
             except Exception as error:  # noqa: BLE001 - one partition must not affect the others
                 self.set_load_error(partition, error)
         self._checkpoints.keep(stored, self.load_errors)
@@ -217,6 +219,40 @@ class LogDir:
         is_expected = isinstance(error, KafkaError | CorruptIndexError | OSError)
         logger.error("%s", load_error.message, exc_info=None if is_expected else error)
         self.load_errors[partition] = load_error
+        self.deferred_loads.pop(partition, None)
+
+    def add_deferred_log(self, log: Log) -> bool:
+        """Adds a log for which there is room now; returns whether it still exists."""
+        partition = log.partition
+        if self.deferred_loads.pop(partition, None) is None:
+            return False
+        del self.load_errors[partition]
+        self.logs[partition] = log
+        self._checkpoints.forget(partition)
+        return True
+
+    def _load_stored_log(
+        self,
+        partition: TopicPartition,
+        config: LogConfig,
+        stored: StoredOffsets,
+        cleaned_to: int,
+        *,
+        clean: bool,
+        rewrite: bool,
+    ) -> Log:
+        metadata = load_partition_metadata(self._disk, self.directory_of(partition))
+        return self._load_log(
+            partition,
+            config,
+            topic_id=None if metadata is None else metadata.topic_id,
+            clean=clean,
+            recovery_point=stored.recovery_points.get(partition, 0),
+            cleaned_to=cleaned_to,
+            rewrite=rewrite,
+            high_watermark=stored.high_watermarks.get(partition, 0),
+            log_start_offset=stored.log_start_offsets.get(partition, 0),
+        )
 
     def _load_log(
         self,
@@ -389,6 +425,7 @@ class LogDir:
     def _detach(self, partition: TopicPartition, reason: str) -> _LogToDelete:
         log = self.logs.pop(partition, None) or self.transient_logs.get(partition)
         self.load_errors.pop(partition, None)
+        self.deferred_loads.pop(partition, None)
         if log is not None:
             # Nothing may be appended any more, and a flush that misses the files is no disk error.
             log.guard.stop(KafkaStorageError(f"{partition} {reason}"))
@@ -513,6 +550,9 @@ class LogDir:
         is_complete = not self.load_errors and all(
             log.failure is None for log in self.logs.values()
         )
+        # If the loss could not be stored, the next start must notice it.
+        is_loss_known = not self.may_have_lost_records or has_stored_loss(self._disk, self.path)
+        is_complete = is_complete and is_loss_known
         if self.error is None and is_complete and not self.has_stale_checkpoint:
             try:
                 store_clean_shutdown(self._disk, self.path)

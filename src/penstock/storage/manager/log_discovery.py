@@ -3,6 +3,7 @@
 import errno
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -13,6 +14,7 @@ from penstock.storage.checkpoint.checkpoint_files import (
     load_partition_metadata,
 )
 from penstock.storage.disk import Disk
+from penstock.storage.disk_errors import is_lack_of_room, remedy_for
 from penstock.storage.file_names import (
     CLUSTER_METADATA_TOPIC,
     DELETE_DIRECTORY_SUFFIX,
@@ -54,8 +56,8 @@ class StrayLog(NamedTuple):
 class PartitionDirectories(NamedTuple):
     """The directories in a log directory, by the partition that they belong to."""
 
-    partitions: list[tuple[TopicPartition, str]]
-    """The partitions to load, with their paths."""
+    partitions: list[TopicPartition]
+    """The partitions to load."""
     future_names: dict[TopicPartition, str]
     """Directory names of future logs that an interrupted move has left."""
 
@@ -82,7 +84,7 @@ def list_partition_directories(disk: Disk, path: str) -> PartitionDirectories:
             continue
         partition = partition_of_directory(name)
         if partition is not None:
-            directories.partitions.append((partition, directory))
+            directories.partitions.append(partition)
         elif not is_broker_directory(name):
             logger.warning("ignoring %s, which is not the directory of a partition", directory)
     return directories
@@ -90,6 +92,11 @@ def list_partition_directories(disk: Disk, path: str) -> PartitionDirectories:
 
 def load_error_of(partition: TopicPartition, directory: str, error: Exception) -> KafkaStorageError:
     """Returns the error of a partition that is offline because loading it raised `error`."""
+    if isinstance(error, OSError) and is_lack_of_room(error):
+        return KafkaStorageError(
+            f"{partition} is offline because there is no room to load it: {describe_error(error)}. "
+            f"It is loaded when there is room: {remedy_for(error, str(Path(directory).parent))}"
+        )
     if isinstance(error, KafkaStorageError):
         return KafkaStorageError(f"{partition} is offline: {error.message}")
     reason = error.message if isinstance(error, KafkaError) else describe_error(error)

@@ -8,11 +8,14 @@ of the broker, because others, such as coordinators, know of them.
 
 Until there is room the stopped log is readable up to what was acknowledged. During the recovery
 readers get no records.
+
+Logs that could not be loaded at the start of the broker, for lack of room, are loaded in the same
+way. They are offline until then.
 """
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -21,6 +24,7 @@ from penstock.core.clock import Clock
 from penstock.core.errors import KafkaStorageError
 from penstock.core.ids import TopicPartition
 from penstock.storage.disk import Disk
+from penstock.storage.disk_errors import is_lack_of_room
 from penstock.storage.log.log import Log
 from penstock.storage.manager.log_dir import LogDir
 from penstock.storage.manager.log_slices import LogSlices
@@ -34,10 +38,12 @@ _BLOCK_BYTES = 1024 * 1024
 _INTERVAL_MS = 5_000
 """How often a log that has stopped is loaded again, until there is room."""
 _POLL_SECONDS = 0.002
+_RELOADS_AT_ONCE = 100
+"""While so many are in progress, no load of another one that has not been loaded yet begins."""
 
 
 class LogReloads:
-    """The logs that have stopped for lack of room, and their reloads. Used by the event loop."""
+    """The logs that lack room, and their reloads. Used by the event loop."""
 
     def __init__(self, dirs: Sequence[LogDir], clock: Clock) -> None:
         self._dirs = dirs
@@ -67,6 +73,18 @@ class LogReloads:
                     self._next_ms[partition] = now_ms + _INTERVAL_MS
                     reload = StagedOperation(reload_log(log_dir, log))
                     reloads.append((partition, log_dir, reload))
+        for log_dir in self._dirs:
+            if not log_dir.is_online:
+                continue
+            for partition, load in log_dir.deferred_loads.items():
+                if partition in self._running or now_ms < self._next_ms.get(partition, 0):
+                    continue
+                if len(self._running) >= _RELOADS_AT_ONCE:
+                    break
+                self._running.add(partition)
+                self._next_ms[partition] = now_ms + _INTERVAL_MS
+                steps = load_deferred_log(log_dir, partition, load)
+                reloads.append((partition, log_dir, StagedOperation(steps)))
         return reloads
 
     def finish(self, partition: TopicPartition, *, succeeded: bool) -> None:
@@ -79,6 +97,29 @@ class LogReloads:
         """Waits until none of these partitions is being reloaded."""
         while not self._running.isdisjoint(partitions):
             yield partial(time.sleep, _POLL_SECONDS)
+
+
+def load_deferred_log(
+    log_dir: LogDir, partition: TopicPartition, load: Callable[[], Log]
+) -> Steps[Log | None]:
+    """Loads a log for which there was no room at the start; returns None if it was deleted.
+
+    Raises `OSError` if there is still no room. After another error the log stays offline.
+    """
+    loading = _Loading(load)
+    try:
+        yield loading.run
+    except Exception as error:
+        if not is_lack_of_room(error) and partition in log_dir.deferred_loads:
+            log_dir.set_load_error(partition, error)
+        raise
+    log = loading.log
+    assert log is not None
+    if not log_dir.add_deferred_log(log):
+        log.local.close_handlers()
+        return None
+    logger.info("%s is loaded", partition)
+    return log
 
 
 class _Written(NamedTuple):
@@ -101,7 +142,7 @@ def reload_log(log_dir: LogDir, stopped_log: Log) -> Steps[Log | None]:
     # Recovery changes the indexes, which must not be mapped any more.
     stopped_log.guard.is_recovering = True
     local.close_handlers()
-    loading = _Loading(log_dir, stopped_log)
+    loading = _Loading(partial(log_dir.load_again, stopped_log))
     yield loading.run
     log = loading.log
     assert log is not None
@@ -137,12 +178,11 @@ def _write_again(disk: Disk, files: Sequence[_Written]) -> None:
 
 
 class _Loading:
-    """Loads the log again, on a worker thread."""
+    """Loads a log, on a worker thread."""
 
-    def __init__(self, log_dir: LogDir, stopped_log: Log) -> None:
-        self._log_dir = log_dir
-        self._stopped_log = stopped_log
+    def __init__(self, load: Callable[[], Log]) -> None:
+        self._load = load
         self.log: Log | None = None
 
     def run(self) -> None:
-        self.log = self._log_dir.load_again(self._stopped_log)
+        self.log = self._load()
