@@ -8,7 +8,6 @@ controller and the leader of its partitions. No request is handled before the br
 import asyncio
 import logging
 import random
-import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
@@ -22,7 +21,6 @@ from penstock.broker.config.component_config import (
     producer_limits,
     store_config,
 )
-from penstock.broker.config.internal_topic_configs import internal_topic_configs
 from penstock.broker.config.memory_config import new_memory_budget
 from penstock.broker.config.topic_config import topic_config
 from penstock.broker.descriptor_budget import raise_descriptor_limit
@@ -34,7 +32,7 @@ from penstock.broker.metadata.active_controller import (
 from penstock.broker.metadata.broker_metadata import BrokerMetadata
 from penstock.broker.metadata.controller_context import BrokerControllerContext
 from penstock.broker.metadata.controller_host import ControllerHost
-from penstock.broker.metadata.log_recovery import last_producer_id, recovered_logs
+from penstock.broker.metadata.log_recovery import recover_metadata
 from penstock.broker.metadata.registration import BrokerRegistration
 from penstock.broker.pacer import Pacer
 from penstock.broker.supervisor.missing_brokers import warn_of_missing_brokers
@@ -51,12 +49,9 @@ from penstock.controller.metadata import (
     TopicRecord,
 )
 from penstock.controller.result import ControllerResult
-from penstock.controller.topic_names import CLUSTER_METADATA_TOPIC
-from penstock.controller.topic_recovery import recover_producer_ids, recover_topics
 from penstock.core.clock import Clock
 from penstock.core.errors import ErrorCode
 from penstock.core.ids import TopicId, TopicPartition
-from penstock.core.name_lists import shorten_names
 from penstock.core.system_clock import SystemClock
 from penstock.net.server.socket_server import Address
 from penstock.storage.disk import Disk, OsDisk
@@ -252,8 +247,8 @@ class App:
         )
         await self._register()
         await self._controller.elect()
-        if recovered_logs:
-            await self._recover_topics(recovered_logs)
+        if recovered_logs is not None:
+            await self._recover_metadata(recovered_logs)
         parts.publisher.apply(
             [*map(Put, self._image.configs.values()), *map(Put, self._image.acls.values())]
         )
@@ -319,10 +314,11 @@ class App:
         """Opens the metadata store, on a thread. Tests have one of their own."""
         return open_store(store_config(self._config))
 
-    def _load_logs(self, snapshot: Snapshot, is_new_store: bool) -> list[Log]:
+    def _load_logs(self, snapshot: Snapshot, is_new_store: bool) -> list[Log] | None:
         """Opens the log directories; logs of no known topic are renamed, not deleted.
 
         If the store is new, returns all logs: they were written by Kafka, or the store was lost.
+        Otherwise returns None.
         """
         topics = {
             record.topic: record for record in snapshot.records if isinstance(record, TopicRecord)
@@ -338,31 +334,16 @@ class App:
                 stray.partition,
                 stray.path,
             )
-        return list(self._logs) if is_new_store else []
+        return list(self._logs) if is_new_store else None
 
-    async def _recover_topics(self, logs: Sequence[Log]) -> None:
-        """Registers the topics of logs that a new store does not know."""
-        producer_id = await last_producer_id(logs, self._workers)
-        configs = internal_topic_configs(self._config)
-        await self._controller.run(
-            lambda image: ControllerResult(
-                [
-                    *recover_topics(
-                        image, recovered_logs(logs), self._broker_id, uuid.uuid4, configs
-                    ),
-                    *recover_producer_ids(image, self._broker_id, producer_id),
-                ],
-                None,
+    async def _recover_metadata(self, logs: Sequence[Log]) -> None:
+        """Registers the topics of logs that a new store does not know, with Kafka's metadata."""
+        recovery = await recover_metadata(logs, self._config, self._workers)
+        if not recovery.is_empty:
+            await self._controller.run(
+                lambda image: ControllerResult(recovery.changes(image, self._broker_id), None)
             )
-        )
-        topics = {log.partition.topic for log in logs}.difference(configs, {CLUSTER_METADATA_TOPIC})
-        logger.warning(
-            "the metadata store is new, but log.dirs has %d partitions: their topics were "
-            "registered. The settings of %s are not known: nothing is deleted or compacted in a "
-            "topic until its cleanup.policy is set",
-            len(logs),
-            shorten_names(sorted(topics)),
-        )
+            recovery.log_result()
 
 
 def _is_known(

@@ -37,7 +37,7 @@ class ConfigRules(NamedTuple):
     """Returns the default of a setting, which is the start for appending to it."""
 
 
-_KINDS: Final = {
+ENTITY_KINDS: Final = {
     ConfigResourceType.TOPIC: "topics",
     ConfigResourceType.BROKER: "brokers",
     ConfigResourceType.CLIENT_METRICS: "client-metrics",
@@ -111,7 +111,7 @@ def entity_of(resource_type: ConfigResourceType, name: str) -> Entity:
     """Returns the entity that stores the settings of a resource; no name means all brokers."""
     if resource_type is ConfigResourceType.BROKER and not name:
         name = DEFAULT_ENTITY
-    return ((_KINDS[resource_type], name),)
+    return ((ENTITY_KINDS[resource_type], name),)
 
 
 def _check_once(count: int, resource_id: tuple[int, str]) -> None:
@@ -180,7 +180,7 @@ def _changes(
 
 def _checked_resource(image: ClusterImage, number: int, name: str) -> ConfigResourceType:
     kind = ConfigResourceType.from_code(number)
-    if kind not in _KINDS:
+    if kind not in ENTITY_KINDS:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"resources of type {number} have no settings that can be changed here",

@@ -59,7 +59,7 @@ def update_features(
     changes: list[Change] = []
     if not request.validate_only:
         new_levels = {name: update.max_version_level for name, update in updates.items()}
-        changes = _finalize(image, {**levels, **new_levels})
+        changes = finalize_levels(image, {**levels, **new_levels})
     results = [
         UpdatableFeatureResult(update.feature, ErrorCode.NONE, None)
         for update in request.feature_updates
@@ -71,7 +71,7 @@ def _levels(image: ClusterImage) -> Mapping[str, int]:
     return {} if image.features is None else image.features.levels
 
 
-def _finalize(image: ClusterImage, levels: Mapping[str, int]) -> list[Change]:
+def finalize_levels(image: ClusterImage, levels: Mapping[str, int]) -> list[Change]:
     """Returns the change to these levels in a new epoch; no change if they stay the same."""
     enabled = {name: level for name, level in levels.items() if level}
     if enabled == _levels(image):

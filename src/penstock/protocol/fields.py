@@ -115,6 +115,7 @@ class Kind(Enum):
     DATA = "data"
     RECORD_KEY = "record key"
     RECORD_VALUE = "record value"
+    METADATA_RECORD = "metadata record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,11 @@ def record_key(record_type: int) -> MessageInfo:
 
 def record_value(record_type: int, *, versions: str, flexible: str = "none") -> MessageInfo:
     return _info(Kind.RECORD_VALUE, record_type, versions, flexible)
+
+
+def metadata_record(record_type: int, *, versions: str = "0") -> MessageInfo:
+    """Declares a record of the log of a KRaft controller."""
+    return _info(Kind.METADATA_RECORD, record_type, versions, "0+")
 
 
 def _info(

@@ -20,6 +20,7 @@ public class RewriteMessages {
         "org.apache.kafka.coordinator.group.generated.%s",
         "org.apache.kafka.coordinator.transaction.generated.%s",
         "org.apache.kafka.coordinator.share.generated.%s",
+        "org.apache.kafka.common.metadata.%s",
     };
 
     public static void main(String[] args) throws Exception {

@@ -1,30 +1,114 @@
-"""What the logs of a broker say about a metadata store that is new: it was lost, or was Kafka's."""
+"""Recovery of the metadata of logs that a new store does not know: it was lost, or was Kafka's.
 
+A log directory of a Kafka node in KRaft mode has the metadata of its cluster, which is taken over.
+Other topics are registered with what their logs say.
+"""
+
+import logging
+import uuid
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.config.internal_topic_configs import internal_topic_configs
 from penstock.broker.coordinator.log import read_log
+from penstock.broker.kraft.metadata_image import KraftImage
+from penstock.broker.kraft.metadata_log import find_metadata_log, read_metadata
 from penstock.broker.workers import Workers
-from penstock.controller.topic_recovery import RecoveredLog
+from penstock.controller.image import ClusterImage
+from penstock.controller.metadata import Change
+from penstock.controller.topic_recovery import RecoveredLog, recover_producer_ids, recover_topics
 from penstock.coordinator.txn.records import TransactionRecord, decode_record
 from penstock.core.ids import TopicPartition
 from penstock.core.internal_topics import TRANSACTION_STATE_TOPIC
+from penstock.core.name_lists import shorten_names
 from penstock.records.batch import BatchHeader
 from penstock.records.read import read_records
 from penstock.storage.log.log import Log
 
-
-def recovered_logs(logs: Sequence[Log]) -> Mapping[TopicPartition, RecoveredLog]:
-    return {log.partition: RecoveredLog(log.topic_id, log.epochs.latest_epoch or 0) for log in logs}
+logger = logging.getLogger(__name__)
 
 
-async def last_producer_id(logs: Sequence[Log], workers: Workers) -> int:
+class MetadataRecovery(NamedTuple):
+    """What is known about the logs of this broker."""
+
+    logs: Mapping[TopicPartition, RecoveredLog]
+    kraft: KraftImage | None
+    """The metadata of the Kafka node in KRaft mode that had the log directories."""
+    internal_configs: Mapping[str, Mapping[str, str]]
+    last_producer_id: int
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.logs and self.kraft is None
+
+    def changes(self, image: ClusterImage, broker_id: int) -> list[Change]:
+        """Returns the changes that add all of it to the store."""
+        changes = [] if self.kraft is None else self.kraft.changes(image, broker_id, self.logs)
+        topics = self._unknown_topics
+        logs = {key: log for key, log in self.logs.items() if key.topic in topics}
+        return [
+            *changes,
+            *recover_topics(image, logs, broker_id, uuid.uuid4, self.internal_configs),
+            *recover_producer_ids(image, broker_id, self.last_producer_id),
+        ]
+
+    def log_result(self) -> None:
+        if self.kraft is not None:
+            logger.warning(
+                "log.dirs belonged to a Kafka node in KRaft mode: the metadata of its cluster was "
+                "taken over, with %d topics",
+                len(self.kraft.topics),
+            )
+        topics = self._unknown_topics - self.internal_configs.keys()
+        if topics:
+            logger.warning(
+                "the metadata store is new, but log.dirs has partitions of %s: these topics were "
+                "registered. Their settings are not known: nothing is deleted or compacted in a "
+                "topic until its cleanup.policy is set",
+                shorten_names(sorted(topics)),
+            )
+
+    @property
+    def _unknown_topics(self) -> set[str]:
+        known = frozenset() if self.kraft is None else self.kraft.topics
+        return {key.topic for key in self.logs} - known
+
+
+async def recover_metadata(
+    logs: Sequence[Log], config: BrokerConfig, workers: Workers
+) -> MetadataRecovery:
+    """Reads what the log directories say. Raises KafkaStorageError if Kafka's part is damaged."""
+    metadata_dir = config.text("metadata.log.dir")
+    log_dirs = [*([metadata_dir] if metadata_dir else ()), *config.list("log.dirs")]
+    kraft = await workers.run(workers.store, lambda: _read_kraft_image(log_dirs))
+    last_producer_id = await _last_producer_id(logs, workers)
+    return MetadataRecovery(
+        {log.partition: RecoveredLog(log.topic_id, log.epochs.latest_epoch or 0) for log in logs},
+        kraft,
+        internal_topic_configs(config),
+        max(last_producer_id, -1 if kraft is None else kraft.last_producer_id),
+    )
+
+
+def _read_kraft_image(log_dirs: Sequence[str]) -> KraftImage | None:
+    directory = find_metadata_log(log_dirs)
+    if directory is None:
+        return None
+    image = KraftImage()
+    for record in read_metadata(directory):
+        image.apply(record)
+    return image
+
+
+async def _last_producer_id(logs: Sequence[Log], workers: Workers) -> int:
     """Returns the highest producer id that a partition or a transactional id has; -1 for none."""
     last = -1
     for log in logs:
         last = max(last, *log.producers.active_producers(), -1)
         if log.partition.topic == TRANSACTION_STATE_TOPIC:
-            async for ids in read_log(log, workers, _producer_ids):
-                last = max([last, *(item for item in ids if isinstance(item, int))])
+            async for statements in read_log(log, workers, _producer_ids):
+                last = max([last, *(item for item in statements if isinstance(item, int))])
     return last
 
 

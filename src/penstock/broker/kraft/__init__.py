@@ -1,0 +1,1 @@
+"""Migration from Kafka brokers in KRaft mode: their metadata log."""

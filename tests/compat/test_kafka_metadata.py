@@ -1,0 +1,184 @@
+"""The log directory of a stopped Kafka node in KRaft mode is served with everything in it.
+
+Topics keep their ids and settings; ACLs, SCRAM users, quotas, feature levels, groups' offsets and
+producer ids are taken over (S1, P3, C2, X2, X3, X4).
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.client import Consumer, Producer
+from penstock.client.admin.admin import Admin
+from penstock.client.admin.model_configs import ConfigOp, ConfigResource
+from penstock.client.admin.model_security import (
+    AclBinding,
+    AclBindingFilter,
+    ClientQuotaEntity,
+    Quota,
+    ScramDeletion,
+    ScramUpsertion,
+)
+from penstock.client.admin.model_topics import NewTopic
+from penstock.core.ids import TopicPartition
+from penstock.protocol.enums import ConfigOpType, ConfigResourceType, ConfigSource
+from penstock.security.acl import AclOperation, AclPermission, PatternType, ResourceType
+from penstock.security.scram_credential import ScramMechanism
+from tests.support.broker.process import PenstockBroker
+from tests.support.kafka.broker import KafkaBroker, KafkaParts
+
+SETTINGS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "metadata.log.max.record.bytes.between.snapshots": "2000",
+}
+OWN_SETTINGS = {
+    "node.id": "1",
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+COMPACTED = ConfigResource(ConfigResourceType.TOPIC, "compacted")
+TOPICS = ("compacted", "grown", "created-again")
+BROKER_DEFAULTS = ConfigResource(ConfigResourceType.BROKER, "")
+ACLS = [
+    AclBinding(
+        ResourceType.TOPIC,
+        name,
+        pattern,
+        "User:ann",
+        "*",
+        AclOperation.READ,
+        AclPermission.ALLOW,
+    )
+    for name, pattern in (("compacted", PatternType.LITERAL), ("gr", PatternType.PREFIXED))
+]
+
+
+def change_everything(admin: Admin) -> None:
+    """Makes changes of all kinds, and takes some of them back."""
+    admin.create_topics(
+        [
+            NewTopic("compacted", 1, 1, configs={"cleanup.policy": "compact"}),
+            NewTopic("grown", 2, 1),
+            NewTopic("created-again", 3, 1, configs={"retention.ms": "1"}),
+        ]
+    )
+    admin.create_partitions({"grown": 4})
+    admin.delete_topics(["created-again"])
+    admin.create_topics([NewTopic("created-again", 1, 1)])
+    admin.incremental_alter_configs(
+        {
+            COMPACTED: [ConfigOp("segment.ms", "1234567"), ConfigOp("retention.bytes", "99")],
+            BROKER_DEFAULTS: [ConfigOp("message.max.bytes", "2000000")],
+        }
+    )
+    admin.incremental_alter_configs(
+        {COMPACTED: [ConfigOp("retention.bytes", None, ConfigOpType.DELETE)]}
+    )
+    admin.create_acls(ACLS)
+    denied = ACLS[0]._replace(permission=AclPermission.DENY)
+    admin.create_acls([denied])
+    admin.delete_acls([AclBindingFilter(*denied)])
+    admin.alter_user_scram_credentials(
+        [
+            ScramUpsertion("ann", ScramMechanism.SCRAM_SHA_256, "secret"),
+            ScramUpsertion("bob", ScramMechanism.SCRAM_SHA_512, "secret", 8192),
+        ]
+    )
+    admin.alter_user_scram_credentials([ScramDeletion("bob", ScramMechanism.SCRAM_SHA_512)])
+    admin.alter_client_quotas(
+        {
+            ClientQuotaEntity(user="ann"): {"producer_byte_rate": 1_000_000.0},
+            ClientQuotaEntity(client_id=Quota.DEFAULT): {"request_percentage": 12.5},
+        }
+    )
+
+
+def metadata_of(admin: Admin) -> dict[str, object]:
+    """Returns what the admin client says about the cluster."""
+    described = admin.describe_topics(TOPICS)
+    configs = admin.describe_configs(
+        [
+            *(ConfigResource(ConfigResourceType.TOPIC, name) for name in TOPICS),
+            ConfigResource(ConfigResourceType.TOPIC, "__consumer_offsets"),
+            BROKER_DEFAULTS,
+        ]
+    )
+    own_sources = (
+        ConfigSource.DYNAMIC_TOPIC_CONFIG,
+        ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+    )
+    return {
+        "topics": {
+            name: (topic.topic_id, [partition.replicas for partition in topic.partitions])
+            for name, topic in described.items()
+        },
+        "configs": {
+            (resource.name, entry.name): entry.value
+            for resource, entries in configs.items()
+            for entry in entries.values()
+            if entry.source in own_sources
+        },
+        "acls": sorted(admin.describe_acls()),
+        "users": admin.describe_user_scram_credentials(),
+        "quotas": admin.describe_client_quotas(),
+    }
+
+
+class StoppedKafka(NamedTuple):
+    data: Path
+    metadata: dict[str, object]
+    last_producer_id: int
+
+
+@pytest.fixture(scope="module")
+def kafka(
+    kafka_parts: KafkaParts, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[StoppedKafka]:
+    with KafkaBroker(kafka_parts, tmp_path_factory.mktemp("kafka"), SETTINGS) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            change_everything(admin)
+            with Producer(bootstrap_servers=broker.bootstrap, transactional_id="t") as producer:
+                producer.init_transactions()
+                producer.begin_transaction()
+                for number in range(10):
+                    producer.send("compacted", b"v%d" % number, key=b"k%d" % number)
+                producer.commit_transaction()
+            with Consumer(bootstrap_servers=broker.bootstrap, group_id="g") as consumer:
+                consumer.commit({TopicPartition("compacted", 0): 4})
+            metadata = metadata_of(admin)
+            [transaction] = admin.describe_transactions(["t"]).values()
+        broker.stop()
+        assert list((broker.data / "__cluster_metadata-0").glob("0*.checkpoint")), "no snapshot"
+        yield StoppedKafka(broker.data, metadata, transaction.producer_id)
+
+
+def test_the_metadata_of_a_stopped_kafka_is_taken_over(kafka: StoppedKafka, tmp_path: Path) -> None:
+    data = shutil.copytree(kafka.data, tmp_path / "data")
+    settings = {**OWN_SETTINGS, "log.dirs": str(data)}
+    with (
+        PenstockBroker(tmp_path / "broker", settings) as broker,
+        Admin(bootstrap_servers=broker.bootstrap) as admin,
+    ):
+        assert metadata_of(admin) == kafka.metadata
+        with Consumer(bootstrap_servers=broker.bootstrap, group_id="g") as consumer:
+            partition = TopicPartition("compacted", 0)
+            committed = consumer.committed([partition])[partition]
+            assert committed is not None
+            assert committed.offset == 4
+            consumer.assign([partition])
+            consumer.seek(partition, 0)
+            values: list[bytes | None] = []
+            while len(values) < 10:
+                values += [record.value for record in consumer.poll(1)]
+            assert values == [b"v%d" % number for number in range(10)]
+        with Producer(bootstrap_servers=broker.bootstrap, transactional_id="new") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("compacted", b"v", key=b"k")
+            producer.commit_transaction()
+        [transaction] = admin.describe_transactions(["new"]).values()
+        assert transaction.producer_id > kafka.last_producer_id
