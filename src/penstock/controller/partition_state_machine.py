@@ -218,61 +218,19 @@ def next_partition_state(
     """
     record = before.record
     target = assignment or before.assignment
-    recovery = record.leader_recovery_state if recovery_state is None else recovery_state
-    in_sync = [r for r in (record.isr if isr is None else isr) if r in target.replicas]
-    offline = rules.offline_replicas.get(record.key, ())
-    outside = _eligible_leader_replicas(before, target, rules, unclean)
-    if outside and all(r in unclean for r in in_sync):
-        in_sync, outside = outside, []
-
-    def eligible(replicas: Iterable[int]) -> list[int]:
-        up = [r for r in replicas if r in live and r not in offline]
-        complete = [r for r in up if r not in restarted]
-        complete = complete or [r for r in up if r not in unclean]
-        if not complete and all(r in unclean for r in in_sync):
-            complete = up
-        return [r for r in complete if r not in rules.shutting_down] or complete
-
-    def choose(candidates: Container[int]) -> int:
-        replicas = target.replicas
-        return leaderships.choose(replicas[0], [r for r in replicas if r in candidates])
-
-    has_lost_records = False
-    new_isr = eligible(in_sync) or eligible(outside)
-    if prefer in new_isr:
-        leader = prefer
-    elif record.leader in new_isr:
-        leader = record.leader
-    elif new_isr:
-        leader = choose(new_isr)
-    elif rules.allows_unclean(record.topic) and (candidates := eligible(target.replicas)):
-        leader = choose(candidates)
-        new_isr = [leader]
-        recovery = RECOVERING
-        has_lost_records = True
-    else:
-        leader = NO_LEADER
-        new_isr = [r for r in in_sync if r not in unclean] or in_sync
+    in_sync = record.isr if isr is None else isr
+    election = _Election(before, target, in_sync, live, rules, leaderships, restarted, unclean)
+    leader, new_isr, has_lost_records = election.run(prefer)
     if not new_isr:
         raise ValueError(f"{record.key} would have no in-sync replica")
-
     if leader != NO_LEADER and target.is_reassigning:
-        staying = tuple(r for r in target.replicas if r not in target.removing)
-        if all(r in new_isr for r in staying):
-            target = Assignment(staying)
-            new_isr = [r for r in new_isr if r in staying]
-            if leader not in staying:
-                leader = staying[0]
-
+        leader, new_isr, target = _complete_reassignment(leader, new_isr, target)
+    recovery = record.leader_recovery_state if recovery_state is None else recovery_state
     elr: tuple[int, ...] = ()
-    if not has_lost_records and len(new_isr) < rules.needed_in_sync(record.topic, target):
-        elr = tuple(
-            r
-            for r in dict.fromkeys((*record.isr, *in_sync, *outside))
-            if r in target.replicas
-            and not (r in new_isr or r in offline or r in unclean or r in rules.unreliable)
-        )
-
+    if has_lost_records:
+        recovery = RECOVERING
+    elif len(new_isr) < rules.needed_in_sync(record.topic, target):
+        elr = election.eligible_leader_replicas(new_isr, target)
     is_moved = leader != record.leader or target != before.assignment
     is_reelected = leader != NO_LEADER and leader == record.leader and leader in restarted
     is_changed = tuple(new_isr) != record.isr or recovery != record.leader_recovery_state
@@ -293,6 +251,99 @@ def next_partition_state(
         ),
         target,
     )
+
+
+class _Elected(NamedTuple):
+    leader: int
+    """`NO_LEADER` if no replica can lead; the ISR then consists of those that may lead later."""
+    isr: list[int]
+    has_lost_records: bool = False
+    """Whether the election was unclean."""
+
+
+class _Election:
+    """The choice of a partition's leader and ISR among the replicas of the target assignment."""
+
+    def __init__(
+        self,
+        before: PartitionState,
+        target: Assignment,
+        isr: Sequence[int],
+        live: Container[int],
+        rules: ElectionRules,
+        leaderships: Leaderships,
+        restarted: Container[int],
+        unclean: Container[int],
+    ) -> None:
+        self._record = before.record
+        self._replicas = target.replicas
+        self._live = live
+        self._offline = rules.offline_replicas.get(before.record.key, ())
+        self._rules = rules
+        self._leaderships = leaderships
+        self._restarted = restarted
+        self._unclean = unclean
+        in_sync = [r for r in isr if r in target.replicas]
+        outside = _eligible_leader_replicas(before, target, rules, unclean)
+        if outside and all(r in unclean for r in in_sync):
+            in_sync, outside = outside, []
+        self._in_sync = in_sync
+        self._outside = outside
+        """Replicas outside the ISR that have every committed record."""
+
+    def run(self, prefer: int) -> _Elected:
+        """Elects the leader: `prefer` if it is in sync, else the current one if it still is."""
+        current, isr = self._record.leader, self._electable(self._in_sync)
+        isr = isr or self._electable(self._outside)
+        if prefer in isr:
+            return _Elected(prefer, isr)
+        if current in isr:
+            return _Elected(current, isr)
+        if isr:
+            return _Elected(self._choose(isr), isr)
+        if self._rules.allows_unclean(self._record.topic):
+            candidates = self._electable(self._replicas)
+            if candidates:
+                leader = self._choose(candidates)
+                return _Elected(leader, [leader], has_lost_records=True)
+        waiting = [r for r in self._in_sync if r not in self._unclean] or self._in_sync
+        return _Elected(NO_LEADER, waiting)
+
+    def eligible_leader_replicas(self, isr: Sequence[int], target: Assignment) -> tuple[int, ...]:
+        """Returns the replicas with every committed record that an ISR leaves out if it is too
+        small to commit more.
+        """
+        excluded = (isr, self._offline, self._unclean, self._rules.unreliable)
+        return tuple(
+            r
+            for r in dict.fromkeys((*self._record.isr, *self._in_sync, *self._outside))
+            if r in target.replicas and not any(r in replicas for replicas in excluded)
+        )
+
+    def _electable(self, replicas: Iterable[int]) -> list[int]:
+        """Returns the replicas that are up, those without losses if there are any."""
+        unclean = self._unclean
+        up = [r for r in replicas if r in self._live and r not in self._offline]
+        complete = [r for r in up if r not in self._restarted]
+        complete = complete or [r for r in up if r not in unclean]
+        if not complete and all(r in unclean for r in self._in_sync):
+            complete = up
+        return [r for r in complete if r not in self._rules.shutting_down] or complete
+
+    def _choose(self, candidates: Container[int]) -> int:
+        replicas = self._replicas
+        return self._leaderships.choose(replicas[0], [r for r in replicas if r in candidates])
+
+
+def _complete_reassignment(
+    leader: int, isr: list[int], target: Assignment
+) -> tuple[int, list[int], Assignment]:
+    """Returns leader, ISR and assignment, without the old replicas if the new ones are in sync."""
+    staying = tuple(r for r in target.replicas if r not in target.removing)
+    if not all(r in isr for r in staying):
+        return leader, isr, target
+    isr = [r for r in isr if r in staying]
+    return leader if leader in staying else staying[0], isr, Assignment(staying)
 
 
 def _eligible_leader_replicas(
