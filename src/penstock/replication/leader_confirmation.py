@@ -20,6 +20,8 @@ MAX_OFFSETS: Final = 64
 """Offsets of one partition that are checked at the same time."""
 EXPIRY_MS: Final = 10_000
 """A consumer that has not retried for so long has given up."""
+WAKE_INTERVAL_MS: Final = 20
+"""The least time between two wake-ups of the followers, however many requests there are."""
 _FETCHES: Final = 2
 
 
@@ -32,10 +34,11 @@ class _Check(NamedTuple):
 class LeaderConfirmation:
     """The offsets above the log end that consumers have requested from one leader."""
 
-    __slots__ = ("_checks",)
+    __slots__ = ("_checks", "_next_wake_ms")
 
     def __init__(self) -> None:
         self._checks: dict[int, _Check] = {}
+        self._next_wake_ms = 0
 
     def confirm(
         self, offset: int, leader_epoch: int, fetches: Mapping[int, int], now_ms: int
@@ -43,7 +46,7 @@ class LeaderConfirmation:
         """Returns whether this broker still led after the offset was requested for the first time.
 
         `fetches` has the number of fetches of each follower in the ISR so far. False begins a check
-        or continues one: the caller has the followers fetch.
+        or continues one, for which the followers must fetch: see `is_wake_due`.
         """
         check = self._checks.get(offset)
         if (
@@ -61,6 +64,13 @@ class LeaderConfirmation:
         ):
             return False
         del self._checks[offset]
+        return True
+
+    def is_wake_due(self, now_ms: int) -> bool:
+        """Returns whether to wake up followers whose fetches wait; the caller does it then."""
+        if now_ms < self._next_wake_ms:
+            return False
+        self._next_wake_ms = now_ms + WAKE_INTERVAL_MS
         return True
 
     def _make_room(self, now_ms: int) -> None:

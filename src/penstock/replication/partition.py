@@ -199,7 +199,8 @@ class Partition:
     def confirm_leader(self, offset: int, now_ms: int) -> bool:
         """Returns whether this leader may report that its log ends before an offset.
 
-        False means that it may have been replaced without knowing it yet.
+        False means that it may have been replaced without knowing it yet. Then the followers must
+        fetch, for which the caller wakes them up if `is_wake_due`.
         """
         fetches = {
             broker_id: follower.fetches
@@ -211,6 +212,10 @@ class Partition:
         if self._confirmation is None:
             self._confirmation = LeaderConfirmation()
         return self._confirmation.confirm(offset, self.leader_epoch, fetches, now_ms)
+
+    def is_wake_due(self, now_ms: int) -> bool:
+        """Returns whether to wake up the followers for `confirm_leader`, at most every 20 ms."""
+        return self._confirmation is not None and self._confirmation.is_wake_due(now_ms)
 
     # --- ISR
 

@@ -1,6 +1,11 @@
 """When a leader may report an offset above the end of its log (R2, C1)."""
 
-from penstock.replication.leader_confirmation import EXPIRY_MS, MAX_OFFSETS, LeaderConfirmation
+from penstock.replication.leader_confirmation import (
+    EXPIRY_MS,
+    MAX_OFFSETS,
+    WAKE_INTERVAL_MS,
+    LeaderConfirmation,
+)
 
 
 def test_each_follower_must_fetch_twice() -> None:
@@ -53,3 +58,10 @@ def test_the_number_of_checks_is_bounded() -> None:
         assert not confirmation.confirm(offset, 3, {7: 0}, offset)
     assert not confirmation.confirm(0, 3, {7: 2}, 100)
     assert confirmation.confirm(MAX_OFFSETS, 3, {7: 2}, 100)
+
+
+def test_many_requests_wake_the_followers_now_and_then() -> None:
+    """X5: a consumer that fetches in a loop does not have the brokers fetch in a loop."""
+    confirmation = LeaderConfirmation()
+    due = [now_ms for now_ms in range(100) if confirmation.is_wake_due(now_ms)]
+    assert due == list(range(0, 100, WAKE_INTERVAL_MS))

@@ -349,8 +349,10 @@ class PartitionReader:
                 f"this follower of {partition.key} has not replicated offset {offset} yet",
                 remedy="refresh the metadata and fetch from the leader",
             )
-        if not partition.confirm_leader(offset, self._context.clock.monotonic_ms()):
-            replica.wake_followers()
+        now_ms = self._context.clock.monotonic_ms()
+        if not partition.confirm_leader(offset, now_ms):
+            if partition.is_wake_due(now_ms):
+                replica.wake_followers()
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"the log of {partition.key} ends before offset {offset}, and another replica may "
