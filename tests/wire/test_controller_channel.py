@@ -1,6 +1,7 @@
 """The controller's requests to other brokers over real sockets: order, retries, responses (R6)."""
 
 import asyncio
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from uuid import UUID
@@ -8,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from penstock.broker.config.broker_config import BrokerConfig
+from penstock.broker.metadata import controller_channel
 from penstock.broker.metadata.controller_channel import ControllerChannelManager, ControlResult
 from penstock.broker.workers import Workers
 from penstock.controller.broker_updates import (
@@ -180,6 +182,50 @@ def test_a_broker_that_cannot_be_reached_gets_the_last_state_when_it_returns() -
             await controller.channels.close()
 
     run(work)
+
+
+def test_a_broker_that_stops_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """It closes its listeners before its registration is removed."""
+
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(respond) as broker:
+            controller.register(broker.port)
+            await controller.wait_for(1)
+        controller.create()
+        while controller.channels._queues[1]._waiting:
+            await asyncio.sleep(0.001)  # until the first request is being sent
+        await asyncio.sleep(0.2)
+        controller.commit(Delete(BrokerKey(1)))
+        controller.channels.remove(1)
+
+    run(work)
+    assert _warnings(caplog) == []
+
+
+def test_a_broker_that_stays_unreachable_is_a_warning(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_channel, "_RETRY_DELAY_S", 0.001)
+
+    async def work(controller: _Controller) -> None:
+        async with fake_broker(respond) as broker:
+            controller.register(broker.port)
+            await controller.wait_for(1)
+        controller.create()
+        while not _warnings(caplog):
+            await asyncio.sleep(0.01)
+        await controller.channels.close()
+
+    run(work)
+    assert "broker 1 did not apply LeaderAndIsrRequest" in _warnings(caplog)[0]
+
+
+def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.name == controller_channel.__name__ and record.levelno >= logging.WARNING
+    ]
 
 
 def test_a_broker_that_has_left_gets_nothing_more() -> None:

@@ -42,6 +42,8 @@ from penstock.protocol.messages.stop_replica import StopReplicaRequest, StopRepl
 logger = logging.getLogger(__name__)
 
 _RETRY_DELAY_S: Final = 0.1
+_ATTEMPTS_BEFORE_WARNING: Final = 20
+"""Failed attempts that are not worth a warning: a broker that stops closes its listeners first."""
 _ATTEMPTS_PER_WARNING: Final = 100
 """While a broker cannot be reached, every so many attempts the log says so."""
 _FINAL_ERRORS: Final = frozenset(
@@ -201,14 +203,14 @@ class _BrokerQueue:
                 problem = f"it responded {code.name}"
             except KafkaError as error:
                 problem = error.message
-            if attempts % _ATTEMPTS_PER_WARNING == 0:
+            attempts += 1
+            if attempts % _ATTEMPTS_PER_WARNING == _ATTEMPTS_BEFORE_WARNING:
                 logger.warning(
                     "broker %d did not apply %s of the controller, which is sent again: %s",
                     self._broker_id,
                     type(request).__name__,
                     problem,
                 )
-            attempts += 1
             await asyncio.sleep(_RETRY_DELAY_S)
 
     async def _attempt(self, request: ControlRequest, response_type: type[Message]) -> Message:
