@@ -58,7 +58,7 @@ class LoopThread:
             future = asyncio.run_coroutine_threadsafe(work, self.loop)
         except RuntimeError:
             work.close()
-            raise IllegalStateError("this client is closed; create a new one") from None
+            raise IllegalStateError("this client is closed", remedy="create a new one") from None
         try:
             return future.result(timeout_s)
         except FutureTimeoutError:

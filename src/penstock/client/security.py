@@ -83,8 +83,8 @@ def _checks_hostname(settings: CommonOptions) -> bool:
     algorithm = settings["ssl_endpoint_identification_algorithm"]
     if algorithm.lower() not in ("https", ""):
         raise ConfigError(
-            f"`ssl_endpoint_identification_algorithm`={algorithm}: use https, or an empty "
-            "text for no check"
+            f"`ssl_endpoint_identification_algorithm`={algorithm}",
+            remedy="use https, or an empty text for no check",
         )
     return bool(algorithm) and settings["ssl_check_hostname"]
 

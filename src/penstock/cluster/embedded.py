@@ -94,8 +94,8 @@ class EmbeddedStore:
             )
         except (OSError, sqlite3.Error) as error:
             raise KafkaStorageError(
-                f"metadata store {path} can not be opened: {error}; "
-                "check that its directory exists and is writable"
+                f"metadata store {path} can not be opened: {error}",
+                remedy="check that its directory exists and is writable",
             ) from error
         try:
             self._version = self._open()

@@ -254,17 +254,18 @@ def format_error(error: StructuredError, rename: Callable[[str], str] = str) -> 
     settings of the Python API. They are written as `rename` returns them, because the command line
     has other names. The cause is written as it is unless `names_in_cause`.
     """
-    separator = ": "
     text = replace_names(error.cause, rename) if error.names_in_cause else error.cause
     if error.subject:
-        # A colon follows the subject, so the remedy needs another separator.
-        separator = "; "
         text = f"{replace_names(error.subject, rename)}: {text}"
+    remedy = replace_names(error.remedy, rename)
+    if ". " in text:
+        # The cause consists of sentences, so the remedy is another one.
+        remedy, separator = remedy[:1].upper() + remedy[1:], ". "
+    else:
+        separator = "; " if ": " in text else ": "
     if error.operation:
         text = f"{rename(error.operation)} {text}"
-    if error.remedy:
-        text += separator + replace_names(error.remedy, rename)
-    return text
+    return f"{text}{separator}{remedy}" if remedy else text
 
 
 def nested_text(error: StructuredError) -> str:

@@ -2,6 +2,8 @@
 
 import re
 
+from penstock.core.errors import StructuredError, nested_text
+
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 COLUMN_PREFIX = "__penstock_"
@@ -16,8 +18,12 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-class SparkPartError(Exception):
+class SparkPartError(StructuredError):
     """The base class of all of them."""
+
+    @property
+    def message(self) -> str:
+        return nested_text(self)  # names in backticks are those of options, in any interface
 
 
 class OptionError(SparkPartError, ValueError):

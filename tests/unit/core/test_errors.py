@@ -35,6 +35,14 @@ from penstock.core.errors import (
             ),
             "describe_quorum needs a newer broker: upgrade the broker",
         ),
+        (
+            KafkaError(ErrorCode.INVALID_CONFIG, "acks=2: it is no number of acks", remedy="use 1"),
+            "acks=2: it is no number of acks; use 1",
+        ),
+        (
+            KafkaError(ErrorCode.INVALID_CONFIG, "it is wrong. Nothing was done", remedy="fix it"),
+            "it is wrong. Nothing was done. Fix it",
+        ),
     ],
 )
 def test_the_message_says_what_failed_why_and_what_to_do(error: KafkaError, message: str) -> None:

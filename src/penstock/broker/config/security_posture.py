@@ -103,9 +103,9 @@ def check_security(values: BrokerValues) -> None:
         if setting is None or not text or text in _DEFAULT_PRINCIPAL_BUILDERS:
             continue
         raise ConfigError(
-            f"{name}: Penstock cannot run {text}, and {_JAVA_CLASSES[setting]}; remove the setting "
-            "if its default suits you",
+            f"{name}: Penstock cannot run {text}, and {_JAVA_CLASSES[setting]}",
             name,
+            remedy="remove the setting if its default suits you",
         )
 
 

@@ -376,7 +376,8 @@ def _topic_error(context: Context, request: Request, topic: TopicProduceData) ->
         if name is None:
             return KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID,
-                f"no topic has the id {topic.topic_id}: it was deleted; refresh the metadata",
+                f"no topic has the id {topic.topic_id}: it was deleted",
+                remedy="refresh the metadata",
             )
         topic.name = name
     if not context.authorizer.allows(

@@ -275,7 +275,8 @@ class PartitionReader:
         if not partition.topic:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_ID,
-                f"no topic has the id {partition.topic_id}: it was deleted; refresh the metadata",
+                f"no topic has the id {partition.topic_id}: it was deleted",
+                remedy="refresh the metadata",
             )
         replica = self._context.replicas.find(partition.topic, partition.index)
         if replica is not partition.verified_replica:

@@ -84,7 +84,8 @@ class SaslServerAuthenticator:
         if self.user is not None and not self._lifetime_ms:
             raise KafkaError(
                 ErrorCode.ILLEGAL_SASL_STATE,
-                f"{self.user} is logged in already; open a new connection for another login",
+                f"{self.user} is logged in already",
+                remedy="open a new connection for another login",
             )
         self._server = new_server()
         self.expects_token = version == 0

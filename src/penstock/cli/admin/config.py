@@ -236,7 +236,9 @@ def _resource_name(kind: Kind, name: str) -> str:
     if kind is Kind.BROKER and name == DEFAULT:
         return ""
     if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and not name.isdecimal():
-        raise UsageError(f"'{name}' is not a broker: write its id, or `default` for all brokers")
+        raise UsageError(
+            f"'{name}' is not a broker", remedy="write its id, or `default` for all brokers"
+        )
     return name
 
 

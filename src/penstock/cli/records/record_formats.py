@@ -290,6 +290,6 @@ def undecodable(record: ConsumerRecord, error: ValueError) -> KafkaError:
     """The error for a record whose key or value is not what its decoder expects."""
     return KafkaError(
         ErrorCode.INVALID_RECORD,
-        f"{record.topic}-{record.partition} at offset {record.offset} cannot be printed: {error}; "
-        "choose another decoder, or raw",
+        f"{record.topic}-{record.partition} at offset {record.offset} cannot be printed: {error}",
+        remedy="choose another decoder, or raw",
     )

@@ -343,9 +343,9 @@ def check_node(node_id: int, cluster: Cluster) -> None:
     if node_id < 0 or node_id not in cluster.nodes:
         available = ", ".join(map(str, sorted(cluster.nodes)))
         raise ClientError(
-            f"there is no broker {node_id} among those that are up ({available}); check the "
-            "id, or start it",
+            f"there is no broker {node_id} among those that are up ({available})",
             ErrorCode.BROKER_NOT_AVAILABLE,
+            remedy="check the id, or start it",
         )
 
 

@@ -173,7 +173,8 @@ def _check_numbers(topics: Iterable[NewTopic]) -> None:
         if topic.assignments is None and -1 in (topic.num_partitions, topic.replication_factor):
             raise BrokerTooOldError(
                 f"topic {topic.name}: this broker is older than Kafka 2.4 and has no defaults for "
-                "the number of partitions and the replication factor; give both"
+                "the number of partitions and the replication factor",
+                remedy="give both",
             )
 
 

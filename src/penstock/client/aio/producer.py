@@ -336,7 +336,9 @@ class Producer:
     def _check_running(self) -> None:
         self._core.check_open()
         if not self._caller_loop.is_running:  # asyncio only
-            raise IllegalStateError("the producer is not started; use `async with` or start()")
+            raise IllegalStateError(
+                "the producer is not started", remedy="use `async with` or start()"
+            )
 
     async def _cluster_with(self, topic: str, partition: int | None) -> Cluster:
         cluster = self._core.cached_cluster(topic, partition)

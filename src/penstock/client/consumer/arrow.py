@@ -35,7 +35,9 @@ def _decoder() -> "ArrowDecoder":
         # `CompletedFetch` has checked the batches and skipped the aborted ones.
         return ArrowDecoder(check_crcs=False)
     except ModuleNotFoundError:
-        raise ConfigError("poll_arrow needs pyarrow; run pip install 'penstock[arrow]'") from None
+        raise ConfigError(
+            "poll_arrow needs pyarrow", remedy="run pip install 'penstock[arrow]'"
+        ) from None
 
 
 def _with_partitions(

@@ -203,8 +203,8 @@ class CompletedFetch:
         except Exception as error:
             raise SerializationError(
                 f"the {field} of the record at offset {record.offset} of {self.partition} cannot "
-                f"be deserialized ({type(error).__name__}: {error}); seek to "
-                f"{record.offset + 1} to skip it, or change {field}_deserializer"
+                f"be deserialized ({type(error).__name__}: {error})",
+                remedy=f"seek to {record.offset + 1} to skip it, or change {field}_deserializer",
             ) from error
         return tuple.__new__(
             ConsumerRecord, (*record[:5], key, value, record.headers, record.leader_epoch)
@@ -251,8 +251,9 @@ class CompletedFetch:
     def _check_first_batch_fits(self) -> None:
         if self._position == 0 and self.size > 0:
             raise RecordTooLargeError(
-                f"{self.partition}: the batch at offset {self.next_offset} does not fit into "
-                f"the {self.size} bytes that were fetched; raise `max_partition_fetch_bytes`"
+                f"{self.partition}: the batch at offset {self.next_offset} does not fit into the "
+                f"{self.size} bytes that were fetched",
+                remedy="raise `max_partition_fetch_bytes`",
             )
 
     def _is_hidden(self, view: memoryview, header: BatchHeader) -> bool:
@@ -284,7 +285,8 @@ class CompletedFetch:
         target = "" if header is None else f" to {header.next_offset}"
         return CorruptRecordError(
             f"{self.partition} cannot be read from offset {self.next_offset}: the batch at offset "
-            f"{offset} is corrupt ({error.message}); seek past it{target} to skip it"
+            f"{offset} is corrupt ({error.message})",
+            remedy=f"seek past it{target} to skip it",
         )
 
 

@@ -90,7 +90,7 @@ class ConsumerCore:
 
     def check_open(self) -> None:
         if self.is_closed:
-            raise IllegalStateError("this consumer is closed; create a new one")
+            raise IllegalStateError("this consumer is closed", remedy="create a new one")
 
     # --- subscription and positions
 
@@ -189,7 +189,9 @@ class ConsumerCore:
     def begin_poll(self) -> None:
         self.check_open()
         if self.subscriptions.subscription.is_empty:
-            raise IllegalStateError("there is nothing to poll; call subscribe() or assign() first")
+            raise IllegalStateError(
+                "there is nothing to poll", remedy="call subscribe() or assign() first"
+            )
         group = self.driver.group
         if group is not None:
             group.polled(self.clock.monotonic_ms())
@@ -380,6 +382,6 @@ def refuse_awaitable(result: Awaitable[object] | None) -> None:
         result.close()
     if result is not None:
         raise IllegalStateError(
-            "a callback of the blocking consumer cannot be a coroutine function; use "
-            "penstock.client.aio.Consumer"
+            "a callback of the blocking consumer cannot be a coroutine function",
+            remedy="use penstock.client.aio.Consumer",
         )

@@ -317,7 +317,8 @@ class ConsumerDriver:
     def require_group(self) -> "ConsumerCoordinator":
         if self.group is None:
             raise IllegalStateError(
-                "this consumer has no group; give it a `group_id` to subscribe and to commit"
+                "this consumer has no group",
+                remedy="give it a `group_id` to subscribe and to commit",
             )
         return self.group
 

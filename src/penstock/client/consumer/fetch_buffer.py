@@ -169,8 +169,8 @@ class FetchBuffer:
             )
         if code == ErrorCode.CORRUPT_MESSAGE:
             raise CorruptRecordError(
-                f"the batch at offset {offset} of {partition} is corrupt on the broker; check its "
-                "disk and logs, or seek past the batch to skip it"
+                f"the batch at offset {offset} of {partition} is corrupt on the broker",
+                remedy="check its disk and logs, or seek past the batch to skip it",
             )
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise error_of(

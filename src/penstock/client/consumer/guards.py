@@ -25,8 +25,9 @@ class TaskGuard:
         task = asyncio.current_task()
         if self._owner is not None and self._owner is not task:
             raise ConcurrentUseError(
-                "this consumer is in use by another task; give each task a consumer of its own (of "
-                "the same group), or pass records through a queue"
+                "this consumer is in use by another task",
+                remedy="give each task a consumer of its own (of the same group), or pass records "
+                "through a queue",
             )
         self._owner = task
         self._depth += 1
@@ -47,9 +48,9 @@ class ThreadGuard:
     def __enter__(self) -> None:
         if not self._lock.acquire(blocking=False):
             raise ConcurrentUseError(
-                "this consumer is in use by another thread; give each thread a consumer of its own "
-                "(of the same group), or pass records through a queue; only wakeup() may be called "
-                "from any thread"
+                "this consumer is in use by another thread",
+                remedy="give each thread a consumer of its own (of the same group), or pass "
+                "records through a queue; only wakeup() may be called from any thread",
             )
 
     def __exit__(self, *_: object) -> None:

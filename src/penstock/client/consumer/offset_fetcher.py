@@ -75,8 +75,8 @@ class OffsetFetcher:
             cluster = await network.wait_for_topics(topics, deadline_ms)
             _check_existence(cluster, remaining)
             failure: KafkaError = KafkaTimeoutError(
-                f"no leader has responded for {', '.join(sorted(map(str, remaining)))} in time; "
-                "check that the brokers are up and the partitions have leaders"
+                f"no leader has responded for {', '.join(sorted(map(str, remaining)))} in time",
+                remedy="check that the brokers are up and the partitions have leaders",
             )
             try:
                 result = await network.within(deadline_ms, self._attempt(cluster, remaining))

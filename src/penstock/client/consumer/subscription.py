@@ -112,7 +112,7 @@ class Subscription:
         """
         with self._lock:
             if not self.has_auto_assigned_partitions:
-                raise IllegalStateError("there is no subscription; call subscribe() first")
+                raise IllegalStateError("there is no subscription", remedy="call subscribe() first")
             self._group_topics = frozenset(topics)
             return not self._group_topics <= self._topics
 
@@ -142,8 +142,8 @@ class Subscription:
             self._kind = kind
         elif self._kind is not kind:
             raise IllegalStateError(
-                f"this consumer is subscribed to {self._kind.value}, which excludes {kind.value}; "
-                "call unsubscribe() first"
+                f"this consumer is subscribed to {self._kind.value}, which excludes {kind.value}",
+                remedy="call unsubscribe() first",
             )
 
     def _set_topics(self, topics: Iterable[str]) -> bool:

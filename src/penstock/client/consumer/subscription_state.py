@@ -276,8 +276,9 @@ class SubscriptionState:
         if without_offset:
             raise NoOffsetForPartitionError(
                 f"no offset is committed for {', '.join(map(str, without_offset))} and "
-                "`auto_offset_reset` is none; seek() to a start, or set `auto_offset_reset`",
+                "`auto_offset_reset` is none",
                 without_offset,
+                remedy="seek() to a start, or set `auto_offset_reset`",
             )
 
     def partitions_needing_reset(self, now_ms: int) -> list[TopicPartition]:

@@ -80,8 +80,8 @@ class TopicMetadataListener:
         if missing:
             self._report(
                 UnknownTopicError(
-                    f"assigned partitions do not exist: {', '.join(map(str, missing))}; create the "
-                    "topic, or check its name and number of partitions"
+                    f"assigned partitions do not exist: {', '.join(map(str, missing))}",
+                    remedy="create the topic, or check its name and number of partitions",
                 )
             )
 

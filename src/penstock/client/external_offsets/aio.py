@@ -57,7 +57,7 @@ class AioTransaction:
         """
         if self._is_ended:
             raise IllegalStateError(
-                "this transaction has ended; use its connection inside of the block"
+                "this transaction has ended", remedy="use its connection inside of the block"
             )
         if self._connection is None:
             self._connection = await self._engine.connect()
@@ -80,7 +80,8 @@ class AioTransaction:
         if self._root is None or not self._root.is_active:
             raise IllegalStateError(
                 "the transaction was ended inside of its block, so that offsets cannot be saved "
-                "with the results; leave commit and rollback to `with consumer.transaction()`"
+                "with the results",
+                remedy="leave commit and rollback to `with consumer.transaction()`",
             )
         await connection.run_sync(store.save, group_id, updates)
         await connection.commit()

@@ -84,8 +84,8 @@ def _attach(
         offsets = create(name, mirror)
     except ImportError as error:
         raise ConfigError(
-            f"transaction() needs SQLAlchemy and a driver ({error}); "
-            "run pip install 'penstock[sql]'"
+            f"transaction() needs SQLAlchemy and a driver ({error})",
+            remedy="run pip install 'penstock[sql]'",
         ) from error
     core.internal_listener = _Listener(offsets)
     return offsets
@@ -105,8 +105,8 @@ def check_same(
     ):
         raise ConfigError(
             f"the offsets of this consumer are kept in {offsets.engine.url!r} under the group_id "
-            f"{offsets.group_id!r} since its first transaction(); pass the same engine, store and "
-            "group_id each time, or create another consumer"
+            f"{offsets.group_id!r} since its first transaction()",
+            remedy="pass the same engine, store and group_id each time, or create another consumer",
         )
 
 
@@ -120,8 +120,8 @@ def _group_id_of(settings: ConsumerOptions, group_id: str | None) -> str:
     name = group_id or settings["group_id"]
     if not name:
         raise ConfigError(
-            "this consumer has no group_id; call transaction(engine, group_id=…) with the name to "
-            "store its offsets under"
+            "this consumer has no group_id",
+            remedy="call transaction(engine, group_id=…) with the name to store its offsets under",
         )
     return name
 
@@ -136,7 +136,8 @@ class _Positions:
         if self._consumed_positions:
             raise IllegalStateError(
                 "this consumer has already polled records, from offsets that are not in the "
-                "database; call transaction() before the first poll()"
+                "database",
+                remedy="call transaction() before the first poll()",
             )
 
     def assignment(self) -> Collection[TopicPartition]:
@@ -161,8 +162,8 @@ class _Positions:
         """Seeks as `auto_offset_reset` says; offsets that the group has committed do not count."""
         if not self._subscriptions.has_default_reset:
             raise NoOffsetForPartitionError(
-                f"the database has no offset for {partition} and auto_offset_reset is none; store "
-                "one with OffsetStore.put(), or set auto_offset_reset"
+                f"the database has no offset for {partition} and auto_offset_reset is none",
+                remedy="store one with OffsetStore.put(), or set auto_offset_reset",
             )
         self._core.seek_to([partition], self._subscriptions.default_reset)
 

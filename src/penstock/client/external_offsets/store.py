@@ -313,7 +313,8 @@ def refuse_autocommit(connection: Connection) -> None:
     if connection.dialect.detect_autocommit_setting(dbapi_connection):
         raise ConfigError(
             "the engine has isolation_level AUTOCOMMIT, so that results and offsets could not be "
-            "saved together; give consumer.transaction() an engine with transactions"
+            "saved together",
+            remedy="give consumer.transaction() an engine with transactions",
         )
 
 

@@ -69,9 +69,9 @@ class OffsetTracker:
                 self._add(updates, partition, OffsetUpdate(stored, position))
             elif partition in assignment and partition not in self._revoked:
                 raise IllegalStateError(
-                    f"records of {partition} were polled before its stored offset was loaded; call "
-                    "consumer.transaction() before the first poll(), and poll inside of its "
-                    "block. This transaction is rolled back"
+                    f"records of {partition} were polled before its stored offset was loaded",
+                    remedy="call consumer.transaction() before the first poll(), and poll inside "
+                    "of its block. This transaction is rolled back",
                 )
         return updates
 

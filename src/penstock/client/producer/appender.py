@@ -287,7 +287,9 @@ class RecordAppender:
 
     def _open_topic(self, topic: str) -> TopicBatches:
         if self._accumulator.is_closed:
-            raise IllegalStateError("the producer is closed: create a new one to send more records")
+            raise IllegalStateError(
+                "the producer is closed", remedy="create a new one to send more records"
+            )
         return self._accumulator.batches_of(topic)
 
     def _sticky_partition(self, topic_batches: TopicBatches, cluster: Cluster) -> int:

@@ -147,11 +147,14 @@ class BufferPool:
 
     def _check(self, size: int) -> None:
         if self._closed:
-            raise IllegalStateError("the producer is closed: create a new one to send more records")
+            raise IllegalStateError(
+                "the producer is closed", remedy="create a new one to send more records"
+            )
         if size > self.total_memory:
             raise RecordTooLargeError(
                 f"a batch for this record takes {size} bytes, more than `buffer_memory` "
-                f"({self.total_memory} bytes) as a whole: raise `buffer_memory`, or send less"
+                f"({self.total_memory} bytes) as a whole",
+                remedy="raise `buffer_memory`, or send less",
             )
 
     def _take(self, size: int) -> bytearray:
@@ -197,8 +200,8 @@ class BufferPool:
         raise BufferExhaustedError(
             f"no {waiter.size} bytes of memory within `max_block_ms` ({max_block_ms} ms): "
             f"{available} of `buffer_memory` ({self.total_memory} bytes) are free. The brokers "
-            "store records more slowly than they are sent: send fewer, wait longer "
-            "(`max_block_ms`) or raise `buffer_memory`"
+            "store records more slowly than they are sent",
+            remedy="send fewer, wait longer (`max_block_ms`) or raise `buffer_memory`",
         )
 
     def _cancel_wait(self, waiter: _Waiter) -> None:

@@ -67,8 +67,8 @@ class BulkRecords:
             self._largest = measure_records(self.values, self.keys, self.sizes)
         except TypeError as error:
             raise SerializationError(
-                f"keys and values must be bytes or None ({error}): set `key_serializer` and "
-                "`value_serializer`, or encode them before"
+                f"keys and values must be bytes or None ({error})",
+                remedy="set `key_serializer` and `value_serializer`, or encode them before",
             ) from None
         self._overhead = size_upper_bound(None, None, headers) + 8
 
@@ -83,8 +83,8 @@ class BulkRecords:
             if size > limit:
                 raise RecordTooLargeError(
                     f"record {index} takes {size} bytes, more than `max_request_size` "
-                    f"({max_request_size}) or `buffer_memory` ({buffer_memory}): raise them, or "
-                    "send less"
+                    f"({max_request_size}) or `buffer_memory` ({buffer_memory})",
+                    remedy="raise them, or send less",
                 )
 
     def size_of(self, count: int) -> int:

@@ -121,7 +121,7 @@ class ProducerCore:
 
     def check_open(self) -> None:
         if self.is_closed:
-            raise IllegalStateError("the producer is closed: create a new one")
+            raise IllegalStateError("the producer is closed", remedy="create a new one")
 
     # --- records
 
@@ -304,7 +304,7 @@ class ProducerCore:
             group = ConsumerGroupMetadata(group)
         if group.generation_id > 0 and not group.member_id:
             raise IllegalStateError(
-                f"{group} has a generation but no member id: use consumer.group_metadata()"
+                f"{group} has a generation but no member id", remedy="use consumer.group_metadata()"
             )
         positions = {
             TopicPartition(*partition): (

@@ -309,8 +309,8 @@ def wake_loop(loop: asyncio.AbstractEventLoop, future: "asyncio.Future[None]") -
 
 def not_acknowledged(what: str, timeout: float | None) -> KafkaTimeoutError:
     return KafkaTimeoutError(
-        f"{what} was not acknowledged within {timeout} s. It is still being sent: wait longer, or "
-        "lower `delivery_timeout_ms` to have it fail earlier"
+        f"{what} was not acknowledged within {timeout} s. It is still being sent",
+        remedy="wait longer, or lower `delivery_timeout_ms` to have it fail earlier",
     )
 
 

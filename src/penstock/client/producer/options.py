@@ -59,7 +59,8 @@ def _idempotence(settings: ProducerOptions, options: Mapping[str, object]) -> bo
     if is_enabled and in_flight > _MAX_IN_FLIGHT:
         raise ConfigError(
             f"`max_in_flight_requests_per_connection`={in_flight}: with idempotence at most "
-            f"{_MAX_IN_FLIGHT}; lower it, or set `enable_idempotence`=False"
+            f"{_MAX_IN_FLIGHT}",
+            remedy="lower it, or set `enable_idempotence`=False",
         )
     if not is_enabled and settings["transactional_id"] is not None:
         raise ConfigError("`transactional_id` needs `enable_idempotence`")

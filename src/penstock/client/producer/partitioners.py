@@ -209,7 +209,8 @@ def partitioner_of(setting: object) -> Partitioner | None:
     if callable(setting):
         return _FunctionPartitioner(cast(PartitionFunction, setting))
     raise ConfigError(
-        f'partitioner={setting!r}: use "default", "round_robin", an object with partition(topic, '
-        "key, key_bytes, value, value_bytes, cluster) and close(), or a function of the key's "
-        "bytes and the number of partitions"
+        f"partitioner={setting!r}",
+        remedy='use "default", "round_robin", an object with partition(topic, key, key_bytes, '
+        "value, value_bytes, cluster) and close(), or a function of the key's bytes and the "
+        "number of partitions",
     )

@@ -170,8 +170,9 @@ def serializer_of(setting: object, what: str) -> Serializer | None:
         name = getattr(setting, "__name__", type(setting).__name__)
         return _CheckedSerializer(lambda topic, data: function(data), name, what)
     raise ConfigError(
-        f"{what}_serializer is a {type(setting).__name__}: use a function from the {what} to "
-        "bytes, or an object with serialize(topic, data), such as StringSerializer()"
+        f"{what}_serializer is a {type(setting).__name__}",
+        remedy=f"use a function from the {what} to bytes, or an object with serialize(topic, "
+        "data), such as StringSerializer()",
     )
 
 
@@ -185,7 +186,7 @@ def check_bytes(data: object, what: str) -> bytes | None:
     if isinstance(data, bytes | bytearray | memoryview):
         return bytes(data)
     raise SerializationError(
-        f"the {what} is a {type(data).__name__}, not bytes: "
-        f"set {what}_serializer, such as {what}_serializer=StringSerializer() for str, or "
-        "encode it first"
+        f"the {what} is a {type(data).__name__}, not bytes",
+        remedy=f"set {what}_serializer, such as {what}_serializer=StringSerializer() for str, or "
+        "encode it first",
     )

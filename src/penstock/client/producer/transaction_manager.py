@@ -389,16 +389,17 @@ class TransactionManager:
 
     def fenced_error(self) -> ClientError:
         return ProducerFencedError(
-            f"a newer producer with transactional id {self.transactional_id!r} has fenced this one "
-            f"({self.producer}): close it"
+            f"a newer producer with transactional id {self.transactional_id!r} has fenced this "
+            f"one ({self.producer})",
+            remedy="close it",
         )
 
     def commit_failed_error(self, group: str, code: ErrorCode) -> ClientError:
         return CommitFailedError(
-            f"offsets were not added to the transaction: the consumer is no longer a member of "
-            f"this generation of group {group!r} ({code.name}); abort the transaction and continue "
-            "from the last committed offsets",
+            "offsets were not added to the transaction: the consumer is no longer a member of "
+            f"this generation of group {group!r} ({code.name})",
             code,
+            remedy="abort the transaction and continue from the last committed offsets",
         )
 
     def _raise_error(self) -> None:
@@ -420,8 +421,8 @@ class TransactionManager:
         result, _ = self._pending_transition
         if not result.is_acknowledged:
             raise IllegalStateError(
-                f"{operation} is not possible yet: {result.operation} timed out; call that again "
-                "until it completes"
+                f"{operation} is not possible yet: {result.operation} timed out",
+                remedy="call that again until it completes",
             )
         self._pending_transition = None
 

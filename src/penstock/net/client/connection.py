@@ -106,8 +106,8 @@ class ClientConnection:
         needed = f"{max(low, own.min_version)} to {own.max_version if high is None else high}"
         raise UnsupportedVersionError(
             f"broker {self._address} supports {key.name} in versions {supported[0]} to "
-            f"{supported[1]}, this call needs one of {needed}: use a client or a broker of another "
-            "version"
+            f"{supported[1]}, this call needs one of {needed}",
+            remedy="use a client or a broker of another version",
         )
 
     def send(
@@ -227,9 +227,9 @@ class ClientConnection:
             detail = f" ({message.error_message})" if message.error_message else ""
             raise AuthenticationError(
                 f"the login of user {self._login.user} at broker {self._address} with "
-                f"{self._login.mechanism} failed{detail}: check the user name and the password, "
-                "and that the broker knows this user",
+                f"{self._login.mechanism} failed{detail}",
                 error_code_of(message.error_code, ErrorCode.SASL_AUTHENTICATION_FAILED),
+                remedy="check the user name and the password, and that the broker knows this user",
             )
         self.session_lifetime_ms = message.session_lifetime_ms
         token = self._login.evaluate_challenge(message.auth_bytes)

@@ -397,7 +397,7 @@ class NetworkClient:
 
     def _connection(self, node_id: int) -> NodeConnection:
         if self._is_closed:
-            raise IllegalStateError("this client is closed: create a new one")
+            raise IllegalStateError("this client is closed", remedy="create a new one")
         connection = self._connections.get(node_id)
         if connection is None:
             node = self.metadata.cluster.nodes.get(node_id) or self.metadata.bootstrap.get(node_id)

@@ -59,7 +59,7 @@ class NodeConnection:
         """Waits for an open channel and returns it. Raises the reason if connecting fails."""
         while True:
             if self._is_closed:
-                raise IllegalStateError("this client is closed: create a new one")
+                raise IllegalStateError("this client is closed", remedy="create a new one")
             channel = self.channel
             if channel is not None and channel.close_error is None:
                 if not self._must_renew_login():

@@ -314,7 +314,8 @@ class Connection:
         if size > budget.largest_request:
             raise ProtocolError(
                 f"a request has {size} bytes, but request.memory.max.bytes={budget.total} allows "
-                f"{budget.largest_request} for requests: send smaller requests or raise it"
+                f"{budget.largest_request} for requests",
+                remedy="send smaller requests or raise it",
             )
         kind = kind_of_request(size) if self._authenticated else MemoryKind.LOGIN
         self._receiving = budget.reserve(size, kind, self._memory_granted)

@@ -93,7 +93,9 @@ def _columns(table: TableSpec, databases: Databases | None) -> Sequence[Column] 
         return None
     columns = databases.columns(table.database, table.table)
     if columns is None:
-        raise PipelineError(f"there is no table {table.table} in this database: create it first")
+        raise PipelineError(
+            f"there is no table {table.table} in this database", remedy="create it first"
+        )
     return None if table.schema is not None else columns
 
 

@@ -27,12 +27,14 @@ def typed_fields(spec: SourceSpec) -> tuple[Field, ...]:
         if field.name.lower() in ORIGIN_COLUMNS:
             raise OptionError(
                 f"source {spec.name}: a field may not be named {field.name}, because that column "
-                "says where a record came from: rename the field"
+                "says where a record came from",
+                remedy="rename the field",
             )
         if field.name.lower().startswith(COLUMN_PREFIX):
             raise OptionError(
                 f"source {spec.name}: the field {field.name} has a name that is reserved for "
-                "Penstock: rename the field"
+                "Penstock",
+                remedy="rename the field",
             )
     names = [field.name for field in fields]
     for name in spec.required:

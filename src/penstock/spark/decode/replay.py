@@ -141,8 +141,8 @@ class ReplayTargets:
             description = describe_topic(self._client, topic)
             if description is None:
                 raise PipelineError(
-                    f"dead letters cannot be sent to the topic {topic}, because it does not "
-                    "exist: create it, or name another one with --to"
+                    f"dead letters cannot be sent to the topic {topic}, because it does not exist",
+                    remedy="create it, or name another one with --to",
                 )
             self._partition_counts[topic] = len(description.partitions)
         return self._partition_counts[topic]

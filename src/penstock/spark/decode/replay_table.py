@@ -77,8 +77,8 @@ def replay_table(spec: PipelineSpec, name: str, options: ReplayOptions) -> Repla
             transactions.close()
     except DBAPIError as error:
         raise PipelineError(
-            f"the dead letters of {spec.name} could not be read or marked: {error.orig}. Start "
-            "the replay again: records that were sent are not sent twice"
+            f"the dead letters of {spec.name} could not be read or marked: {error.orig}",
+            remedy="start the replay again: records that were sent are not sent twice",
         ) from error
     finally:
         tables.close()

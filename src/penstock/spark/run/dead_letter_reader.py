@@ -128,9 +128,9 @@ def check_limits(
     )
     if allowed is None:
         raise TooManyDeadLettersError(
-            f"{key}: {count} of {records} records cannot be read; {example}. Name a dead-letter "
-            "topic or table in the pipeline to continue without them, or correct the schema of the "
-            "source"
+            f"{key}: {count} of {records} records cannot be read; {example}",
+            remedy="name a dead-letter topic or table in the pipeline to continue without them, "
+            "or correct the schema of the source",
         )
     if allowed.max_count is not None and letters.num_rows > allowed.max_count:
         raise TooManyDeadLettersError(

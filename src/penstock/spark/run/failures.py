@@ -42,9 +42,10 @@ def is_spark_gone(error: BaseException) -> bool:
 def spark_gone_error(name: str) -> SparkStoppedError:
     """Returns the error for a pipeline or query whose Spark process has ended."""
     return SparkStoppedError(
-        f"{name}: the Java process of Spark has ended. If nobody has stopped it, it had too little "
-        "memory: raise spark.driver.memory, or make batches smaller with max_batch_records. Start "
-        "the pipeline again: it continues where it stopped"
+        f"{name}: the Java process of Spark has ended. If nobody has stopped it, it had too "
+        "little memory",
+        remedy="raise spark.driver.memory, or make batches smaller with max_batch_records. Start "
+        "the pipeline again: it continues where it stopped",
     )
 
 
@@ -58,8 +59,8 @@ def _translate(key: str, error: BaseException) -> SparkPartError:
     text = _with_causes(error)
     if any(message in text for message in _OTHER_DRIVER):
         return FencedError(
-            f"{key}: another driver writes to the same checkpoint. Only one may run a pipeline: "
-            "stop the other, or leave this one stopped"
+            f"{key}: another driver writes to the same checkpoint. Only one may run a pipeline",
+            remedy="stop the other, or leave this one stopped",
         )
     for name, message in reversed(_OWN_ERROR.findall(text)):
         error_type = getattr(errors, name, None)
@@ -68,7 +69,8 @@ def _translate(key: str, error: BaseException) -> SparkPartError:
     if was_stopped(text):
         return SparkStoppedError(
             f"{key}: Spark was stopped while the query ran, by its cluster or by a signal; its "
-            "output is above. Start the pipeline again: it continues where it stopped"
+            "output is above",
+            remedy="start the pipeline again: it continues where it stopped",
         )
     return PipelineError(f"{key}: {printable(_summary(text))}")
 

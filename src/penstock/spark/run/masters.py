@@ -41,9 +41,9 @@ def _check_reachable(master: str) -> None:
         except (OSError, OverflowError) as error:
             failures.append(f"{address} ({error})")
     raise PipelineError(
-        f"no Spark master can be reached at {', '.join(failures)}. Check that it runs, that "
-        "its address is the one that its log names (`Starting Spark master at spark://…`), "
-        "and that no firewall is in between"
+        f"no Spark master can be reached at {', '.join(failures)}",
+        remedy="check that it runs, that its address is the one that its log names (`Starting "
+        "Spark master at spark://…`), and that no firewall is in between",
     )
 
 
@@ -51,13 +51,13 @@ def startup_error(master: str, error: Exception) -> PipelineError:
     """Returns why a session could not start, in one line."""
     if was_stopped(str(error)):
         return PipelineError(
-            f"the Spark cluster at {master} gave the application up; its reason is above. Check "
-            "that it runs the same version of Spark as this machine, that its machines can "
-            "connect to this one, and what the logs of its workers say"
+            f"the Spark cluster at {master} gave the application up; its reason is above",
+            remedy="check that it runs the same version of Spark as this machine, that its "
+            "machines can connect to this one, and what the logs of its workers say",
         )
     return PipelineError(
-        f"Spark could not start with master {master}: {_root(error)}. Check the address, and that "
-        "you may start applications there"
+        f"Spark could not start with master {master}: {_root(error)}",
+        remedy="check the address, and that you may start applications there",
     )
 
 

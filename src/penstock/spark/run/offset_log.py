@@ -26,7 +26,8 @@ def parse_offsets(text: str) -> list[SourceOffsets]:
     if version.strip() not in ("v1", "v2"):
         raise PipelineError(
             f"the offset log of the checkpoint has an unknown format ({version[:20]!r}): it was "
-            "written by a newer version of Spark. Use that version"
+            "written by a newer version of Spark",
+            remedy="use that version",
         )
     sources: list[SourceOffsets] = []
     for line in rest.split("\n")[1:]:

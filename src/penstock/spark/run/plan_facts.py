@@ -52,7 +52,8 @@ def facts_of(frame: "DataFrame") -> PlanFacts:
     if "" in sources:
         raise PipelineError(
             "a step reads a stream that is not a source of the pipeline: its offsets would not be "
-            "stored with the results. Make it a source, or read it as a static table"
+            "stored with the results",
+            remedy="make it a source, or read it as a static table",
         )
     return PlanFacts(tuple(sources), stateful, aggregates and not sessions)
 

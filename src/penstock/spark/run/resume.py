@@ -80,16 +80,17 @@ def resume_position(
         _check_sources(key, "the checkpoint has", checkpoint.end, plan)
     if plan.stateful and has_run and stored.query_id != checkpoint.query_id:
         raise CheckpointLostError(
-            f"{key} keeps state, and this checkpoint is not the one to which the results belong. "
-            f"Put that one back; or {_REBUILD}"
+            f"{key} keeps state, and this checkpoint is not the one to which the results belong",
+            remedy=f"put that one back; or {_REBUILD}",
         )
     _check_last(key, stored, checkpoint)
     if checkpoint.begin is not None:
         return checkpoint.begin
     if checkpoint.done is None:
         raise ProgressError(
-            f"{key}: the checkpoint does not say where the query began. Remove it and start "
-            "again: the query then continues from the offsets of the sink"
+            f"{key}: the checkpoint does not say where the query began",
+            remedy="remove it and start again: the query then continues from the offsets of the "
+            "sink",
         )
     return stored.progress
 
@@ -117,8 +118,9 @@ def _check_sources(key: str, holder: str, progress: Progress, plan: QueryPlan) -
     if missing or progress.keys() - sources:
         raise PipelineError(
             f"{key}: {holder} progress of the sources {_join_names(progress)}, and now the query "
-            f"reads {_join_names(sources)}. Give the sink another name to start with no progress, "
-            f"or rebuild it: {_REBUILD}"
+            f"reads {_join_names(sources)}",
+            remedy="give the sink another name to start with no progress, or rebuild it: "
+            f"{_REBUILD}",
         )
 
 

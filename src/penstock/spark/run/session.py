@@ -150,8 +150,8 @@ def session(
         if error.getCondition() == "JAVA_GATEWAY_EXITED":
             raise MissingPartError(
                 f"Java {java.version} ({java.origin}: {java.home}) could not start Spark with "
-                f"master {chosen['spark.master']}; its output is above. Set JAVA_HOME to use "
-                "another Java"
+                f"master {chosen['spark.master']}; its output is above",
+                remedy="set JAVA_HOME to use another Java",
             ) from error
         raise PipelineError(f"Spark could not start: {error}") from error
     except Py4JError as error:

@@ -101,7 +101,8 @@ class StaticTable:
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise PipelineError(
                 f"a value in column {field.name} of table {self._table} is not of type "
-                f"{field.type}: {error}. Give the static table a schema that fits"
+                f"{field.type}: {error}",
+                remedy="give the static table a schema that fits",
             ) from error
 
     @contextmanager

@@ -27,8 +27,8 @@ def function_of(step: StepSpec, directory: Path) -> StepFunction:
     location, _, name = reference.rpartition(":")
     if not location or not name:
         raise PipelineError(
-            f"step {step.name}: {reference!r} names no function: write module:function, or "
-            "path/to/file.py:function"
+            f"step {step.name}: {reference!r} names no function",
+            remedy="write module:function, or path/to/file.py:function",
         )
     if location.endswith(".py"):
         module = _load_file(step, directory / location)
@@ -47,8 +47,8 @@ def _import_module(name: str, directory: Path) -> ModuleType:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise PipelineError(
-            f"module {name} cannot be imported ({error}): install it, or put it next to the "
-            f"pipeline's file, in {directory}"
+            f"module {name} cannot be imported ({error})",
+            remedy=f"install it, or put it next to the pipeline's file, in {directory}",
         ) from error
     path = Path(module.__file__ or "")
     if path.is_relative_to(directory) and "site-packages" not in path.parts:

@@ -83,8 +83,9 @@ class BrokerOffsets:
         if missing:
             kind = "partition" if isinstance(self._topics, Assign) else "topic"
             raise UnknownTopicError(
-                f"{', '.join(sorted(missing))}: there is no such {kind}. Create it first, or "
-                "correct the name; subscribePattern waits for topics to come"
+                f"{', '.join(sorted(missing))}: there is no such {kind}",
+                remedy="create it first, or correct the name; subscribePattern waits for topics "
+                "to come",
             )
         return current
 
@@ -182,8 +183,9 @@ class BrokerOffsets:
         if without_record and not latest_if_none:
             partition = min(without_record)
             raise OptionError(
-                f"no record of {partition} is as late as {times[partition]} (ms since 1970): "
-                "choose an earlier time, or set startingOffsetsByTimestampStrategy to latest"
+                f"no record of {partition} is as late as {times[partition]} (ms since 1970)",
+                remedy="choose an earlier time, or set startingOffsetsByTimestampStrategy to "
+                "latest",
             )
         latest = self._list_offsets(dict.fromkeys(without_record, OffsetSpec.LATEST))
         return {**offsets, **latest}

@@ -89,6 +89,6 @@ class PenstockDataSource(DataSource):
             (field.name, field.dataType) for field in fixed
         ]:
             raise OptionError(
-                f"the columns of this source are fixed: {fixed.simpleString()}. Leave out "
-                "schema(...), and cast or decode key and value in the query"
+                f"the columns of this source are fixed: {fixed.simpleString()}",
+                remedy="leave out schema(...), and cast or decode key and value in the query",
             )

@@ -297,7 +297,8 @@ def _client(raw: _RawOptions) -> dict[str, str]:
             raise OptionError(f"kafka.{name} cannot be set for this source: {advice}")
     if not client.get("bootstrap.servers"):
         raise OptionError(
-            "kafka.bootstrap.servers is missing: name some brokers, host:port separated by commas"
+            "kafka.bootstrap.servers is missing",
+            remedy="name some brokers, host:port separated by commas",
         )
     for name in sorted(client.keys() & _JAVA):
         logger.warning("kafka.%s has no effect: it is a setting of Java's client", name)

@@ -178,8 +178,8 @@ class RangeFetch:
                     raise _RangeEndError
                 raise KafkaTimeoutError(
                     f"{self._partition}: nothing came from offset {offset} on within "
-                    f"{self._poll_timeout_ms} ms: {problem}. Check the brokers, or raise the "
-                    "option kafkaConsumer.pollTimeoutMs"
+                    f"{self._poll_timeout_ms} ms: {problem}",
+                    remedy="check the brokers, or raise the option kafkaConsumer.pollTimeoutMs",
                 )
             await asyncio.sleep(delay_ms / 1000)
             attempts += 1
@@ -204,8 +204,8 @@ class RangeFetch:
         if self._is_another(topic):
             raise DataLossError(
                 f"topic {name} was deleted and created again since these offsets were planned: "
-                "they mean nothing in the new topic. Start with a new checkpoint (for a pipeline: "
-                "`penstock pipeline rebuild`)"
+                "they mean nothing in the new topic",
+                remedy="start with a new checkpoint (for a pipeline: `penstock pipeline rebuild`)",
             )
         if self._partition.partition >= len(topic.partitions):
             raise self._missing(
@@ -390,6 +390,7 @@ class RangeFetch:
     def _lose(self, message: str) -> None:
         if self._fail_on_data_loss:
             raise DataLossError(
-                f"{message}. Set the option failOnDataLoss to false to continue without them"
+                f"{message}",
+                remedy="set the option failOnDataLoss to false to continue without them",
             )
         logger.warning("%s", message)

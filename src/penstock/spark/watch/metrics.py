@@ -89,8 +89,8 @@ class Metrics(RunListener):
             server, thread = start_http_server(port, address, registry=self.registry)
         except OSError as error:
             raise PipelineError(
-                f"metrics cannot be served on {address}:{port}: {error.strerror}. "
-                "Choose another with --metrics-port or --metrics-host"
+                f"metrics cannot be served on {address}:{port}: {error.strerror}",
+                remedy="choose another with --metrics-port or --metrics-host",
             ) from None
         self._server = server, thread
         return int(server.server_port)

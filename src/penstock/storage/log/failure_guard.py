@@ -145,7 +145,7 @@ class FailureGuard:
                 ) from error
             if error.errno == errno.ENOENT and self._local.are_files_locked:
                 raise KafkaStorageError(
-                    f"{self._partition} is being moved to another directory; retry later"
+                    f"{self._partition} is being moved to another directory", remedy="retry later"
                 ) from error
         self.fail(error)
 

@@ -398,8 +398,8 @@ class _Loader:
         if next_segment is not None and last_offset < next_segment.base_offset:
             raise KafkaStorageError(
                 f"{segment!r} of {self.partition} has offset {last_offset}, too far from its base "
-                f"offset for an index; Kafka before 1.1 wrote such segments. Start a newer Apache "
-                f"Kafka on the log directory once: it splits them"
+                "offset for an index. Kafka before 1.1 wrote such segments",
+                remedy="start a newer Apache Kafka on the log directory once: it splits them",
             )
 
     def _truncate(self, segment: LogSegment, recovered: _RecoveredSegment) -> None:

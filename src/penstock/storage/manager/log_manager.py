@@ -164,9 +164,9 @@ class LogManager:
         if log is not None and topic_id is not None and log.topic_id not in (None, topic_id):
             raise KafkaError(
                 ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{partition} has topic id {log.topic_id} on disk, not {topic_id}: "
-                f"the topic was deleted and created again; delete the old directory "
-                f"{log.directory}",
+                f"{partition} has topic id {log.topic_id} on disk, not {topic_id}: the topic was "
+                "deleted and created again",
+                remedy=f"delete the old directory {log.directory}",
             )
         return log
 

@@ -237,8 +237,9 @@ class ProducerStateManager:
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
                 f"epoch {epoch} of producer {producer_id} is older than {entry.producer_epoch}, "
-                f"which is known in {self.topic_partition}: a newer producer has taken over or the "
-                f"transaction has ended; abort the transaction and start again",
+                f"which is known in {self.topic_partition}: a newer producer has taken over or "
+                "the transaction has ended",
+                remedy="abort the transaction and start again",
             )
 
     def start_verification(

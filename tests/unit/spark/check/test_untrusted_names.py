@@ -84,7 +84,7 @@ def test_a_record_in_an_error_stays_on_its_line() -> None:
     letters = letters_at(3, reason="not JSON: \x1b[2J\r\nERROR forged\u202e\0")
     with pytest.raises(TooManyDeadLettersError) as raised:
         check_limits("clicks.a", None, letters, 1)
-    assert r"not JSON: \x1b[2J\r\nERROR forged\u202e\x00. Name a dead-letter" in str(raised.value)
+    assert r"not JSON: \x1b[2J\r\nERROR forged\u202e\x00; name a dead-letter" in str(raised.value)
     assert printable("Größe 🎉 'a' \\") == "Größe 🎉 'a' \\"
 
 

@@ -98,7 +98,7 @@ def test_ddl_survives_a_round_trip() -> None:
         ("a int comment b", "expected a text in quotes after COMMENT"),
         ("a int; b int", "column 6: ';' is not expected here"),
         (", a int", "column 1: expected the name of a field, not ','"),
-        ("a map<int,string>", "the keys of a JSON object are text: write map<string,string>"),
+        ("a map<int,string>", "the keys of a JSON object are text; write map<string,string>"),
         ("_offset int", "a field may not be named _offset"),
         (None, "the format json needs a schema, for example"),
     ],

@@ -21,7 +21,7 @@ def test_none_is_allowed_without_a_dead_letter_topic_or_table() -> None:
     assert "1 of 10 records cannot be read; for example offset 0 of a-0: no JSON" in str(
         raised.value
     )
-    assert "Name a dead-letter topic or table" in str(raised.value)
+    assert "name a dead-letter topic or table" in str(raised.value)
 
 
 def test_as_many_as_the_pipeline_allows() -> None:

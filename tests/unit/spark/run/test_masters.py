@@ -43,7 +43,7 @@ def test_a_missing_standalone_master_is_reported_before_spark_starts(
     assert time.monotonic() - start < 20
     message = str(raised.value)
     assert message.startswith(f"no Spark master can be reached at 127.0.0.1:{free_port} (")
-    assert "Check that it runs" in message
+    assert "check that it runs" in message
     assert "\n" not in message
 
 
@@ -83,12 +83,12 @@ Caused by: java.io.IOException: Connection refused: /10.0.0.1:6443
     message = str(startup_error("k8s://https://10.0.0.1:6443", Exception(kubernetes)))
     assert message.startswith(
         "Spark could not start with master k8s://https://10.0.0.1:6443: java.io.IOException: "
-        "Connection refused: /10.0.0.1:6443. Check"
+        "Connection refused: /10.0.0.1:6443; check"
     )
     assert "\n" not in message
-    assert "java.lang.X: y. Check" in str(
+    assert "java.lang.X: y; check" in str(
         startup_error("yarn", Exception("calling\n: java.lang.X: y"))
     )
-    assert "Exception. Check" in str(startup_error("yarn", Exception()))
+    assert "Exception; check" in str(startup_error("yarn", Exception()))
     stopped = ": java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext."
     assert "gave the application up" in str(startup_error("spark://a:1", Exception(stopped)))

@@ -152,7 +152,7 @@ def test_metrics_are_served_for_prometheus() -> None:
         assert expected <= set(lines)
         with (
             Metrics("other") as second,
-            pytest.raises(PipelineError, match="Choose another with --metrics-port"),
+            pytest.raises(PipelineError, match="choose another with --metrics-port"),
         ):
             second.serve(port)
 

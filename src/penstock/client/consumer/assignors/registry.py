@@ -32,14 +32,14 @@ def assignors_of(choices: str | Iterable[AssignorChoice]) -> list[Assignor]:
     assignors = [_assignor(choice) for choice in choice_list]
     if not assignors:
         raise ConfigError(
-            "`partition_assignment_strategy` is empty; name an assignor, such as 'range'"
+            "`partition_assignment_strategy` is empty", remedy="name an assignor, such as 'range'"
         )
     names = [assignor.name for assignor in assignors]
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"`partition_assignment_strategy` has two assignors named {name!r}; give each "
-                "a name of its own, by which the group chooses"
+                f"`partition_assignment_strategy` has two assignors named {name!r}",
+                remedy="give each a name of its own, by which the group chooses",
             )
     common_protocol(assignors)
     return assignors
@@ -65,9 +65,9 @@ def _assignor(choice: AssignorChoice) -> Assignor:
         built_in = _BY_NAME.get(choice.strip())
         if built_in is None:
             raise ConfigError(
-                f"`partition_assignment_strategy`: there is no assignor {choice.strip()!r}; use "
-                f"{', '.join(a.name for a in _BUILT_IN)}, or a class of your own that extends "
-                "penstock.client.consumer.assignors.Assignor"
+                f"`partition_assignment_strategy`: there is no assignor {choice.strip()!r}",
+                remedy=f"use {', '.join(a.name for a in _BUILT_IN)}, or a class of your own that "
+                "extends penstock.client.consumer.assignors.Assignor",
             )
         return built_in()
     assignor = choice()

@@ -444,7 +444,9 @@ def racks_of(cluster: Cluster) -> TopicRacks:
 def _member_settings(settings: ConsumerOptions) -> MemberSettings:
     group_id = settings["group_id"]
     if not group_id:
-        raise ConfigError("`group_id` is missing; name the group that this consumer belongs to")
+        raise ConfigError(
+            "`group_id` is missing", remedy="name the group that this consumer belongs to"
+        )
     return MemberSettings(
         group_id,
         settings["group_instance_id"],

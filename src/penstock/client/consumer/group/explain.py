@@ -65,6 +65,6 @@ def not_a_member_message(settings: MemberSettings) -> str:
 
 def rebalance_error() -> RebalanceInProgressError:
     return RebalanceInProgressError(
-        "the offsets are not committed, since the group is being rebalanced; call poll to complete "
-        "the rebalance, then commit again"
+        "the offsets are not committed, since the group is being rebalanced",
+        remedy="call poll to complete the rebalance, then commit again",
     )

@@ -47,8 +47,8 @@ def _load_writer_schema(path: Path) -> Json:
     if name is not None:
         # fastavro follows nested values to any depth, until the process dies.
         raise OptionError(
-            f"avro.schemas: the type {name} in {path.name} contains itself: use the format raw, "
-            "and decode the value in a step"
+            f"avro.schemas: the type {name} in {path.name} contains itself",
+            remedy="use the format raw, and decode the value in a step",
         )
     return schema
 
@@ -74,7 +74,8 @@ def _add_columns(records: RawRecords) -> "DataFrame":
     if writers and not is_confluent:
         raise OptionError(
             f"source {spec.name}: avro.schemas names schemas by their id, which only values with "
-            "avro.wire=confluent have: set that option, or leave avro.schemas out"
+            "avro.wire=confluent have",
+            remedy="set that option, or leave avro.schemas out",
         )
     return add_python_columns(records, lambda: avro_reader(schema, is_confluent, writers), "Avro")
 

@@ -150,11 +150,13 @@ def _by_name(name: str, where: str) -> DataType:
     if name in _PRIMITIVES:
         return Scalar(_PRIMITIVES[name])
     if name == "null":
-        raise OptionError(f"Avro field {where} can only be null: leave it out of the schema")
+        raise OptionError(
+            f"Avro field {where} can only be null", remedy="leave it out of the schema"
+        )
     # Expanding the schema replaced all other names by their types.
     raise OptionError(
-        f"Avro field {where}: the type {name} contains itself, which no column can: use the "
-        "format raw, and decode the value in a step"
+        f"Avro field {where}: the type {name} contains itself, which no column can",
+        remedy="use the format raw, and decode the value in a step",
     )
 
 

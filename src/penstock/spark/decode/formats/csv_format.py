@@ -42,8 +42,8 @@ def _read_fields(spec: SourceSpec) -> tuple[Field, ...]:
     for field in fields:
         if isinstance(field.type, ArrayOf | MapOf | StructOf):
             raise OptionError(
-                f"source {spec.name}: field {field.name}: CSV has no {field.type}: read it as "
-                "a string, and take it apart in a step (from_json, split)"
+                f"source {spec.name}: field {field.name}: CSV has no {field.type}",
+                remedy="read it as a string, and take it apart in a step (from_json, split)",
             )
     return fields
 

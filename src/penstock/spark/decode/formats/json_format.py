@@ -31,8 +31,8 @@ def _check_map_keys(spec: SourceSpec, name: str, data_type: DataType) -> None:
         case MapOf(key, value):
             if key != STRING:
                 raise OptionError(
-                    f"source {spec.name}: field {name}: the keys of a JSON object are text: write "
-                    f"map<string,{value}> instead of {data_type}"
+                    f"source {spec.name}: field {name}: the keys of a JSON object are text",
+                    remedy=f"write map<string,{value}> instead of {data_type}",
                 )
             _check_map_keys(spec, name, value)
         case StructOf(fields):

@@ -72,8 +72,8 @@ def find_message(content: bytes, message: str, path: str = "descriptors") -> "De
         files = FileDescriptorSet.FromString(content).file
     except DecodeError:
         raise OptionError(
-            f"{path} is not a set of Protobuf descriptors: make it with `protoc "
-            "--include_imports --descriptor_set_out=FILE your.proto`"
+            f"{path} is not a set of Protobuf descriptors",
+            remedy="make it with `protoc --include_imports --descriptor_set_out=FILE your.proto`",
         ) from None
     pool = DescriptorPool()
     try:
@@ -81,8 +81,8 @@ def find_message(content: bytes, message: str, path: str = "descriptors") -> "De
             pool.AddSerializedFile(file.SerializeToString())
     except (TypeError, KeyError, ValueError) as error:
         raise OptionError(
-            f"the Protobuf descriptors {path} are not complete: {error}. Add --include_imports to "
-            "`protoc`"
+            f"the Protobuf descriptors {path} are not complete: {error}",
+            remedy="add --include_imports to `protoc`",
         ) from None
     try:
         return pool.FindMessageTypeByName(message)
@@ -117,7 +117,8 @@ def _struct(message: "Descriptor", where: str, parents: tuple[str, ...]) -> Stru
     if message.full_name in parents:
         raise OptionError(
             f"Protobuf field {where}: the message {message.full_name} contains itself, which no "
-            "column can: use the format raw, and decode the value in a step"
+            "column can",
+            remedy="use the format raw, and decode the value in a step",
         )
     parents = (*parents, message.full_name)
     if not message.fields:

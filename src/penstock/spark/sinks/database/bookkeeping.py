@@ -93,8 +93,8 @@ class Bookkeeping:
         owner = self.peek(connection, lock=True)
         if owner is None:
             raise PipelineError(
-                f"the row of {self._key!r} in penstock_pipeline was removed while the pipeline "
-                "ran. Start the pipeline again"
+                f"the row of {self._key!r} in penstock_pipeline was removed while the pipeline ran",
+                remedy="start the pipeline again",
             )
         return owner
 

@@ -87,7 +87,8 @@ def _decimal(field: pa.Field, kind: DatabaseKind) -> SqlType:
     if kind is DatabaseKind.MYSQL and scale > _MYSQL_SCALE:
         raise PipelineError(
             f"the column {field.name} is DECIMAL({precision}, {scale}), and MySQL keeps "
-            f"{_MYSQL_SCALE} digits after the point: cast it in the query"
+            f"{_MYSQL_SCALE} digits after the point",
+            remedy="cast it in the query",
         )
     return sql.DECIMAL(precision, scale)
 

@@ -56,7 +56,8 @@ def open_engine(database: str, lock_wait_seconds: float) -> Engine:
     if backend == "sqlite" and url.database in (None, "", ":memory:"):
         raise PipelineError(
             f"{shown} is a database in memory, which is lost with the process, and its progress "
-            "with it: give the path of a file (sqlite:////var/lib/results.sqlite)"
+            "with it",
+            remedy="give the path of a file (sqlite:////var/lib/results.sqlite)",
         )
     arguments = _connect_arguments(url, lock_wait_seconds)
     try:
@@ -71,8 +72,8 @@ def open_engine(database: str, lock_wait_seconds: float) -> Engine:
             )
     except NoSuchModuleError as error:
         raise PipelineError(
-            f"{shown}: there is no such kind of database: use sqlite:///…, "
-            "postgresql+psycopg://… or mysql+pymysql://…"
+            f"{shown}: there is no such kind of database",
+            remedy="use sqlite:///…, postgresql+psycopg://… or mysql+pymysql://…",
         ) from error
     except ModuleNotFoundError as error:
         raise MissingPartError(
@@ -95,7 +96,7 @@ def _with_driver(database: str) -> URL:
         ) from None
     if "@" in (url.host or ""):
         raise PipelineError(
-            f"{shown_url(url)}: the user or the password contains @: write %40 instead"
+            f"{shown_url(url)}: the user or the password contains @", remedy="write %40 instead"
         )
     drivers = {
         "postgresql": "postgresql+psycopg",
@@ -135,7 +136,7 @@ def _check_dialect(engine: Engine, shown: str) -> None:
     dialect = engine.dialect
     if dialect.is_async:
         raise PipelineError(
-            f"{shown}: {dialect.driver} is for asyncio: use psycopg, pymysql or sqlite"
+            f"{shown}: {dialect.driver} is for asyncio", remedy="use psycopg, pymysql or sqlite"
         )
     if dialect.name in ("sqlite", "mysql", "mariadb"):
         return

@@ -151,8 +151,9 @@ def explain(error: Exception, kind: ErrorKind, operation: str, table: str) -> Pi
     if kind is ErrorKind.BAD_VALUE:
         return PipelineError(
             f"{operation}: {_column(cause)}a value does not fit: {reason}. Nothing of the batch "
-            "was stored. Change the column in the database, or cast, shorten or leave out such "
-            "values in the query, then start the pipeline again"
+            "was stored",
+            remedy="change the column in the database, or cast, shorten or leave out such values "
+            "in the query, then start the pipeline again",
         )
     if kind is ErrorKind.DUPLICATE:
         return PipelineError(
@@ -162,9 +163,9 @@ def explain(error: Exception, kind: ErrorKind, operation: str, table: str) -> Pi
         )
     if kind is ErrorKind.DENIED:
         return PipelineError(
-            f"{operation}: the database refuses: {reason}. Check user, password and rights: the "
-            "user must read and write the result table and the tables penstock_*, and create them "
-            "if they are missing"
+            f"{operation}: the database refuses: {reason}",
+            remedy="check user, password and rights: the user must read and write the result "
+            "table and the tables penstock_*, and create them if they are missing",
         )
     return PipelineError(f"{operation}: {reason}. Nothing of the batch was stored")
 

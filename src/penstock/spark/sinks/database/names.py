@@ -52,9 +52,13 @@ def checked_table_name(kind: DatabaseKind, name: str) -> tuple[str | None, str]:
     # Databases differ in the characters whose case they ignore.
     folded = table.casefold()
     if folded in (*OWN_TABLE_NAMES, TEMPORARY_TABLE) or folded.startswith(STAGING_PREFIX):
-        raise PipelineError(f"the name {table} is reserved for Penstock: name the table otherwise")
+        raise PipelineError(
+            f"the name {table} is reserved for Penstock", remedy="name the table otherwise"
+        )
     if kind is DatabaseKind.SQLITE and folded.startswith("sqlite_"):
-        raise PipelineError(f"the name {table} is reserved for SQLite: name the table otherwise")
+        raise PipelineError(
+            f"the name {table} is reserved for SQLite", remedy="name the table otherwise"
+        )
     if schema is None:
         return None, table
     check_name(kind, schema, "schema")
@@ -64,8 +68,8 @@ def checked_table_name(kind: DatabaseKind, name: str) -> tuple[str | None, str]:
     }
     if is_temporary.get(kind):
         raise PipelineError(
-            f"the schema {schema} is dropped with its connection, and the results with it: name "
-            "another schema, or none"
+            f"the schema {schema} is dropped with its connection, and the results with it",
+            remedy="name another schema, or none",
         )
     return schema, table
 
@@ -75,8 +79,8 @@ def check_column_name(kind: DatabaseKind, name: str) -> None:
     check_name(kind, name, "column")
     if name.lower().startswith(COLUMN_PREFIX):
         raise PipelineError(
-            f"the column {name} has a name that is reserved for Penstock: rename it in the query "
-            "(AS)"
+            f"the column {name} has a name that is reserved for Penstock",
+            remedy="rename it in the query (AS)",
         )
 
 
@@ -87,12 +91,14 @@ def check_name(kind: DatabaseKind, name: str, what: str) -> None:
     if _CONTROL.search(name):
         raise PipelineError(
             f"the name of the {what} {name!r} contains a control character, such as the end of a "
-            "line: leave it out"
+            "line",
+            remedy="leave it out",
         )
     if kind is DatabaseKind.MYSQL and ("`" in name or name.endswith(" ")):
         raise PipelineError(
             f"the name of the {what} {name!r} contains a backtick or ends with a space, which "
-            f"{kind.value} does not support: rename it"
+            f"{kind.value} does not support",
+            remedy="rename it",
         )
     if kind is DatabaseKind.POSTGRESQL:
         length, longest, unit = len(name.encode()), 63, "bytes"
@@ -101,7 +107,8 @@ def check_name(kind: DatabaseKind, name: str, what: str) -> None:
     if kind is not DatabaseKind.SQLITE and length > longest:
         raise PipelineError(
             f"the name of the {what} {name} has more than {longest} {unit}, the maximum of "
-            f"{kind.value}: make it shorter"
+            f"{kind.value}",
+            remedy="make it shorter",
         )
 
 

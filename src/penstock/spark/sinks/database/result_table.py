@@ -124,13 +124,15 @@ class ResultTable:
                 if is_nested(schema.field(name).type):
                     raise PipelineError(
                         f"`{what}` names the column {name}, whose type is "
-                        f"{schema.field(name).type}: name columns with single values"
+                        f"{schema.field(name).type}",
+                        remedy="name columns with single values",
                     )
 
     def _create(self, schema: pa.Schema) -> None:
         if not self._spec.create_table:
             raise PipelineError(
-                f"the table {self._spec.table} is missing, and `create_table` is off: create it"
+                f"the table {self._spec.table} is missing, and `create_table` is off",
+                remedy="create it",
             )
         key = self._spec.key if self._spec.mode == "upsert" else ()
         key_types = [schema.field(name).type for name in key]
@@ -199,22 +201,24 @@ class ResultTable:
         if missing:
             raise PipelineError(
                 f"the table {self._spec.table} has no column {', '.join(missing)}, which `key` "
-                "names: add it, or name other columns"
+                "names",
+                remedy="add it, or name other columns",
             )
         unique = self._unique_sets()
         shown = ", ".join(self._spec.key)
         if key not in unique:
             raise PipelineError(
                 f"the table {self._spec.table} has no primary key or unique index on exactly "
-                f"({shown}), which `mode: upsert` needs: "
-                f"CREATE UNIQUE INDEX … ON {self._spec.table} ({shown})"
+                f"({shown}), which `mode: upsert` needs",
+                remedy=f"CREATE UNIQUE INDEX … ON {self._spec.table} ({shown})",
             )
         other_keys = [unique_key for unique_key in unique if unique_key != key]
         if self._kind is DatabaseKind.MYSQL and other_keys and not self._are_generated(other_keys):
             raise PipelineError(
                 f"the table {self._spec.table} has, besides the key ({shown}), a unique index on "
                 f"({', '.join(sorted(other_keys[0]))}): MySQL would replace rows by that one too, "
-                "whatever their key. Drop it, or make it an index that is not unique"
+                "whatever their key",
+                remedy="drop it, or make it an index that is not unique",
             )
 
     def _are_generated(self, sets: Collection[set[str]]) -> bool:

@@ -46,8 +46,8 @@ def simple_type(field: pa.Field) -> pa.DataType:
     if is_nested(kind):
         if (field.metadata or {}).get(b"variant") or _is_variant(kind):
             raise PipelineError(
-                f"the column {field.name} is a VARIANT, which no database can store: convert it "
-                f"to text in the query: to_json({field.name})"
+                f"the column {field.name} is a VARIANT, which no database can store",
+                remedy=f"convert it to text in the query: to_json({field.name})",
             )
         _check_map_keys(field.name, kind)
         return pa.string()
@@ -71,8 +71,8 @@ def simple_type(field: pa.Field) -> pa.DataType:
         return kind
     hint = "it is NULL in every row" if pa.types.is_null(kind) else f"its type is {kind}"
     raise PipelineError(
-        f"the column {field.name} cannot be stored: {hint}. Cast it in the query: "
-        f"CAST({field.name} AS STRING)"
+        f"the column {field.name} cannot be stored: {hint}",
+        remedy=f"cast it in the query: CAST({field.name} AS STRING)",
     )
 
 
@@ -106,8 +106,8 @@ def _check_map_keys(name: str, kind: pa.DataType) -> None:
         key = kind.key_type
         if is_nested(key) or pa.types.is_boolean(key) or pa.types.is_decimal(key):
             raise PipelineError(
-                f"the column {name} has a map whose keys are {key}, and JSON has names only: cast "
-                "them to STRING in the query (transform_keys)"
+                f"the column {name} has a map whose keys are {key}, and JSON has names only",
+                remedy="cast them to STRING in the query (transform_keys)",
             )
     for number in range(kind.num_fields):
         _check_map_keys(name, kind.field(number).type)
@@ -118,7 +118,8 @@ def to_simple_types(rows: pa.Table) -> pa.Table:
     repeated = {name for name in rows.column_names if rows.column_names.count(name) > 1}
     if repeated:
         raise PipelineError(
-            f"there are several columns {', '.join(sorted(repeated))}: rename them in the query"
+            f"there are several columns {', '.join(sorted(repeated))}",
+            remedy="rename them in the query",
         )
     schema = simple_schema(rows.schema)
     columns = [
@@ -155,7 +156,8 @@ def _as_json(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
             # Two map entries or fields with the same name, or years that Python lacks.
             raise PipelineError(
                 f"the column {field.name} cannot be written as JSON: {error}. Nothing of the "
-                "batch was stored. Change it in the query"
+                "batch was stored",
+                remedy="change it in the query",
             ) from error
         texts = [None if value is None else encoder.encode(value).decode() for value in values]
         chunks.append(pa.array(texts, pa.string()))
@@ -188,8 +190,9 @@ def check_keys(rows: pa.Table, key: Sequence[str]) -> None:
         if count:
             raise PipelineError(
                 f"the key column {name} is NULL in {count} of {rows.num_rows} rows, and a row "
-                "without a key cannot be found again. Nothing of the batch was stored. Leave such "
-                f"rows out in the query (WHERE {name} IS NOT NULL), or fill them with coalesce"
+                "without a key cannot be found again. Nothing of the batch was stored",
+                remedy=f"leave such rows out in the query (WHERE {name} IS NOT NULL), or fill "
+                "them with coalesce",
             )
 
 
@@ -234,7 +237,8 @@ def duplicate_key_error(example: str) -> PipelineError:
     """Returns the error for rows with the same key and no `order_by`."""
     return PipelineError(
         f"several rows of the batch have the same key ({example}), and nothing says which of them "
-        "counts. Nothing of the batch was stored. Set `order_by` of the sink to the columns that "
-        "say which is the newest (an `updated_at`, or `_offset` where all rows of a key come from "
-        "one partition), or aggregate by the key in the query"
+        "counts. Nothing of the batch was stored",
+        remedy="set `order_by` of the sink to the columns that say which is the newest (an "
+        "`updated_at`, or `_offset` where all rows of a key come from one partition), or "
+        "aggregate by the key in the query",
     )

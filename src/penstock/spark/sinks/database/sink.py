@@ -71,7 +71,8 @@ class DatabaseSink(Sink):
         if spec.writing == "staged" and self._kind is DatabaseKind.SQLITE:
             raise PipelineError(
                 f"{key}: `writing: staged` needs a database that several machines can write to at "
-                "once, which SQLite is not. Leave it at `driver`"
+                "once, which SQLite is not",
+                remedy="leave it at `driver`",
             )
         self._transactions = Transactions(self._engine, key, patience_seconds)
         self._table = ResultTable(self._engine, spec)
@@ -281,8 +282,8 @@ class DatabaseSink(Sink):
 def _check_spec(spec: DatabaseSinkSpec) -> None:
     if spec.mode == "upsert" and not spec.key:
         raise PipelineError(
-            f"the sink {spec.name} has `mode: upsert` and no `key`: name the columns that identify "
-            "a row"
+            f"the sink {spec.name} has `mode: upsert` and no `key`",
+            remedy="name the columns that identify a row",
         )
     if spec.mode == "append" and spec.delete_when:
         raise PipelineError(

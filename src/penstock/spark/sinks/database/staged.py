@@ -203,8 +203,8 @@ class StagingTable:
         if count != rows:
             raise PipelineError(
                 f"the tasks have written {rows} rows to the staging table {self.table.name}, and "
-                f"{count} exist: somebody has changed it. Nothing of the batch was stored; "
-                "start the pipeline again"
+                f"{count} exist: somebody has changed it. Nothing of the batch was stored",
+                remedy="start the pipeline again",
             )
 
     def _check_keys(self, connection: Connection, condition: str) -> None:

@@ -146,7 +146,8 @@ def create_missing(engine: Engine, tables: Sequence[Table]) -> None:
         if missing:
             raise PipelineError(
                 f"the table {table.fullname} exists but is not Penstock's: it lacks "
-                f"{', '.join(missing)}. Rename it, or give the pipeline another database or schema"
+                f"{', '.join(missing)}",
+                remedy="rename it, or give the pipeline another database or schema",
             )
 
 

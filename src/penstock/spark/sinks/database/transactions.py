@@ -73,8 +73,9 @@ class Transactions:
                 if now + pause - since > self._patience:
                     raise PipelineError(
                         f"{operation}: the database has been unavailable for {now - since:.0f} s: "
-                        f"{original(error)}. Start the pipeline again when the database is back: "
-                        "it continues where it stopped"
+                        f"{original(error)}",
+                        remedy="start the pipeline again when the database is back: it continues "
+                        "where it stopped",
                     ) from original(error)
             self._sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)

@@ -208,7 +208,8 @@ class MysqlWriter(RowWriter):
             if texts.longest > limit:
                 raise PipelineError(
                     f"a row for {target.name} has {texts.longest} bytes, and the server takes "
-                    f"{limit}: raise its max_allowed_packet, or leave such rows out in the query"
+                    f"{limit}",
+                    remedy="raise its max_allowed_packet, or leave such rows out in the query",
                 )
             yield from texts.chunks(size)
 
@@ -218,7 +219,8 @@ def _check_finite(rows: pa.Table, reason: str) -> None:
         if pa.types.is_floating(field.type) and pc.all(pc.is_finite(column)).as_py() is False:
             raise PipelineError(
                 f"column {field.name}: NaN or infinity is among the values, and {reason}. Nothing "
-                f"of the batch was stored. Make it NULL in the query: nanvl({field.name}, NULL)"
+                "of the batch was stored",
+                remedy=f"make it NULL in the query: nanvl({field.name}, NULL)",
             )
 
 
@@ -235,8 +237,8 @@ def _check_years(rows: pa.Table, last: int) -> None:
         if extremes["min"] is not None and not (first <= extremes["min"] <= extremes["max"] < end):
             raise PipelineError(
                 f"column {field.name}: a value is not in the years 1 to {last}, and others cannot "
-                "be stored here. Nothing of the batch was stored. Change or leave out such values "
-                "in the query"
+                "be stored here. Nothing of the batch was stored",
+                remedy="change or leave out such values in the query",
             )
 
 
@@ -250,6 +252,6 @@ def _check_no_nul(rows: pa.Table) -> None:
         if is_text(field.type) and pc.any(pc.match_substring(column, "\0")).as_py():
             raise PipelineError(
                 f"column {field.name}: a text has a character NUL in it, which PostgreSQL cannot "
-                "keep. Nothing of the batch was stored. Replace it in the query: "
-                f"replace({field.name}, char(0), '')"
+                "keep. Nothing of the batch was stored",
+                remedy=f"replace it in the query: replace({field.name}, char(0), '')",
             )

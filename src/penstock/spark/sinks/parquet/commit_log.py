@@ -87,7 +87,8 @@ class Commit:
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             raise ProgressError(
                 f"commit {number} cannot be read ({error!r}): the file was damaged, or written by "
-                "a newer version of Penstock; use that version"
+                "a newer version of Penstock",
+                remedy="use that version",
             ) from error
 
 
@@ -106,8 +107,8 @@ class CommitLog:
         others = [unquote(name) for name in self._files.names(DIRECTORY) if name != own]
         if others:
             raise OptionError(
-                f"the directory of {self._key} holds the results of "
-                f"{', '.join(sorted(others))}: give each sink a directory of its own"
+                f"the directory of {self._key} holds the results of {', '.join(sorted(others))}",
+                remedy="give each sink a directory of its own",
             )
 
     def take_over(self, owner: str, finish: "Callable[[Commit], None]") -> StoredProgress | None:
@@ -141,8 +142,8 @@ class CommitLog:
         if max(self._numbers(), default=0) != self._number:
             self._number = 0
             raise FencedError(
-                f"another driver has taken over {self._key}: stop this one, or stop the other "
-                "and start this one again"
+                f"another driver has taken over {self._key}",
+                remedy="stop this one, or stop the other and start this one again",
             )
 
     def append(self, commit: Commit) -> None:
@@ -152,7 +153,7 @@ class CommitLog:
         without effect, or the next owner has seen it and finishes it.
         """
         if self._number == 0 or commit.number != self.next_number:
-            raise FencedError(f"{self._key} is not open: open it again")
+            raise FencedError(f"{self._key} is not open", remedy="open it again")
         # After a long pause a driver may find its number free, because old commits were removed.
         # The newer commits show that it was replaced, and a commit below them has no effect.
         self.check_owned()

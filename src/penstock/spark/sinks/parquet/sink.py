@@ -86,8 +86,8 @@ class ParquetSink(Sink):
     def _refuse_dead_letters(self, dead_letters: "pa.Table | None") -> None:
         if dead_letters is not None and dead_letters.num_rows:
             raise OptionError(
-                f"{self._key}: dead letters cannot be stored in Parquet files: name a topic for "
-                "them"
+                f"{self._key}: dead letters cannot be stored in Parquet files",
+                remedy="name a topic for them",
             )
 
     def _check_columns(self, rows: "DataFrame") -> None:
@@ -101,7 +101,8 @@ class ParquetSink(Sink):
         if by and BATCH_COLUMN in rows.columns:
             raise OptionError(
                 f"sink {self._spec.name}: {BATCH_COLUMN} is the name of the column that batches "
-                "get with partition_by: rename it in the view"
+                "get with partition_by",
+                remedy="rename it in the view",
             )
 
     def _stage(self, rows: "DataFrame", token: str) -> int:

@@ -35,7 +35,8 @@ def check_destination(topic: str) -> None:
     if topic == TOPIC:
         raise PipelineError(
             f"the topic {TOPIC} contains the progress of pipelines, and rows must not be written "
-            "to it: name another topic"
+            "to it",
+            remedy="name another topic",
         )
 
 
@@ -98,7 +99,8 @@ class LedgerEntry:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise ProgressError(
                 f"the record of {key} in topic {TOPIC} cannot be read ({error!r}): it was written "
-                "by something else, or by a newer version of Penstock; use that version"
+                "by something else, or by a newer version of Penstock",
+                remedy="use that version",
             ) from error
 
 
@@ -150,8 +152,8 @@ class Ledger:
         policy = configs["cleanup.policy"].value
         if policy != "compact":
             raise PipelineError(
-                f"topic {TOPIC} has cleanup.policy={policy}: progress would be deleted over time. "
-                "Set it to compact (`penstock config alter`)"
+                f"topic {TOPIC} has cleanup.policy={policy}: progress would be deleted over time",
+                remedy="set it to compact (`penstock config alter`)",
             )
 
     def read(self, key: str) -> LedgerEntry | None:

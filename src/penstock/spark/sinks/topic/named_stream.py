@@ -73,10 +73,10 @@ class NamedStream:
             logger.warning("%s. It is written anyway, because of %s", message, _ACCEPT)
             return
         raise ProgressError(
-            f"{message}. Nothing of this batch was stored. Continue with the checkpoint of query "
-            f"{owner}; or, if rows that were written before may be written again, or this query "
-            f"begins where that one ended, start it once with the option {_ACCEPT}; or give it a "
-            "pipeline name of its own"
+            f"{message}. Nothing of this batch was stored",
+            remedy=f"continue with the checkpoint of query {owner}; or, if rows that were written "
+            "before may be written again, or this query begins where that one ended, start it "
+            f"once with the option {_ACCEPT}; or give it a pipeline name of its own",
         )
 
 

@@ -66,14 +66,15 @@ class WriterOptions:
         topic = lowered.get("topic", "").strip() or None
         pipeline = lowered.get("pipeline")
         if pipeline is not None and not pipeline.strip():
-            raise OptionError("option pipeline is empty: give the query a name that stays")
+            raise OptionError("option pipeline is empty", remedy="give the query a name that stays")
         transactional = _parse_choice(
             "transactional", lowered.get("transactional", "auto"), _CHOICES
         )
         if transactional == "false" and pipeline is not None:
             raise OptionError(
                 "transactional=false conflicts with pipeline: progress is stored in the "
-                "transactions. Leave one of them out"
+                "transactions",
+                remedy="leave one of them out",
             )
         accept = _parse_choice(
             "newCheckpoint", lowered.get("newcheckpoint", "refuse"), _CHECKPOINTS
@@ -101,7 +102,9 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     }
     for name, reason in _RESERVED.items():
         if name in settings:
-            raise OptionError(f"Kafka option '{name}' is not supported: {reason}; leave it out")
+            raise OptionError(
+                f"Kafka option '{name}' is not supported: {reason}", remedy="leave it out"
+            )
     return settings
 
 

@@ -54,13 +54,14 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
     """
     if topic is None and "topic" not in types:
         raise OptionError(
-            "topic option required when no 'topic' attribute is present: set the option `topic`, "
-            "or add a column `topic`"
+            "topic option required when no 'topic' attribute is present",
+            remedy="set the option `topic`, or add a column `topic`",
         )
     if "value" not in types:
         raise OptionError(
-            f"Required attribute 'value' not found among {', '.join(types) or 'no columns'}: name "
-            "a column `value`, a string or binary; to_json(struct(*)) makes one of all columns"
+            f"Required attribute 'value' not found among {', '.join(types) or 'no columns'}",
+            remedy="name a column `value`, a string or binary; to_json(struct(*)) makes one of "
+            "all columns",
         )
     for name, allowed in _TYPES.items():
         if name not in types or (name == "topic" and topic is not None):
@@ -68,7 +69,8 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
         if types[name] not in allowed:
             raise OptionError(
                 f"{name} attribute unsupported type {types[name]}. {name} must be a(n) "
-                f"{' or '.join(allowed)}: cast it"
+                f"{' or '.join(allowed)}",
+                remedy="cast it",
             )
 
 
@@ -108,8 +110,8 @@ def record_chunks(table: "pa.Table", topic: str | None) -> Iterator[RecordChunk]
         for name, topic_rows in _split(rows, "topic"):
             if not isinstance(name, str):
                 raise PipelineError(
-                    "the data contains a null topic: set the option `topic` for all rows, or leave "
-                    "such rows out"
+                    "the data contains a null topic",
+                    remedy="set the option `topic` for all rows, or leave such rows out",
                 )
             check_destination(name)
             yield from _of_topic(topic_rows, name)

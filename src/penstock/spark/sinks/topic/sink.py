@@ -92,7 +92,7 @@ class TopicSink(Sink):
         }
         log = self._dead_letters
         if log is None and dead_letters is not None and dead_letters.num_rows:
-            raise OptionError(f"{self._key} has no dead-letter topic: name one")
+            raise OptionError(f"{self._key} has no dead-letter topic", remedy="name one")
         new = None if log is None else log.select_new(dead_letters, batch)
         if new is not None:
             entries[self._key + SUFFIX] = new[1]
@@ -116,18 +116,19 @@ class TopicSink(Sink):
         if self._on_rebuild == "refuse":
             raise PipelineError(
                 f"{self._key} cannot be rebuilt as it is: readers of topic "
-                f"{self._spec.topic or 'its topics'} would see every row a second time. Set the "
-                "sink's option onRebuild: `delete` deletes all records of the topic first, also "
-                "those of other writers; `keep` appends the new ones (right for a compacted "
-                "topic, where the new value of a key replaces the old)"
+                f"{self._spec.topic or 'its topics'} would see every row a second time",
+                remedy="set the sink's option onRebuild: `delete` deletes all records of the "
+                "topic first, also those of other writers; `keep` appends the new ones (right for "
+                "a compacted topic, where the new value of a key replaces the old)",
             )
         if self._on_rebuild == "keep":
             self._put(None)
             return
         if self._spec.topic is None:
             raise PipelineError(
-                f"{self._key} cannot delete records of topics that a column names: name the "
-                "topic in the sink, or set onRebuild to `keep` and delete them yourself"
+                f"{self._key} cannot delete records of topics that a column names",
+                remedy="name the topic in the sink, or set onRebuild to `keep` and delete them "
+                "yourself",
             )
         ends = self._end_offsets(self._spec.topic)
         # From here on the rebuild is committed: the next owner finishes it after a crash.
@@ -159,9 +160,10 @@ class TopicSink(Sink):
         except KafkaError as error:
             topics = ", ".join(sorted({end.topic for end in ends}))
             raise PipelineError(
-                f"{self._key} is being rebuilt, and the records of {topics} could not be "
-                f"deleted: {error}. A topic with cleanup.policy=compact does not delete, and one "
-                "that was created again has none of them: set onRebuild to `keep`. Then start again"
+                f"{self._key} is being rebuilt, and the records of {topics} could not be deleted: "
+                f"{error}. A topic with cleanup.policy=compact does not delete, and one that was "
+                "created again has none of them",
+                remedy="set onRebuild to `keep`. Then start again",
             ) from error
         self._put(None)
 

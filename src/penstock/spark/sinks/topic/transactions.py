@@ -44,7 +44,8 @@ class Transactions:
         if "transactional.id" in client:
             raise OptionError(
                 f"kafka.transactional.id={client['transactional.id']}: the id is built from the "
-                "names of pipeline and sink, so that owners can replace each other: leave it out"
+                "names of pipeline and sink, so that owners can replace each other",
+                remedy="leave it out",
             )
         self.key = key
         self.ledger = Ledger(client)
@@ -130,16 +131,17 @@ class Transactions:
         if is_unknown:
             return PipelineError(
                 f"{self.key}: the broker did not respond whether it has committed the transaction "
-                f"({error}). Start again: the outcome is looked up first, and nothing is lost or "
-                "duplicated"
+                f"({error})",
+                remedy="start again: the outcome is looked up first, and nothing is lost or "
+                "duplicated",
             )
         if is_too_long and (is_fenced or error.code in _ENDED):
             return PipelineError(f"{self._too_long()} ({error})")
         if is_fenced:
             return FencedError(
-                f"another driver has taken over {self.key} and continues from the stored progress: "
-                "this one can no longer store anything. Stop it, or stop the other and start this "
-                "one again"
+                f"another driver has taken over {self.key} and continues from the stored "
+                "progress: this one can no longer store anything",
+                remedy="stop it, or stop the other and start this one again",
             )
         return PipelineError(f"{self.key}: nothing of the batch was stored: {error}")
 

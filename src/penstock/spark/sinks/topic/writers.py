@@ -61,7 +61,8 @@ def batch_writer(
     """Returns the writer of `df.write`: at least once, or with `transactional=true` atomic."""
     if overwrite:
         raise OptionError(
-            'mode overwrite is not possible: a topic can only be appended to. Use mode("append")'
+            "mode overwrite is not possible: a topic can only be appended to",
+            remedy='use mode("append")',
         )
     parsed = _parse(options, schema)
     if parsed.is_transactional:
