@@ -19,13 +19,10 @@ _FIRST: Final = 64 * 1024
 _SPARE_SIZE: Final = 2 * 1024 * 1024
 MAX_AHEAD: Final = _SPARE_SIZE
 """Memory given to a frame before its bytes came is no more than this, and than thrice what came."""
-_MAPPED_FROM: Final = 256 * 1024
-"""The bytes of a frame above `_SPARE_SIZE` after which it moves to a mapping of its whole size,
-whose pages the kernel adds as bytes come. A bytearray of 14 MB that grows may be copied each time,
-which stalled the event loop for 3 to 8 ms."""
 _MAPPED_STEP: Final = 64 * 1024
-"""Bytes of such a frame that are received at once. 256 KiB take 0.15 to 0.3 ms, most of it for page
-faults, and two of them delay each request of a client beside two such senders."""
+"""Bytes of a frame above `_SPARE_SIZE` that are received at once, into a mapping of its whole size,
+whose pages the kernel adds as bytes come. 256 KiB take 0.15 to 0.3 ms, most of it for page faults;
+a bytearray that grows may be copied each time, 1 ms for the first 256 KiB and 3 to 8 ms for 14 MB."""
 _SPARES: Final = 4
 
 _length = struct.Struct(">i").unpack_from
@@ -56,6 +53,18 @@ class FrameMemory:
             if len(spare) >= size and _is_free(spare):
                 return self._spares.pop(index)
         return bytearray(size if self._trusts else min(size, max(_FIRST, 4 * came)))
+
+    def take_mapping(self, size: int) -> mmap | None:
+        """Returns a mapping for a frame that is too large for a spare; None for others.
+
+        Raises ProtocolError if the process can have no more mappings.
+        """
+        if size <= _SPARE_SIZE or self._trusts:
+            return None
+        try:
+            return mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS)
+        except OSError as error:
+            raise ProtocolError(f"no memory for a request of {size} bytes: {error}") from None
 
     def give(self, memory: bytearray) -> None:
         """Keep the memory of a frame that was handed out, to be used again once nobody views it.
@@ -231,13 +240,13 @@ class FrameReader:
 
     def _begin(self, size: int, begun: memoryview) -> None:
         came = len(begun)
-        own = self._memory.take(size, came)
+        own = self._memory.take_mapping(size) or self._memory.take(size, came)
         own[:came] = begun
         self._own = own
         self.begun_frames += 1
         self._size = size
         self._came = came
-        self._rest = memoryview(own)[came : min(size, len(own))]
+        self._rest = self._next_part(own)
 
     def _feed_own(self, count: int) -> list[memoryview]:
         own = self._own
@@ -251,16 +260,15 @@ class FrameReader:
                 self._memory.give(own)
             return [memoryview(own)[:came]]
         if isinstance(own, bytearray) and came == len(own):
-            if self._size > _SPARE_SIZE and came >= _MAPPED_FROM:
-                self._own = mapping = mmap(-1, self._size, MAP_PRIVATE | MAP_ANONYMOUS)
-                mapping[:came] = own
-                own = mapping
-            else:
-                # Nothing views it: `buffer` gave out `_rest` only for the time of one receive.
-                own += bytes(min(self._size - came, 3 * came))
-        end = came + _MAPPED_STEP if isinstance(own, mmap) else len(own)
-        self._rest = memoryview(own)[came : min(self._size, end)]
+            # Nothing views it: `buffer` gave out `_rest` only for the time of one receive.
+            own += bytes(min(self._size - came, 3 * came))
+        self._rest = self._next_part(own)
         return []
+
+    def _next_part(self, own: bytearray | mmap) -> memoryview:
+        """Returns where the next bytes of a frame with memory of its own go."""
+        end = self._came + _MAPPED_STEP if isinstance(own, mmap) else len(own)
+        return memoryview(own)[self._came : min(self._size, end)]
 
     def _refusal(self, size: int) -> ProtocolError:
         return ProtocolError(
