@@ -1,7 +1,9 @@
 """SASL logins and client certificates over the wire (X1, X2, E3)."""
 
+import gc
 import ssl
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,9 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from penstock.broker.request import Session
 from penstock.core.errors import ErrorCode
+from penstock.net.server.connection import Connection
 from penstock.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -343,3 +347,26 @@ def test_the_challenge_of_an_unknown_user_survives_a_restart(tmp_path: Path) -> 
     assert len(set(first.values())) == 3
     assert {challenge.partition(b",i=")[2] for challenge in first.values()} == {b"8192"}
     assert len({len(challenge) for challenge in first.values()}) == 1
+
+
+def test_closed_connections_need_no_collection_of_garbage(broker: RunningBroker) -> None:
+    """Otherwise those of a minute stay in memory: the broker collects rarely."""
+
+    def connections() -> int:
+        return sum(isinstance(item, Connection | Session) for item in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = connections()
+        for number in range(6):
+            with broker.connect("SASL_PLAINTEXT") as client, broker.connect("PLAINTEXT") as other:
+                if number % 2:
+                    assert handshake(client, "PLAIN").error_code == 0
+                other.request(MetadataRequest([]), 9)
+        deadline = time.monotonic() + 10
+        while connections() > before:
+            assert time.monotonic() < deadline, "closed connections refer to each other in circles"
+            time.sleep(0.05)
+    finally:
+        gc.enable()

@@ -132,6 +132,8 @@ class Dispatcher:
             for callback in tuple(session.close_callbacks):
                 callback()
             session.close_callbacks.clear()
+            if session.authenticator is not None:
+                session.authenticator.close()
 
     def received(self, connection: Connection, frame: memoryview) -> None:
         session = connection.session

@@ -22,7 +22,7 @@ MAX_AHEAD: Final = _SPARE_SIZE
 _MAPPED_STEP: Final = 64 * 1024
 """Bytes of a frame above `_SPARE_SIZE` that are received at once, into a mapping of its whole size,
 whose pages the kernel adds as bytes come. 256 KiB take 0.15 to 0.3 ms, most of it for page faults;
-a bytearray that grows may be copied each time, 1 ms for the first 256 KiB and 3 to 8 ms for 14 MB."""
+a bytearray that grows may be copied each time, 1 ms up to 256 KiB and 3 to 8 ms for 14 MB."""
 _SPARES: Final = 4
 
 _length = struct.Struct(">i").unpack_from
@@ -86,6 +86,10 @@ def _is_free(memory: bytearray) -> bool:
         return False
     memory.pop()
     return True
+
+
+def _admit_none(size: int) -> bool:
+    return False
 
 
 class FrameReader:
@@ -170,6 +174,11 @@ class FrameReader:
         self._own = None
         self._tail = None
         self._rest = self._memory.view
+
+    def close(self) -> None:
+        """Like `release`, at the end of the connection, to which it does not refer any more."""
+        self.release()
+        self._admit = _admit_none
 
     def buffer(self) -> memoryview:
         """Where the next bytes go. To be filled and fed before any other connection's."""

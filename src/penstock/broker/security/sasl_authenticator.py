@@ -22,6 +22,10 @@ _ALLOWED_BEFORE_LOGIN = frozenset(
 NewServer: TypeAlias = Callable[[], SaslServer]
 
 
+def _ignore(user: str) -> None:
+    """A login that ends after its connection."""
+
+
 class SaslServerAuthenticator:
     """The state machine of logins on one connection."""
 
@@ -48,6 +52,10 @@ class SaslServerAuthenticator:
         self._expires_ms: int | None = None
         self._server: SaslServer | None = None
         self._is_refused = False
+
+    def close(self) -> None:
+        """Notes that the connection has closed: `on_login`, which refers to it, is dropped."""
+        self._on_login = _ignore
 
     def allows(self, api_key: ApiKey) -> bool:
         """Returns whether requests of an API are allowed in the current state.

@@ -220,6 +220,11 @@ class Connection:
         self.send_queue.clear()
         self._transport.abort()
         self._owner.closed(self, reason, expected)
+        # They refer to the connection. Closed connections would otherwise stay in memory until the
+        # next collection of garbage, some thousands of them if many clients come and go.
+        self._transport = NO_TRANSPORT
+        self.session = None
+        self.reader.close()
 
     def close_after_responses(self, reason: str) -> None:
         """Delivers nothing more; closes when all pending responses have been sent."""
