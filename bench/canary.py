@@ -98,7 +98,9 @@ def _consume(client: Client, topic_id: UUID, offset: int) -> None:
     client.sock.sendall(request)
     response = client.read_response()
     if len(response) < RECORD_BYTES:
-        raise RuntimeError(f"the record at offset {offset} is missing")
+        raise RuntimeError(
+            f"the record at offset {offset} is missing in the response {response.hex()}"
+        )
 
 
 if __name__ == "__main__":
