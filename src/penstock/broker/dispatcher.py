@@ -24,6 +24,7 @@ from penstock.broker.request import (
     Request,
     Response,
     Session,
+    WaitingResponse,
 )
 from penstock.broker.security.session_factory import SessionFactory
 from penstock.core.errors import (
@@ -385,6 +386,9 @@ class Dispatcher:
         """Handles every result that is not a message."""
         if result is NO_RESPONSE:
             pending.skip()
+        elif isinstance(result, WaitingResponse):
+            pending.is_grouped = True
+            result.deliver_to(partial(self._send, connection, pending, request))
         elif isinstance(result, asyncio.Future):
             result.add_done_callback(
                 lambda done: self._complete(connection, pending, request, done)
@@ -415,7 +419,7 @@ class Dispatcher:
         connection: Connection,
         pending: PendingResponse,
         request: Request,
-        done: "asyncio.Task[Response | DelayedResponse] | DelayedResponse",
+        done: "asyncio.Task[Response | DelayedResponse] | asyncio.Future[Message]",
     ) -> None:
         if done.cancelled():
             connection.close("the broker is stopping")

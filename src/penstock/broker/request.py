@@ -66,7 +66,34 @@ NO_RESPONSE: Final = NoResponse.NO_RESPONSE
 
 Response: TypeAlias = Message | Literal[NoResponse.NO_RESPONSE]
 
-DelayedResponse: TypeAlias = asyncio.Future[Message]
+
+class WaitingResponse:
+    """A response that is not complete yet: like a future, but it calls back before `complete` ends.
+
+    When a follower has fetched records, the responses of all their producers complete at once; with
+    a future each of them took 5 µs more.
+    """
+
+    __slots__ = ("_on_complete", "_response")
+
+    def __init__(self) -> None:
+        self._on_complete: Callable[[Message], None] | None = None
+        self._response: Message | None = None
+
+    def deliver_to(self, on_complete: Callable[[Message], None]) -> None:
+        """Calls `on_complete` once with the response: now if it is complete, otherwise later."""
+        if self._response is None:
+            self._on_complete = on_complete
+        else:
+            on_complete(self._response)
+
+    def complete(self, response: Message) -> None:
+        self._response = response
+        if self._on_complete is not None:
+            self._on_complete(response)
+
+
+DelayedResponse: TypeAlias = asyncio.Future[Message] | WaitingResponse
 
 HandlerResult: TypeAlias = (
     Response | DelayedResponse | Coroutine[Any, Any, Response | DelayedResponse]
@@ -74,7 +101,7 @@ HandlerResult: TypeAlias = (
 """What a handler returns says how far the request has come:
 
 - `Response`: complete; the response is sent at once, or none is (`NO_RESPONSE`).
-- `DelayedResponse`, a future: everything that the request changes has been changed, only the
+- `DelayedResponse`: everything that the request changes has been changed, only the
   response is delayed. Later requests of the connection start before it completes.
 - a coroutine: the request is in progress. Later requests of the connection wait for it to finish,
   so that requests take effect in the order in which they were sent. It may end in a

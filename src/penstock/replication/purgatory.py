@@ -116,8 +116,17 @@ class FollowerWatch(Protocol):
         """The leader or its epoch has changed, or the log: the follower must learn of it now."""
 
 
-class OffsetWait:
+class OffsetWait(Protocol):
     """A wait until an offset of a partition has been reached, or cannot be reached any more."""
+
+    offset: int
+
+    def complete(self, code: ErrorCode) -> None:
+        """Ends the wait; it has been removed from its watchers."""
+
+
+class CallbackWait:
+    """An `OffsetWait` that calls a function."""
 
     __slots__ = ("_on_result", "offset")
 
@@ -146,7 +155,7 @@ class OffsetWatchers:
 
     def add(self, offset: int, on_result: Callable[[ErrorCode], None]) -> OffsetWait:
         """Calls `on_result` once, when the offset has been reached or the wait has failed."""
-        wait = OffsetWait(offset, on_result)
+        wait = CallbackWait(offset, on_result)
         self.add_wait(wait)
         return wait
 

@@ -27,9 +27,9 @@ from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
 from penstock.broker.pacer import Pacer, Steps
 from penstock.broker.replica.delayed_produce import (
     CommittedResponse,
+    CommitWait,
     DurableResponse,
     Flush,
-    Uncommitted,
     begin_flush,
 )
 from penstock.broker.replica.log_flusher import LogFlusher
@@ -263,7 +263,7 @@ class _Appends:
         self._body = body
         self._partitions: list[PartitionProduceResponse] = []
         self._flushes: list[Flush] = []
-        self._uncommitted: list[Uncommitted] = []
+        self._uncommitted: list[CommitWait] = []
         self._has_errors = False
 
     def add(self, batch: _Batch) -> None:
@@ -296,7 +296,7 @@ class _Appends:
             and replica.partition.followers
             and replica.log.high_watermark <= info.last_offset
         ):
-            self._uncommitted.append(Uncommitted(replica, info.last_offset + 1, partition))
+            self._uncommitted.append(CommitWait(replica, info.last_offset + 1, partition))
 
     def response(self) -> "Response | DelayedResponse":
         """Returns the response, which is delayed if it has to wait for replicas or flushes."""
@@ -318,13 +318,10 @@ class _Appends:
         committed = None
         if self._uncommitted:
             committed = CommittedResponse(
-                self._context.image,
-                self._request,
-                body.timeout_ms,
-                response,
-                self._uncommitted,
-                self._context.produce_expiry,
-            ).future
+                self._context.image, self._request, response, self._context.produce_expiry
+            )
+            if not committed.start(self._uncommitted, body.timeout_ms):
+                committed = None
         if self._flushes:
             return DurableResponse(
                 response, self._flushes, body.timeout_ms, self._request.session, committed

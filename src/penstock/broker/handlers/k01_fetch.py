@@ -82,7 +82,7 @@ class _Fetch:
 
     # --- responses
 
-    def respond_or_wait(self, result: Ready) -> "Steps[FetchResponse | DelayedResponse]":
+    def respond_or_wait(self, result: Ready) -> "Steps[FetchResponse | asyncio.Future[Message]]":
         if self._body.max_wait_ms <= 0 or self._missing_bytes(result) <= 0:
             return (yield from self._response(result))
         return (yield from self._wait(result))
@@ -163,7 +163,7 @@ class _Fetch:
             ):
                 throttle.record(records.size)
 
-    def _wait(self, result: Ready) -> Steps[DelayedResponse]:
+    def _wait(self, result: Ready) -> "Steps[asyncio.Future[Message]]":
         """Delays the response until enough bytes can be read, or for `max_wait_ms`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Message] = loop.create_future()

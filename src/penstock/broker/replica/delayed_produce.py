@@ -4,13 +4,13 @@ Both have the timeout of the request, and nothing waits for a client that has di
 """
 
 import asyncio
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from penstock.broker.expiry_timer import ExpiryTimer
 from penstock.broker.metadata.leader_endpoints import add_produce_endpoints
 from penstock.broker.replica.log_flusher import LogFlusher
 from penstock.broker.replica.replica import Replica
-from penstock.broker.request import DelayedResponse, Request, Session
+from penstock.broker.request import Request, Session, WaitingResponse
 from penstock.controller.image import ClusterImage
 from penstock.core.errors import ErrorCode
 from penstock.protocol.fields import Message
@@ -19,7 +19,6 @@ from penstock.protocol.messages.produce import (
     ProduceLeaderIdAndEpoch,
     ProduceResponse,
 )
-from penstock.replication.purgatory import OffsetWait
 from penstock.storage.log.results import LogAppendInfo
 
 _FIRST_WITH_LEADER = 10
@@ -27,28 +26,15 @@ _FIRST_WITH_LEADER = 10
 # --- replication
 
 
-class Uncommitted(NamedTuple):
-    """A batch with acks=all that not all in-sync replicas have."""
+class CommitWait:
+    """The `OffsetWait` of one batch with acks=all until all in-sync replicas have it."""
 
-    replica: Replica
-    offset: int
-    """The offset after its last record."""
-    response: PartitionProduceResponse
+    __slots__ = ("offset", "owner", "partition", "replica")
 
+    owner: "CommittedResponse"
 
-class _CommitWait(OffsetWait):
-    """The wait of one batch."""
-
-    __slots__ = ("owner", "partition", "replica")
-
-    def __init__(
-        self,
-        owner: "CommittedResponse",
-        offset: int,
-        replica: Replica,
-        partition: PartitionProduceResponse,
-    ) -> None:
-        self.owner = owner
+    def __init__(self, replica: Replica, offset: int, partition: PartitionProduceResponse) -> None:
+        """`offset` is the one after the last record of the batch."""
         self.offset = offset
         self.replica = replica
         self.partition = partition
@@ -57,86 +43,85 @@ class _CommitWait(OffsetWait):
         self.owner.end_wait(self, code)
 
 
-class CommittedResponse:
-    """A response that waits until each batch is committed or has an error; `future` gets it."""
+class CommittedResponse(WaitingResponse):
+    """A response that waits until each batch is committed or has an error."""
 
     __slots__ = (
         "_close_callbacks",
         "_expiry",
         "_image",
         "_listener",
-        "_response",
+        "_produce_response",
         "_version",
         "_waits",
         "deadline",
-        "future",
     )
 
     def __init__(
         self,
         image: ClusterImage,
         request: Request,
-        timeout_ms: int,
         response: ProduceResponse,
-        uncommitted: list[Uncommitted],
         expiry: ExpiryTimer,
     ) -> None:
-        self.future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._on_complete = self._response = None
         self.deadline = 0.0
         self._image = image
         self._version = request.version
-        self._response = response
+        self._produce_response = response
         self._listener = request.session.listener
         self._close_callbacks = request.session.close_callbacks
         self._expiry = expiry
-        self._waits: list[_CommitWait] = []
-        for replica, offset, partition in uncommitted:
-            code = replica.commit_result(offset)
+        self._waits: list[CommitWait] = []
+
+    def start(self, uncommitted: list[CommitWait], timeout_ms: int) -> bool:
+        """Begins the waits; returns False if there are none: the response is complete."""
+        for wait in uncommitted:
+            replica = wait.replica
+            code = replica.commit_result(wait.offset)
             if code is None:
-                wait = _CommitWait(self, offset, replica, partition)
+                wait.owner = self
                 replica.commit_watchers.add_wait(wait)
                 self._waits.append(wait)
             else:
                 # The replicas were faster than the appends to the other partitions.
-                self._set_result(replica, partition, code)
-        if self._waits:
-            self._close_callbacks.add(self._cancel)
-            expiry.add(self, max(timeout_ms, 0) / 1000)
-        else:
-            self.future.set_result(response)
-
-    def end_wait(self, wait: _CommitWait, code: ErrorCode) -> None:
-        self._waits.remove(wait)
-        self._set_result(wait.replica, wait.partition, code)
+                self._set_result(wait, code)
         if not self._waits:
+            return False
+        self._close_callbacks.add(self._cancel)
+        self._expiry.add(self, timeout_ms / 1000 if timeout_ms > 0 else 0)
+        return True
+
+    def end_wait(self, wait: CommitWait, code: ErrorCode) -> None:
+        waits = self._waits
+        waits.remove(wait)
+        if code is not ErrorCode.NONE:
+            self._set_result(wait, code)
+        if not waits:
             self._expiry.discard(self)
             self._complete()
 
     def expire(self) -> None:
         """Ends the remaining waits with REQUEST_TIMED_OUT."""
         for wait in self._end_waits():
-            self._set_result(wait.replica, wait.partition, ErrorCode.REQUEST_TIMED_OUT)
+            self._set_result(wait, ErrorCode.REQUEST_TIMED_OUT)
         self._complete()
 
-    def _set_result(
-        self, replica: Replica, partition: PartitionProduceResponse, code: ErrorCode
-    ) -> None:
-        set_commit_result(self._image, self._version, replica, partition, code)
+    def _set_result(self, wait: CommitWait, code: ErrorCode) -> None:
+        set_commit_result(self._image, self._version, wait.replica, wait.partition, code)
         if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            add_produce_endpoints(self._response, self._image, self._listener)
+            add_produce_endpoints(self._produce_response, self._image, self._listener)
 
     def _complete(self) -> None:
         self._close_callbacks.discard(self._cancel)
-        if not self.future.done():
-            self.future.set_result(self._response)
+        self.complete(self._produce_response)
 
     def _cancel(self) -> None:
         """Ends the waits without results: the client has disconnected."""
         self._end_waits()
         self._expiry.discard(self)
-        self.future.cancel()
 
-    def _end_waits(self) -> list[_CommitWait]:
+    def _end_waits(self) -> list[CommitWait]:
         waits, self._waits = self._waits, []
         for wait in waits:
             wait.replica.commit_watchers.discard(wait)
@@ -211,7 +196,7 @@ class DurableResponse:
         flushes: list[Flush],
         timeout_ms: int,
         session: Session,
-        committed: DelayedResponse | None,
+        committed: WaitingResponse | None,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Message] = loop.create_future()
@@ -222,13 +207,13 @@ class DurableResponse:
         self._pending = len(flushes)
         if committed is not None:
             self._pending += 1
-            committed.add_done_callback(self._on_done)
+            committed.deliver_to(self._on_done)
         session.close_callbacks.add(self._cancel)
         self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._complete)
         for _, flush in flushes:
             flush.add_done_callback(self._on_done)
 
-    def _on_done(self, done: "asyncio.Future[Any]") -> None:
+    def _on_done(self, done: "Message | asyncio.Future[None]") -> None:
         self._pending -= 1
         if not self._pending:
             self._complete()

@@ -35,8 +35,6 @@ from penstock.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.records.batch import FLAGS_AT, HEADER_SIZE, MAGIC, MAGIC_AT
-from penstock.replication.purgatory import OffsetWait
-from penstock.storage.log.results import LogAppendInfo
 
 VERSIONS: Final = range(9, 13)
 """Flexible versions that name the topic."""
@@ -70,42 +68,43 @@ class CachedRequest(NamedTuple):
     response_suffix: bytes
 
 
-class AppendedRequest(NamedTuple):
-    """A request whose records are in the leader's log."""
+class WaitingProduce(PendingResponse):
+    """A response that waits until all in-sync replicas have the records (an `OffsetWait`)."""
 
-    version: int
-    correlation_id: int
-    replica: Replica
-    info: LogAppendInfo
-    listener: str
+    __slots__ = ("cached", "deadline", "offset", "owner", "response", "version")
 
-
-class WaitingProduce(OffsetWait):
-    """A response that waits until all in-sync replicas have the records."""
-
-    __slots__ = ("_owner", "deadline", "pending", "request", "response")
+    deadline: float
 
     def __init__(
         self,
         owner: "FastProduce",
+        connection: Connection,
+        version: int,
+        cached: CachedRequest,
         offset: int,
-        pending: PendingResponse,
         response: bytes,
-        request: AppendedRequest,
     ) -> None:
-        self._owner = owner
+        # As in the base class, without the call.
+        self.connection = connection
+        self.parts = None
+        self.held_bytes = 0
+        self.is_grouped = True
+        self.owner = owner
+        self.version = version
+        self.cached = cached
         self.offset = offset
-        self.pending = pending
         self.response = response
-        self.request = request
-        self.deadline = 0.0
 
     def complete(self, code: ErrorCode) -> None:
-        self._owner.end_wait(self, code)
+        self.owner.expiry.discard(self)
+        if code is ErrorCode.NONE:
+            self.send((self.response,))
+        else:
+            self.owner.respond_uncommitted(self, code)
 
     def expire(self) -> None:
-        self.request.replica.commit_watchers.discard(self)
-        self.complete(ErrorCode.REQUEST_TIMED_OUT)
+        self.cached.replica.commit_watchers.discard(self)
+        self.owner.respond_uncommitted(self, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class FastProduce:
@@ -127,7 +126,7 @@ class FastProduce:
         self._quotas = quotas
         self._cache: dict[tuple[int, bytes], CachedRequest | None] = {}
         """By version and prefix; None for requests that always take the normal path."""
-        self._expiry = expiry
+        self.expiry = expiry
 
     def clear(self) -> None:
         """Empties the cache: leaders, topics or settings have changed."""
@@ -197,36 +196,26 @@ class FastProduce:
             and replica.partition.followers
             and info.last_offset >= replica.log.high_watermark
         ):
-            wait = WaitingProduce(
-                self,
-                info.last_offset + 1,
-                connection.begin_response(),
-                response,
-                AppendedRequest(version, correlation_id, replica, info, connection.peer.listener),
-            )
+            wait = WaitingProduce(self, connection, version, cached, info.last_offset + 1, response)
+            connection.add_response(wait)
             replica.commit_watchers.add_wait(wait)
-            self._expiry.add(wait, timeout_s)
+            self.expiry.add(wait, timeout_s)
         else:
             connection.respond((response,))
         return True
 
     # --- responses that wait for replicas
 
-    def end_wait(self, wait: "WaitingProduce", code: ErrorCode) -> None:
-        """Responds when all in-sync replicas have the records, or with the reason why not."""
-        self._expiry.discard(wait)
-        if code is ErrorCode.NONE:
-            wait.pending.send((wait.response,))
-            return
-        version, correlation_id, replica, info, listener = wait.request
+    def respond_uncommitted(self, wait: WaitingProduce, code: ErrorCode) -> None:
+        """Responds with the reason why not all in-sync replicas have the records."""
+        replica, _, _, layout, *_ = wait.cached
+        _, correlation_id, _, *offsets, _ = layout.unpack(wait.response)
         topic, index = replica.partition.key
-        partition = PartitionProduceResponse(
-            index, 0, info.first_offset, info.log_append_time, info.log_start_offset
-        )
-        set_commit_result(self._image, version, replica, partition, code)
-        error_response = self._error_response(topic, partition, listener)
-        parts = encode_response(error_response, version, correlation_id)
-        wait.pending.send((cast("bytes", parts[0]),))
+        partition = PartitionProduceResponse(index, 0, *offsets)
+        set_commit_result(self._image, wait.version, replica, partition, code)
+        error_response = self._error_response(topic, partition, wait.connection.peer.listener)
+        parts = encode_response(error_response, wait.version, correlation_id)
+        wait.send((cast("bytes", parts[0]),))
 
     def _respond_with_error(
         self,

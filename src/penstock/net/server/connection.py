@@ -43,21 +43,26 @@ _PROGRESS: Final = 4096
 class PendingResponse:
     """The place of one response in the order of responses. Call one method, once."""
 
-    __slots__ = ("_connection", "held_bytes", "parts", "reservation")
+    __slots__ = ("connection", "held_bytes", "is_grouped", "parts", "reservation")
 
-    def __init__(self, connection: "Connection", reservation: Reservation | None) -> None:
-        self._connection = connection
+    def __init__(self, connection: "Connection") -> None:
+        self.connection = connection
         self.parts: Sequence[Part] | None = None
         self.held_bytes = 0
         """Bytes of `parts` while they wait for an earlier response."""
-        self.reservation = reservation
+        self.is_grouped = False
+        """Whether the response is sent in the next turn, with others that complete at this time.
+
+        For a caller that completes many, and cannot have the next request handled in between.
+        """
+        self.reservation: Reservation | None = None
         """The memory of the request, which is in use until its response is complete."""
 
     def send(self, parts: Sequence[Part]) -> None:
         """Sends these parts as soon as all earlier responses have been sent.
 
         The caller must not change the parts afterwards. Before this returns, the response may be
-        sent, the connection closed and the next request delivered.
+        sent, the connection closed and the next request delivered, unless it `is_grouped`.
         """
         if self.parts is not None:
             raise RuntimeError("this request has its response already")
@@ -65,7 +70,7 @@ class PendingResponse:
         if self.reservation is not None:
             self.reservation.release()
             self.reservation = None
-        self._connection._complete(self)
+        self.connection._complete(self)
 
     def skip(self) -> None:
         """Completes a request that has no response (acks=0)."""
@@ -154,10 +159,15 @@ class Connection:
 
     def begin_response(self) -> PendingResponse:
         """Returns the place of the current request's response; call it once for each request."""
-        response = PendingResponse(self, self._request)
+        response = PendingResponse(self)
+        self.add_response(response)
+        return response
+
+    def add_response(self, response: PendingResponse) -> None:
+        """Makes `response` the current request's: like `begin_response`, for other classes."""
+        response.reservation = self._request
         self._request = None
         self._pending.append(response)
-        return response
 
     def respond(self, parts: Sequence[Part]) -> None:
         """Sends a response: `begin_response().send(parts)` without the object, where possible.
@@ -449,7 +459,7 @@ class Connection:
             self._held_bytes -= responses.popleft().held_bytes
         if self._delivering:
             return
-        if not responses:
+        if not responses and not response.is_grouped:
             self._flush()
         elif not self._flush_due:
             # Others are likely to complete in the same turn: they are sent together.

@@ -39,7 +39,11 @@ Part: TypeAlias = Buffer | FileRange
 
 def bytes_in_memory(parts: Sequence[Part]) -> int:
     """Returns the size of the parts that are not ranges of files."""
-    return sum(len(part) for part in parts if isinstance(part, MEMORY))
+    size = 0
+    for part in parts:
+        if isinstance(part, MEMORY):
+            size += len(part)
+    return size
 
 
 class SendQueue:
